@@ -1,0 +1,60 @@
+"""segreader reads Apache Kafka log segments where they lie: in tiered storage, with no broker.
+
+``segreader.scan(location, topic=…)`` is the front door. Importing this package is light: Arrow and the rest load
+when they are first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "AmbiguousLineageError": "errors",
+    "AmbiguousTopicError": "errors",
+    "CatalogError": "errors",
+    "CorruptBatchError": "errors",
+    "CorruptIndexError": "errors",
+    "CorruptRecordError": "errors",
+    "FormatError": "errors",
+    "LimitExceededError": "errors",
+    "ObjectNotFoundError": "errors",
+    "OptionError": "errors",
+    "PlanError": "errors",
+    "SegreaderError": "errors",
+    "StorageError": "errors",
+    "TruncatedError": "errors",
+    "UndecidedTransactionError": "errors",
+    "UnknownLayoutError": "errors",
+    "ByteRange": "ranges",
+    "OffsetRange": "ranges",
+    "TopicIdPartition": "segment",
+    "IsolationLevel": "isolation",
+    "SegmentScanner": "format.scanner",
+    "TimestampType": "format.record",
+    "ReadPlan": "plan.split",
+    "Split": "plan.split",
+    "ConsumerRecord": "read.records",
+    "Scan": "read.scan",
+    "ScanMetrics": "read.metrics",
+    "scan": "read.scan",
+}
+
+__all__ = [*sorted(_HOMES), "__version__"]
+
+if TYPE_CHECKING:
+    from segreader.read.scan import scan as scan
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'segreader' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"segreader.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -1,0 +1,165 @@
+"""The error tree: who must act, what was found, what was expected, and where.
+
+The first cut below ``SegreaderError`` is who can mend it: the data (``FormatError``), the store or its
+permissions (``StorageError``), the layout (``CatalogError``), or the request (``PlanError``, ``OptionError``).
+Every field has a default, or the error could not be unpickled on a Spark driver.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+
+class SegreaderError(Exception):
+    """Any error this library raises on purpose.
+
+    Args:
+        message: what went wrong, in one sentence without a full stop.
+        source: the file or object, as a name that may be shown (never with a query string).
+        position: byte in ``source``, counted from its start.
+        base_offset: base offset of the batch concerned.
+        offset: offset of the record concerned.
+        found: what the bytes or the store say.
+        expected: what would have been right.
+        hint: the next step, for the person who reads this.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        source: str | None = None,
+        position: int | None = None,
+        base_offset: int | None = None,
+        offset: int | None = None,
+        found: object = None,
+        expected: object = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.source = source
+        self.position = position
+        self.base_offset = base_offset
+        self.offset = offset
+        self.found = found
+        self.expected = expected
+        self.hint = hint
+
+    def located(self, *, position_shift: int = 0, **fields: Any) -> Self:
+        """This same error with what a higher layer knows: only fields still unset are filled.
+
+        Args:
+            position_shift: added to a ``position`` that was counted from the start of a part.
+            fields: ``source``, ``base_offset``, ``offset``, ``position`` or ``hint``.
+        """
+        if self.position is not None:
+            self.position += position_shift
+        for name, value in fields.items():
+            if getattr(self, name) is None:
+                setattr(self, name, value)
+        return self
+
+    def __str__(self) -> str:
+        text = f"{self.source}: {self.message}" if self.source else self.message
+        if self.found is not None:
+            text += f"; found {self.found}"
+        if self.expected is not None:
+            text += f", expected {self.expected}"
+        where = [
+            f"{name} {value}"
+            for name, value in (
+                ("byte", self.position),
+                ("base offset", self.base_offset),
+                ("offset", self.offset),
+            )
+            if value is not None
+        ]
+        if where:
+            text += f" ({', '.join(where)})"
+        if self.hint:
+            text += f". {self.hint}"
+        return text
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.message,), self.__dict__)
+
+
+class FormatError(SegreaderError, ValueError):
+    """The bytes are not what Kafka writes."""
+
+
+class TruncatedError(FormatError):
+    """The bytes end before the structure does."""
+
+
+class CorruptBatchError(FormatError):
+    """A batch fails its CRC, its size, its decompression, or its count of records."""
+
+
+class CorruptRecordError(FormatError):
+    """A record inside a batch with a good CRC has an impossible structure."""
+
+
+class CorruptIndexError(FormatError):
+    """An index, snapshot or checkpoint file contradicts itself."""
+
+
+class UnsupportedMagicError(FormatError):
+    """The magic byte is not 0, 1 or 2."""
+
+
+class UnsupportedCodecError(FormatError):
+    """The codec bits name no codec of this format version."""
+
+
+class LimitExceededError(FormatError):
+    """Decoding would need more memory, or a wider type, than the caller's limit allows."""
+
+
+class StorageError(SegreaderError, OSError):
+    """The store, the network or the permissions."""
+
+
+class ObjectNotFoundError(StorageError, FileNotFoundError):
+    """The object is not there (any more)."""
+
+
+class AccessDeniedError(StorageError, PermissionError):
+    """The store refuses the request."""
+
+
+class ShortReadError(StorageError):
+    """The store gave fewer bytes than the range holds."""
+
+
+class CatalogError(SegreaderError):
+    """The layout, or what the listed segments say together."""
+
+
+class UnknownLayoutError(CatalogError):
+    """No known layout explains the files at this location."""
+
+
+class AmbiguousLineageError(CatalogError):
+    """Two segments claim the same offsets and nothing at hand decides between them."""
+
+
+class AmbiguousTopicError(CatalogError):
+    """One topic name stands for two topic ids."""
+
+
+class UndecidedTransactionError(CatalogError):
+    """The files at hand do not say whether a transaction was committed or aborted."""
+
+
+class PlanError(SegreaderError, ValueError):
+    """The request cannot be met by what is there."""
+
+
+class OffsetOutOfRangeError(PlanError):
+    """The offsets asked for lie outside those that are there."""
+
+
+class OptionError(SegreaderError, ValueError):
+    """An option is unknown, missing or contradicts another one."""

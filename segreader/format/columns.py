@@ -1,0 +1,339 @@
+"""What decoded records are written into: the memory layout that both kernels share, and its pool.
+
+``ColumnBuffers`` is one record batch under construction: a fixed list of byte buffers in Arrow's own layout plus
+a few int64 counters. ``_columns.py`` and ``_kernel.pyx`` fill it; ``read/arrow.py`` wraps it without a copy. This
+module knows sizes and indexes, and nothing of how a record looks.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from enum import IntEnum
+from typing import Final
+
+from segreader.errors import LimitExceededError
+
+
+class Buffer(IntEnum):
+    """Index of each buffer in ``ColumnBuffers.buffers``, with its bytes per row."""
+
+    OFFSET = 0  # int64
+    TIMESTAMP = 1  # int64, microseconds or milliseconds
+    TIMESTAMP_TYPE = 2  # int32
+    KEY_OFFSETS = 3  # int32, rows + 1
+    KEY_DATA = 4
+    KEY_VALIDITY = 5  # bits
+    VALUE_OFFSETS = 6
+    VALUE_DATA = 7
+    VALUE_VALIDITY = 8
+    HEADER_OFFSETS = 9  # int32, rows + 1: the list
+    HEADER_KEY_OFFSETS = 10  # int32, headers + 1
+    HEADER_KEY_DATA = 11
+    HEADER_VALUE_OFFSETS = 12
+    HEADER_VALUE_DATA = 13
+    HEADER_VALUE_VALIDITY = 14
+    LEADER_EPOCH = 15  # int32
+    PRODUCER_ID = 16  # int64
+    PRODUCER_EPOCH = 17  # int32
+    SEQUENCE = 18  # int32
+    ATTRIBUTES = 19  # uint8: codec, transactional, control
+    BATCH_BASE_OFFSET = 20  # int64
+    POSITION = 21  # int64
+
+
+class State(IntEnum):
+    """Index of each counter in ``ColumnBuffers.state``."""
+
+    ROWS = 0
+    KEY_BYTES = 1
+    VALUE_BYTES = 2
+    HEADERS = 3
+    HEADER_KEY_BYTES = 4
+    HEADER_VALUE_BYTES = 5
+    KEY_NULLS = 6
+    VALUE_NULLS = 7
+    HEADER_VALUE_NULLS = 8
+    MAX_ROWS = 9
+    MAX_BYTES = 10
+    NEXT_OFFSET = 11  # records below it are dropped; moves past every record delivered
+    STOP_OFFSET = 12  # records at or above it are dropped
+    TIMESTAMP_SCALE = 13  # 1000: microseconds, 1: milliseconds
+    BATCH_ROW = 14  # row of the batch table to decode next
+    BODY_POSITION = 15  # where the next record of that batch begins in its body; 0 with RECORDS_LEFT < 0: not begun
+    RECORDS_LEFT = 16  # records of that batch still to decode; -1: not begun
+    NEED_BUFFER = 17  # with Outcome.GROW: which buffer is too small
+    NEED_SIZE = 18  # with Outcome.GROW: bytes (or headers) it must hold
+    DAMAGE = 19  # with Outcome.DAMAGED: a Damage
+    DAMAGE_POSITION = 20  # byte in the body
+    DAMAGE_FOUND = 21
+    DAMAGE_EXPECTED = 22
+    DECODED_BATCHES = 23
+    BODY_BYTES = 24  # after decompression
+    DROPPED_RECORDS = 25  # below NEXT_OFFSET or from STOP_OFFSET on
+    CURSOR_MOVES = 26  # 1: as above, 0: NEXT_OFFSET stays where it is, for tools that show every record
+
+
+class Table(IntEnum):
+    """Index of each fact in a row of the batch table (int64 each, ``TABLE_WIDTH`` a row)."""
+
+    POSITION = 0  # in the segment
+    SIZE = 1  # whole batch, bytes
+    BASE_OFFSET = 2  # legacy: the offset field, which is the last offset
+    LAST_OFFSET = 3
+    LEADER_EPOCH = 4
+    MAGIC = 5
+    CRC = 6
+    ATTRIBUTES = 7
+    BASE_TIMESTAMP = 8
+    MAX_TIMESTAMP = 9
+    PRODUCER_ID = 10
+    PRODUCER_EPOCH = 11
+    BASE_SEQUENCE = 12
+    RECORD_COUNT = 13
+    DECISION = 14
+
+
+class Decision(IntEnum):
+    """What to do with a batch of the table."""
+
+    DECODE = 0
+    SKIP = 1  # check its CRC, deliver nothing
+
+
+class Outcome(IntEnum):
+    """Why ``decode_batches`` came back."""
+
+    DONE = 0  # every row of the table is decoded
+    FULL = 1  # rows or bytes have reached their limit: flush, then call again
+    GROW = 2  # a buffer is too small: flush or grow, then call again
+    LEGACY = 3  # the row is a message set (magic 0 or 1)
+    STOPPED = 4  # the row begins at or after STOP_OFFSET
+    DAMAGED = 5  # see State.DAMAGE; the records before it are in the buffers
+
+
+class Damage(IntEnum):
+    """What is wrong with a batch or a record. ``damage_error`` in ``damage.py`` turns it into an error."""
+
+    CRC = 1
+    RECORD_COUNT = 2
+    BODY_ENDS = 3
+    RECORD_LENGTH = 4
+    VARINT = 5
+    RECORD_OVERRUN = 6
+    RECORD_UNDERRUN = 7
+    HEADER_COUNT = 8
+    HEADER_KEY_LENGTH = 9
+    RECORDS_REMAIN = 10
+    TIMESTAMP = 11
+
+
+TABLE_WIDTH: Final = 16
+TABLE_ROWS: Final = 512
+STATE_SIZE: Final = 32
+DEFAULT_MAX_ROWS: Final = 10_000
+DEFAULT_MAX_BYTES: Final = 4 << 20
+NO_STOP: Final = (1 << 63) - 1
+
+_ROW_WIDTH = {
+    Buffer.OFFSET: 8,
+    Buffer.TIMESTAMP: 8,
+    Buffer.TIMESTAMP_TYPE: 4,
+    Buffer.KEY_OFFSETS: 4,
+    Buffer.VALUE_OFFSETS: 4,
+    Buffer.HEADER_OFFSETS: 4,
+    Buffer.LEADER_EPOCH: 4,
+    Buffer.PRODUCER_ID: 8,
+    Buffer.PRODUCER_EPOCH: 4,
+    Buffer.SEQUENCE: 4,
+    Buffer.ATTRIBUTES: 1,
+    Buffer.BATCH_BASE_OFFSET: 8,
+    Buffer.POSITION: 8,
+}
+_ROW_BITS = (Buffer.KEY_VALIDITY, Buffer.VALUE_VALIDITY)
+_DATA = (Buffer.KEY_DATA, Buffer.VALUE_DATA, Buffer.HEADER_KEY_DATA, Buffer.HEADER_VALUE_DATA)
+_PER_HEADER = (Buffer.HEADER_KEY_OFFSETS, Buffer.HEADER_VALUE_OFFSETS)
+
+BUFFERS_OF: Final[dict[str, tuple[Buffer, ...]]] = {
+    "key": (Buffer.KEY_OFFSETS, Buffer.KEY_DATA, Buffer.KEY_VALIDITY),
+    "value": (Buffer.VALUE_OFFSETS, Buffer.VALUE_DATA, Buffer.VALUE_VALIDITY),
+    "offset": (Buffer.OFFSET,),
+    "timestamp": (Buffer.TIMESTAMP,),
+    "timestamp_ms": (Buffer.TIMESTAMP,),
+    "timestamp_type": (Buffer.TIMESTAMP_TYPE,),
+    "headers": (Buffer.HEADER_OFFSETS, *_PER_HEADER, *_DATA[2:], Buffer.HEADER_VALUE_VALIDITY),
+    "leader_epoch": (Buffer.LEADER_EPOCH,),
+    "producer_id": (Buffer.PRODUCER_ID,),
+    "producer_epoch": (Buffer.PRODUCER_EPOCH,),
+    "sequence": (Buffer.SEQUENCE,),
+    "is_transactional": (Buffer.ATTRIBUTES,),
+    "is_control": (Buffer.ATTRIBUTES,),
+    "compression": (Buffer.ATTRIBUTES,),
+    "batch_base_offset": (Buffer.BATCH_BASE_OFFSET,),
+    "position": (Buffer.POSITION,),
+}
+"""Which buffers a column is made of. Columns that are not asked for have none, and cost nothing."""
+
+
+def batch_table() -> array[int]:
+    """A table for ``scan_batches``: ``TABLE_ROWS`` rows of ``TABLE_WIDTH`` int64."""
+    return array("q", bytes(8 * TABLE_ROWS * TABLE_WIDTH))
+
+
+class BufferPool:
+    """Byte buffers that come back by themselves once nobody looks at them.
+
+    A page touched for the first time costs more than the decoding of what goes into it, so buffers are kept: the
+    pool holds one reference to each and hands out those that only it holds. Whoever uses a buffer (an Arrow array, a
+    memoryview, an engine behind the C interface) holds a reference, so nothing has to be given back by hand.
+    Use one pool from one thread.
+    """
+
+    def __init__(self, max_bytes: int = 24 << 20) -> None:
+        self.max_bytes = max_bytes
+        self._buffers: list[bytearray] = []
+        probe = [bytearray()]
+        self._idle = _references(probe, 0)
+
+    def lease(self, size: int) -> bytearray:
+        """A buffer of at least ``size`` bytes, with any content."""
+        best: bytearray | None = None
+        buffers = self._buffers
+        for index in range(len(buffers)):
+            if _references(buffers, index) == self._idle and size <= len(buffers[index]) <= 2 * size + 65536:
+                candidate = buffers[index]
+                if best is None or len(candidate) < len(best):
+                    best = candidate
+        if best is not None:
+            return best
+        fresh = bytearray(size)
+        self._keep(fresh)
+        return fresh
+
+    def _keep(self, fresh: bytearray) -> None:
+        buffers = self._buffers
+        held = sum(map(len, buffers)) + len(fresh)
+        index = 0
+        while held > self.max_bytes and index < len(buffers):
+            if _references(buffers, index) == self._idle:
+                held -= len(buffers.pop(index))
+            else:
+                index += 1
+        if held <= self.max_bytes:
+            buffers.append(fresh)
+
+
+def _references(buffers: list[bytearray], index: int) -> int:
+    return sys.getrefcount(buffers[index])
+
+
+class ColumnBuffers:
+    """One record batch under construction.
+
+    Args:
+        columns: names from ``BUFFERS_OF``; others are ignored here.
+        pool: where memory comes from.
+        max_rows: a batch is closed at this many rows.
+        max_bytes: or once its keys, values and headers take this many bytes.
+
+    ``state`` and ``buffers`` are indexed by ``State`` and ``Buffer``; a buffer of a column nobody asked for is
+    ``None``. ``body`` holds the decompressed batch that ``State.BODY_POSITION`` points into.
+    """
+
+    __slots__ = ("_hints", "_pool", "_wanted", "body", "buffers", "state")
+
+    def __init__(
+        self,
+        columns: frozenset[str],
+        pool: BufferPool | None = None,
+        *,
+        max_rows: int = DEFAULT_MAX_ROWS,
+        max_bytes: int = DEFAULT_MAX_BYTES,
+    ) -> None:
+        self._pool = pool or BufferPool()
+        self._wanted = sorted({buffer for name in columns for buffer in BUFFERS_OF.get(name, ())})
+        self._hints: dict[int, int] = {}
+        self.state = array("q", bytes(8 * STATE_SIZE))
+        self.state[State.MAX_ROWS] = max_rows
+        self.state[State.MAX_BYTES] = max_bytes
+        self.state[State.STOP_OFFSET] = NO_STOP
+        self.state[State.TIMESTAMP_SCALE] = 1 if "timestamp_ms" in columns else 1000
+        self.state[State.RECORDS_LEFT] = -1
+        self.state[State.CURSOR_MOVES] = 1
+        for buffer in self._wanted:
+            self._hints[buffer] = self._first_size(buffer, max_rows)
+        self.buffers: list[bytearray | None] = [None] * len(Buffer)
+        self.body: memoryview | bytes = b""
+        self.reset()
+
+    @staticmethod
+    def _first_size(buffer: Buffer, max_rows: int) -> int:
+        if buffer in _DATA:
+            return 64 << 10
+        if buffer in _PER_HEADER:
+            return 16 << 10
+        if buffer is Buffer.HEADER_VALUE_VALIDITY:
+            return 512
+        if buffer in _ROW_BITS:
+            return (max_rows + 7) // 8
+        return (max_rows + 1) * _ROW_WIDTH[buffer]
+
+    @property
+    def rows(self) -> int:
+        """Rows decoded since the last reset."""
+        return self.state[State.ROWS]
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the record batch should be closed before the next record."""
+        state = self.state
+        size = (
+            state[State.KEY_BYTES]
+            + state[State.VALUE_BYTES]
+            + state[State.HEADER_KEY_BYTES]
+            + state[State.HEADER_VALUE_BYTES]
+        )
+        return state[State.ROWS] >= state[State.MAX_ROWS] or size >= state[State.MAX_BYTES]
+
+    def reset(self) -> None:
+        """Begin the next record batch in fresh buffers; the old ones belong to whoever took them."""
+        state = self.state
+        for counter in range(State.ROWS, State.MAX_ROWS):
+            state[counter] = 0
+        for index in self._wanted:
+            buffer = self._pool.lease(self._hints[index])
+            self.buffers[index] = buffer
+            if index in (
+                Buffer.KEY_OFFSETS,
+                Buffer.VALUE_OFFSETS,
+                Buffer.HEADER_OFFSETS,
+                Buffer.HEADER_KEY_OFFSETS,
+                Buffer.HEADER_VALUE_OFFSETS,
+            ):
+                buffer[0:4] = b"\0\0\0\0"
+
+    def make_room(self) -> bool:
+        """After ``Outcome.GROW``: enlarge the buffer named there, or say that the batch should be flushed first.
+
+        Returns:
+            False when there are rows and the buffer would pass its usual size: flush, then decode on.
+        """
+        index, need = Buffer(self.state[State.NEED_BUFFER]), self.state[State.NEED_SIZE]
+        old = self.buffers[index]
+        if old is None:  # not reachable from the kernels: they only grow what they write
+            return True
+        usual = self.state[State.MAX_BYTES] * 5 // 4
+        if need > usual and self.rows:
+            return False
+        if need > 0x7FFFFFFF:
+            raise LimitExceededError("a column of one record passes 2 GiB", found=f"{need} bytes", expected="int32 offsets")
+        size = max(len(old), 4096)
+        while size < need:
+            size = min(size * 2, usual) if size < usual else need
+        fresh = self._pool.lease(size)
+        fresh[: len(old)] = old
+        if index is Buffer.HEADER_VALUE_VALIDITY:
+            fresh[len(old) :] = b"\xff" * (len(fresh) - len(old))
+        self.buffers[index] = fresh
+        self._hints[index] = min(size, usual)
+        return True

@@ -1,0 +1,45 @@
+"""Half-open ranges of bytes, offsets and times. Everything above speaks in these."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ByteRange:
+    """Bytes ``start <= position < stop`` of one object; never empty.
+
+    Units: bytes from the first byte of the object. HTTP and Kafka's ``fetchLogSegment`` name the
+    last byte instead; they are converted here and nowhere else.
+    """
+
+    start: int
+    stop: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start < self.stop:
+            raise ValueError(f"not a byte range: start={self.start} stop={self.stop}")
+
+    @property
+    def size(self) -> int:
+        """How many bytes."""
+        return self.stop - self.start
+
+    def http_header(self) -> str:
+        """The value of an HTTP ``Range`` header (RFC 9110 section 14.2: the last byte is inclusive)."""
+        return f"bytes={self.start}-{self.stop - 1}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class OffsetRange:
+    """Offsets ``start <= offset < stop``; ``stop`` is ``None`` where the range is open."""
+
+    start: int = 0
+    stop: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.start < 0 or (self.stop is not None and self.stop < self.start):
+            raise ValueError(f"not an offset range: start={self.start} stop={self.stop}")
+
+    def __contains__(self, offset: int) -> bool:
+        return self.start <= offset and (self.stop is None or offset < self.stop)

@@ -1,0 +1,143 @@
+"""The one Arrow schema, and column buffers wrapped as record batches without a copy.
+
+Spark's schema is derived from this one. A timestamp keeps its milliseconds exactly, as microseconds.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from segreader.format.columns import Buffer, ColumnBuffers, State
+from segreader.segment import TopicIdPartition
+
+HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+
+FIELDS: dict[str, pa.Field] = {
+    field.name: field
+    for field in (
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("timestamp", pa.timestamp("us", tz="UTC")),
+        pa.field("timestamp_type", pa.int32()),
+        pa.field("headers", HEADERS),
+        pa.field("timestamp_ms", pa.int64()),
+        pa.field("leader_epoch", pa.int32()),
+        pa.field("producer_id", pa.int64()),
+        pa.field("producer_epoch", pa.int32()),
+        pa.field("sequence", pa.int32()),
+        pa.field("is_transactional", pa.bool_()),
+        pa.field("is_control", pa.bool_()),
+        pa.field("compression", pa.string()),
+        pa.field("batch_base_offset", pa.int64()),
+        pa.field("position", pa.int64()),
+    )
+}
+"""Every column by name. What Kafka writes as -1 for "none" is null, except the timestamp: there -1 stays -1 ms."""
+
+_CODECS = ("none", "gzip", "snappy", "lz4", "zstd", "unknown", "unknown", "unknown")
+_FIXED = {
+    "offset": Buffer.OFFSET,
+    "timestamp": Buffer.TIMESTAMP,
+    "timestamp_ms": Buffer.TIMESTAMP,
+    "timestamp_type": Buffer.TIMESTAMP_TYPE,
+    "leader_epoch": Buffer.LEADER_EPOCH,
+    "producer_id": Buffer.PRODUCER_ID,
+    "producer_epoch": Buffer.PRODUCER_EPOCH,
+    "sequence": Buffer.SEQUENCE,
+    "batch_base_offset": Buffer.BATCH_BASE_OFFSET,
+    "position": Buffer.POSITION,
+}
+_MINUS_ONE_IS_NULL = frozenset({"leader_epoch", "producer_id", "producer_epoch", "sequence"})
+
+
+@lru_cache(maxsize=64)
+def schema(columns: tuple[str, ...]) -> pa.Schema:
+    """The schema of these columns, in this order."""
+    return pa.schema([FIELDS[name] for name in columns])
+
+
+def to_record_batch(columns: ColumnBuffers, names: tuple[str, ...], partition: TopicIdPartition) -> pa.RecordBatch:
+    """The rows decoded so far as one record batch that shares their memory.
+
+    The caller resets ``columns`` afterwards; the buffers stay with the batch until it is dropped.
+    """
+    arrays = [_array(name, columns, partition) for name in names]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema(names))
+
+
+def _array(name: str, columns: ColumnBuffers, partition: TopicIdPartition) -> pa.Array:
+    rows, state = columns.rows, columns.state
+    if name == "topic":
+        return _constant(partition.topic, pa.string(), rows)
+    if name == "partition":
+        return _constant(partition.partition, pa.int32(), rows)
+    if name == "key":
+        return _binary(columns, Buffer.KEY_OFFSETS, rows, state[State.KEY_BYTES], state[State.KEY_NULLS])
+    if name == "value":
+        return _binary(columns, Buffer.VALUE_OFFSETS, rows, state[State.VALUE_BYTES], state[State.VALUE_NULLS])
+    if name == "headers":
+        return _headers(columns, rows)
+    if name in _FIXED:
+        kind = FIELDS[name].type
+        array = pa.Array.from_buffers(kind, rows, [None, _buffer(columns, _FIXED[name], rows * kind.bit_width // 8)], 0)
+        return _without_minus_one(array) if name in _MINUS_ONE_IS_NULL else array
+    attributes = pa.Array.from_buffers(pa.uint8(), rows, [None, _buffer(columns, Buffer.ATTRIBUTES, rows)], 0)
+    if name == "compression":
+        return pc.take(pa.array(_CODECS, pa.string()), pc.bit_wise_and(attributes, pa.scalar(7, pa.uint8())))
+    flag = pa.scalar(0x10 if name == "is_transactional" else 0x20, pa.uint8())
+    return pc.not_equal(pc.bit_wise_and(attributes, flag), pa.scalar(0, pa.uint8()))
+
+
+def _without_minus_one(array: pa.Array) -> pa.Array:
+    return pc.if_else(pc.equal(array, -1), pa.scalar(None, array.type), array)
+
+
+def _buffer(columns: ColumnBuffers, index: int, size: int) -> Any:
+    buffer = columns.buffers[index]
+    return pa.py_buffer(memoryview(buffer if buffer is not None else b"")[:size])
+
+
+def _binary(columns: ColumnBuffers, offsets: Buffer, rows: int, size: int, nulls: int) -> pa.Array:
+    validity = _buffer(columns, offsets + 2, (rows + 7) // 8) if nulls else None
+    buffers = [validity, _buffer(columns, offsets, 4 * (rows + 1)), _buffer(columns, offsets + 1, size)]
+    return pa.Array.from_buffers(pa.binary(), rows, buffers, nulls)
+
+
+def _headers(columns: ColumnBuffers, rows: int) -> pa.Array:
+    state = columns.state
+    count, nulls = state[State.HEADERS], state[State.HEADER_VALUE_NULLS]
+    keys = pa.Array.from_buffers(
+        pa.string(),
+        count,
+        [
+            None,
+            _buffer(columns, Buffer.HEADER_KEY_OFFSETS, 4 * (count + 1)),
+            _buffer(columns, Buffer.HEADER_KEY_DATA, state[State.HEADER_KEY_BYTES]),
+        ],
+        0,
+    )
+    values = _binary(columns, Buffer.HEADER_VALUE_OFFSETS, count, state[State.HEADER_VALUE_BYTES], nulls)
+    pairs = pa.Array.from_buffers(HEADERS.value_type, count, [None], 0, children=[keys, values])
+    return pa.Array.from_buffers(
+        HEADERS, rows, [None, _buffer(columns, Buffer.HEADER_OFFSETS, 4 * (rows + 1))], 0, children=[pairs]
+    )
+
+
+@lru_cache(maxsize=32)
+def _repeated(value: object, kind: pa.DataType, rows: int) -> pa.Array:
+    return pa.repeat(pa.scalar(value, kind), rows)
+
+
+def _constant(value: object, kind: pa.DataType, rows: int) -> pa.Array:
+    """The same value in every row, cut from one array that is kept: the columns ``topic`` and ``partition``."""
+    size = 1024
+    while size < rows:
+        size *= 2
+    return _repeated(value, kind, size).slice(0, rows)

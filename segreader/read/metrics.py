@@ -1,0 +1,37 @@
+"""What a read cost and what it met: counted while it runs, shown when it is done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from segreader.format.kernel import load_kernel
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """A damaged part that was left out because ``on_corrupt`` is ``skip``.
+
+    ``start`` and ``stop`` are bytes of ``source``; ``error`` says what was wrong.
+    """
+
+    source: str
+    start: int
+    stop: int
+    error: str
+
+
+@dataclass(slots=True)
+class ScanMetrics:
+    """Counters of one scan. ``kernel`` says which decoder ran: ``native`` or ``reference``."""
+
+    kernel: str = field(default_factory=lambda: load_kernel().NAME)
+    splits: int = 0
+    requests: int = 0
+    bytes_read: int = 0
+    batches: int = 0
+    control_batches: int = 0
+    aborted_batches: int = 0
+    records: int = 0
+    body_bytes: int = 0
+    holes: list[Hole] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)

@@ -1,0 +1,285 @@
+"""One split, from its bytes to Arrow record batches: the only loop in which storage and format meet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import crc32c
+import pyarrow as pa
+
+from segreader.errors import (
+    AmbiguousLineageError,
+    CorruptIndexError,
+    FormatError,
+    SegreaderError,
+    TruncatedError,
+)
+from segreader.format.append import append_records
+from segreader.format.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG
+from segreader.format.columns import NO_STOP, TABLE_WIDTH, BufferPool, ColumnBuffers, Decision, Outcome, State, Table
+from segreader.format.compression import Decompressor
+from segreader.format.damage import damage_error
+from segreader.format.kernel import load_kernel
+from segreader.format.message_set import parse_message_set_entry
+from segreader.format.offset_index import parse_offset_index
+from segreader.format.scanner import BatchRun, Done, NeedData, SegmentScanner, Tail
+from segreader.isolation import IsolationLevel
+from segreader.plan.split import Split
+from segreader.read.arrow import to_record_batch
+from segreader.read.metrics import Hole, ScanMetrics
+from segreader.read.options import ReadOptions
+from segreader.read.transactions import read_whole
+from segreader.storage.base import ObjectStore
+
+_MARKED = CONTROL_FLAG | TRANSACTIONAL_FLAG
+
+
+def read_split(
+    split: Split, store: ObjectStore, options: ReadOptions, *, metrics: ScanMetrics | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The records of one split as record batches, in offset order.
+
+    Raises:
+        FormatError: the data is damaged and ``options.on_corrupt`` is ``fail``; after the records before it.
+        StorageError: the bytes cannot be had.
+        AmbiguousLineageError: the segment reaches into the next one.
+    """
+    return SplitReader(store, options, metrics=metrics).read(split)
+
+
+class SplitReader:
+    """Reads splits one after another, keeping its buffers, codec contexts and connections between them.
+
+    Use one from one thread. ``next_offset`` is where a consumer would stand after the last record delivered.
+    """
+
+    def __init__(self, store: ObjectStore, options: ReadOptions, *, metrics: ScanMetrics | None = None) -> None:
+        self._store = store
+        self._options = options
+        self._kernel = load_kernel(options.kernel)
+        self.metrics = metrics or ScanMetrics(kernel=self._kernel.NAME)
+        self._reads = BufferPool(4 << 20)
+        self._decompressor = Decompressor(options.max_batch_bytes)
+        self._checksum: Callable[[memoryview], int] | None = crc32c.crc32c if options.check_crcs else None
+        self._columns = ColumnBuffers(
+            frozenset(options.columns), max_rows=options.batch_rows, max_bytes=options.batch_bytes
+        )
+        self.next_offset = 0
+
+    def read(self, split: Split, next_offset: int | None = None) -> Iterator[pa.RecordBatch]:
+        """The records of ``split``; see ``read_split``.
+
+        Args:
+            next_offset: a consumer's position before this split, if it is known: records below it were delivered.
+        """
+        state = self._columns.state
+        self._columns.reset()
+        state[State.NEXT_OFFSET] = max(split.offsets.start, next_offset or 0)
+        state[State.STOP_OFFSET] = NO_STOP if split.offsets.stop is None else split.offsets.stop
+        self.metrics.splits += 1
+        position = split.positions.start
+        while position < split.positions.stop:
+            scanner = SegmentScanner(
+                start=position,
+                stop=split.positions.stop,
+                max_batch_size=self._options.max_batch_bytes,
+                kernel=self._kernel,
+            )
+            try:
+                yield from self._scan(split, scanner)
+                break
+            except FormatError as error:
+                yield from self._flush(split)
+                position = self._pass_over(error, split, scanner.position, None)
+        yield from self._flush(split)
+        self.next_offset = state[State.NEXT_OFFSET]
+
+    def _scan(self, split: Split, scanner: SegmentScanner) -> Iterator[pa.RecordBatch]:
+        while True:
+            answer = scanner.next_run()
+            if isinstance(answer, NeedData):
+                wanted = answer.range
+                piece = memoryview(self._reads.lease(wanted.size))[: wanted.size]
+                self._store.read_into(split.log, wanted.start, piece)
+                self.metrics.requests += 1
+                self.metrics.bytes_read += wanted.size
+                scanner.feed(piece)
+                del piece
+                continue
+            if isinstance(answer, Done):
+                self._check_tail(split, answer)
+                return
+            overlap = self._overlap(split, answer)
+            self._decide(split, answer, overlap.rows)
+            is_stopped = yield from self._decode(split, answer, overlap.rows)
+            self._columns.body = b""
+            if overlap.error is not None:
+                yield from self._flush(split)
+                raise overlap.error
+            if is_stopped:
+                return
+
+    def _decide(self, split: Split, run: BatchRun, rows: int) -> None:
+        """Mark the batches that no reader at this isolation level is given."""
+        self.metrics.batches += rows
+        is_committed = split.isolation_level is IsolationLevel.READ_COMMITTED and len(split.aborted) > 0
+        table = run.table
+        for index, attributes in enumerate(table[Table.ATTRIBUTES : rows * TABLE_WIDTH : TABLE_WIDTH]):
+            if not attributes & _MARKED:
+                continue
+            row = index * TABLE_WIDTH
+            if table[row + Table.MAGIC] < 2:
+                continue
+            if attributes & CONTROL_FLAG:
+                table[row + Table.DECISION] = Decision.SKIP
+                self.metrics.control_batches += 1
+            elif is_committed and split.aborted.covers(table[row + Table.PRODUCER_ID], table[row + Table.BASE_OFFSET]):
+                table[row + Table.DECISION] = Decision.SKIP
+                self.metrics.aborted_batches += 1
+
+    def _decode(self, split: Split, run: BatchRun, rows: int) -> Iterator[pa.RecordBatch]:
+        """The run's records, in full record batches; returns whether the wanted offsets end inside it."""
+        columns, state, kernel = self._columns, self._columns.state, self._kernel
+        state[State.BATCH_ROW], state[State.RECORDS_LEFT] = 0, -1
+        while True:
+            error: SegreaderError | None = None
+            try:
+                outcome = kernel.decode_batches(
+                    columns, run.data, run.data_position, run.table, rows, self._checksum, self._decompressor.decompress
+                )
+                if outcome == Outcome.LEGACY:
+                    outcome = self._append_legacy(run)
+            except FormatError as raised:
+                error, outcome = raised, Outcome.DAMAGED
+            if outcome == Outcome.DONE:
+                return False
+            if outcome == Outcome.STOPPED:
+                return True
+            if outcome == Outcome.GROW and columns.make_room():
+                continue
+            if outcome in (Outcome.FULL, Outcome.GROW):
+                yield from self._flush(split)
+            elif outcome == Outcome.DAMAGED:
+                yield from self._flush(split)
+                damage = error or damage_error(state, run.table)
+                row = state[State.BATCH_ROW] * TABLE_WIDTH
+                start, size = run.table[row + Table.POSITION], run.table[row + Table.SIZE]
+                if isinstance(damage, FormatError):
+                    if error is not None:  # counted from the start of the batch, if at all
+                        damage.located(position_shift=start, base_offset=run.table[row + Table.BASE_OFFSET])
+                        damage.located(position=start)
+                    self._pass_over(damage, split, start, start + size)
+                state[State.BATCH_ROW] += 1
+                state[State.RECORDS_LEFT] = -1
+
+    def _append_legacy(self, run: BatchRun) -> int:
+        """Decode one message set entry (magic 0 or 1) into the columns."""
+        columns, state = self._columns, self._columns.state
+        row = state[State.BATCH_ROW] * TABLE_WIDTH
+        if run.table[row + Table.LAST_OFFSET] >= state[State.NEXT_OFFSET]:
+            if state[State.RECORDS_LEFT] < 0:
+                start = run.table[row + Table.POSITION] - run.data_position
+                entry = run.data[start : start + run.table[row + Table.SIZE]]
+                self._legacy = parse_message_set_entry(
+                    entry, self._decompressor, check_crcs=self._options.check_crcs
+                )
+                state[State.DECODED_BATCHES] += 1
+                state[State.RECORDS_LEFT] = len(self._legacy)
+            outcome = append_records(columns, self._legacy, run.table[row : row + TABLE_WIDTH])
+            if outcome != Outcome.DONE:
+                return outcome
+        state[State.BATCH_ROW] += 1
+        state[State.RECORDS_LEFT] = -1
+        return -1
+
+    def _flush(self, split: Split) -> Iterator[pa.RecordBatch]:
+        if self._columns.rows:
+            batch = to_record_batch(self._columns, self._options.columns, split.partition)
+            self.metrics.records += batch.num_rows
+            self._columns.reset()
+            yield batch
+
+    def _overlap(self, split: Split, run: BatchRun) -> _Overlap:
+        """How many batches of the run come before the next segment begins."""
+        following = split.next_base_offset
+        if following is None:
+            return _Overlap(run.rows)
+        lasts = run.table[Table.LAST_OFFSET : run.rows * TABLE_WIDTH : TABLE_WIDTH]
+        for row, last in enumerate(lasts):
+            if last >= following:
+                return _Overlap(
+                    row,
+                    AmbiguousLineageError(
+                        "two segments hold the same offsets",
+                        source=self._store.url(split.log),
+                        position=run.table[row * TABLE_WIDTH + Table.POSITION],
+                        base_offset=run.table[row * TABLE_WIDTH + Table.BASE_OFFSET],
+                        found=f"a batch that ends at offset {last}",
+                        expected=f"an end below {following}, where the next segment begins",
+                        hint="Leader epochs would have to decide between them; read a directory without one of them",
+                    ),
+                )
+        return _Overlap(run.rows)
+
+    def _check_tail(self, split: Split, done: Done) -> None:
+        """Say what stands after the last whole batch: a note for a live log, an error for a finished segment."""
+        if done.tail is Tail.END:
+            return
+        source = self._store.url(split.log)
+        if not split.is_last_of_segment:
+            raise CorruptIndexError(
+                "the offset index points into the middle of a batch",
+                position=split.positions.stop,
+                found=f"a batch from byte {done.position} across it",
+                expected="a batch's first byte",
+                hint="Read without the index: give the whole segment as one split",
+            )
+        missing = f", {done.missing_bytes} bytes are missing" if done.missing_bytes is not None else ""
+        if split.is_active:
+            what = "ends inside a batch" if done.tail is Tail.CUT else "ends in zeros"
+            self.metrics.notes.append(
+                f"{source}: the active segment {what}: {done.trailing_bytes} bytes after byte {done.position}{missing}"
+            )
+            return
+        raise TruncatedError(
+            "the segment ends inside a batch" if done.tail is Tail.CUT else "the segment ends in zeros",
+            position=done.position,
+            base_offset=done.base_offset,
+            found=f"{done.trailing_bytes} bytes after the last whole batch{missing}",
+            expected="a whole batch",
+            hint="The copy is incomplete: fetch the segment again",
+        )
+
+    def _pass_over(self, error: FormatError, split: Split, start: int, stop: int | None) -> int:
+        """Raise, or note the hole and say where reading can go on: behind the batch, or at the next index entry."""
+        source = self._store.url(split.log)
+        error.located(source=source)
+        if self._options.on_corrupt == "fail":
+            raise error
+        if stop is None:
+            stop = self._next_indexed(split, start)
+        self.metrics.holes.append(Hole(source, start, stop, str(error)))
+        return stop
+
+    def _next_indexed(self, split: Split, after: int) -> int:
+        """The next place where the offset index says that a batch begins."""
+        if split.offset_index is not None:
+            try:
+                index = parse_offset_index(
+                    read_whole(self._store, split.offset_index), split.offsets.start, log_size=split.log_size
+                )
+            except SegreaderError:
+                return split.positions.stop
+            for position in index.positions():
+                if after < position < split.positions.stop:
+                    return position
+        return split.positions.stop
+
+
+class _Overlap:
+    """How many rows of a run may be delivered, and the error that stands behind them."""
+
+    __slots__ = ("error", "rows")
+
+    def __init__(self, rows: int, error: AmbiguousLineageError | None = None) -> None:
+        self.rows, self.error = rows, error

@@ -1,0 +1,45 @@
+"""What a store is: named objects, their sizes, and ranges of their bytes. Nothing of Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from segreader.ranges import ByteRange
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """One listed object: its name in the store and its size in bytes."""
+
+    name: str
+    size: int
+
+
+class ObjectStore(Protocol):
+    """Ranges to bytes. Stores hold no data between calls and may be shared by threads."""
+
+    def url(self, name: str) -> str:
+        """How the object is named to people: never with a credential or a query string."""
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """Every object whose name begins with ``prefix``, in order of name."""
+
+    def size(self, name: str) -> int:
+        """Bytes of the object.
+
+        Raises:
+            ObjectNotFoundError: there is none of that name.
+        """
+
+    def read_ranges(self, name: str, ranges: Sequence[ByteRange]) -> list[bytes]:
+        """The bytes of each range, in the order asked for.
+
+        Raises:
+            ObjectNotFoundError, AccessDeniedError: as named.
+            ShortReadError: the object ends inside a range.
+        """
+
+    def read_into(self, name: str, start: int, buffer: memoryview) -> None:
+        """Fill ``buffer`` with the bytes from ``start`` on; raises as ``read_ranges``."""
