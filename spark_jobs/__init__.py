@@ -1,1 +1,1 @@
-"""Programs for ``spark-submit`` or plain Python: arguments, session, exit code. They read no bytes themselves."""
+"""Programs for ``spark-submit`` or plain Python: arguments, session, exit code; no parsing of bytes."""

@@ -1,0 +1,22 @@
+"""Segments in Spark: ``register(spark)``, then ``spark.read.format("segreader")``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def register(spark: SparkSession) -> None:
+    """Make ``format("segreader")`` known in this session.
+
+    Spark finds the source by itself where ``pyspark_segreader`` is on its path. A session made by
+    ``newSession()`` needs its own call; a second call changes nothing.
+
+    Raises:
+        ImportError: what keeps the source from loading, which Spark's own search does not tell.
+    """
+    from segreader.spark.source import SegmentSource
+
+    spark.dataSource.register(SegmentSource)
