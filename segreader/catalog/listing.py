@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import pairwise
 
 from segreader.catalog.layouts import local_tiered, log_directory
 from segreader.errors import (
@@ -96,7 +97,7 @@ def _group(segments: list[Segment], source: str) -> list[PartitionLog]:
     logs = []
     for partition in sorted(groups, key=lambda key: key.order):
         ordered = sorted(groups[partition], key=lambda segment: segment.base_offset)
-        for one, two in zip(ordered, ordered[1:], strict=False):
+        for one, two in pairwise(ordered):
             if one.base_offset == two.base_offset:
                 raise AmbiguousLineageError(
                     f"two segments of {partition} begin at offset {one.base_offset}",

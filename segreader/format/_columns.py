@@ -23,7 +23,17 @@ from segreader.format.batch import (
     MAX_BASE_OFFSET,
     MINIMUM_SIZE,
 )
-from segreader.format.columns import TABLE_ROWS, TABLE_WIDTH, Buffer, ColumnBuffers, Damage, Decision, Outcome, State, Table
+from segreader.format.columns import (
+    TABLE_ROWS,
+    TABLE_WIDTH,
+    Buffer,
+    ColumnBuffers,
+    Damage,
+    Decision,
+    Outcome,
+    State,
+    Table,
+)
 from segreader.format.java_utf8 import decode_java_utf8
 from segreader.format.record import Headers, Record, TimestampType
 
@@ -49,9 +59,7 @@ class FullError(Exception):
         self.buffer, self.need = buffer, need
 
 
-def scan_batches(
-    data: memoryview, at: int, data_position: int, table: array[int], max_size: int
-) -> tuple[int, int]:
+def scan_batches(data: memoryview, at: int, data_position: int, table: array[int], max_size: int) -> tuple[int, int]:
     """Write the headers of the whole batches in ``data[at:]`` into ``table``.
 
     Args:
@@ -165,14 +173,14 @@ def _begin_batch(
         return Outcome.LEGACY
     if batch[Table.BASE_OFFSET] >= state[State.STOP_OFFSET]:
         return Outcome.STOPPED
-    if batch[Table.LAST_OFFSET] < state[State.NEXT_OFFSET]:
-        state[State.RECORDS_LEFT] = 0
-        return None
     start = batch[Table.POSITION] - data_position
     whole = data[start : start + batch[Table.SIZE]]
     if checksum is not None and (crc := checksum(whole[CRC_START:])) != batch[Table.CRC]:
         _note(state, Damage.CRC, 0, crc, batch[Table.CRC])
         return Outcome.DAMAGED
+    if batch[Table.LAST_OFFSET] < state[State.NEXT_OFFSET]:  # only now: that field is under the CRC
+        state[State.RECORDS_LEFT] = 0
+        return None
     if batch[Table.DECISION] == Decision.SKIP:
         state[State.NEXT_OFFSET] = max(state[State.NEXT_OFFSET], batch[Table.LAST_OFFSET] + 1)
         state[State.RECORDS_LEFT] = 0
@@ -309,7 +317,11 @@ def put_record(columns: ColumnBuffers, record: Record, batch: array[int]) -> Non
         _reserve(columns, Buffer.HEADER_KEY_OFFSETS, 4 * (count + 1))
         _reserve(columns, Buffer.HEADER_VALUE_OFFSETS, 4 * (count + 1))
         _reserve(columns, Buffer.HEADER_VALUE_VALIDITY, (count + 7) // 8)
-        _reserve(columns, Buffer.HEADER_KEY_DATA, state[State.HEADER_KEY_BYTES] + sum(len(key) for key, _ in headers))
+        _reserve(
+            columns,
+            Buffer.HEADER_KEY_DATA,
+            state[State.HEADER_KEY_BYTES] + sum(len(key) for key, _ in headers),
+        )
         values = sum(len(value or b"") for _, value in headers)
         _reserve(columns, Buffer.HEADER_VALUE_DATA, state[State.HEADER_VALUE_BYTES] + values)
 

@@ -275,8 +275,6 @@ def decode_batches(columns, data, int64_t data_position, array table, int64_t ro
     cdef int64_t row, start, size, codec
     cdef int64_t* batch
     cdef int64_t outcome = DONE
-    cdef bint has_body = False
-    cdef const uint8_t* body
     if len(state_array) <= S_CURSOR_MOVES or len(table) < rows * WIDTH or rows < 0:
         raise ValueError("the state or the batch table is too small")
     find_room(&room, buffers)
@@ -291,38 +289,33 @@ def decode_batches(columns, data, int64_t data_position, array table, int64_t ro
                     return LEGACY
                 if batch[T_BASE_OFFSET] >= state[S_STOP_OFFSET]:
                     return STOPPED
-                state[S_RECORDS_LEFT] = 0
-                if batch[T_LAST_OFFSET] >= state[S_NEXT_OFFSET]:
-                    start = batch[T_POSITION] - data_position
-                    size = batch[T_SIZE]
-                    if start < 0 or size < HEADER_SIZE or size > view.len - start:
-                        state[S_RECORDS_LEFT] = -1
-                        raise ValueError("the batch table does not describe these bytes")
-                    c.start = <const uint8_t*>view.buf + start
-                    if checksum is not None:
-                        crc = checksum(data[start + CRC_START : start + size])
-                        if crc != batch[T_CRC]:
-                            state[S_RECORDS_LEFT] = -1
-                            return damage(&c, D_CRC, c.start, crc, batch[T_CRC])
-                    if batch[T_DECISION] == SKIP:
-                        if batch[T_LAST_OFFSET] + 1 > state[S_NEXT_OFFSET]:
-                            state[S_NEXT_OFFSET] = batch[T_LAST_OFFSET] + 1
-                    else:
-                        if batch[T_RECORD_COUNT] < 0:
-                            state[S_RECORDS_LEFT] = -1
-                            return damage(&c, D_RECORD_COUNT, c.start, batch[T_RECORD_COUNT], 0)
-                        if batch[T_RECORD_COUNT] > 0:
-                            codec = batch[T_ATTRIBUTES] & 7
-                            if codec:
-                                state[S_RECORDS_LEFT] = -1
-                                columns.body = decompress(codec, data[start + HEADER_SIZE : start + size])
-                            else:
-                                columns.body = data[start + HEADER_SIZE : start + size]
-                        state[S_DECODED_BATCHES] += 1
-                        state[S_BODY_POSITION] = 0
-                        state[S_RECORDS_LEFT] = batch[T_RECORD_COUNT]
-                        if batch[T_RECORD_COUNT] > 0:
-                            state[S_BODY_BYTES] += len(columns.body)
+                start = batch[T_POSITION] - data_position
+                size = batch[T_SIZE]
+                if start < 0 or size < HEADER_SIZE or size > view.len - start:
+                    raise ValueError("the batch table does not describe these bytes")
+                c.start = <const uint8_t*>view.buf + start
+                if checksum is not None:
+                    crc = checksum(data[start + CRC_START : start + size])
+                    if crc != batch[T_CRC]:
+                        return damage(&c, D_CRC, c.start, crc, batch[T_CRC])
+                if batch[T_LAST_OFFSET] < state[S_NEXT_OFFSET]:  # only now: that field is under the CRC
+                    state[S_RECORDS_LEFT] = 0
+                elif batch[T_DECISION] == SKIP:
+                    if batch[T_LAST_OFFSET] + 1 > state[S_NEXT_OFFSET]:
+                        state[S_NEXT_OFFSET] = batch[T_LAST_OFFSET] + 1
+                    state[S_RECORDS_LEFT] = 0
+                elif batch[T_RECORD_COUNT] < 0:
+                    return damage(&c, D_RECORD_COUNT, c.start, batch[T_RECORD_COUNT], 0)
+                else:
+                    if batch[T_RECORD_COUNT] > 0:
+                        columns.body = data[start + HEADER_SIZE : start + size]
+                        codec = batch[T_ATTRIBUTES] & 7
+                        if codec:
+                            columns.body = decompress(codec, columns.body)
+                        state[S_BODY_BYTES] += len(columns.body)
+                    state[S_DECODED_BATCHES] += 1
+                    state[S_BODY_POSITION] = 0
+                    state[S_RECORDS_LEFT] = batch[T_RECORD_COUNT]
             if state[S_RECORDS_LEFT] > 0:
                 PyObject_GetBuffer(columns.body, &body_view, PyBUF_SIMPLE)
                 try:

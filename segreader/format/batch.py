@@ -122,7 +122,10 @@ def parse_batch_header(data: bytes | bytearray | memoryview, position: int = 0) 
     """
     if (left := len(data) - position) < HEADER_SIZE:
         raise TruncatedError(
-            "a batch header is cut", found=f"{max(left, 0)} bytes", expected=f"{HEADER_SIZE} bytes", position=position
+            "a batch header is cut",
+            found=f"{max(left, 0)} bytes",
+            expected=f"{HEADER_SIZE} bytes",
+            position=position,
         )
     header = RecordBatchHeader(*_HEADER.unpack_from(data, position))
     if header.magic != 2:
@@ -175,7 +178,11 @@ def check_common(
         )
     if not 0 <= offset <= MAX_BASE_OFFSET:
         raise CorruptBatchError(
-            "a batch has an impossible offset", found=offset, expected="0 or more", position=at, base_offset=offset
+            "a batch has an impossible offset",
+            found=offset,
+            expected="0 or more",
+            position=at,
+            base_offset=offset,
         )
     if size + LOG_OVERHEAD > max_size:
         raise CorruptBatchError(

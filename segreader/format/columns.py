@@ -326,7 +326,9 @@ class ColumnBuffers:
         if need > usual and self.rows:
             return False
         if need > 0x7FFFFFFF:
-            raise LimitExceededError("a column of one record passes 2 GiB", found=f"{need} bytes", expected="int32 offsets")
+            raise LimitExceededError(
+                "a column of one record passes 2 GiB", found=f"{need} bytes", expected="int32 offsets"
+            )
         size = max(len(old), 4096)
         while size < need:
             size = min(size * 2, usual) if size < usual else need

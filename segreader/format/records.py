@@ -59,9 +59,7 @@ def iter_records(
     columns.state[State.CURSOR_MOVES] = 0
     while True:
         error: FormatError | None = None
-        outcome = Outcome(
-            kernel.decode_batches(columns, data, 0, table, rows, checksum, decompressor.decompress)
-        )
+        outcome = Outcome(kernel.decode_batches(columns, data, 0, table, rows, checksum, decompressor.decompress))
         if outcome is Outcome.DAMAGED:
             error = damage_error(columns.state, table)
         if outcome is Outcome.GROW and columns.make_room():
@@ -80,7 +78,10 @@ def _rows(columns: ColumnBuffers) -> Iterator[Record]:
         first, last = _span(buffers[Buffer.HEADER_OFFSETS], row)
         headers: Headers = tuple(
             (
-                str(_bytes(buffers[Buffer.HEADER_KEY_OFFSETS], buffers[Buffer.HEADER_KEY_DATA], index), "utf-8"),
+                str(
+                    _bytes(buffers[Buffer.HEADER_KEY_OFFSETS], buffers[Buffer.HEADER_KEY_DATA], index),
+                    "utf-8",
+                ),
                 None
                 if state[State.HEADER_VALUE_NULLS] and not _bit(buffers[Buffer.HEADER_VALUE_VALIDITY], index)
                 else _bytes(buffers[Buffer.HEADER_VALUE_OFFSETS], buffers[Buffer.HEADER_VALUE_DATA], index),
@@ -117,4 +118,3 @@ def _bytes(offsets: bytearray | None, data: bytearray | None, row: int) -> bytes
 
 def _bit(bits: bytearray | None, row: int) -> bool:
     return bool(_there(bits)[row >> 3] & (1 << (row & 7)))
-

@@ -12,7 +12,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from segreader.errors import CorruptBatchError
-from segreader.format.batch import COMMON_SIZE, LOG_OVERHEAD, RecordBatchHeader, check_common, parse_batch_header
+from segreader.format.batch import (
+    COMMON_SIZE,
+    LOG_OVERHEAD,
+    RecordBatchHeader,
+    check_common,
+    parse_batch_header,
+)
 from segreader.format.columns import TABLE_WIDTH, Table, batch_table
 from segreader.format.compression import DEFAULT_LIMIT
 from segreader.format.kernel import Kernel, load_kernel

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from segreader.format.offset_index import OffsetIndex
 from segreader.ranges import ByteRange, OffsetRange
@@ -60,7 +61,7 @@ def cut_segment(segment: Segment, index: OffsetIndex | None, offsets: OffsetRang
         if cuts[-1] + split_bytes <= position < stop:
             cuts.append(position)
     cuts.append(stop)
-    return [ByteRange(one, two) for one, two in zip(cuts, cuts[1:], strict=False)]
+    return [ByteRange(one, two) for one, two in pairwise(cuts)]
 
 
 def _stop_position(index: OffsetIndex, stop: int, log_size: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from segreader.isolation import AbortedTransactions, IsolationLevel
 from segreader.ranges import ByteRange, OffsetRange
@@ -32,7 +32,7 @@ class Split:
     positions: ByteRange
     offsets: OffsetRange
     isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED
-    aborted: AbortedTransactions = AbortedTransactions()
+    aborted: AbortedTransactions = field(default_factory=AbortedTransactions)
     is_active: bool = False
     next_base_offset: int | None = None
     offset_index: str | None = None

@@ -12,7 +12,13 @@ import pyarrow as pa
 
 from segreader.catalog.layouts.names import LOG_FILE, REMOTE_FILE
 from segreader.catalog.listing import PartitionLog, list_partitions
-from segreader.errors import FormatError, ObjectNotFoundError, OptionError, PlanError, UndecidedTransactionError
+from segreader.errors import (
+    FormatError,
+    ObjectNotFoundError,
+    OptionError,
+    PlanError,
+    UndecidedTransactionError,
+)
 from segreader.format.columns import DEFAULT_MAX_BYTES, DEFAULT_MAX_ROWS
 from segreader.format.compression import DEFAULT_LIMIT
 from segreader.format.offset_index import OffsetIndex, parse_offset_index
@@ -146,7 +152,8 @@ class Scan:
                         offsets=wanted,
                         isolation_level=self.isolation_level,
                         aborted=aborted.within(
-                            max(segment.base_offset, wanted.start), following if following is not None else 1 << 62
+                            max(segment.base_offset, wanted.start),
+                            following if following is not None else 1 << 62,
                         ),
                         is_active=segment.is_active,
                         next_base_offset=following,
@@ -181,7 +188,9 @@ def open_location(location: str) -> tuple[ObjectStore, str]:
         location = location.removeprefix("file://")
     if "://" in location:
         raise OptionError(
-            "this kind of location is not supported", found=location.split("?")[0], expected="a local directory"
+            "this kind of location is not supported",
+            found=location.split("?")[0],
+            expected="a local directory",
         )
     path = Path(location).absolute()
     if path.is_file():

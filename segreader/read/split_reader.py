@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 
 import crc32c
 import pyarrow as pa
@@ -16,7 +16,16 @@ from segreader.errors import (
 )
 from segreader.format.append import append_records
 from segreader.format.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG
-from segreader.format.columns import NO_STOP, TABLE_WIDTH, BufferPool, ColumnBuffers, Decision, Outcome, State, Table
+from segreader.format.columns import (
+    NO_STOP,
+    TABLE_WIDTH,
+    BufferPool,
+    ColumnBuffers,
+    Decision,
+    Outcome,
+    State,
+    Table,
+)
 from segreader.format.compression import Decompressor
 from segreader.format.damage import damage_error
 from segreader.format.kernel import load_kernel
@@ -93,6 +102,7 @@ class SplitReader:
                 position = self._pass_over(error, split, scanner.position, None)
         yield from self._flush(split)
         self.next_offset = state[State.NEXT_OFFSET]
+        self.metrics.body_bytes = state[State.BODY_BYTES]
 
     def _scan(self, split: Split, scanner: SegmentScanner) -> Iterator[pa.RecordBatch]:
         while True:
@@ -137,7 +147,7 @@ class SplitReader:
                 table[row + Table.DECISION] = Decision.SKIP
                 self.metrics.aborted_batches += 1
 
-    def _decode(self, split: Split, run: BatchRun, rows: int) -> Iterator[pa.RecordBatch]:
+    def _decode(self, split: Split, run: BatchRun, rows: int) -> Generator[pa.RecordBatch, None, bool]:
         """The run's records, in full record batches; returns whether the wanted offsets end inside it."""
         columns, state, kernel = self._columns, self._columns.state, self._kernel
         state[State.BATCH_ROW], state[State.RECORDS_LEFT] = 0, -1
@@ -145,7 +155,13 @@ class SplitReader:
             error: SegreaderError | None = None
             try:
                 outcome = kernel.decode_batches(
-                    columns, run.data, run.data_position, run.table, rows, self._checksum, self._decompressor.decompress
+                    columns,
+                    run.data,
+                    run.data_position,
+                    run.table,
+                    rows,
+                    self._checksum,
+                    self._decompressor.decompress,
                 )
                 if outcome == Outcome.LEGACY:
                     outcome = self._append_legacy(run)
@@ -180,9 +196,7 @@ class SplitReader:
             if state[State.RECORDS_LEFT] < 0:
                 start = run.table[row + Table.POSITION] - run.data_position
                 entry = run.data[start : start + run.table[row + Table.SIZE]]
-                self._legacy = parse_message_set_entry(
-                    entry, self._decompressor, check_crcs=self._options.check_crcs
-                )
+                self._legacy = parse_message_set_entry(entry, self._decompressor, check_crcs=self._options.check_crcs)
                 state[State.DECODED_BATCHES] += 1
                 state[State.RECORDS_LEFT] = len(self._legacy)
             outcome = append_records(columns, self._legacy, run.table[row : row + TABLE_WIDTH])

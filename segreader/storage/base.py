@@ -33,7 +33,7 @@ class ObjectStore(Protocol):
             ObjectNotFoundError: there is none of that name.
         """
 
-    def read_ranges(self, name: str, ranges: Sequence[ByteRange]) -> list[bytes]:
+    def read_ranges(self, name: str, ranges: Sequence[ByteRange]) -> Sequence[bytes]:
         """The bytes of each range, in the order asked for.
 
         Raises:

@@ -6,7 +6,13 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from segreader.errors import AccessDeniedError, ObjectNotFoundError, SegreaderError, ShortReadError, StorageError
+from segreader.errors import (
+    AccessDeniedError,
+    ObjectNotFoundError,
+    SegreaderError,
+    ShortReadError,
+    StorageError,
+)
 from segreader.ranges import ByteRange
 from segreader.storage.base import ObjectInfo
 
@@ -25,7 +31,9 @@ class LocalStore:
         self.root = Path(root)
         if not self.root.is_dir():
             raise ObjectNotFoundError(
-                "no such directory", source=str(root), hint="Give a directory that holds segments, or one above it"
+                "no such directory",
+                source=str(root),
+                hint="Give a directory that holds segments, or one above it",
             )
 
     def url(self, name: str) -> str:
@@ -57,7 +65,7 @@ class LocalStore:
         except OSError as error:
             raise _storage_error(error, self.url(name)) from error
 
-    def read_ranges(self, name: str, ranges: Sequence[ByteRange]) -> list[bytes]:
+    def read_ranges(self, name: str, ranges: Sequence[ByteRange]) -> Sequence[bytes]:
         """The bytes of each range, in the order asked for."""
         out = []
         for wanted in ranges:

@@ -1,6 +1,6 @@
 """Kafka's ``LocalTieredStorage``: one directory a partition, one set of files a segment.
 
-``<topic>-<partition>-<topicId>/<20 digits>-<segmentId>.{log,index,timeindex,txnindex,snapshot,leader_epoch_checkpoint}``
+``<topic>-<partition>-<topicId>/<20 digits>-<segmentId>.<kind>``; the kinds are those of ``names.REMOTE_FILE``.
 Source: ``RemoteTopicPartitionDirectory``, ``RemoteLogSegmentFileset`` (4.0).
 """
 

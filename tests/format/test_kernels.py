@@ -1,0 +1,380 @@
+"""Both kernels, the same tests in the same run: what one decodes, the other decodes to the same bytes."""
+
+from __future__ import annotations
+
+import random
+import struct
+
+import crc32c
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from segreader.errors import FormatError, LimitExceededError
+from segreader.format import columns as layout
+from segreader.format.batch import HEADER_SIZE
+from segreader.format.columns import (
+    BUFFERS_OF,
+    Buffer,
+    BufferPool,
+    ColumnBuffers,
+    Damage,
+    Outcome,
+    State,
+    Table,
+    batch_table,
+)
+from segreader.format.compression import Codec, Decompressor
+from segreader.format.damage import damage_error
+from segreader.format.kernel import Kernel, load_kernel
+from segreader.format.record import Record, TimestampType
+from segreader.format.records import iter_records
+from segreader.testing.batches import Lies, encode_varint
+from segreader.testing.builder import SegmentBuilder
+from segreader.testing.records import ProducerRecord
+from segreader.testing.strategies import producer_records
+
+KERNELS = ["reference", "native"]
+
+
+@pytest.fixture(params=KERNELS)
+def kernel(request: pytest.FixtureRequest) -> Kernel:
+    return load_kernel(request.param)
+
+
+def decode(
+    kernel: Kernel, data: bytes, columns: ColumnBuffers, *, check_crcs: bool = True
+) -> tuple[Outcome, ColumnBuffers]:
+    """Decode all batches in ``data`` into one set of columns, growing them as needed."""
+    table, view = batch_table(), memoryview(data)
+    rows, _ = kernel.scan_batches(view, 0, 0, table, 1 << 30)
+    checksum = crc32c.crc32c if check_crcs else None
+    while True:
+        outcome = Outcome(kernel.decode_batches(columns, view, 0, table, rows, checksum, Decompressor().decompress))
+        if outcome is not Outcome.GROW or not columns.make_room():
+            return outcome, columns
+
+
+def image(columns: ColumnBuffers) -> dict[str, object]:
+    """What a reader can see of the buffers: everything below the counters."""
+    state, seen = columns.state, {}
+    rows, headers = state[State.ROWS], state[State.HEADERS]
+    widths = {Buffer.HEADER_KEY_OFFSETS: 4 * (headers + 1), Buffer.HEADER_VALUE_OFFSETS: 4 * (headers + 1)}
+    widths |= dict.fromkeys((Buffer.KEY_OFFSETS, Buffer.VALUE_OFFSETS, Buffer.HEADER_OFFSETS), 4 * (rows + 1))
+    widths |= {Buffer.KEY_DATA: state[State.KEY_BYTES], Buffer.VALUE_DATA: state[State.VALUE_BYTES]}
+    widths |= {Buffer.HEADER_KEY_DATA: state[State.HEADER_KEY_BYTES]}
+    widths |= {Buffer.HEADER_VALUE_DATA: state[State.HEADER_VALUE_BYTES]}
+    widths |= {Buffer.ATTRIBUTES: rows}
+    bits = {Buffer.KEY_VALIDITY: (State.KEY_NULLS, rows), Buffer.VALUE_VALIDITY: (State.VALUE_NULLS, rows)}
+    bits |= {Buffer.HEADER_VALUE_VALIDITY: (State.HEADER_VALUE_NULLS, headers)}
+    eight = {Buffer.OFFSET, Buffer.TIMESTAMP, Buffer.PRODUCER_ID, Buffer.BATCH_BASE_OFFSET, Buffer.POSITION}
+    for index in Buffer:
+        buffer = columns.buffers[index]
+        if buffer is None:
+            continue
+        if index in bits:
+            nulls, count = bits[index]
+            seen[index.name] = [bool(buffer[i >> 3] & 1 << (i & 7)) for i in range(count)] if state[nulls] else None
+        else:
+            seen[index.name] = bytes(buffer[: widths.get(index, rows * (8 if index in eight else 4))])
+    seen["state"] = list(state[: State.NEED_BUFFER])
+    return seen
+
+
+def both(data: bytes, **kwargs: bool) -> tuple[Outcome, dict[str, object]]:
+    """Decode with both kernels, hold that they agree, and give what they say."""
+    answers = []
+    for name in KERNELS:
+        columns = ColumnBuffers(frozenset(BUFFERS_OF) - {"timestamp"}, max_rows=500)
+        try:
+            outcome, _ = decode(load_kernel(name), data, columns, **kwargs)
+            damage = list(columns.state[State.DAMAGE : State.DECODED_BATCHES]) if outcome is Outcome.DAMAGED else []
+        except FormatError as error:
+            outcome, damage = Outcome.DAMAGED, [type(error)]
+        answers.append((outcome, damage, image(columns)))
+    assert answers[0] == answers[1]
+    return answers[0][0], answers[0][2]
+
+
+def sample(codec: int = Codec.NONE) -> SegmentBuilder:
+    """A little of everything that one batch can hold."""
+    return SegmentBuilder(100).batch(
+        [
+            Record(100, 1_700_000_000_000, TimestampType.CREATE_TIME, b"k1", b"hello", (("h", b"v"), ("n", None))),
+            Record(101, 1_700_000_000_007, TimestampType.CREATE_TIME, None, b"", ()),
+            Record(105, 1_699_999_999_000, TimestampType.CREATE_TIME, b"", None, (("ключ", b""),)),
+        ],
+        codec=codec,
+        producer_id=4000,
+    )
+
+
+def test_the_numbers_of_both_kernels_agree() -> None:
+    native = pytest.importorskip("segreader.format._kernel")
+    assert {
+        "Buffer": len(Buffer),
+        "State": len(State),
+        "Table": len(Table),
+        "Damage": max(Damage),
+        "TABLE_WIDTH": layout.TABLE_WIDTH,
+        "TABLE_ROWS": layout.TABLE_ROWS,
+    } == native.LAYOUT
+    assert [load_kernel(name).NAME for name in KERNELS] == KERNELS
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("codec", list(Codec))
+def test_every_codec_gives_the_records_that_were_written(name: str, codec: Codec) -> None:
+    built = sample(codec)
+    assert list(iter_records(built.to_bytes(), Decompressor(), kernel=load_kernel(name))) == built.records
+
+
+def test_the_buffers_of_both_kernels_are_equal_byte_for_byte() -> None:
+    data = sample().batch([b"x"] * 20, codec=Codec.LZ4).marker(7).to_bytes()
+    outcome, seen = both(data)
+    assert outcome is Outcome.DONE
+    assert seen["OFFSET"] == struct.pack("=24q", 100, 101, 105, *range(106, 127))
+    assert seen["KEY_VALIDITY"][:3] == [True, False, True]
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    batches=st.lists(
+        st.tuples(st.lists(producer_records(), min_size=1, max_size=8), st.sampled_from(list(Codec))),
+        max_size=4,
+    )
+)
+def test_any_records_come_back_from_both_kernels(batches: list[tuple[list[ProducerRecord], Codec]]) -> None:
+    built = SegmentBuilder(7)
+    for records, codec in batches:
+        built.batch(records, codec=codec)
+    outcome, seen = both(built.to_bytes())
+    assert outcome is Outcome.DONE
+    assert seen["state"][State.ROWS] == len(built.records)
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.SNAPPY, Codec.ZSTD])
+def test_a_batch_cut_at_any_byte_is_never_scanned_as_whole(kernel: Kernel, codec: Codec) -> None:
+    data = sample(codec).to_bytes()
+    for size in range(len(data)):
+        assert kernel.scan_batches(memoryview(data)[:size], 0, 0, batch_table(), 1 << 30) == (0, 0)
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
+def test_every_flipped_bit_under_the_crc_is_refused_and_the_rest_agrees(codec: Codec) -> None:
+    data = bytearray(sample(codec).to_bytes())
+    for bit in range(8 * len(data)):
+        data[bit // 8] ^= 1 << bit % 8
+        outcome, _ = both(bytes(data))
+        if bit // 8 >= 17:
+            assert outcome is Outcome.DAMAGED, f"bit {bit} was not noticed"
+        data[bit // 8] ^= 1 << bit % 8
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
+def test_flipped_bits_without_a_crc_give_the_same_answer_from_both(codec: Codec) -> None:
+    data = bytearray(sample(codec).to_bytes())
+    for bit in range(8 * len(data)):
+        data[bit // 8] ^= 1 << bit % 8
+        both(bytes(data), check_crcs=False)
+        data[bit // 8] ^= 1 << bit % 8
+
+
+def test_bodies_of_random_bytes_give_the_same_answer_from_both() -> None:
+    chance = random.Random(11)
+    for _ in range(3000):
+        body = bytes(
+            chance.choice([0, 1, 2, 4, 6, 8, 0x10, 0x7F, 0x80, 0xFF, chance.randrange(256)])
+            for _ in range(chance.randrange(40))
+        )
+        both(
+            SegmentBuilder(9)
+            .batch([], lies=Lies(body=body, record_count=chance.choice([-1, 1, 2, 2**31 - 1])))
+            .to_bytes()
+        )
+
+
+RECORD = bytes.fromhex("00 00 00 02 6b 02 76 00")  # attributes, deltas, key, value, no headers
+
+
+@pytest.mark.parametrize(
+    ("body", "count", "damage"),
+    [
+        (b"\x10" + RECORD, 2, Damage.BODY_ENDS),
+        (b"\x10" + RECORD, -1, Damage.RECORD_COUNT),
+        (b"\x10" + RECORD + b"\0", 1, Damage.RECORDS_REMAIN),
+        (b"\x12" + RECORD, 1, Damage.RECORD_LENGTH),
+        (b"\x0f" + RECORD, 1, Damage.RECORD_LENGTH),
+        (b"\x12" + RECORD + b"\0", 1, Damage.RECORD_UNDERRUN),
+        (b"\x0e" + RECORD[:-1], 1, Damage.RECORD_OVERRUN),
+        (b"\x80\x80\x80\x80\x80\x00", 1, Damage.VARINT),
+        (b"\x10" + RECORD[:-1] + b"\x01", 1, Damage.HEADER_COUNT),
+        (b"\x10" + RECORD[:-1] + b"\x7e", 1, Damage.HEADER_COUNT),
+        (b"\x14" + RECORD[:-1] + b"\x02\x01\x00", 1, Damage.HEADER_KEY_LENGTH),
+    ],
+)
+def test_what_java_refuses_in_a_record_is_refused_with_its_name(body: bytes, count: int, damage: Damage) -> None:
+    data = SegmentBuilder(5).batch([], lies=Lies(body=body, record_count=count)).to_bytes()
+    both(data)
+    for name in KERNELS:
+        columns = ColumnBuffers(frozenset({"offset", "key"}))
+        outcome, _ = decode(load_kernel(name), data, columns)
+        assert outcome is Outcome.DAMAGED
+        assert columns.state[State.DAMAGE] == damage
+        table = batch_table()
+        load_kernel(name).scan_batches(memoryview(data), 0, 0, table, 1 << 30)
+        error = damage_error(columns.state, table)
+        assert error.base_offset == 5
+        assert error.found
+        assert error.expected is not None
+        assert str(error.position) in str(error)
+
+
+def test_records_before_a_damaged_one_in_the_same_batch_are_kept(kernel: Kernel) -> None:
+    body = b"\x10" + RECORD + b"\x10" + RECORD + b"\x12" + RECORD
+    data = SegmentBuilder(5).batch([], lies=Lies(body=body, record_count=3, last_offset_delta=2)).to_bytes()
+    columns = ColumnBuffers(frozenset({"offset"}))
+    columns.state[State.CURSOR_MOVES] = 0
+    assert decode(kernel, data, columns)[0] is Outcome.DAMAGED
+    assert columns.rows == 2
+
+
+def test_numbers_that_are_longer_than_needed_are_read(kernel: Kernel) -> None:
+    body = bytes.fromhex("00 8000 8080808000 8200 6b 828000 76 8000")
+    body = encode_varint(len(body)) + body
+    data = SegmentBuilder(5).batch([], lies=Lies(body=body, record_count=1)).to_bytes()
+    assert [(r.key, r.value) for r in iter_records(data, Decompressor(), kernel=kernel)] == [(b"k", b"v")]
+
+
+def test_an_empty_batch_is_not_looked_into(kernel: Kernel) -> None:
+    data = SegmentBuilder(5).batch([], lies=Lies(body=b"\xff\xff\xff", record_count=0)).to_bytes()
+    outcome, columns = decode(kernel, data, ColumnBuffers(frozenset({"offset"})))
+    assert (outcome, columns.rows) == (Outcome.DONE, 0)
+
+
+def test_a_consumer_never_goes_back_within_a_segment(kernel: Kernel) -> None:
+    """Corpus topic odd-offsets: the position moves past each delivered record, also over batch bounds."""
+    built = SegmentBuilder(3)
+    for deltas, last in (((0, 2), 1), ((0, 1), 1), ((1, 0), 1)):
+        records = [ProducerRecord(value=b"%d" % delta) for delta in deltas]
+        base = built.next_offset
+        body = b"".join(
+            encode_varint(8) + b"\0\0" + encode_varint(delta) + b"\x01\x02" + record.value + b"\0" + b""
+            for delta, record in zip(deltas, records, strict=True)
+        )
+        body = b"".join(
+            encode_varint(7) + b"\0\0" + encode_varint(delta) + b"\x01\x02" + record.value + b"\0"
+            for delta, record in zip(deltas, records, strict=True)
+        )
+        built.batch([], base_offset=base, last_offset=base + last, lies=Lies(body=body, record_count=2))
+    outcome, columns = decode(kernel, built.to_bytes(), ColumnBuffers(frozenset({"offset"})))
+    assert outcome is Outcome.DONE
+    assert struct.unpack_from(f"={columns.rows}q", columns.buffers[Buffer.OFFSET]) == (3, 5, 6, 8)
+
+
+def test_offsets_outside_the_wanted_range_are_dropped_and_the_end_is_told(kernel: Kernel) -> None:
+    built = SegmentBuilder(0)
+    for _ in range(4):
+        built.batch([b"a", b"b", b"c"])
+    columns = ColumnBuffers(frozenset({"offset"}))
+    columns.state[State.NEXT_OFFSET], columns.state[State.STOP_OFFSET] = 4, 8
+    outcome, _ = decode(kernel, built.to_bytes(), columns)
+    assert outcome is Outcome.STOPPED
+    assert struct.unpack_from("=4q", columns.buffers[Buffer.OFFSET]) == (4, 5, 6, 7)
+    assert columns.state[State.DROPPED_RECORDS] == 2
+
+
+def test_a_full_batch_goes_on_where_it_stopped(kernel: Kernel) -> None:
+    data = SegmentBuilder(0).batch([b"%d" % i for i in range(25)], codec=Codec.ZSTD).to_bytes()
+    columns = ColumnBuffers(frozenset({"offset"}), max_rows=10)
+    table = batch_table()
+    rows, _ = kernel.scan_batches(memoryview(data), 0, 0, table, 1 << 30)
+    seen, decompressor = [], Decompressor()
+    while True:
+        outcome = kernel.decode_batches(columns, memoryview(data), 0, table, rows, None, decompressor.decompress)
+        seen.append((outcome, columns.rows))
+        columns.reset()
+        if outcome == Outcome.DONE:
+            break
+    assert seen == [(Outcome.FULL, 10), (Outcome.FULL, 10), (Outcome.DONE, 5)]
+
+
+def test_a_million_headers_take_memory_for_themselves_only(kernel: Kernel) -> None:
+    count = 20_000
+    headers = encode_varint(count) + b"\x02h\x01" * count
+    body = b"\0\0\0\x01\x01" + headers
+    body = encode_varint(len(body)) + body
+    data = SegmentBuilder(0).batch([], lies=Lies(body=body, record_count=1)).to_bytes()
+    outcome, columns = decode(kernel, data, ColumnBuffers(frozenset({"headers"})))
+    assert outcome is Outcome.DONE
+    assert columns.state[State.HEADERS] == columns.state[State.HEADER_VALUE_NULLS] == count
+    assert len(columns.buffers[Buffer.HEADER_KEY_OFFSETS] or b"") < 16 * count
+
+
+def test_a_record_count_of_two_billion_allocates_nothing(kernel: Kernel) -> None:
+    data = SegmentBuilder(0).batch([b"one"], lies=Lies(record_count=2**31 - 1)).to_bytes()
+    outcome, columns = decode(kernel, data, ColumnBuffers(frozenset({"value"})))
+    assert (outcome, columns.rows) == (Outcome.DAMAGED, 1)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_time_in_nanoseconds_is_refused_as_timestamp_and_kept_as_milliseconds(name: str) -> None:
+    record = Record(0, 1_700_000_000_000_000_000, TimestampType.CREATE_TIME, None, b"v")
+    data = SegmentBuilder(0).batch([record]).to_bytes()
+    kernel = load_kernel(name)
+    columns = ColumnBuffers(frozenset({"timestamp"}))
+    table = batch_table()
+    assert decode(kernel, data, columns)[0] is Outcome.DAMAGED
+    kernel.scan_batches(memoryview(data), 0, 0, table, 1 << 30)
+    assert isinstance(damage_error(columns.state, table), LimitExceededError)
+    outcome, columns = decode(kernel, data, ColumnBuffers(frozenset({"timestamp_ms"})))
+    assert outcome is Outcome.DONE
+    assert struct.unpack_from("=q", columns.buffers[Buffer.TIMESTAMP])[0] == record.timestamp_ms
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_log_append_time_overrides_the_stored_deltas(name: str) -> None:
+    data = SegmentBuilder(0).batch([b"a", b"b"], log_append_time_ms=1_700_000_005_000).to_bytes()
+    records = list(iter_records(data, Decompressor(), kernel=load_kernel(name)))
+    assert {(r.timestamp_ms, r.timestamp_type) for r in records} == {(1_700_000_005_000, TimestampType.LOG_APPEND_TIME)}
+
+
+def test_sequences_wrap_as_in_java(kernel: Kernel) -> None:
+    data = SegmentBuilder(0).batch([b"a", b"b", b"c"], producer_id=1, base_sequence=2**31 - 2).to_bytes()
+    _, columns = decode(kernel, data, ColumnBuffers(frozenset({"sequence"})))
+    assert struct.unpack_from("=3i", columns.buffers[Buffer.SEQUENCE]) == (2**31 - 2, 2**31 - 1, 0)
+
+
+def test_columns_that_are_not_asked_for_have_no_buffers(kernel: Kernel) -> None:
+    outcome, columns = decode(kernel, sample().to_bytes(), ColumnBuffers(frozenset({"offset"})))
+    assert outcome is Outcome.DONE
+    assert [Buffer(i) for i, buffer in enumerate(columns.buffers) if buffer is not None] == [Buffer.OFFSET]
+
+
+def test_a_table_that_does_not_describe_the_bytes_is_a_programming_error() -> None:
+    native = load_kernel("native")
+    data, table = sample().to_bytes(), batch_table()
+    native.scan_batches(memoryview(data), 0, 0, table, 1 << 30)
+    columns = ColumnBuffers(frozenset({"offset"}))
+    with pytest.raises(ValueError, match="does not describe"):
+        native.decode_batches(columns, memoryview(data[:70]), 0, table, 1, None, Decompressor().decompress)
+    assert len(data) > HEADER_SIZE
+
+
+def test_a_buffer_comes_back_only_when_nobody_looks_at_it() -> None:
+    pool = BufferPool()
+    first = pool.lease(1000)
+    assert pool.lease(1000) is not first
+    view = memoryview(first)[:10]
+    where = id(first)
+    del first
+    assert id(pool.lease(1000)) != where
+    del view
+    assert where in {id(pool.lease(1000)) for _ in range(1)} | {id(b) for b in [pool.lease(1000)]}
+
+
+def test_a_pool_keeps_no_more_than_its_limit() -> None:
+    pool = BufferPool(max_bytes=10_000)
+    held = [pool.lease(4000) for _ in range(5)]
+    assert sum(map(len, pool._buffers)) <= 10_000
+    assert len(held) == 5
