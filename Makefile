@@ -42,7 +42,7 @@ fixtures: $(VENV)/.dev  ## rebuild the made fixtures from their recipes
 	$(BIN)/python -m fixtures.make
 
 bench-decode: $(VENV)/.dev  ## measure decoding against aiokafka
-	SEGREADER_KERNEL=native $(BIN)/python benchmarks/bench_decode.py
+	SEGREADER_KERNEL=native $(BIN)/python -m benchmarks.decode
 
 test-asan: $(VENV)/.dev  ## run the tests of the format over a kernel built with AddressSanitizer
 	rm -rf $(ASAN)
@@ -53,7 +53,7 @@ test-asan: $(VENV)/.dev  ## run the tests of the format over a kernel built with
 		raise SystemExit(0 if at and "$(ASAN)/lib" in at.origin else f"not the sanitized kernel: {at}")'
 	PYTHONPATH=$(ASAN)/lib LD_PRELOAD="$(ASAN_LIBRARIES)" PYTHONMALLOC=malloc \
 		ASAN_OPTIONS=detect_leaks=0 SEGREADER_KERNEL=native \
-		$(BIN)/pytest -p no:cacheprovider -p no:xdist tests/format
+		$(BIN)/pytest -p no:cacheprovider tests/format
 
 wheel: $(VENV)/.dev  ## build dist/segreader-*.whl
 	rm -rf build/lib* build/bdist* dist

@@ -16,6 +16,7 @@ import click
 from pyspark.errors import PySparkException
 
 from segreader import errors
+from segreader.cli.exit_codes import ExitCode, describe, exit_code
 from segreader.errors import OptionError, SegreaderError
 from segreader.isolation import IsolationLevel
 from segreader.plan.split import ReadPlan
@@ -26,16 +27,6 @@ from spark_jobs.report import BackfillReport, describe_plan, describe_report, su
 from spark_jobs.session import JobSession, job_session
 
 CODECS = ("zstd", "snappy", "gzip", "lz4", "none")
-_EXIT_CODES: tuple[tuple[type[SegreaderError], int], ...] = (
-    (errors.OptionError, 2),
-    (errors.PlanError, 2),
-    (errors.AmbiguousTopicError, 2),
-    (errors.ObjectNotFoundError, 3),
-    (errors.AccessDeniedError, 3),
-    (errors.UnknownLayoutError, 3),
-    (errors.StorageError, 4),
-    (errors.SegreaderError, 5),
-)
 _FLAGS = {
     "startingOffsets": "--start",
     "endingOffsets": "--end",
@@ -53,9 +44,7 @@ _OURS = re.compile(r"topic=.*|\.?_SUCCESS(\.crc)?|_temporary")
 @click.option("--pattern", help="Regular expression; every topic whose whole name matches is read.")
 @click.option("--target", required=True, help="Directory to write: topic=…/partition=…/*.parquet below it.")
 @click.option("--start", default="earliest", show_default=True, help='Or JSON: {"orders":{"0":23,"1":-2}}')
-@click.option(
-    "--end", default="latest", show_default=True, help="Or JSON in the same form; exclusive, -1 is the end."
-)
+@click.option("--end", default="latest", show_default=True, help="Or JSON in the same form; exclusive, -1 is the end.")
 @click.option(
     "--isolation",
     type=click.Choice([level.value for level in IsolationLevel]),
@@ -64,9 +53,7 @@ _OURS = re.compile(r"topic=.*|\.?_SUCCESS(\.crc)?|_temporary")
     help="Which records: only those of committed transactions, or all.",
 )
 @click.option("--split-bytes", default="128m", show_default=True, help="Stored bytes that one task reads.")
-@click.option(
-    "--codec", type=click.Choice(CODECS), default="zstd", show_default=True, help="Of the Parquet files."
-)
+@click.option("--codec", type=click.Choice(CODECS), default="zstd", show_default=True, help="Of the Parquet files.")
 @click.option("--force", is_flag=True, help="Replace what an earlier run wrote to the target.")
 @click.option("--dry-run", is_flag=True, help="Say what would be read, and stop.")
 @click.option("--master", help="Spark master; by default what spark-submit says, else this machine.")
@@ -93,9 +80,7 @@ def backfill(
     4 the storage failed; 5 the data cannot be decoded, or its transactions not decided.
     """
     if bool(topics) == (pattern is not None):
-        raise click.UsageError(
-            "say what to read: either --topic NAME or --pattern REGEX ('.*' is every topic)"
-        )
+        raise click.UsageError("say what to read: either --topic NAME or --pattern REGEX ('.*' is every topic)")
     options = {
         "location": location if "://" in location else os.path.abspath(location),
         **({"subscribePattern": pattern} if pattern is not None else {"subscribe": ",".join(topics)}),
@@ -114,9 +99,7 @@ def backfill(
     click.echo("Starting Spark", err=True)
     with job_session("segreader backfill", master=master) as session:
         try:
-            report = write_parquet(
-                session, options, parsed, plan, target, codec=codec, force=force, began=began
-            )
+            report = write_parquet(session, options, parsed, plan, target, codec=codec, force=force, began=began)
         except PySparkException as error:
             if (told := told_by_a_task(error)) is None:
                 click.echo(f"Spark failed; what it printed is in {session.log or 'its own log'}", err=True)
@@ -225,11 +208,6 @@ def told_by_a_task(error: Exception) -> SegreaderError | None:
     return None
 
 
-def exit_code(error: SegreaderError) -> int:
-    """The exit code that tells who must act."""
-    return next(code for kind, code in _EXIT_CODES if isinstance(error, kind))
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Run the job; returns its exit code."""
     try:
@@ -239,15 +217,15 @@ def main(arguments: list[str] | None = None) -> int:
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         click.echo("Interrupted; what is in the target is incomplete", err=True)
-        return 130
+        return ExitCode.INTERRUPTED
     except SegreaderError as error:
-        click.echo(f"Error: {_in_words_of_the_job(error)}", err=True)
+        click.echo(f"segreader-backfill: {_in_words_of_the_job(error)}", err=True)
         return exit_code(error)
-    return 0
+    return ExitCode.OK
 
 
 def _in_words_of_the_job(error: SegreaderError) -> str:
-    text = str(error)
+    text = describe(error)
     for option, flag in _FLAGS.items():
         text = re.sub(rf"(?<![\w-]){re.escape(option)}(?!\w)", flag, text)
     return text

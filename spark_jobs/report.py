@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -149,11 +151,9 @@ def look_command(target: str) -> str:
     """A command that shows the first records of the output, with what is installed here."""
     if urlsplit(target).scheme not in ("", "file"):
         return f"spark.read.parquet({target!r}).show()    (in pyspark)"
-    path = urlsplit(target).path
-    return (
-        f'{_python()} -c "import pyarrow.dataset as d; '
-        f"print(*d.dataset('{path}', partitioning='hive').head(3).to_pylist(), sep='\\n')\""
-    )
+    path = json.dumps(urlsplit(target).path, ensure_ascii=False)
+    code = f'import pyarrow.dataset as d; print(*d.dataset({path}, partitioning="hive").head(3).to_pylist(), sep="\\n")'
+    return f"{_python()} -c {shlex.quote(code)}"
 
 
 def _python() -> str:

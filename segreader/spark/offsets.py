@@ -33,9 +33,7 @@ def parse_assignment(text: str) -> dict[str, tuple[int, ...]]:
     for topic, partitions in document.items():
         good = isinstance(partitions, list) and partitions and all(map(_is_partition, partitions))
         if not good or len(set(partitions)) < len(partitions):
-            raise OptionError(
-                f"assign does not list partitions of {topic}", found=partitions, expected=expected
-            )
+            raise OptionError(f"assign does not list partitions of {topic}", found=partitions, expected=expected)
     return {topic: tuple(sorted(partitions)) for topic, partitions in document.items()}
 
 
@@ -58,9 +56,7 @@ def parse_offsets(text: str, name: str, *, keyword: str) -> PartitionOffsets | N
         )
     expected = f'{keyword} or {{"orders":{{"0":23,"1":{EARLIEST if keyword == "earliest" else LATEST}}}}}'
     document = _json_object(text, name, expected)
-    return {
-        topic: _offsets_of(topic, offsets, name, keyword, expected) for topic, offsets in document.items()
-    }
+    return {topic: _offsets_of(topic, offsets, name, keyword, expected) for topic, offsets in document.items()}
 
 
 def format_offsets(offsets: PartitionOffsets) -> str:
@@ -78,9 +74,7 @@ def _offsets_of(topic: str, offsets: Any, name: str, keyword: str, expected: str
         if not _is_partition(partition) or partition in given:
             raise OptionError(f"{name} names no partition of {topic}", found=repr(key), expected=expected)
         if not _is_integer(offset) or not (offset == special or 0 <= offset <= _LAST_OFFSET):
-            raise OptionError(
-                f"{name} gives {topic}-{partition} no usable offset", found=offset, expected=expected
-            )
+            raise OptionError(f"{name} gives {topic}-{partition} no usable offset", found=offset, expected=expected)
         given[partition] = offset
     return given
 
@@ -89,9 +83,7 @@ def _json_object(text: str, name: str, expected: str) -> dict[str, Any]:
     try:
         document = json.loads(text, object_pairs_hook=_without_repeats)
     except (ValueError, RecursionError) as error:
-        raise OptionError(
-            f"{name} is not JSON of the right form: {error}", found=text, expected=expected
-        ) from None
+        raise OptionError(f"{name} is not JSON of the right form: {error}", found=text, expected=expected) from None
     if not isinstance(document, dict) or not document:
         raise OptionError(f"{name} names no topic", found=text, expected=expected)
     return document

@@ -130,10 +130,11 @@ def parse_options(options: Mapping[str, str]) -> SparkOptions:
         raise OptionError(
             "failOnDataLoss=false is not in this version of segreader; offsets that are gone are an error"
         )
+    location = _location(given)
     choice = _topic_choice(given)
     starting, ending = _offsets(given, choice)
     return SparkOptions(
-        location=_location(given),
+        location=location,
         choice=choice,
         starting_offsets=starting,
         ending_offsets=ending,
@@ -154,9 +155,7 @@ def parse_size(text: str, name: str) -> int:
     match = _SIZE.fullmatch(text.strip())
     size = int(match[1]) << (10 * " kmgt".index((match[2] or " ").lower())) if match else 0
     if size <= 0:
-        raise OptionError(
-            f"{name} is not a size", found=repr(text), expected="a number such as 134217728 or 128m"
-        )
+        raise OptionError(f"{name} is not a size", found=repr(text), expected="a number such as 134217728 or 128m")
     return size
 
 
@@ -188,9 +187,7 @@ def _refuse_unusable(given: Mapping[str, str]) -> None:
         if name in _REFUSED:
             raise OptionError(f"{shown} has no place here: {_REFUSED[name]}")
         if shown in _LATER or name.startswith("storage."):
-            raise OptionError(
-                f"{shown} is not in this version of segreader", hint=f"There are {_listed(_NAMES)}"
-            )
+            raise OptionError(f"{shown} is not in this version of segreader", hint=f"There are {_listed(_NAMES)}")
         if shown in _NAMES or name.startswith(_SPARKS_OWN):
             continue
         if name.startswith(_WITHOUT_EFFECT):
@@ -226,9 +223,7 @@ def _location(given: Mapping[str, str]) -> str:
 
 
 def _topic_choice(given: Mapping[str, str]) -> TopicChoice:
-    chosen = [
-        name for name in ("assign", "subscribe", "subscribePattern") if given.get(name.lower(), "").strip()
-    ]
+    chosen = [name for name in ("assign", "subscribe", "subscribePattern") if given.get(name.lower(), "").strip()]
     if not chosen:
         raise OptionError("subscribe is missing; give one of assign, subscribe, subscribePattern")
     if len(chosen) > 1:
@@ -246,9 +241,7 @@ def _topic_choice(given: Mapping[str, str]) -> TopicChoice:
             return TopicChoice(pattern=compile_pattern(text).pattern)
 
 
-def _offsets(
-    given: Mapping[str, str], choice: TopicChoice
-) -> tuple[PartitionOffsets | None, PartitionOffsets | None]:
+def _offsets(given: Mapping[str, str], choice: TopicChoice) -> tuple[PartitionOffsets | None, PartitionOffsets | None]:
     starting = parse_offsets(given.get("startingoffsets", "earliest"), "startingOffsets", keyword="earliest")
     ending = parse_offsets(given.get("endingoffsets", "latest"), "endingOffsets", keyword="latest")
     for name, offsets in (("startingOffsets", starting), ("endingOffsets", ending)):
@@ -258,9 +251,7 @@ def _offsets(
         for partition, start in partitions.items():
             stop = (ending or {}).get(topic, {}).get(partition, LATEST)
             if start != EARLIEST and stop != LATEST and start > stop:
-                raise OptionError(
-                    f"startingOffsets {start} of {topic}-{partition} is beyond endingOffsets {stop}"
-                )
+                raise OptionError(f"startingOffsets {start} of {topic}-{partition} is beyond endingOffsets {stop}")
     return starting, ending
 
 
@@ -281,11 +272,7 @@ def _match_choice(name: str, offsets: PartitionOffsets, choice: TopicChoice) -> 
 
 
 def _isolation_level(given: Mapping[str, str]) -> IsolationLevel:
-    named = {
-        name: given[name.lower()]
-        for name in ("isolationLevel", "kafka.isolation.level")
-        if name.lower() in given
-    }
+    named = {name: given[name.lower()] for name in ("isolationLevel", "kafka.isolation.level") if name.lower() in given}
     if len(set(named.values())) > 1:
         raise OptionError("isolationLevel and kafka.isolation.level contradict each other; give one")
     for name, text in named.items():
@@ -293,9 +280,7 @@ def _isolation_level(given: Mapping[str, str]) -> IsolationLevel:
             return IsolationLevel(text.strip().lower())
         except ValueError:
             expected = " or ".join(IsolationLevel)
-            raise OptionError(
-                f"{name} is not an isolation level", found=repr(text), expected=expected
-            ) from None
+            raise OptionError(f"{name} is not an isolation level", found=repr(text), expected=expected) from None
     return IsolationLevel.READ_COMMITTED
 
 

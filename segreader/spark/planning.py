@@ -96,9 +96,7 @@ def _chosen_partitions(options: SparkOptions) -> Partitions:
     chosen = {}
     for topic in choice.topics if choice.assigned is None else choice.assigned:
         if topic not in there:
-            raise ObjectNotFoundError(
-                f"topic {topic!r} is not here", source=options.location, found=_some(there)
-            )
+            raise ObjectNotFoundError(f"topic {topic!r} is not here", source=options.location, found=_some(there))
         chosen[topic] = (
             there[topic]
             if choice.assigned is None
@@ -129,9 +127,7 @@ def _require_same_partitions(name: str, offsets: PartitionOffsets, chosen: Parti
         raise OptionError(f"{name} names partitions that are not read: {', '.join(unknown)}")
 
 
-def _by_offsets(
-    topic: str, partitions: dict[int, int], options: SparkOptions
-) -> dict[OffsetRange, list[int]]:
+def _by_offsets(topic: str, partitions: dict[int, int], options: SparkOptions) -> dict[OffsetRange, list[int]]:
     """The partitions of a topic, by the offsets wanted of them."""
     groups: dict[OffsetRange, list[int]] = defaultdict(list)
     for partition, first in partitions.items():

@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import pickle
+import shutil
+from pathlib import Path
+
+import pytest
+from corpus import CORPUS, case
+
+from segreader.errors import (
+    AmbiguousTopicError,
+    ObjectNotFoundError,
+    OffsetOutOfRangeError,
+    OptionError,
+    UndecidedTransactionError,
+)
+from segreader.plan.split import ReadPlan
+from segreader.ranges import OffsetRange
+from segreader.spark.options import parse_options
+from segreader.spark.planning import plan_read, require_decided
+
+REMOTE = str(CORPUS / "tv2" / "remote")
+
+
+def plan(location: str | Path = REMOTE, **options: str) -> ReadPlan:
+    return plan_read(parse_options({"location": str(location)} | options))
+
+
+def partitions(plan: ReadPlan) -> list[str]:
+    return [str(partition) for partition in plan.partitions]
+
+
+def test_a_topic_is_read_with_all_its_partitions() -> None:
+    assert partitions(plan(subscribe="multi")) == ["multi-0", "multi-1", "multi-2", "multi-3"]
+
+
+def test_a_pattern_must_match_the_whole_name() -> None:
+    assert partitions(plan(subscribePattern="codec-(lz4|zs)")) == ["codec-lz4-0"]
+
+
+def test_assigned_partitions_are_read_alone() -> None:
+    assert partitions(plan(assign='{"multi":[3,1],"nulls":[0]}')) == ["multi-1", "multi-3", "nulls-0"]
+
+
+def test_a_pattern_may_pass_over_a_topic_that_cannot_be_read() -> None:
+    chosen = plan(subscribePattern="re.*(?<!recreated)")
+    assert partitions(chosen) == ["retention-0"]
+
+
+def test_a_name_with_two_ids_is_an_error_that_names_both() -> None:
+    with pytest.raises(AmbiguousTopicError, match=r"found \S{22} and \S{22}\. Leave it out, or set location"):
+        plan(subscribe="recreated")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"subscribe": "nope"}, "topic 'nope' is not here; found codec-gzip"),
+        ({"subscribePattern": "nope.*"}, "no topic matches 'nope.*'"),
+        ({"assign": '{"multi":[0,4]}'}, "partition 4 is not here"),
+    ],
+)
+def test_what_is_not_there_is_named(options: dict[str, str], message: str) -> None:
+    with pytest.raises(ObjectNotFoundError, match=message):
+        plan(**options)
+
+
+def test_a_location_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ObjectNotFoundError, match="gone"):
+        plan(tmp_path / "gone", subscribe="a")
+
+
+def test_each_partition_is_read_within_its_own_offsets() -> None:
+    chosen = plan(
+        assign='{"multi":[0,1]}',
+        startingOffsets='{"multi":{"0":100,"1":-2}}',
+        endingOffsets='{"multi":{"0":200,"1":-1}}',
+    )
+    wanted = {split.partition.partition: split.offsets for split in chosen.splits}
+
+    assert wanted == {0: OffsetRange(100, 200), 1: OffsetRange(0, None)}
+    assert chosen.size < plan(assign='{"multi":[0,1]}').size
+
+
+def test_offsets_must_name_every_partition_that_is_read() -> None:
+    with pytest.raises(OptionError, match="it lacks multi-1, multi-2, multi-3"):
+        plan(subscribe="multi", startingOffsets='{"multi":{"0":1}}')
+    with pytest.raises(OptionError, match="partitions that are not read: nulls-7"):
+        plan(subscribe="nulls", startingOffsets='{"nulls":{"0":1,"7":1}}')
+
+
+def test_a_start_that_retention_removed_is_an_error() -> None:
+    with pytest.raises(OffsetOutOfRangeError, match="startingOffsets of retention-0 lies before the first segment"):
+        plan(subscribe="retention", startingOffsets='{"retention":{"0":1}}')
+    assert plan(subscribe="retention", startingOffsets='{"retention":{"0":-2}}').splits
+    assert plan(subscribe="retention", startingOffsets='{"retention":{"0":0}}').splits
+
+
+def test_an_end_before_the_first_segment_is_an_error() -> None:
+    with pytest.raises(OptionError, match="endingOffsets of retention-0 lies before its start"):
+        plan(subscribe="retention", endingOffsets='{"retention":{"0":1}}')
+
+
+def test_an_undecided_transaction_is_told_with_every_partition_it_stops() -> None:
+    undecided = plan(subscribe="txn-marker-active,nulls")
+    lso = case("tv2", "txn-marker-active").offline_lso(0)
+
+    with pytest.raises(UndecidedTransactionError, match=f"txn-marker-active-0 from offset {lso} on"):
+        require_decided(undecided)
+    require_decided(plan(subscribe="txn-marker-active", endingOffsets=f'{{"txn-marker-active":{{"0":{lso}}}}}'))
+    require_decided(plan(subscribe="txn-marker-active", isolationLevel="read_uncommitted"))
+
+
+def test_a_split_is_small_and_knows_no_more_than_names_and_numbers() -> None:
+    for split in plan(subscribePattern="codec-.*|multi|txn-(span|interleaved)").splits:
+        assert len(pickle.dumps(split)) < 2048
+        assert REMOTE not in repr(split)
+
+
+def test_smaller_splits_cut_a_segment_at_batches_and_cover_it() -> None:
+    whole = plan(subscribe="small-many")
+    pieces = plan(subscribe="small-many", splitBytes="4k")
+
+    assert len(pieces.splits) > len(whole.splits)
+    assert pieces.size == whole.size
+
+
+def test_a_location_may_be_the_directory_of_one_partition(tmp_path: Path) -> None:
+    (directory,) = case("tv2", "nulls").remote
+    shutil.copytree(directory, tmp_path / directory.name)
+
+    assert partitions(plan(tmp_path / directory.name, subscribe="nulls")) == ["nulls-0"]
