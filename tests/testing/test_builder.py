@@ -1,4 +1,4 @@
-"""The builder against the specification's vectors, two foreign decoders, and a log of known answers."""
+"""The builder against batches worked out by hand, two foreign decoders, and a log of known answers."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ VECTORS = {
         "0000000000000fa0 0007 00000000 00000002 28b52ffd0058890000 100000000261023100 0e00f40308010100"
     ),
 }
-"""Vectors of the format's specification. In J the stream was made by another gzip, so it is handed in."""
+"""Batches and messages worked out field by field; the streams in J and K come from other compressors."""
 
 
 def record(
@@ -133,9 +133,7 @@ def test_log_append_time_overrides_the_stored_deltas_as_in_vector_g() -> None:
     built.batch([record(b"x"), record(b"y", None, 7)], log_append_time_ms=T + 5000)
 
     assert built.to_bytes() == vector("G")
-    assert {(r.timestamp_ms, r.timestamp_type) for r in built.records} == {
-        (T + 5000, TimestampType.LOG_APPEND_TIME)
-    }
+    assert {(r.timestamp_ms, r.timestamp_type) for r in built.records} == {(T + 5000, TimestampType.LOG_APPEND_TIME)}
 
 
 def test_plain_messages_are_vectors_h_and_i() -> None:
@@ -243,9 +241,7 @@ def test_old_messages_take_no_headers() -> None:
 
 def test_sequences_and_epochs_follow_from_the_batches_before() -> None:
     built = SegmentBuilder(transaction_version=2)
-    built.batch([b"a", b"b"], producer_id=5, transactional=True).batch(
-        [b"c"], producer_id=5, transactional=True
-    )
+    built.batch([b"a", b"b"], producer_id=5, transactional=True).batch([b"c"], producer_id=5, transactional=True)
     built.marker(5).batch([b"d"], producer_id=5, transactional=True)
 
     assert _identities(built) == [(0, 0), (0, 2), (1, -1), (1, 0)]
@@ -266,14 +262,7 @@ def test_a_sequence_wraps_at_2_to_the_31() -> None:
 
 
 def test_a_leader_epoch_begins_where_its_first_batch_does() -> None:
-    built = (
-        SegmentBuilder(10, leader_epoch=2)
-        .batch([b"a", b"b"])
-        .new_leader(4)
-        .new_leader(5)
-        .skip(3)
-        .batch([b"c"])
-    )
+    built = SegmentBuilder(10, leader_epoch=2).batch([b"a", b"b"]).new_leader(4).new_leader(5).skip(3).batch([b"c"])
 
     assert built.leader_epochs == [(2, 10), (5, 15)]
     assert built.roll().batch([b"d"]).leader_epochs == [(2, 10), (5, 15)]
@@ -286,11 +275,9 @@ def test_raw_bytes_take_no_offset() -> None:
 
 
 def read_committed_scenario() -> tuple[SegmentBuilder, SegmentBuilder]:
-    """Vector R: three producers, two segments; the marker of an abort lies in the second."""
+    """Three producers, two segments; the ABORT of what producer 2 wrote in the first lies in the second."""
     first = SegmentBuilder().batch([b"0"])
-    first.batch([b"1", b"2"], producer_id=1, transactional=True).batch(
-        [b"3"], producer_id=2, transactional=True
-    )
+    first.batch([b"1", b"2"], producer_id=1, transactional=True).batch([b"3"], producer_id=2, transactional=True)
     first.marker(1).batch([b"5"], producer_id=1, transactional=True)
     first.batch([b"6", b"7"], producer_id=2, transactional=True)
     second = first.roll().marker(1, abort=True).batch([b"9"], producer_id=3, transactional=True)
@@ -298,14 +285,14 @@ def read_committed_scenario() -> tuple[SegmentBuilder, SegmentBuilder]:
     return first, second.batch([b"13"], producer_id=1, transactional=True)
 
 
-def test_the_transaction_index_is_that_of_vector_r() -> None:
+def test_an_abort_stands_in_the_index_of_the_segment_with_its_marker() -> None:
     first, second = read_committed_scenario()
 
     assert first.aborted == []
     assert second.aborted == [(1, 5, 8, 3), (2, 3, 10, 9)]
 
 
-def test_open_transactions_at_the_end_of_each_segment_are_those_of_vector_r() -> None:
+def test_a_snapshot_has_the_transactions_open_at_the_end_of_its_segment() -> None:
     assert [_open_transactions(segment.snapshot()) for segment in read_committed_scenario()] == [
         {2: 3, 1: 5},
         {3: 9, 1: 13},
@@ -328,9 +315,7 @@ def test_a_history_is_what_aiokafka_reads_with_or_without_its_aborted_rows(histo
     dead = set()
     for segment in history.segments:
         for offset, producer_id in _transactional_offsets(segment.to_bytes()):
-            if any(
-                e.producer_id == producer_id and e.first_offset <= offset <= e.last_offset for e in aborted
-            ):
+            if any(e.producer_id == producer_id and e.first_offset <= offset <= e.last_offset for e in aborted):
                 dead.add(offset)
 
     assert seen == list(history.uncommitted)

@@ -18,9 +18,7 @@ from segreader.testing.directory import (
 
 
 def two_segments() -> list[SegmentBuilder]:
-    first = (
-        SegmentBuilder(index_interval_bytes=1).batch([b"a"], producer_id=1, transactional=True).batch([b"b"])
-    )
+    first = SegmentBuilder(index_interval_bytes=1).batch([b"a"], producer_id=1, transactional=True).batch([b"b"])
     return [first, first.roll().marker(1, abort=True).batch([b"c"])]
 
 
@@ -30,9 +28,7 @@ def shapes(names: list[str]) -> set[str]:
 
 
 def test_remote_names_have_the_shape_of_real_ones() -> None:
-    real = [
-        f"t-0-{path.parent.name[-22:]}/{path.name}" for path in case("tv2", "txn-span").remote[0].iterdir()
-    ]
+    real = [f"t-0-{path.parent.name[-22:]}/{path.name}" for path in case("tv2", "txn-span").remote[0].iterdir()]
 
     assert shapes(list(local_tiered_files("t", two_segments()))) == shapes(real)
 

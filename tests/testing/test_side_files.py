@@ -1,4 +1,4 @@
-"""The files beside a log: against the specification's vectors, and against what real brokers wrote."""
+"""The files beside a log: byte for byte, and against what real brokers wrote."""
 
 from __future__ import annotations
 
@@ -38,20 +38,17 @@ def directory_id(directory: Path) -> str:
     return f"{directory.parents[2].name}/{directory.name[:-23]}"
 
 
-def test_an_offset_index_is_vector_m() -> None:
-    assert (
-        encode_offset_index(100, [(107, 4200), (119, 8400)]).hex(" ", 4)
-        == "00000007 00001068 00000013 000020d0"
-    )
+def test_an_offset_index_holds_offsets_from_the_base_and_positions() -> None:
+    assert encode_offset_index(100, [(107, 4200), (119, 8400)]).hex(" ", 4) == "00000007 00001068 00000013 000020d0"
 
 
-def test_a_time_index_is_vector_n() -> None:
+def test_a_time_index_holds_times_and_offsets_from_the_base() -> None:
     assert encode_time_index(100, [(T, 107), (T + 250, 119)]) == bytes.fromhex(
         "0000018bcfe56800 00000007 0000018bcfe568fa 00000013"
     )
 
 
-def test_a_transaction_index_is_vector_o() -> None:
+def test_a_transaction_index_holds_a_version_and_four_numbers_a_row() -> None:
     rows = [AbortedEntry(4001, 180, 206, 201), AbortedEntry(4002, 201, 230, 231)]
 
     assert encode_transaction_index(rows) == bytes.fromhex(
@@ -60,7 +57,7 @@ def test_a_transaction_index_is_vector_o() -> None:
     )
 
 
-def test_a_producer_snapshot_is_vector_p() -> None:
+def test_a_producer_snapshot_has_a_crc_over_its_count_and_rows() -> None:
     rows = [
         ProducerEntry(4000, 8, -1, -1, 0, T + 300, 5, -1),
         ProducerEntry(4005, 1, 11, 219, 11, T + 350, -1, 208),
@@ -73,11 +70,9 @@ def test_a_producer_snapshot_is_vector_p() -> None:
     )
 
 
-def test_text_files_are_vector_q() -> None:
+def test_text_files_end_their_lines_as_the_broker_does() -> None:
     assert encode_leader_epochs([(2, 0), (5, 1500)]) == b"0\n2\n2 0\n5 1500\n"
-    assert (
-        encode_partition_metadata("LWgrMmVrT0a__7a4SasuPA") == b"version: 0\ntopic_id: LWgrMmVrT0a__7a4SasuPA"
-    )
+    assert encode_partition_metadata("LWgrMmVrT0a__7a4SasuPA") == b"version: 0\ntopic_id: LWgrMmVrT0a__7a4SasuPA"
 
 
 def test_a_snapshot_can_lie_about_version_crc_and_count() -> None:
@@ -98,9 +93,7 @@ def test_index_entries_are_those_of_the_broker(directory: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "directory", remote_directories(*APPENDED_ELSEWHERE, *RESTARTED, *CUT_OFF), ids=directory_id
-)
+@pytest.mark.parametrize("directory", remote_directories(*APPENDED_ELSEWHERE, *RESTARTED, *CUT_OFF), ids=directory_id)
 def test_aborted_rows_and_snapshots_are_those_of_the_broker(directory: Path) -> None:
     logs = sorted(directory.glob("*.log"))
     states = ProducerStates()
@@ -108,9 +101,7 @@ def test_aborted_rows_and_snapshots_are_those_of_the_broker(directory: Path) -> 
         aborted = _replay(log.read_bytes(), states)
         index = log.with_suffix(".txnindex")
         assert encode_transaction_index(aborted) == (index.read_bytes() if index.exists() else b"")
-        assert _rows(encode_producer_snapshot(states.entries)) == _rows(
-            log.with_suffix(".snapshot").read_bytes()
-        )
+        assert _rows(encode_producer_snapshot(states.entries)) == _rows(log.with_suffix(".snapshot").read_bytes())
 
 
 def _indexes(log: Path, interval: int) -> tuple[bytes, bytes]:
