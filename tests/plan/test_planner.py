@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+from segreader.format.offset_index import parse_offset_index
+from segreader.plan.planner import cut_segment, needs_index, overlapping
+from segreader.ranges import ByteRange, OffsetRange
+from segreader.segment import Segment, SegmentFiles, TopicIdPartition
+from segreader.testing.builder import SegmentBuilder
+
+PARTITION = TopicIdPartition("orders", 0)
+
+
+def segment(base: int, size: int = 1000) -> Segment:
+    return Segment(PARTITION, base, size, SegmentFiles(f"{base}.log"))
+
+
+def indexed() -> tuple[Segment, SegmentBuilder]:
+    """Sixty batches of three records from offset 100 on, and an index entry about every 500 bytes."""
+    built = SegmentBuilder(100, index_interval_bytes=500)
+    for _ in range(60):
+        built.batch([b"0123456789"] * 3)
+    return segment(100, len(built.to_bytes())), built
+
+
+def test_only_segments_that_can_hold_the_offsets_are_chosen() -> None:
+    segments = [segment(0), segment(10), segment(20)]
+    for offsets, bases in [
+        (OffsetRange(), [0, 10, 20]),
+        (OffsetRange(10), [10, 20]),
+        (OffsetRange(9, 10), [0]),
+        (OffsetRange(9, 11), [0, 10]),
+        (OffsetRange(25), [20]),
+        (OffsetRange(5, 5), [0]),
+    ]:
+        assert [chosen.base_offset for chosen, _ in overlapping(segments, offsets)] == bases
+
+
+def test_only_the_edges_of_a_range_need_an_index() -> None:
+    offsets = OffsetRange(5, 25)
+    assert needs_index(segment(0), 10, offsets, 1 << 20)
+    assert not needs_index(segment(10), 20, offsets, 1 << 20)
+    assert needs_index(segment(20), None, offsets, 1 << 20)
+    assert needs_index(segment(10), 20, offsets, 999)
+
+
+def test_pieces_begin_at_batches_and_cover_the_segment_without_a_gap() -> None:
+    whole, built = indexed()
+    index = parse_offset_index(built.index(), 100)
+    for size in (1, 700, 2000, 10**9):
+        pieces = cut_segment(whole, index, OffsetRange(), size)
+        assert pieces[0].start == 0
+        assert pieces[-1].stop == whole.log_size
+        assert all(one.stop == two.start for one, two in pairwise(pieces))
+        assert {piece.start for piece in pieces} <= set(built.batch_positions)
+        assert all(piece.size >= size for piece in pieces[:-1])
+
+
+def test_a_range_of_offsets_keeps_every_batch_that_holds_some_of_them_and_few_others() -> None:
+    whole, built = indexed()
+    index = parse_offset_index(built.index(), 100)
+    ends = [*built.batch_positions[1:], whole.log_size]
+    for start in range(95, 285, 7):
+        for stop in (start + 1, start + 40, 400):
+            pieces = cut_segment(whole, index, OffsetRange(start, stop), 10**9)
+            for number, (at, end) in enumerate(zip(built.batch_positions, ends, strict=True)):
+                base = 100 + 3 * number
+                if base < stop and base + 3 > start:
+                    assert any(piece.start <= at and end <= piece.stop for piece in pieces)
+            wanted = max(0, min(stop, 280) - max(start, 100))
+            assert sum(piece.size for piece in pieces) <= wanted * 60 + 2500
+
+
+def test_without_an_index_the_segment_is_one_piece() -> None:
+    assert cut_segment(segment(100), None, OffsetRange(150, 160), 1) == [ByteRange(0, 1000)]
+
+
+def test_an_empty_segment_gives_no_piece() -> None:
+    assert cut_segment(segment(100, 0), None, OffsetRange(), 1) == []

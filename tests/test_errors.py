@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from segreader import errors
+from segreader.errors import CorruptBatchError, ObjectNotFoundError, SegreaderError
+
+CLASSES = [c for c in vars(errors).values() if isinstance(c, type) and issubclass(c, SegreaderError)]
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_every_error_survives_pickling_with_its_fields(kind: type[SegreaderError]) -> None:
+    error = kind("broken", source="a.log", position=7, base_offset=3, found="x", expected="y", hint="Do z")
+    back = pickle.loads(pickle.dumps(error))
+    assert type(back) is kind
+    assert (str(back), vars(back)) == (str(error), vars(error))
+    assert str(pickle.loads(pickle.dumps(kind()))) == ""
+
+
+def test_the_text_says_what_where_and_what_to_do() -> None:
+    error = CorruptBatchError(
+        "the CRC is wrong", source="a.log", position=81920, base_offset=4711, found="9f", expected="11", hint="Fetch it"
+    )
+    assert str(error) == "a.log: the CRC is wrong; found 9f, expected 11 (byte 81920, base offset 4711). Fetch it"
+
+
+def test_a_layer_that_knows_more_fills_in_only_what_is_missing() -> None:
+    error = CorruptBatchError("cut", position=5, source="inner")
+    assert error.located(position_shift=100, source="outer", base_offset=9) is error
+    assert (error.source, error.position, error.base_offset) == ("inner", 105, 9)
+
+
+def test_people_can_catch_the_built_in_kinds() -> None:
+    assert issubclass(ObjectNotFoundError, FileNotFoundError)
+    assert issubclass(errors.AccessDeniedError, PermissionError)
+    assert issubclass(errors.FormatError, ValueError)
+    with pytest.raises(FileNotFoundError, match="gone"):
+        raise ObjectNotFoundError("gone")
