@@ -72,7 +72,8 @@ class Decompressor:
         Raises:
             UnsupportedCodecError: the codec bits name nothing in this message format.
             CorruptBatchError: the data is not what the codec writes, is cut, or fails its checksum.
-            LimitExceededError: the body is longer than the limit.
+            LimitExceededError: the body is longer than the limit; than half of it and 16 MiB if its zstd window
+                is above 32 MiB.
 
         Source: ``Compression.wrapForInput`` and the streams it makes (4.0).
         """
