@@ -39,6 +39,12 @@ from segreader.format.record import Headers, Record, TimestampType
 
 NAME = "reference"
 
+
+def allocate(size: int) -> bytearray:
+    """A buffer for ``BufferPool``."""
+    return bytearray(size)
+
+
 _COMMON = struct.Struct(">qiib")
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 MAX_MICROSECONDS_MS = ((1 << 63) - 1) // 1000

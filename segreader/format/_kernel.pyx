@@ -9,7 +9,7 @@ object; header keys that are not ASCII go back to Python for a moment.
 
 from cpython.array cimport array
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_GET_SIZE
 from libc.stdint cimport INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
@@ -130,6 +130,11 @@ LAYOUT = {
     "Buffer": BUFFERS, "State": S_CURSOR_MOVES + 1, "Table": T_DECISION + 1, "Damage": D_TIMESTAMP,
     "TABLE_WIDTH": WIDTH, "TABLE_ROWS": ROWS,
 }
+
+
+def allocate(Py_ssize_t size):
+    """A buffer for ``BufferPool`` whose bytes are whatever was there: what is not written is never shown."""
+    return PyByteArray_FromStringAndSize(NULL, size)
 
 
 cdef struct Cursor:

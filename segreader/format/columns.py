@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from array import array
+from collections.abc import Callable
 from enum import IntEnum
 from typing import Final
 
@@ -187,10 +188,15 @@ class BufferPool:
     pool holds one reference to each and hands out those that only it holds. Whoever uses a buffer (an Arrow array, a
     memoryview, an engine behind the C interface) holds a reference, so nothing has to be given back by hand.
     Use one pool from one thread.
+
+    Args:
+        max_bytes: buffers beyond this are not kept.
+        allocate: makes a buffer; the native kernel has one that leaves its bytes as they are.
     """
 
-    def __init__(self, max_bytes: int = 24 << 20) -> None:
+    def __init__(self, max_bytes: int = 24 << 20, allocate: Callable[[int], bytearray] = bytearray) -> None:
         self.max_bytes = max_bytes
+        self._allocate = allocate
         self._buffers: list[bytearray] = []
         probe = [bytearray()]
         self._idle = _references(probe, 0)
@@ -206,7 +212,7 @@ class BufferPool:
                     best = candidate
         if best is not None:
             return best
-        fresh = bytearray(size)
+        fresh = self._allocate(size)
         self._keep(fresh)
         return fresh
 
@@ -331,7 +337,7 @@ class ColumnBuffers:
             )
         size = max(len(old), 4096)
         while size < need:
-            size = min(size * 2, usual) if size < usual else need
+            size = min(size * 8, usual) if size < usual else need
         fresh = self._pool.lease(size)
         fresh[: len(old)] = old
         if index is Buffer.HEADER_VALUE_VALIDITY:

@@ -21,6 +21,9 @@ class Kernel(Protocol):
 
     NAME: str
 
+    def allocate(self, size: int) -> bytearray:
+        """See ``_columns.allocate``."""
+
     def scan_batches(
         self, data: memoryview, at: int, data_position: int, table: array[int], max_size: int
     ) -> tuple[int, int]:

@@ -67,11 +67,14 @@ class SplitReader:
         self._options = options
         self._kernel = load_kernel(options.kernel)
         self.metrics = metrics or ScanMetrics(kernel=self._kernel.NAME)
-        self._reads = BufferPool(4 << 20)
+        self._reads = BufferPool(4 << 20, self._kernel.allocate)
         self._decompressor = Decompressor(options.max_batch_bytes)
         self._checksum: Callable[[memoryview], int] | None = crc32c.crc32c if options.check_crcs else None
         self._columns = ColumnBuffers(
-            frozenset(options.columns), max_rows=options.batch_rows, max_bytes=options.batch_bytes
+            frozenset(options.columns),
+            BufferPool(allocate=self._kernel.allocate),
+            max_rows=options.batch_rows,
+            max_bytes=options.batch_bytes,
         )
         self.next_offset = 0
 
