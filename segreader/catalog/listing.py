@@ -51,7 +51,7 @@ def list_partitions(
         AmbiguousLineageError: two segments have the same base offset.
     """
     source = store.url(prefix)
-    logs = _group(_find_segments(store, prefix, source), source)
+    logs = _group(find_segments(store, prefix), source)
     chosen = [
         log
         for log in logs
@@ -65,7 +65,13 @@ def list_partitions(
     return chosen
 
 
-def _find_segments(store: ObjectStore, prefix: str, source: str) -> list[Segment]:
+def find_segments(store: ObjectStore, prefix: str = "") -> list[Segment]:
+    """Every segment at a location, as the names of its files tell: nothing is chosen, ordered or refused.
+
+    Raises:
+        UnknownLayoutError: no file there looks like a segment, or two layouts are mixed.
+    """
+    source = store.url(prefix)
     objects = list(store.list(prefix))
     found = {name: find(objects) for name, find in _LAYOUTS.items()}
     found = {name: segments for name, segments in found.items() if segments}

@@ -1,0 +1,58 @@
+"""What a run says with its exit code, and what a person is told when it fails. The one place that decides both."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from segreader import errors
+
+
+class ExitCode(IntEnum):
+    """How a run ended. Source: docs/cli.md."""
+
+    OK = 0
+    FINDINGS = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    STORAGE = 4
+    DATA = 5
+    INTERNAL = 70
+    INTERRUPTED = 130
+    PIPE_CLOSED = 141
+
+
+# The first class that fits decides, so a subclass stands before its base. The third of each is the next step for an
+# error that does not name one itself.
+_MEANINGS: tuple[tuple[type[BaseException], ExitCode, str], ...] = (
+    (errors.OptionError, ExitCode.USAGE, "See --help for what it may be"),
+    (errors.PlanError, ExitCode.USAGE, "See --help for how to ask"),
+    (errors.AmbiguousTopicError, ExitCode.USAGE, "Choose one with --topic-id"),
+    (errors.ObjectNotFoundError, ExitCode.NOT_FOUND, "See what is there with segreader inspect"),
+    (errors.AccessDeniedError, ExitCode.NOT_FOUND, "Give this user the right to read it"),
+    (errors.UnknownLayoutError, ExitCode.NOT_FOUND, "Give a directory that holds segments"),
+    (errors.StorageError, ExitCode.STORAGE, "Try again; what was read before is not affected"),
+    (errors.CatalogError, ExitCode.DATA, "Give a location that holds more of the partition's files"),
+    (errors.FormatError, ExitCode.DATA, "Look at the place with segreader dump, or read another copy"),
+    (errors.SegreaderError, ExitCode.DATA, "Run with --debug for the details"),
+    (FileNotFoundError, ExitCode.NOT_FOUND, "Check the path"),
+    (PermissionError, ExitCode.NOT_FOUND, "Give this user the right to it"),
+    (IsADirectoryError, ExitCode.USAGE, "Name a file"),
+    (OSError, ExitCode.STORAGE, "Try again"),
+)
+
+
+def exit_code(error: BaseException) -> ExitCode:
+    """The exit code for an error; ``INTERNAL`` for one that nobody raises on purpose."""
+    return next((code for kind, code, _ in _MEANINGS if isinstance(error, kind)), ExitCode.INTERNAL)
+
+
+def describe(error: BaseException) -> str:
+    """What is told on stderr: the error in one paragraph that ends with the next step."""
+    for kind, _, next_step in _MEANINGS:
+        if isinstance(error, kind):
+            hint = getattr(error, "hint", None)
+            return str(error) if hint else f"{error}. {next_step}"
+    return (
+        f"internal error: {type(error).__name__}: {error}. This is a defect of segreader: "
+        "run it again with --debug and report what it prints"
+    )

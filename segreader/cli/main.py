@@ -1,0 +1,128 @@
+"""The program ``segreader``: its commands, and what every one of them shares."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from segreader.cli.exit_codes import ExitCode, describe, exit_code
+from segreader.cli.output import debug_option, say, stdout
+
+_VERBS = ("cat", "dump", "inspect", "version")
+
+_HELP = """Read Apache Kafka log segments where they lie: in tiered storage or a broker's log directory, with no broker.
+
+\b
+Look at a file, or at everything below a directory:
+  segreader inspect /var/lib/kafka/orders-0
+  segreader dump 00000000000000000000.log --records
+
+\b
+Print records as JSON, one a line, just as a consumer would be given them:
+  segreader cat /mnt/tiered --topic orders --partition 0 --offsets 100:200
+  segreader cat /mnt/tiered --topic orders | jq .value
+
+\b
+Keep them:
+  segreader cat /mnt/tiered --topic orders -o parquet > orders.parquet
+
+Results go to stdout, everything else to stderr. Exit codes: 0 fine, 1 findings (damage was skipped or shown),
+2 usage, 3 not found or denied, 4 storage failed, 5 data cannot be decoded, 130 interrupted, 141 pipe closed.
+"""
+
+
+class _Verbs(click.Group):
+    """Commands that are imported when they are asked for; each has the module of its name."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _VERBS:
+            return None
+        command = getattr(importlib.import_module(f"segreader.cli.{cmd_name}"), cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+
+def _print_version(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if value:
+        from segreader import __version__
+
+        click.echo(f"segreader {__version__}")
+        context.exit()
+
+
+@click.group(cls=_Verbs, help=_HELP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_print_version,
+    help="Print the version and leave. The command of that name says more.",
+)
+@debug_option
+def cli() -> None: ...
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit code.
+
+    Args:
+        arguments: without the program's name; those of this process by default.
+    """
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        code = _run(arguments)
+        stdout().flush()
+    except BrokenPipeError:
+        _drop_stdout()
+        return ExitCode.PIPE_CLOSED
+    except KeyboardInterrupt:
+        return ExitCode.INTERRUPTED
+    return code
+
+
+def _run(arguments: list[str]) -> int:
+    meta: dict[str, object] = {}
+    try:
+        with cli.make_context("segreader", arguments) as context:
+            meta = context.meta
+            result = cli.invoke(context)
+            return result if isinstance(result, int) else ExitCode.OK
+    except click.exceptions.Exit as leave:
+        return leave.exit_code
+    except click.Abort:
+        return ExitCode.INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        return ExitCode.USAGE
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        stdout().flush()
+        if meta.get("segreader.debug"):
+            import traceback
+
+            traceback.print_exc()
+        say(f"segreader: {describe(error)}")
+        return exit_code(error)
+
+
+def _drop_stdout() -> None:
+    """Let what is still buffered go nowhere, or the interpreter complains about the pipe when it leaves."""
+    try:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+    except (OSError, ValueError):
+        pass
+
+
+if __name__ == "__main__":
+    sys.exit(main())

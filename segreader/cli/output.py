@@ -1,0 +1,136 @@
+"""Where results go: rows as JSON or in tables on stdout, everything else on stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Row = Mapping[str, Any]
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+_WIDTH_OF_A_PIPE = 160
+
+
+def output_option(*formats: str) -> Callable[[_F], _F]:
+    """The option ``-o``: one of ``formats``; without it a table on a terminal, and ndjson in a pipe."""
+
+    def default(context: click.Context, parameter: click.Parameter, value: str | None) -> str:
+        is_file = bool(context.params.get("output_file"))
+        return value or ("table" if is_terminal() and not is_file else "ndjson")
+
+    return click.option(
+        "-o",
+        "--output",
+        "form",
+        type=click.Choice(formats),
+        callback=default,
+        help="How to print. Default: table on a terminal, ndjson (one JSON object a line) in a pipe.",
+    )
+
+
+def debug_option(command: _F) -> _F:
+    """The option ``--debug``, which every command and the program itself take."""
+
+    def remember(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+        context.meta["segreader.debug"] = context.meta.get("segreader.debug", False) or value
+
+    return click.option(
+        "--debug", is_flag=True, expose_value=False, callback=remember, help="Show the traceback of an error."
+    )(command)
+
+
+def is_terminal() -> bool:
+    """Whether stdout is a terminal."""
+    return sys.stdout.isatty()
+
+
+def stdout() -> IO[bytes]:
+    """Stdout for bytes. JSON is UTF-8, whatever the locale says."""
+    return sys.stdout.buffer
+
+
+def say(message: str) -> None:
+    """Tell the person at the terminal; never part of the result."""
+    click.echo(message, err=True)
+
+
+def shown_time(timestamp_ms: int | None) -> str:
+    """A time for people: ISO 8601 in UTC; the number where the calendar does not reach, nothing for none."""
+    from datetime import UTC, datetime, timedelta
+
+    if timestamp_ms is None:
+        return ""
+    try:
+        time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=timestamp_ms)
+    except OverflowError:
+        return f"{timestamp_ms} ms"
+    return time.isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")
+
+
+def console(file: IO[str] | None = None) -> Console:
+    """A rich console on a file, by default stdout."""
+    from rich.console import Console
+
+    class Piped(Console):
+        def on_broken_pipe(self) -> None:
+            """Rich would leave with exit code 1; the program has one place for that."""
+            raise BrokenPipeError
+
+    text = sys.stdout if file is None else file
+    return Piped(file=text, width=None if text.isatty() else _WIDTH_OF_A_PIPE, highlight=False, markup=False)
+
+
+def json_line(row: Row) -> str:
+    """One row as compact JSON, without a line end."""
+    return json.dumps(row, ensure_ascii=False, separators=(",", ":"))
+
+
+def write_json_rows(rows: Iterable[Row], form: str) -> None:
+    """Print rows as they come: ``ndjson`` has one a line, ``json`` is an array of the same lines."""
+    with json_array(stdout()) if form == "json" else ndjson(stdout()) as write:
+        for row in rows:
+            write([json_line(row)])
+
+
+Write = Callable[[list[str]], None]
+"""Takes the text of some rows, each a line without its end."""
+
+
+@contextmanager
+def ndjson(file: IO[bytes]) -> Iterator[Write]:
+    """Rows one a line."""
+
+    def write(lines: list[str]) -> None:
+        if lines:
+            file.write(("\n".join(lines) + "\n").encode())
+
+    yield write
+
+
+@contextmanager
+def json_array(file: IO[bytes]) -> Iterator[Write]:
+    """Rows as one array, a line each. It is closed even when an error ends the rows: what came before stays JSON."""
+    lead = "[\n"
+
+    def write(lines: list[str]) -> None:
+        nonlocal lead
+        if lines:
+            file.write((lead + ",\n".join(lines)).encode())
+            lead = ",\n"
+
+    try:
+        yield write
+    except BrokenPipeError:
+        raise
+    except BaseException:
+        file.write(b"[]\n" if lead == "[\n" else b"\n]\n")
+        raise
+    file.write(b"[]\n" if lead == "[\n" else b"\n]\n")

@@ -1,0 +1,43 @@
+"""``segreader version``: what runs here."""
+
+from __future__ import annotations
+
+import click
+
+from segreader.cli.output import console, debug_option, output_option, write_json_rows
+
+_PACKAGES = ("pyarrow", "lz4", "zstandard", "cramjam", "isal", "crc32c", "fsspec", "pyspark")
+
+
+@click.command(short_help="Print the version, and which kernel decodes.")
+@output_option("table", "json", "ndjson")
+@debug_option
+def version(form: str) -> None:
+    """Print the version, which kernel decodes, and the versions of what it stands on.
+
+    The kernel is native (compiled) or reference (plain Python: the same records, many times slower).
+    """
+    import platform
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as installed
+
+    from segreader import __version__
+    from segreader.format.kernel import load_kernel
+
+    facts: dict[str, str | None] = {
+        "version": __version__,
+        "kernel": load_kernel().NAME,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+    }
+    for package in _PACKAGES:
+        try:
+            facts[package] = installed(package)
+        except PackageNotFoundError:
+            facts[package] = None
+    if form != "table":
+        write_json_rows([facts], form)
+        return
+    out = console()
+    for name, value in facts.items():
+        out.print(f"{'segreader' if name == 'version' else name:<11}{value or 'not installed'}")

@@ -1,0 +1,380 @@
+"""``segreader cat`` gives what a Java consumer was given, in every format, and says what is wrong with the rest."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from corpus import Case, case, cases, normal
+
+from segreader.cli.main import main
+from segreader.cli.records import CSV_FIELDS
+from segreader.storage.local import LocalStore
+from segreader.testing.builder import SegmentBuilder
+from segreader.testing.directory import write_broker_log, write_local_tiered
+from segreader.testing.records import ProducerRecord
+
+BASE64 = ("--key-encoding", "base64", "--value-encoding", "base64")
+FIELDS = ["topic", "partition", "offset", "timestamp", "timestamp_type", "leader_epoch", "key", "value", "headers"]
+
+
+class Cat:
+    """Runs the command in this process."""
+
+    def __init__(self, captured: pytest.CaptureFixture[bytes]) -> None:
+        self._captured = captured
+
+    def __call__(self, location: Path, *options: str) -> tuple[int, bytes, str]:
+        code = main(["cat", str(location), *options])
+        out, err = self._captured.readouterr()
+        return int(code), out, err.decode()
+
+    def rows(self, location: Path, *options: str) -> list[dict[str, Any]]:
+        """The objects of ndjson, where all goes well."""
+        code, out, err = self(location, *options)
+        assert code == 0, err
+        return parsed(out)
+
+
+@pytest.fixture
+def cat(capsysbinary: pytest.CaptureFixture[bytes]) -> Cat:
+    return Cat(capsysbinary)
+
+
+@pytest.fixture
+def payloads(tmp_path: Path) -> Path:
+    """A topic with every kind of key, value and header."""
+    records = [
+        ProducerRecord(b"text", b"k", headers=(("h", b"v"), ("h", None), ("bin", b"\xff"))),
+        ProducerRecord(b"", None),
+        ProducerRecord(None, b""),
+        ProducerRecord(b"\x00\x01", b"\xff\xfe", headers=(("only", b"text"),)),
+        ProducerRecord('two\nlines, "quoted" ü'.encode(), b"\x1b[31m"),
+    ]
+    write_local_tiered(tmp_path, "payloads", [SegmentBuilder(leader_epoch=4).batch(records)])
+    return tmp_path
+
+
+def parsed(out: bytes) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def offsets(rows: Sequence[dict[str, Any]]) -> list[int]:
+    return [row["offset"] for row in rows]
+
+
+def three_batches(*, torn: int | None = None) -> SegmentBuilder:
+    """Offsets 0 to 8; with ``torn`` a bit of that batch is flipped."""
+    built = SegmentBuilder(index_interval_bytes=1)
+    for _ in range(3):
+        built.batch([b"one", b"two", b"three"])
+    if torn is None:
+        return built
+    data = bytearray(built.to_bytes())
+    data[built.batch_positions[torn] + 70] ^= 1
+    return SegmentBuilder().raw(bytes(data))
+
+
+@pytest.mark.parametrize("isolation", ["uncommitted", "committed"])
+@pytest.mark.parametrize("case", cases("tv2", "tv1", "k39", remote=True), ids=str)
+def test_remote_segments_print_the_java_consumers_records(case: Case, isolation: str, cat: Cat) -> None:
+    chosen = ["--topic", case.topic, "--topic-id", case.topic_id]
+    code, out, err = cat(case.remote_root, *chosen, "--isolation", f"read_{isolation}", *BASE64)
+    stop = case.remote_stop if isolation == "uncommitted" else lambda p: min(case.remote_stop(p), case.offline_lso(p))
+    start = case.facts[isolation]["start"]
+
+    seen = [normal(row) for row in parsed(out)]
+
+    assert [record for record in seen if record.offset >= int(start[str(record.partition)])] == [
+        record for record in case.truth(isolation) if record.offset < stop(record.partition)
+    ]
+    is_whole = all(case.offline_lso(p) >= case.remote_stop(p) for p in range(len(case.remote)))
+    if isolation == "uncommitted" or is_whole:
+        assert (code, err) == (0, "")
+    else:
+        assert code == 5
+        assert f"offset {case.offline_lso(0)}" in err
+        assert "read_uncommitted" in err
+
+
+@pytest.mark.parametrize("isolation", ["uncommitted", "committed"])
+@pytest.mark.parametrize("case", cases("legacy"), ids=str)
+def test_old_message_formats_print_the_java_consumers_records(case: Case, isolation: str, cat: Cat) -> None:
+    rows = cat.rows(case.root / "local", "--topic", case.topic, "--isolation", f"read_{isolation}", *BASE64)
+
+    assert [normal(row) for row in rows] == case.truth(isolation)
+    assert {row["leader_epoch"] for row in rows} <= {None, 0}
+
+
+def test_a_row_has_exactly_the_fields_that_are_promised(cat: Cat) -> None:
+    for row in cat.rows(case("tv2", "nulls").remote_root, "--topic", "nulls", *BASE64):
+        assert list(row) == FIELDS
+        assert all(list(header) == ["key", "value"] for header in row["headers"])
+
+
+def test_everything_there_is_ordered_by_topic_partition_and_offset(tmp_path: Path, cat: Cat) -> None:
+    for topic, partition in (("b", 0), ("a", 10), ("a", 2)):
+        write_local_tiered(tmp_path, topic, [three_batches()], partition=partition)
+
+    places = [(row["topic"], row["partition"], row["offset"]) for row in cat.rows(tmp_path)]
+
+    assert places == sorted(places)
+    assert {place[:2] for place in places} == {("a", 2), ("a", 10), ("b", 0)}
+    assert {row["partition"] for row in cat.rows(tmp_path, "--partition", "0", "--partition", "10")} == {0, 10}
+
+
+def test_a_null_stays_null_and_an_empty_payload_stays_empty(payloads: Path, cat: Cat) -> None:
+    rows = cat.rows(payloads, *BASE64)
+
+    assert [row["key"] for row in rows[:3]] == ["aw==", None, ""]
+    assert [row["value"] for row in rows[:3]] == ["dGV4dA==", "", None]
+    assert [header["value"] for header in rows[0]["headers"]] == ["dg==", None, "/w=="]
+
+
+def test_auto_says_where_it_used_base64(payloads: Path, cat: Cat) -> None:
+    text, _, _, binary, mixed = cat.rows(payloads)
+
+    assert (text["key"], text["value"]) == ("k", "text")
+    assert list(text) == FIELDS
+    assert text["headers"][2] == {"key": "bin", "value": "/w==", "value_encoding": "base64"}
+    assert (binary["key"], binary["key_encoding"]) == ("//4=", "base64")
+    assert (binary["value"], binary["value_encoding"]) == ("AAE=", "base64")
+    assert binary["headers"] == [{"key": "only", "value": "text"}]
+    assert (mixed["value"], "value_encoding" in mixed) == ('two\nlines, "quoted" ü', False)
+    assert base64.b64decode(mixed["key"]) == b"\x1b[31m"
+
+
+def test_an_encoding_that_is_named_holds_for_every_row(payloads: Path, cat: Cat) -> None:
+    rows = cat.rows(payloads, "--key-encoding", "hex", "--value-encoding", "utf8")
+
+    assert [row["key"] for row in rows] == ["6b", None, "", "fffe", "1b5b33316d"]
+    assert [row["value"] for row in rows[2:4]] == [None, "\x00\x01"]
+    assert rows[0]["headers"][2]["value"] == "\ufffd"
+    assert all(list(row) == FIELDS for row in rows)
+
+
+def test_json_is_one_array_of_the_same_rows(payloads: Path, cat: Cat) -> None:
+    rows = cat.rows(payloads)
+
+    assert json.loads(cat(payloads, "-o", "json")[1]) == rows
+    assert json.loads(cat(payloads, "-o", "json", "--limit", "0")[1]) == []
+
+
+def test_csv_keeps_null_and_empty_apart_and_names_each_encoding(payloads: Path, cat: Cat) -> None:
+    _, out, _ = cat(payloads, "-o", "csv")
+    rows = list(csv.DictReader(io.StringIO(out.decode(), newline="")))
+
+    assert tuple(rows[0]) == CSV_FIELDS
+    assert out.splitlines()[2].endswith(b',,,"",utf8,[]')
+    assert (rows[3]["key"], rows[3]["key_encoding"]) == ("//4=", "base64")
+    assert rows[4]["value"] == 'two\nlines, "quoted" ü'
+    assert json.loads(rows[0]["headers"])[0] == {"key": "h", "value": "v"}
+
+
+@pytest.mark.parametrize("form", ["parquet", "arrow"])
+def test_a_binary_format_keeps_bytes_and_goes_to_a_pipe_or_a_file(
+    form: str, payloads: Path, tmp_path: Path, cat: Cat
+) -> None:
+    _, out, _ = cat(payloads, "-o", form)
+    target = tmp_path / "target"
+    assert cat(payloads, "-o", form, "--output-file", str(target)) == (0, b"", "")
+
+    for data in (out, target.read_bytes()):
+        source = pa.BufferReader(data)
+        table = pq.read_table(source) if form == "parquet" else pa.ipc.open_stream(source).read_all()
+        assert table.column("value").to_pylist()[2:4] == [None, b"\x00\x01"]
+        assert table.column("leader_epoch").to_pylist() == [4] * 5
+        assert table.schema.field("timestamp").type == pa.timestamp("us", tz="UTC")
+
+
+@pytest.mark.parametrize("form", ["parquet", "arrow"])
+def test_a_binary_format_is_refused_on_a_terminal(
+    form: str, payloads: Path, cat: Cat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+
+    code, out, err = cat(payloads, "-o", form)
+
+    assert (code, out) == (2, b"")
+    assert "--output-file" in err
+
+
+def test_a_binary_format_takes_no_encoding(payloads: Path, cat: Cat) -> None:
+    code, _, err = cat(payloads, "-o", "parquet", "--key-encoding", "hex")
+
+    assert code == 2
+    assert "Leave it out" in err
+
+
+def test_a_terminal_gets_a_table_without_a_control_character(
+    payloads: Path, cat: Cat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "120")
+
+    code, out, _ = cat(payloads)
+
+    assert code == 0
+    assert b"payloads-0" in out
+    assert b"\x1b[31m" not in out.replace(b"\x1b[2m", b"")
+    assert rb"two\nlines" in out
+
+
+def test_a_file_gets_rows_even_if_stdout_is_a_terminal(
+    payloads: Path, tmp_path: Path, cat: Cat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+
+    cat(payloads, "--output-file", str(tmp_path / "rows"))
+
+    assert len(parsed((tmp_path / "rows").read_bytes())) == 5
+
+
+def test_a_request_that_cannot_be_met_leaves_the_output_file_alone(payloads: Path, tmp_path: Path, cat: Cat) -> None:
+    target = tmp_path / "kept"
+    target.write_text("kept")
+
+    code, _, _ = cat(payloads, "--topic", "other", "--output-file", str(target))
+
+    assert (code, target.read_text()) == (3, "kept")
+
+
+@pytest.mark.parametrize(("asked", "expected"), [("2:5", [2, 3, 4]), ("7:", [7, 8]), (":2", [0, 1]), ("4:4", [])])
+def test_offsets_are_half_open(asked: str, expected: list[int], tmp_path: Path, cat: Cat) -> None:
+    write_local_tiered(tmp_path, "t", [three_batches()])
+
+    assert offsets(cat.rows(tmp_path, "--offsets", asked)) == expected
+
+
+def test_a_limit_ends_the_reading_before_damage_that_lies_behind_it(tmp_path: Path, cat: Cat) -> None:
+    write_local_tiered(tmp_path, "t", [three_batches(torn=2)])
+
+    assert offsets(cat.rows(tmp_path, "--limit", "4")) == [0, 1, 2, 3]
+    assert cat.rows(tmp_path, "--limit", "0") == []
+
+
+def test_a_limit_reads_only_the_segments_it_needs(tmp_path: Path, cat: Cat, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = three_batches()
+    write_local_tiered(tmp_path, "t", [first, first.roll().batch([b"more"])])
+    read: list[str] = []
+    plain = LocalStore.read_into
+
+    def recorded(self: LocalStore, name: str, start: int, buffer: memoryview) -> None:
+        read.append(name)
+        plain(self, name, start, buffer)
+
+    monkeypatch.setattr(LocalStore, "read_into", recorded)
+    cat.rows(tmp_path, "--limit", "2", "--isolation", "read_uncommitted")
+
+    assert len([name for name in read if name.endswith(".log")]) == 1
+
+
+def test_damage_comes_after_the_records_before_it(tmp_path: Path, cat: Cat) -> None:
+    write_local_tiered(tmp_path, "t", [three_batches(torn=1)])
+
+    code, out, err = cat(tmp_path)
+
+    assert (code, offsets(parsed(out))) == (5, [0, 1, 2])
+    assert err.startswith("segreader: ")
+    assert "CRC" in err
+    assert "base offset 3" in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("form", ["json", "parquet", "arrow"])
+def test_what_comes_before_damage_is_a_whole_document(form: str, tmp_path: Path, cat: Cat) -> None:
+    write_local_tiered(tmp_path, "t", [three_batches(torn=1)])
+
+    code, out, _ = cat(tmp_path, "-o", form)
+
+    source = pa.BufferReader(out)
+    if form == "json":
+        assert offsets(json.loads(out)) == [0, 1, 2]
+    elif form == "parquet":
+        assert pq.read_table(source).num_rows == 3
+    else:
+        assert pa.ipc.open_stream(source).read_all().num_rows == 3
+    assert code == 5
+
+
+def test_skipped_damage_is_told_hole_by_hole_and_is_a_finding(tmp_path: Path, cat: Cat) -> None:
+    write_local_tiered(tmp_path, "t", [three_batches(torn=1)])
+
+    code, out, err = cat(tmp_path, "--on-corrupt", "skip")
+
+    assert (code, offsets(parsed(out))) == (1, [0, 1, 2, 6, 7, 8])
+    assert err.count("left out: bytes ") == 1
+    assert "base offset 3" in err
+
+
+def test_the_cut_end_of_a_live_log_is_a_note(tmp_path: Path, cat: Cat) -> None:
+    write_broker_log(tmp_path, "t", [three_batches().raw(three_batches().to_bytes()[:40])])
+
+    code, out, err = cat(tmp_path)
+
+    assert (code, offsets(parsed(out))) == (0, list(range(9)))
+    assert err.startswith("note: ")
+    assert "40 bytes" in err
+
+
+def test_the_cut_end_of_a_finished_segment_is_an_error(tmp_path: Path, cat: Cat) -> None:
+    write_local_tiered(tmp_path, "t", [three_batches().raw(three_batches().to_bytes()[:40])])
+
+    code, out, err = cat(tmp_path)
+
+    assert (code, offsets(parsed(out))) == (5, list(range(9)))
+    assert "fetch the segment again" in err
+
+
+def test_an_undecided_transaction_ends_the_records_with_an_error(tmp_path: Path, cat: Cat) -> None:
+    built = SegmentBuilder().batch([b"decided"]).batch([b"open"], producer_id=7, transactional=True)
+    write_local_tiered(tmp_path, "t", [built])
+
+    code, out, err = cat(tmp_path)
+
+    assert (code, offsets(parsed(out))) == (5, [0])
+    assert "producer 7" in err
+    assert offsets(cat.rows(tmp_path, "--isolation", "read_uncommitted")) == [0, 1]
+
+
+def test_one_name_with_two_topic_ids_is_refused_with_both_until_one_is_chosen(cat: Cat) -> None:
+    recreated = case("tv2", "recreated")
+    root = recreated.remote_root
+
+    code, out, err = cat(root, "--topic", "recreated")
+
+    assert (code, out) == (2, b"")
+    assert "--topic-id" in err
+    for topic_id in (recreated.topic_id, recreated.facts["old_topic_id"]):
+        assert topic_id in err
+        assert cat.rows(root, "--topic", "recreated", "--topic-id", topic_id)
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        (["--topic", "other"], 3, "payloads"),
+        (["--partition", "3", "--topic", "payloads"], 3, "partitions 0"),
+        (["--offsets", "5"], 2, "A:B"),
+        (["--offsets", "5:1"], 2, "A:B"),
+        (["--isolation", "committed"], 2, "read_committed"),
+        (["--limit", "-1"], 2, "--limit"),
+        (["--output-file", "/nowhere/at/all"], 3, "Check the path"),
+    ],
+)
+def test_a_request_that_cannot_be_met_says_why(
+    options: list[str], code: int, said: str, payloads: Path, cat: Cat
+) -> None:
+    seen, out, err = cat(payloads, *options)
+
+    assert (seen, out) == (code, b"")
+    assert said in err

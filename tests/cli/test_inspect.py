@@ -1,0 +1,204 @@
+"""``segreader inspect`` adds up what lies in a segment, a partition or a directory, and finds the damage."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from corpus import FIXTURES, Case, case, cases
+
+from segreader.cli.main import main
+from segreader.format.compression import Codec
+from segreader.testing.builder import SegmentBuilder
+from segreader.testing.directory import write_broker_log, write_local_tiered
+
+CORRUPT = FIXTURES / "corrupt"
+
+
+class Inspect:
+    """Runs the command in this process."""
+
+    def __init__(self, captured: pytest.CaptureFixture[bytes]) -> None:
+        self._captured = captured
+
+    def __call__(self, *arguments: object) -> tuple[int, list[dict[str, Any]]]:
+        code = main(["inspect", *map(str, arguments)])
+        out, err = self._captured.readouterr()
+        assert (code in (0, 1)) == (not err), err
+        return int(code), [json.loads(line) for line in out.splitlines()]
+
+    def one(self, *arguments: object) -> dict[str, Any]:
+        """The only summary, of a log without damage."""
+        code, rows = self(*arguments)
+        assert (code, len(rows), rows[0]["damage"]) == (0, 1, [])
+        return rows[0]
+
+
+@pytest.fixture
+def inspect(capsysbinary: pytest.CaptureFixture[bytes]) -> Inspect:
+    return Inspect(capsysbinary)
+
+
+def is_untouched(case: Case) -> bool:
+    """Whether no offset of the remote files is missing in the truth, nor the other way round."""
+    return all(
+        case.remote_stop(p) == int(case.facts["uncommitted"]["stop"][str(p)])
+        and int(case.facts["uncommitted"]["start"][str(p)]) == 0
+        for p in range(len(case.remote))
+    ) and case.topic not in ("recreated", "odd-offsets")
+
+
+@pytest.mark.parametrize("case", [c for c in cases("tv2", "tv1", "k39", remote=True) if is_untouched(c)], ids=str)
+def test_a_topic_has_as_many_records_as_a_consumer_was_given(case: Case, inspect: Inspect) -> None:
+    _, rows = inspect(case.remote_root, "--topic", case.topic)
+
+    assert [row["partition"] for row in rows] == list(range(len(case.remote)))
+    assert {(row["topic"], row["topic_id"]) for row in rows} == {(case.topic, case.topic_id)}
+    for row in rows:
+        truth = [record for record in case.truth() if record.partition == row["partition"]]
+        assert row["records"] == len(truth) == sum(codec["records"] for codec in row["codecs"])
+        assert row["last_offset"] + 1 == case.remote_stop(row["partition"])
+        assert row["max_timestamp"] >= max(record.timestamp_ms for record in truth)
+        assert row["transactions"]["open"] == []
+
+
+def test_transactions_are_counted_by_their_markers_and_open_ones_are_named(tmp_path: Path, inspect: Inspect) -> None:
+    first = SegmentBuilder()
+    for producer_id in (1, 2, 3):
+        first.batch([b"v"], producer_id=producer_id, transactional=True)
+    second = first.marker(1).roll().marker(2, abort=True)
+    write_local_tiered(tmp_path, "t", [first, second])
+
+    row = inspect.one(tmp_path)
+
+    assert row["transactions"] == {"committed": 1, "aborted": 1, "open": [{"producer_id": 3, "first_offset": 2}]}
+    assert (row["batches"], row["control_batches"], row["records"]) == (5, 2, 3)
+    assert [producer["producer_id"] for producer in row["producers"]] == [1, 2, 3]
+
+
+def test_the_ratio_compares_records_before_and_after_compression(tmp_path: Path, inspect: Inspect) -> None:
+    write_local_tiered(tmp_path, "t", [SegmentBuilder().batch([bytes(9000)]).batch([bytes(9000)], codec=Codec.ZSTD)])
+
+    plain, packed = inspect.one(tmp_path)["codecs"]
+
+    assert (plain["codec"], plain["ratio"]) == ("none", 1.0)
+    assert packed["codec"] == "zstd"
+    assert packed["uncompressed_bytes"] == plain["stored_bytes"] > 9000
+    assert packed["ratio"] == round(packed["uncompressed_bytes"] / packed["stored_bytes"], 3) > 10
+
+
+def test_old_formats_are_counted_too(inspect: Inspect) -> None:
+    found = case("legacy", "magic-mixed")
+
+    row = inspect.one(found.local[0])
+
+    assert row["records"] == len(found.truth())
+    assert set(row["magics"]) == {"0", "1", "2"}
+
+
+def test_a_file_is_summarised_alone(inspect: Inspect) -> None:
+    folder = case("tv2", "codec-gzip").remote[0]
+    logs = sorted(folder.glob("*.log"))
+
+    row = inspect.one(logs[1])
+
+    assert (row["source"], row["topic"], row["segments"]) == (str(logs[1]), "codec-gzip", 1)
+    assert row["first_offset"] == int(logs[1].name[:20])
+
+
+def test_a_file_under_any_name_has_no_topic(tmp_path: Path, inspect: Inspect) -> None:
+    log = tmp_path / "copy.log"
+    log.write_bytes(SegmentBuilder(7).batch([b"v"]).to_bytes())
+
+    row = inspect.one(log)
+
+    assert (row["topic"], row["partition"], row["first_offset"]) == (None, None, 7)
+
+
+def test_one_name_with_two_topic_ids_gives_two_summaries(inspect: Inspect) -> None:
+    found = case("tv2", "recreated")
+
+    _, rows = inspect(found.remote_root, "--topic", "recreated")
+
+    assert {row["topic_id"] for row in rows} == {found.topic_id, found.facts["old_topic_id"]}
+
+
+def test_damage_is_listed_with_its_place_and_the_rest_is_still_counted(tmp_path: Path, inspect: Inspect) -> None:
+    built = SegmentBuilder().batch([b"one"]).batch([b"two"]).batch([b"three"])
+    data = bytearray(built.to_bytes())
+    data[built.batch_positions[1] + 70] ^= 1
+    folder = write_local_tiered(tmp_path, "t", [built])
+    log = next(folder.glob("*.log"))
+    log.write_bytes(data)
+    index = next(folder.glob("*.timeindex"))
+    index.write_bytes(b"cut")
+
+    code, (row,) = inspect(tmp_path)
+
+    assert (code, row["batches"], row["records"]) == (1, 3, 2)
+    assert [(damage["source"], damage["position"]) for damage in row["damage"]] == [
+        (str(index), 0),
+        (str(log), built.batch_positions[1]),
+    ]
+
+
+def test_the_cut_end_of_a_live_log_is_a_note_and_of_a_finished_one_damage(tmp_path: Path, inspect: Inspect) -> None:
+    cut = SegmentBuilder().batch([b"v"]).raw(SegmentBuilder(1).batch([b"cut"]).to_bytes()[:50])
+    write_broker_log(tmp_path / "live", "t", [cut])
+    write_local_tiered(tmp_path / "done", "t", [cut])
+
+    live, (_, (done,)) = inspect.one(tmp_path / "live"), inspect(tmp_path / "done")
+
+    assert "ends inside a batch" in live["notes"][0]
+    assert "ends inside a batch" in done["damage"][0]["error"]
+
+
+@pytest.mark.parametrize("path", sorted(CORRUPT.glob("*Error-*.log")), ids=lambda path: path.name)
+def test_no_damage_is_an_internal_error(path: Path, tmp_path: Path, inspect: Inspect) -> None:
+    log = tmp_path / f"{0:020}-AAAAAAAAAAAAAAAAAAAAAA.log"
+    shutil.copy(path, log)
+
+    code, (row,) = inspect(log)
+
+    # what a record holds is not looked at; a count that lies is
+    assert (code == 1) == bool(row["damage"])
+    assert row["damage"] or "Record" in path.name or "record-count" in path.name or "time-beyond" in path.name
+
+
+def test_a_terminal_gets_details_of_one_log_and_a_line_for_each_of_several(
+    inspect: Inspect, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    codes = [
+        main(["inspect", str(case("tv2", "codec-mix").remote[0])]),
+        main(["inspect", str(case("tv2", "codec-mix").remote_root)]),
+    ]
+    out = capsysbinary.readouterr().out.decode()
+
+    assert codes == [0, 0]
+    assert "snappy" in out
+    assert "█" in out
+    assert "37 partitions" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [(["nowhere"], 3), (["."], 3), (["x.index"], 2), (["x.log", "--topic", "t"], 2), (["t-0", "--topic", "other"], 3)],
+)
+def test_what_cannot_be_inspected_is_refused(
+    arguments: list[str], code: int, tmp_path: Path, inspect: Inspect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "x.index").touch()
+    (tmp_path / "x.log").touch()
+    monkeypatch.chdir(tmp_path)
+    if arguments[0] == "t-0":
+        write_broker_log(tmp_path, "t", [SegmentBuilder().batch([b"v"])])
+
+    assert inspect(*arguments)[0] == code
