@@ -44,10 +44,7 @@ class AbortedTransactions:
             lasts.append(entry.last_offset)
         # Transactions of one producer never overlap in one log; with running maxima the answer is right
         # even if entries of two diverged logs meet here.
-        spans = {
-            producer_id: (firsts, list(accumulate(lasts, max)))
-            for producer_id, (firsts, lasts) in spans.items()
-        }
+        spans = {producer_id: (firsts, list(accumulate(lasts, max))) for producer_id, (firsts, lasts) in spans.items()}
         object.__setattr__(self, "entries", ordered)
         object.__setattr__(self, "_spans", spans)
 

@@ -251,9 +251,7 @@ def truth(log: list[Batch], start: int) -> list[int]:
     return [
         batch.base_offset
         for index, batch in enumerate(log)
-        if index >= start
-        and not batch.is_control
-        and not (batch.is_transactional and outcome(log, index) == "aborted")
+        if index >= start and not batch.is_control and not (batch.is_transactional and outcome(log, index) == "aborted")
     ]
 
 
@@ -271,9 +269,7 @@ def test_lookup_and_queue_agree_with_the_simulator_from_any_starting_point(log: 
 
 @given(logs(), st.data())
 @settings(max_examples=150, deadline=None)
-def test_a_replay_from_a_snapshot_goes_on_as_one_from_the_beginning(
-    log: list[Batch], draw: st.DataObject
-) -> None:
+def test_a_replay_from_a_snapshot_goes_on_as_one_from_the_beginning(log: list[Batch], draw: st.DataObject) -> None:
     cut = draw.draw(st.integers(0, len(log)))
     whole, before = TransactionReplay(), TransactionReplay()
     rows = replayed(log, whole)
@@ -300,9 +296,7 @@ def test_the_first_unstable_offset_is_the_first_batch_still_open(log: list[Batch
 
 @given(logs(), st.data())
 @settings(max_examples=150, deadline=None)
-def test_walking_indexes_until_complete_finds_all_a_range_needs(
-    log: list[Batch], draw: st.DataObject
-) -> None:
+def test_walking_indexes_until_complete_finds_all_a_range_needs(log: list[Batch], draw: st.DataObject) -> None:
     replay, segments, length = TransactionReplay(), [], draw.draw(st.integers(1, 6))
     for first in range(0, len(log), length):
         rows = replayed(log[first : first + length], replay)

@@ -100,9 +100,7 @@ def dumped(set_name: str) -> Iterator[tuple[Path, list[str]]]:
     for section in text.split("Dumping ")[1:]:
         name, *lines = section.splitlines()
         topic, segment, plain = name.split("/")
-        file = next(
-            iter((CORPUS / set_name / "remote").glob(f"*/{topic}-*/{segment}{Path(plain).suffix}")), None
-        )
+        file = next(iter((CORPUS / set_name / "remote").glob(f"*/{topic}-*/{segment}{Path(plain).suffix}")), None)
         if file and not any(line.startswith("Exception") for line in lines):
             yield file, [line.strip() for line in lines if ENTRY.match(line)]
 
@@ -111,13 +109,9 @@ def as_dumped(file: Path) -> list[str]:
     base_offset, data = int(file.name[:20]), file.read_bytes()
     match file.suffix:
         case ".index":
-            return [
-                f"offset: {e.offset} position: {e.position}" for e in parse_offset_index(data, base_offset)
-            ]
+            return [f"offset: {e.offset} position: {e.position}" for e in parse_offset_index(data, base_offset)]
         case ".timeindex":
-            return [
-                f"timestamp: {e.timestamp_ms} offset: {e.offset}" for e in parse_time_index(data, base_offset)
-            ]
+            return [f"timestamp: {e.timestamp_ms} offset: {e.offset}" for e in parse_time_index(data, base_offset)]
         case ".txnindex":
             return [dumped_transaction(e) for e in parse_transaction_index(data, base_offset)]
         case _:

@@ -111,9 +111,7 @@ def parse_leader_epochs(data: bytes | bytearray | memoryview) -> LeaderEpochs:
 def _parse_entry(line: bytes, number: int) -> LeaderEpoch:
     match _SPACES.split(line.rstrip(b" \t\x0b\x0c")):
         case [epoch, start_offset]:
-            return LeaderEpoch(
-                _parse_number(epoch, number, _MAX_INT), _parse_number(start_offset, number, _MAX_LONG)
-            )
+            return LeaderEpoch(_parse_number(epoch, number, _MAX_INT), _parse_number(start_offset, number, _MAX_LONG))
         case _:
             raise _malformed(line, number, "an epoch and a start offset")
 

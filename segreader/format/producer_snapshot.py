@@ -76,9 +76,7 @@ class ProducerSnapshot:
         }
 
 
-def parse_producer_snapshot(
-    data: bytes | bytearray | memoryview, *, check_crc: bool = True
-) -> ProducerSnapshot:
+def parse_producer_snapshot(data: bytes | bytearray | memoryview, *, check_crc: bool = True) -> ProducerSnapshot:
     """Read a whole ``.snapshot``.
 
     Args:

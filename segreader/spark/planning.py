@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from segreader.catalog.layouts import local_tiered, log_directory
+from segreader.catalog.listing import find_segments
 from segreader.errors import (
     AmbiguousTopicError,
     ObjectNotFoundError,
@@ -108,13 +108,11 @@ def _chosen_partitions(options: SparkOptions) -> Partitions:
 def _partitions_at(location: str) -> Partitions:
     """The first offset of every partition of every topic, whether or not it can be read."""
     store, prefix = open_location(location)
-    objects = list(store.list(prefix))
     starts: Partitions = defaultdict(dict)
-    for layout in (local_tiered, log_directory):
-        for segment in layout.find_segments(objects):
-            of_topic = starts[segment.partition.topic]
-            number = segment.partition.partition
-            of_topic[number] = min(segment.base_offset, of_topic.get(number, segment.base_offset))
+    for segment in find_segments(store, prefix):
+        of_topic = starts[segment.partition.topic]
+        number = segment.partition.partition
+        of_topic[number] = min(segment.base_offset, of_topic.get(number, segment.base_offset))
     return {topic: dict(sorted(starts[topic].items())) for topic in sorted(starts)}
 
 

@@ -25,9 +25,7 @@ def test_a_column_of_nothing_is_empty() -> None:
     ("data", "written"),
     [(b"", 0), (bytes(16), 0), (b"\1" + bytes(15), 8), (bytes(8) + b"\0\0\1\0" + bytes(12), 16)],
 )
-def test_the_written_part_ends_with_the_entry_of_the_last_byte_that_is_not_zero(
-    data: bytes, written: int
-) -> None:
+def test_the_written_part_ends_with_the_entry_of_the_last_byte_that_is_not_zero(data: bytes, written: int) -> None:
     assert written_size(data, 8) == written
 
 

@@ -36,9 +36,7 @@ def entries(*pairs: tuple[int, int]) -> bytes:
     ],
 )
 @pytest.mark.parametrize("zeros", [0, 16])
-def test_a_lookup_finds_the_last_entry_at_or_below_the_offset(
-    offset: int, found: OffsetPosition, zeros: int
-) -> None:
+def test_a_lookup_finds_the_last_entry_at_or_below_the_offset(offset: int, found: OffsetPosition, zeros: int) -> None:
     assert parse_offset_index(EIGHT + bytes(zeros), 100).lookup(offset) == found
 
 
