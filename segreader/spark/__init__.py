@@ -17,6 +17,12 @@ def register(spark: SparkSession) -> None:
     Raises:
         ImportError: what keeps the source from loading, which Spark's own search does not tell.
     """
+    from pyspark.errors import AnalysisException
+
     from segreader.spark.source import SegmentSource
 
-    spark.dataSource.register(SegmentSource)
+    try:
+        spark.dataSource.register(SegmentSource)
+    except AnalysisException as error:
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":  # Spark 4.0, where it has found it by itself
+            raise
