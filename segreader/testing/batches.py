@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from crc32c import crc32c
-from segreader.format.compression import Codec
 
+from segreader.format.compression import Codec
 from segreader.format.record import Record
 from segreader.testing.compressors import JAVA_COMPRESSORS, Compressor
 

@@ -125,9 +125,7 @@ class SegmentBuilder:
         max_timestamp_ms = _latest(written, log_append_time_ms)
         self._append(data, base, last, max_timestamp_ms)
         self.records += as_consumed(written, log_append_time_ms)
-        self._note_producer(
-            producer_id, producer_epoch, base_sequence, base, last, max_timestamp_ms, transactional
-        )
+        self._note_producer(producer_id, producer_epoch, base_sequence, base, last, max_timestamp_ms, transactional)
         return self
 
     def empty_batch(
@@ -158,9 +156,7 @@ class SegmentBuilder:
         )
         self._append(data, base, last, max_timestamp_ms)
         if not control:
-            self._note_producer(
-                producer_id, producer_epoch, base_sequence, base, last, max_timestamp_ms, transactional
-            )
+            self._note_producer(producer_id, producer_epoch, base_sequence, base, last, max_timestamp_ms, transactional)
         return self
 
     def marker(
@@ -329,14 +325,8 @@ class SegmentBuilder:
                 transactional=transactional,
             )
 
-    def _append(
-        self, data: bytes, base: int, last: int, max_timestamp_ms: int, *, lineage: bool = True
-    ) -> None:
-        if (
-            lineage
-            and self.leader_epoch >= 0
-            and self.leader_epoch > (self.leader_epochs or [(-1, 0)])[-1][0]
-        ):
+    def _append(self, data: bytes, base: int, last: int, max_timestamp_ms: int, *, lineage: bool = True) -> None:
+        if lineage and self.leader_epoch >= 0 and self.leader_epoch > (self.leader_epochs or [(-1, 0)])[-1][0]:
             self.leader_epochs.append((self.leader_epoch, base))
         self.batch_positions.append(len(self._data))
         self._data += data

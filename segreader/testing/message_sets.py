@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from segreader.format.compression import Codec
-
 from segreader.format.record import Record
 from segreader.testing.compressors import JAVA_COMPRESSORS, Compressor, lz4_frame_with_old_checksum
 
@@ -67,9 +66,7 @@ def encode_message_set(
             for record in stamped
         ]
     first = records[0].offset if magic > 0 else 0
-    inner = b"".join(
-        encode_message(replace(record, offset=record.offset - first), magic) for record in records
-    )
+    inner = b"".join(encode_message(replace(record, offset=record.offset - first), magic) for record in records)
     if compressor is None:
         broken = magic == 0 and codec == Codec.LZ4
         compressor = lz4_frame_with_old_checksum if broken else JAVA_COMPRESSORS[codec]

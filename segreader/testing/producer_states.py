@@ -88,9 +88,7 @@ class ProducerStates:
     ) -> AbortedEntry | None:
         """Note an ABORT or COMMIT; the row of the transaction index, when there is one to write."""
         old = self._entries.get(producer_id)
-        bumped = (
-            old is None or old.producer_epoch != producer_epoch
-        )  # a new epoch forgets the batches of the old one
+        bumped = old is None or old.producer_epoch != producer_epoch  # a new epoch forgets the batches of the old one
         self._entries[producer_id] = ProducerEntry(
             producer_id=producer_id,
             producer_epoch=producer_epoch,
@@ -104,6 +102,4 @@ class ProducerStates:
         if not abort or old is None or old.current_txn_first_offset < 0:
             return None
         stable = self.first_unstable_offset
-        return AbortedEntry(
-            producer_id, old.current_txn_first_offset, offset, offset + 1 if stable is None else stable
-        )
+        return AbortedEntry(producer_id, old.current_txn_first_offset, offset, offset + 1 if stable is None else stable)

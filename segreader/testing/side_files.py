@@ -38,9 +38,7 @@ def encode_offset_index(base_offset: int, entries: Iterable[tuple[int, int]]) ->
 
 def encode_time_index(base_offset: int, entries: Iterable[tuple[int, int]]) -> bytes:
     """A ``.timeindex`` from (timestamp in ms, offset) pairs. Source: ``TimeIndex``."""
-    return b"".join(
-        struct.pack(">qi", timestamp_ms, offset - base_offset) for timestamp_ms, offset in entries
-    )
+    return b"".join(struct.pack(">qi", timestamp_ms, offset - base_offset) for timestamp_ms, offset in entries)
 
 
 def encode_transaction_index(entries: Iterable[AbortedEntry]) -> bytes:

@@ -22,9 +22,7 @@ _PLAIN, _IDEMPOTENT = -1, 1000
 def payloads(max_size: int = 64) -> st.SearchStrategy[bytes | None]:
     """Keys and values: null, empty, short, and now and then one whose length takes three bytes."""
     large = st.integers(1 << 13, 1 << 14).map(lambda size: b"x" * size)
-    return st.one_of(
-        st.none(), st.just(b""), st.binary(max_size=max_size), st.binary(max_size=max_size), large
-    )
+    return st.one_of(st.none(), st.just(b""), st.binary(max_size=max_size), st.binary(max_size=max_size), large)
 
 
 def headers() -> st.SearchStrategy[Headers]:
@@ -86,9 +84,7 @@ class _Log:
     def last(self) -> SegmentBuilder:
         return self.segments[-1]
 
-    def data(
-        self, producer_id: int, records: list[ProducerRecord], codec: Codec, transactional: bool
-    ) -> None:
+    def data(self, producer_id: int, records: list[ProducerRecord], codec: Codec, transactional: bool) -> None:
         transaction = self._transaction(producer_id) if transactional else None
         known = len(self.last.records)
         self.last.batch(records, codec=codec, producer_id=producer_id, transactional=transactional)
@@ -128,9 +124,7 @@ def histories(draw: st.DrawFn, *, max_steps: int = 24, max_base_offset: int = 1 
     small = producer_records(max_size=12)
     for _ in range(draw(st.integers(0, max_steps))):
         step = draw(
-            st.sampled_from(
-                ["data", "data", "data", "data", "marker", "marker", "roll", "empty", "skip", "epoch"]
-            )
+            st.sampled_from(["data", "data", "data", "data", "marker", "marker", "roll", "empty", "skip", "epoch"])
         )
         producer_id = draw(st.sampled_from([1, 2, 3, _IDEMPOTENT, _PLAIN]))
         transactional = 0 <= producer_id < _IDEMPOTENT
