@@ -133,6 +133,26 @@ class ShortReadError(StorageError):
     """The store gave fewer bytes than the range holds."""
 
 
+class LocationExpiredError(StorageError):
+    """The URL's life is over and nothing at hand renews it."""
+
+
+class ObjectChangedError(StorageError):
+    """The object was replaced while it was read: its tag or size is another one."""
+
+
+class WrongAnswerError(StorageError):
+    """The store answered with other bytes than were asked for, or with something that is no part of the object."""
+
+
+class ThrottledError(StorageError):
+    """The store is asked too much, and stayed so for every try."""
+
+
+class UntrustedLocationError(StorageError):
+    """A URL from outside names a host or address that must not be asked."""
+
+
 class CatalogError(SegreaderError):
     """The layout, or what the listed segments say together."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 
 import crc32c
 import pyarrow as pa
@@ -11,6 +12,7 @@ from segreader.errors import (
     AmbiguousLineageError,
     CorruptIndexError,
     FormatError,
+    ObjectNotFoundError,
     SegreaderError,
     TruncatedError,
 )
@@ -34,6 +36,7 @@ from segreader.format.offset_index import parse_offset_index
 from segreader.format.scanner import BatchRun, Done, NeedData, SegmentScanner, Tail
 from segreader.isolation import IsolationLevel
 from segreader.plan.split import Split
+from segreader.ranges import ByteRange
 from segreader.read.arrow import to_record_batch
 from segreader.read.metrics import Hole, ScanMetrics
 from segreader.read.options import ReadOptions
@@ -67,7 +70,6 @@ class SplitReader:
         self._options = options
         self._kernel = load_kernel(options.kernel)
         self.metrics = metrics or ScanMetrics(kernel=self._kernel.NAME)
-        self._reads = BufferPool(4 << 20, self._kernel.allocate)
         self._decompressor = Decompressor(options.max_batch_bytes)
         self._checksum: Callable[[memoryview], int] | None = crc32c.crc32c if options.check_crcs else None
         self._columns = ColumnBuffers(
@@ -108,16 +110,18 @@ class SplitReader:
         self.metrics.body_bytes = state[State.BODY_BYTES]
 
     def _scan(self, split: Split, scanner: SegmentScanner) -> Iterator[pa.RecordBatch]:
+        wanted = ByteRange(scanner.position, split.positions.stop)
+        expected_size = None if split.is_active else split.log_size
+        with closing(self._store.read_pieces(split.log, wanted, expected_size=expected_size)) as pieces:
+            yield from self._scan_pieces(split, scanner, pieces)
+
+    def _scan_pieces(
+        self, split: Split, scanner: SegmentScanner, pieces: Iterator[memoryview]
+    ) -> Iterator[pa.RecordBatch]:
         while True:
             answer = scanner.next_run()
             if isinstance(answer, NeedData):
-                wanted = answer.range
-                piece = memoryview(self._reads.lease(wanted.size))[: wanted.size]
-                self._store.read_into(split.log, wanted.start, piece)
-                self.metrics.requests += 1
-                self.metrics.bytes_read += wanted.size
-                scanner.feed(piece)
-                del piece
+                scanner.feed(self._next_piece(split, pieces))
                 continue
             if isinstance(answer, Done):
                 self._check_tail(split, answer)
@@ -131,6 +135,19 @@ class SplitReader:
                 raise overlap.error
             if is_stopped:
                 return
+
+    def _next_piece(self, split: Split, pieces: Iterator[memoryview]) -> memoryview | bytes:
+        try:
+            piece = next(pieces, b"")
+        except ObjectNotFoundError as error:
+            raise error.located(
+                source=self._store.url(split.log),
+                offset=self._columns.state[State.NEXT_OFFSET],
+                hint="The segment vanished while it was read, as retention does: plan again from this offset",
+            ) from None
+        self.metrics.bytes_read += len(piece)
+        self.metrics.requests += bool(len(piece))
+        return piece
 
     def _decide(self, split: Split, run: BatchRun, rows: int) -> None:
         """Mark the batches that no reader at this isolation level is given."""

@@ -7,7 +7,8 @@ snapshot at the end of the last segment says which transactions are still open t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 from segreader.errors import CorruptIndexError, FormatError, ObjectNotFoundError
@@ -98,36 +99,47 @@ def _replay_tail(
 
 def _replay_segment(store: ObjectStore, segment: Segment, replay: TransactionReplay) -> list[AbortedTransaction]:
     """Feed one segment's batches to the replay; returns the aborts whose markers it holds."""
-    scanner = SegmentScanner(stop=segment.log_size)
-    decompressor = Decompressor()
     emitted: list[AbortedTransaction] = []
-    while segment.log_size:
+    if not segment.log_size:
+        return emitted
+    decompressor = Decompressor()
+    with closing(store.read_pieces(segment.files.log, ByteRange(0, segment.log_size))) as pieces:
+        for batch in _whole_batches(pieces, segment.log_size):
+            header = batch.header
+            if not isinstance(header, RecordBatchHeader) or not header.is_transactional or header.producer_id < 0:
+                continue
+            if not header.is_control:
+                replay.data(header.producer_id, header.base_offset)
+            elif (is_abort := _marker(batch.data, decompressor)) is not None:
+                ended = replay.marker(header.producer_id, header.base_offset, is_abort)
+                emitted += [ended] if ended else []
+    return emitted
+
+
+def _whole_batches(pieces: Iterator[memoryview], stop: int) -> Iterator[BatchReady]:
+    """The batches up to the end or the first damage: what cannot be located cannot be read, and reading will say so."""
+    scanner = SegmentScanner(stop=stop)
+    while True:
         try:
             answer = scanner.next()
         except FormatError:
-            break  # what cannot be located cannot be read either: reading will say so
+            return
         if isinstance(answer, NeedData):
-            scanner.feed(store.read_ranges(segment.files.log, [answer.range])[0])
-            continue
-        if not isinstance(answer, BatchReady):
-            break
-        header = answer.header
-        if not isinstance(header, RecordBatchHeader) or not header.is_transactional or header.producer_id < 0:
-            continue
-        if not header.is_control:
-            replay.data(header.producer_id, header.base_offset)
-            continue
-        try:
-            markers = list(iter_records(answer.data, decompressor))
-        except FormatError:
-            continue
-        if markers:
-            key = parse_control_key(markers[0].key)
-            if key.is_end_of_transaction and (
-                ended := replay.marker(header.producer_id, header.base_offset, key.is_abort)
-            ):
-                emitted.append(ended)
-    return emitted
+            scanner.feed(next(pieces, b""))
+        elif isinstance(answer, BatchReady):
+            yield answer
+        else:
+            return
+
+
+def _marker(batch: memoryview, decompressor: Decompressor) -> bool | None:
+    """Whether a control batch aborts; ``None`` if it ends no transaction, as one that the cleaner emptied."""
+    try:
+        records = list(iter_records(batch, decompressor))
+        key = parse_control_key(records[0].key) if records else None
+    except FormatError:
+        return None
+    return key.is_abort if key is not None and key.is_end_of_transaction else None
 
 
 def read_whole(store: ObjectStore, name: str) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -43,3 +43,20 @@ class ObjectStore(Protocol):
 
     def read_into(self, name: str, start: int, buffer: memoryview) -> None:
         """Fill ``buffer`` with the bytes from ``start`` on; raises as ``read_ranges``."""
+
+    def read_pieces(
+        self, name: str, wanted: ByteRange, *, expected_size: int | None = None
+    ) -> Generator[memoryview, None, None]:
+        """The bytes of one range in consecutive pieces of the store's own size.
+
+        A piece is valid until the next one is asked for. A store may fetch ahead; closing the generator ends that.
+
+        Args:
+            expected_size: bytes of the whole object as it was listed; another size means that it was replaced.
+
+        Raises:
+            as ``read_ranges``; ObjectChangedError: the object is not the one that was listed, or changes meanwhile.
+        """
+
+    def close(self) -> None:
+        """Give back connections and threads; the store cannot be used afterwards."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from segreader.errors import AccessDeniedError, ObjectNotFoundError, ShortReadError, StorageError
+from segreader.errors import AccessDeniedError, ObjectChangedError, ObjectNotFoundError, ShortReadError, StorageError
 from segreader.ranges import ByteRange
 from segreader.storage.local import LocalStore
 
@@ -27,6 +27,22 @@ def test_objects_are_listed_by_name_with_their_sizes(store: LocalStore) -> None:
 def test_ranges_come_in_the_order_asked_for(store: LocalStore) -> None:
     assert list(store.read_ranges("b/two", [ByteRange(5, 7), ByteRange(0, 2)])) == [b"56", b"01"]
     assert store.size("b/two") == 10
+
+
+def test_pieces_are_a_mebibyte_and_survive_the_deletion_of_their_file(tmp_path: Path) -> None:
+    data = bytes(range(256)) * 10_000
+    (tmp_path / "log").write_bytes(data)
+    store, seen = LocalStore(tmp_path), bytearray()
+    for piece in store.read_pieces("log", ByteRange(3, len(data)), expected_size=len(data)):
+        (tmp_path / "log").unlink(missing_ok=True)
+        assert len(piece) <= 1 << 20
+        seen += piece
+    assert seen == data[3:]
+
+
+def test_a_file_of_another_size_than_listed_is_refused(store: LocalStore) -> None:
+    with pytest.raises(ObjectChangedError, match="found 10 bytes, expected 11 bytes"):
+        next(store.read_pieces("b/two", ByteRange(0, 10), expected_size=11))
 
 
 def test_a_range_past_the_end_is_a_short_read_that_says_what_is_there(store: LocalStore) -> None:
