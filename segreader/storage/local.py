@@ -9,8 +9,8 @@ from pathlib import Path
 
 from segreader.errors import (
     AccessDeniedError,
+    ObjectChangedError,
     ObjectNotFoundError,
-    SegreaderError,
     ShortReadError,
     StorageError,
 )
