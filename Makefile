@@ -42,7 +42,7 @@ fixtures: $(VENV)/.dev  ## rebuild the made fixtures from their recipes
 	$(BIN)/python -m fixtures.make
 
 bench-decode: $(VENV)/.dev  ## measure decoding against aiokafka
-	SEGREADER_KERNEL=native $(BIN)/python -m benchmarks.decode
+	SEGREADER_KERNEL=native $(BIN)/python -m benchmarks.decode $(BENCH)
 
 # Without the tests of how much memory is taken: the sanitizer takes its own.
 test-asan: $(VENV)/.dev  ## run the tests of the format over a kernel built with AddressSanitizer
@@ -58,7 +58,8 @@ test-asan: $(VENV)/.dev  ## run the tests of the format over a kernel built with
 
 wheel: $(VENV)/.dev  ## build dist/segreader-*.whl
 	rm -rf build/lib* build/bdist* dist
-	$(BIN)/python -m build --wheel
+	$(BIN)/python -m build --wheel --quiet
+	@ls dist
 
 clean:  ## remove .venv and everything that was built
 	rm -rf $(VENV) build dist *.egg-info segreader/format/_kernel*.so

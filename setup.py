@@ -32,9 +32,10 @@ def kernel() -> list[Extension]:
         [str(KERNEL)],
         extra_compile_args=flags,
         extra_link_args=["-fsanitize=address"] if sanitize else [],
-        optional=not required,
     )
     built: list[Extension] = cythonize([extension], build_dir="build/cython", language_level=3)
+    for extension in built:  # cythonize makes new ones, without this field
+        extension.optional = not required
     return built
 
 
