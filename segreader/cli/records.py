@@ -11,7 +11,8 @@ from typing import IO, Any
 import pyarrow as pa
 
 from segreader.cli.encoding import ENCODINGS, Encode, printable
-from segreader.cli.output import Write, console, json_array, ndjson, say, shown_time, stdout
+from segreader.cli.output import Write, console, is_terminal, json_array, ndjson, say, shown_time, stdout
+from segreader.cli.progress import progress
 from segreader.format.record import TimestampType
 from segreader.read.options import DEFAULT_COLUMNS
 from segreader.read.records import RECORD_COLUMNS
@@ -55,14 +56,24 @@ def print_records(
     """
     scan.plan()  # before a file is emptied for a request that cannot be met
     teller = _Teller(scan)
-    with _opened(output_file) as file, _writer(form, file, scan, key_encoding, value_encoding) as write:
+    with (
+        _opened(output_file) as file,
+        _ticking(scan, output_file) as tick,
+        _writer(form, file, scan, key_encoding, value_encoding) as write,
+    ):
         try:
             for batch in _limited(scan, limit):
                 write(batch)
                 teller.tell()
+                tick()
         finally:
             teller.tell()
     return not scan.metrics.holes
+
+
+def _ticking(scan: Scan, output_file: str | None) -> AbstractContextManager[Callable[[], None]]:
+    """A progress bar, unless the records themselves go to the terminal."""
+    return nullcontext(lambda: None) if output_file is None and is_terminal() else progress(scan)
 
 
 def _limited(scan: Scan, limit: int | None) -> Iterator[pa.RecordBatch]:
