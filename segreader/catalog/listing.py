@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -50,8 +50,21 @@ def list_partitions(
         AmbiguousTopicError: one name stands for two topic ids and ``topic_id`` does not choose.
         AmbiguousLineageError: two segments have the same base offset.
     """
-    source = store.url(prefix)
-    logs = _group(find_segments(store, prefix), source)
+    return choose_partitions(
+        find_segments(store, prefix), store.url(prefix), topic=topic, topic_id=topic_id, partitions=partitions
+    )
+
+
+def choose_partitions(
+    segments: Iterable[Segment],
+    source: str,
+    *,
+    topic: str | None = None,
+    topic_id: str | None = None,
+    partitions: Collection[int] | None = None,
+) -> list[PartitionLog]:
+    """Those of the segments that are asked for, by partition; ``source`` stands in errors. As ``list_partitions``."""
+    logs = _group(segments, source)
     chosen = [
         log
         for log in logs
@@ -96,7 +109,7 @@ def find_segments(store: ObjectStore, prefix: str = "") -> list[Segment]:
     return next(iter(found.values()))
 
 
-def _group(segments: list[Segment], source: str) -> list[PartitionLog]:
+def _group(segments: Iterable[Segment], source: str) -> list[PartitionLog]:
     groups: dict[TopicIdPartition, list[Segment]] = defaultdict(list)
     for segment in segments:
         groups[segment.partition].append(segment)

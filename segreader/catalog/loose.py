@@ -1,0 +1,90 @@
+"""Logs outside any layout: files that somebody copied, or URLs that name objects one by one.
+
+What the names do not say is taken from the request, or from the first batch of the log.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+
+from segreader.catalog.layouts import local_tiered
+from segreader.catalog.layouts.names import LOG_DIRECTORY, REMOTE_DIRECTORY
+from segreader.errors import FormatError
+from segreader.format.batch import COMMON_SIZE, check_common
+from segreader.ranges import ByteRange
+from segreader.segment import Segment, SegmentFiles, TopicIdPartition
+from segreader.storage.base import ObjectInfo, ObjectStore
+
+UNKNOWN_TOPIC = "unknown"
+"""The topic of logs whose names and request say none."""
+
+_FILE = re.compile(r"(?P<stem>.+)\.(?P<kind>log|index|timeindex|txnindex)")
+_BASE_OFFSET = re.compile(r"(\d{20})(?!\d)")
+
+
+def find_listed_segments(store: ObjectStore, *, topic: str | None, partition: int | None) -> list[Segment]:
+    """The segments of a store that is only a list of objects: those a layout explains, and the loose ones."""
+    objects = list(store.list())
+    known = local_tiered.find_segments(objects)
+    stems = {segment.files.log.removesuffix("log") for segment in known}
+    rest = [info for info in objects if info.name.rpartition(".")[0] + "." not in stems]
+    return known + find_loose_segments(store, rest, topic=topic, partition=partition)
+
+
+def find_loose_segments(
+    store: ObjectStore, objects: Iterable[ObjectInfo], *, topic: str | None, partition: int | None
+) -> list[Segment]:
+    """One segment for each ``<stem>.log`` among the objects, with the indexes of the same stem.
+
+    Producer snapshots are passed over: a loose name does not tell whether one is the state at a segment's start or
+    at its end. Open transactions are found by replaying the logs instead.
+
+    Args:
+        store: where to look into a log whose name has no base offset.
+        topic, partition: of logs whose directory does not say.
+
+    Raises:
+        FormatError: a log has to say its base offset, and does not begin with a batch.
+    """
+    stems: dict[str, dict[str, ObjectInfo]] = defaultdict(dict)
+    for info in objects:
+        if match := _FILE.fullmatch(info.name):
+            stems[match["stem"]][match["kind"]] = info
+    segments = []
+    for stem, files in stems.items():
+        if "log" not in files:
+            continue
+        log = files["log"]
+        names = {kind: info.name for kind, info in files.items()}
+        segments.append(
+            Segment(
+                partition=_partition(stem, topic, partition),
+                base_offset=_base_offset(store, log),
+                log_size=log.size,
+                files=SegmentFiles(log.name, names.get("index"), names.get("timeindex"), names.get("txnindex")),
+            )
+        )
+    return segments
+
+
+def _partition(stem: str, topic: str | None, partition: int | None) -> TopicIdPartition:
+    directory = stem.rpartition("/")[0].rpartition("/")[2]
+    if match := REMOTE_DIRECTORY.fullmatch(directory):
+        return TopicIdPartition(match["topic"], int(match["partition"]), match["topic_id"])
+    if match := LOG_DIRECTORY.fullmatch(directory):
+        return TopicIdPartition(match["topic"], int(match["partition"]))
+    return TopicIdPartition(topic or UNKNOWN_TOPIC, partition or 0)
+
+
+def _base_offset(store: ObjectStore, log: ObjectInfo) -> int:
+    if match := _BASE_OFFSET.match(log.name.rpartition("/")[2]):
+        return int(match[1])
+    if log.size < COMMON_SIZE:
+        return 0
+    try:
+        offset, _, _ = check_common(store.read_ranges(log.name, [ByteRange(0, COMMON_SIZE)])[0], 0)
+    except FormatError as error:
+        raise error.located(source=store.url(log.name)) from None
+    return offset

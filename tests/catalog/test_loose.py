@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from segreader.catalog.loose import UNKNOWN_TOPIC, find_listed_segments
+from segreader.errors import FormatError
+from segreader.storage.local import LocalStore
+from segreader.testing.builder import SegmentBuilder
+from segreader.testing.directory import write_local_tiered
+
+
+def test_a_log_without_a_name_takes_its_offset_from_its_first_batch(tmp_path: Path) -> None:
+    (tmp_path / "part-a.log").write_bytes(SegmentBuilder(4711).batch([b"x"]).to_bytes())
+    (tmp_path / "part-a.txnindex").write_bytes(b"")
+    (segment,) = find_listed_segments(LocalStore(tmp_path), topic=None, partition=None)
+    assert (segment.base_offset, segment.partition.topic, segment.partition.partition) == (4711, UNKNOWN_TOPIC, 0)
+    assert segment.files.transaction_index == "part-a.txnindex"
+
+
+def test_names_that_say_topic_and_offset_are_believed(tmp_path: Path) -> None:
+    place = tmp_path / "orders-3"
+    place.mkdir()
+    (place / f"{12:020d}.log").write_bytes(b"")
+    (segment,) = find_listed_segments(LocalStore(tmp_path), topic="other", partition=9)
+    assert (segment.base_offset, str(segment.partition)) == (12, "orders-3")
+
+
+def test_a_list_may_hold_segments_of_a_layout_and_loose_ones(tmp_path: Path) -> None:
+    write_local_tiered(tmp_path, "orders", [SegmentBuilder(0).batch([b"a"])])
+    (tmp_path / "copy.log").write_bytes(SegmentBuilder(50).batch([b"x"]).to_bytes())
+    found = find_listed_segments(LocalStore(tmp_path), topic="mine", partition=2)
+    assert sorted(str(segment.partition) for segment in found) == ["mine-2", "orders-0"]
+
+
+def test_a_loose_log_that_begins_with_no_batch_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "what.log").write_bytes(b"<html>not a log at all</html>")
+    with pytest.raises(FormatError) as caught:
+        find_listed_segments(LocalStore(tmp_path), topic=None, partition=None)
+    assert caught.value.source == str(tmp_path / "what.log")
