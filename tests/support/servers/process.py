@@ -1,0 +1,111 @@
+"""One server process of the tests: its port, its start, the wait until it answers, its end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+import urllib3
+
+from segreader.errors import StorageError
+
+START_S = 30.0
+"""How long a server may take to start on a machine that is busy."""
+
+
+class NotAvailableError(StorageError):
+    """A server cannot be had on this machine; its tests are skipped with this text."""
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def script(name: str) -> str:
+    """The program that a Python package of the test environment installed."""
+    beside = Path(sys.executable).parent / name
+    found = str(beside) if beside.exists() else shutil.which(name)
+    if found is None:
+        raise NotAvailableError(f"{name} is not installed: it comes with segreader[dev]")
+    return found
+
+
+class Process:
+    """A process that is ended with the block that started it.
+
+    Args:
+        command: program and arguments.
+        log: the file its output goes to.
+        env: variables to set besides ours.
+    """
+
+    def __init__(self, command: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> None:
+        self.log = log
+        with log.open("wb") as out:
+            self._process = subprocess.Popen(
+                command,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, **(env or {})},
+            )
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def wait_until(self, is_ready: Callable[[], bool], seconds: float = START_S) -> None:
+        """Return once the server answers.
+
+        Raises:
+            RuntimeError: it ended, or did not answer in time; with the end of its output.
+        """
+        until = time.monotonic() + seconds
+        while not is_ready():
+            if self._process.poll() is not None or time.monotonic() > until:
+                tail = self.log.read_text(errors="replace")[-2000:]
+                raise RuntimeError(f"{self._process.args!r} is not ready (exit {self._process.poll()}):\n{tail}")
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """End it: asked first, then made to."""
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(3)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+
+
+def answers(url: str) -> bool:
+    """Whether something speaks HTTP there."""
+    try:
+        urllib3.request("GET", url, retries=False, timeout=1.0)
+    except urllib3.exceptions.HTTPError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def running(command: Sequence[str], log: Path, url: str, env: Mapping[str, str] | None = None) -> Iterator[Process]:
+    """A process that speaks HTTP at ``url``, until the block ends."""
+    with Process(command, log, env) as process:
+        process.wait_until(lambda: answers(url))
+        yield process
