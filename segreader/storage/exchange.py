@@ -1,0 +1,104 @@
+"""A request under way, which another thread may end: a blocked read sees neither flags nor the time."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from segreader.errors import SegreaderError
+
+PeerCheck = Callable[[socket.socket], None]
+
+
+class SomeReader(Protocol):
+    """A body, as it arrives."""
+
+    def read_some(self, buffer: memoryview) -> int:
+        """Put what has arrived at the buffer's beginning; returns how many bytes, 0 at the end of the body."""
+
+    def isclosed(self) -> bool:
+        """Whether the body was read to its end."""
+
+
+class Exchange:
+    """One request and its answer, which another thread may end.
+
+    Args:
+        check_peer: raises if the socket's other end must not be asked.
+    """
+
+    def __init__(self, check_peer: PeerCheck | None = None) -> None:
+        self.check_peer = check_peer
+        self.refusal: SegreaderError | None = None
+        self.reader: SomeReader | None = None
+        self.is_ended = False
+        self._lock = threading.Lock()
+        self._socket: socket.socket | None = None
+
+    def attach(self, sock: Any) -> None:
+        """The socket that the request goes over, from now until ``detach``."""
+        with self._lock:
+            self._socket = _plain(sock)
+            if self.is_ended:
+                _shut(self._socket)
+
+    def detach(self) -> None:
+        """The exchange is over: its connection may serve another one now."""
+        with self._lock:
+            self._socket = None
+
+    def end(self) -> None:
+        """Break the connection; a thread that is blocked reading from it goes on with an error at once."""
+        with self._lock:
+            self.is_ended = True
+            _shut(self._socket)
+
+
+def _plain(sock: Any) -> socket.socket | None:
+    while sock is not None and not isinstance(sock, socket.socket):
+        sock = getattr(sock, "socket", None)  # TLS inside TLS, through a proxy
+    return sock
+
+
+def _shut(sock: socket.socket | None) -> None:
+    # Not SSLSocket.shutdown: that takes the TLS layer away from under the thread that reads.
+    if sock is not None:
+        with contextlib.suppress(OSError):
+            socket.socket.shutdown(sock, socket.SHUT_RDWR)
+
+
+class Stopped(Exception):
+    """The caller no longer wants the range. Does not leave this package."""
+
+
+class Stop:
+    """Tells the requests of one read to end, wherever they wait."""
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+        self._lock = threading.Lock()
+        self._exchanges: set[Exchange] = set()
+
+    def set(self) -> None:
+        """End what is under way, and let nothing begin."""
+        with self._lock:
+            self.event.set()
+            for exchange in self._exchanges:
+                exchange.end()
+
+    @contextmanager
+    def ends(self, exchange: Exchange) -> Iterator[None]:
+        """For the time of the block, ``set`` ends this exchange too."""
+        with self._lock:
+            self._exchanges.add(exchange)
+            if self.event.is_set():
+                exchange.end()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._exchanges.discard(exchange)

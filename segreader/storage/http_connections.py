@@ -1,0 +1,188 @@
+"""urllib3's connection pools, as this library wants them: each request can be ended from another thread, bodies are
+read straight into a buffer, the connected address is checked, and proxies and certificates are those of the system.
+"""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import ssl
+import threading
+import urllib.request
+import warnings
+from collections.abc import Mapping
+from contextvars import ContextVar
+from typing import Any, cast
+from urllib.parse import unquote, urlsplit
+
+import urllib3
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+from urllib3.poolmanager import PoolManager, ProxyManager
+from urllib3.util import Timeout, make_headers
+
+from segreader.errors import SegreaderError
+from segreader.storage.exchange import Exchange
+
+_exchange: ContextVar[Exchange | None] = ContextVar("segreader_exchange", default=None)
+
+
+class BodyReader(http.client.HTTPResponse):
+    """An answer whose body is read into a buffer, as much at a time as has arrived.
+
+    ``HTTPResponse.readinto`` waits until the buffer is full, and if the connection breaks, does not say how much of it
+    is good.
+    """
+
+    def begin(self) -> None:
+        """Read the head; the exchange that waits for it learns of this reader."""
+        super().begin()
+        exchange = _exchange.get()
+        if exchange is not None:
+            exchange.reader = self
+
+    def read_some(self, buffer: memoryview) -> int:
+        """Put what has arrived at the buffer's beginning; returns how many bytes, 0 at the end of the body."""
+        if self.fp is None:
+            return 0
+        if self.length is None or self.chunked:
+            data = self.read1(len(buffer))
+            buffer[: len(data)] = data
+            return len(data)
+        count: int = cast(Any, self.fp).readinto1(buffer[: self.length])
+        self.length -= count
+        if not self.length:
+            self.close()
+        return count
+
+
+class _Tracked:
+    """What plain and TLS connections share."""
+
+    response_class = BodyReader
+
+    def _new_conn(self) -> socket.socket:
+        sock: socket.socket = super()._new_conn()  # type: ignore[misc]
+        exchange = _exchange.get()
+        if exchange is not None and exchange.check_peer is not None and getattr(self, "proxy", None) is None:
+            try:
+                exchange.check_peer(sock)
+            except SegreaderError as error:
+                exchange.refusal = error  # urllib3 would wrap it with the URL in the text
+                sock.close()
+                raise OSError("address refused") from None
+        return sock
+
+    def getresponse(self) -> Any:
+        exchange = _exchange.get()
+        if exchange is not None:
+            exchange.attach(cast(Any, self).sock)
+        return super().getresponse()  # type: ignore[misc]
+
+
+class _PlainConnection(_Tracked, HTTPConnection):  # type: ignore[misc]
+    pass
+
+
+class _TlsConnection(_Tracked, HTTPSConnection):  # type: ignore[misc]
+    pass
+
+
+class _PlainPool(HTTPConnectionPool):
+    ConnectionCls = _PlainConnection
+
+
+class _TlsPool(HTTPSConnectionPool):
+    ConnectionCls = _TlsConnection
+
+
+class Connections:
+    """The connection pools of one process.
+
+    Args:
+        ca_file: certificates to trust in place of the system's.
+        verify: ``False`` trusts any certificate, with a warning.
+        size: idle connections kept for each host.
+    """
+
+    def __init__(self, *, ca_file: str | None = None, verify: bool = True, size: int = 10) -> None:
+        self._ca_file = ca_file
+        self._verify = verify
+        self._size = size
+        self._lock = threading.Lock()
+        self._managers: dict[str | None, PoolManager] = {}
+        self._context: ssl.SSLContext | None = None
+        if not verify:
+            warnings.warn("TLS certificates are not verified: anyone on the way can read and change data", stacklevel=4)
+
+    def get(
+        self, url: str, headers: Mapping[str, str], exchange: Exchange, *, connect_s: float, idle_s: float
+    ) -> urllib3.BaseHTTPResponse:
+        """The head of the answer to one GET: no redirect is followed, nothing is tried again, no body is read."""
+        parts = urlsplit(url)
+        proxy = self._proxy_for(parts.scheme, parts.hostname or "", parts.port)
+        options: dict[str, Any] = {
+            "headers": dict(headers),
+            "retries": False,
+            "redirect": False,
+            "preload_content": False,
+            "decode_content": False,
+            "timeout": Timeout(connect=connect_s, read=idle_s),
+        }
+        manager = self._manager(proxy)
+        token = _exchange.set(exchange)
+        try:
+            if proxy is not None and parts.scheme == "http":
+                return manager.urlopen("GET", url, **options)
+            # The parts as they were checked, not as another parser would see them; the path as it was signed.
+            pool = manager.connection_from_host(parts.hostname, parts.port, parts.scheme)
+            target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+            return pool.urlopen("GET", target, **options)
+        finally:
+            _exchange.reset(token)
+
+    def close(self) -> None:
+        """Close what is idle."""
+        with self._lock:
+            managers, self._managers = self._managers, {}
+        for manager in managers.values():
+            manager.clear()
+
+    def _proxy_for(self, scheme: str, host: str, port: int | None) -> str | None:
+        proxies = urllib.request.getproxies()
+        proxy = proxies.get(scheme) or proxies.get("all")
+        if not proxy or urllib.request.proxy_bypass(f"{host}:{port}" if port else host):
+            return None
+        return proxy if "://" in proxy else f"http://{proxy}"
+
+    def _manager(self, proxy: str | None) -> PoolManager:
+        with self._lock:
+            manager = self._managers.get(proxy)
+            if manager is None:
+                manager = self._managers[proxy] = self._make_manager(proxy)
+            return manager
+
+    def _make_manager(self, proxy: str | None) -> PoolManager:
+        if self._context is None:
+            self._context = ssl.create_default_context(cafile=self._ca_file)
+            if not self._verify:
+                self._context.check_hostname = False
+                self._context.verify_mode = ssl.CERT_NONE
+        options: dict[str, Any] = {
+            "num_pools": 32,
+            "maxsize": self._size,
+            "block": False,
+            "ssl_context": self._context,
+            "cert_reqs": "CERT_REQUIRED" if self._verify else "CERT_NONE",
+        }
+        if proxy is None:
+            manager = PoolManager(**options)
+        else:
+            parts = urlsplit(proxy)
+            if parts.username is not None:
+                userinfo = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+                options["proxy_headers"] = make_headers(proxy_basic_auth=userinfo)
+                proxy = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+            manager = ProxyManager(proxy, **options)
+        manager.pool_classes_by_scheme = {"http": _PlainPool, "https": _TlsPool}
+        return manager

@@ -1,0 +1,389 @@
+"""One range of one object over HTTP, verified: as many requests as it needs, each byte fetched once.
+
+Every answer is held against what was asked and against what is known of the object before a byte of its body is read.
+What fails in a way that may pass is tried again from the last good byte.
+"""
+
+from __future__ import annotations
+
+import http.client
+from dataclasses import dataclass
+
+import urllib3
+
+from segreader.errors import (
+    AccessDeniedError,
+    LocationExpiredError,
+    SegreaderError,
+    ShortReadError,
+    StorageError,
+    UntrustedLocationError,
+    WrongAnswerError,
+)
+from segreader.ranges import ByteRange
+from segreader.storage.concurrency import ConcurrencyLimiter
+from segreader.storage.exchange import Exchange, SomeReader, Stop, Stopped
+from segreader.storage.guard import check_url, peer_check
+from segreader.storage.hedge import HedgePolicy, Race
+from segreader.storage.http_answer import ERROR_BODY_SIZE, Identity, changed, check_head, refusal
+from segreader.storage.http_connections import Connections
+from segreader.storage.http_failure import transport_failure
+from segreader.storage.http_settings import HttpSettings
+from segreader.storage.metrics import StorageMetrics
+from segreader.storage.retry import BackOff, Clock, Remedy, RequestFailed, RetryBudget
+from segreader.storage.timers import Timers
+from segreader.storage.url_lease import Lease, UrlLeases
+
+_USER_AGENT = "segreader"
+
+
+@dataclass(slots=True, eq=False)
+class _Answer:
+    """An answer with a good head, whose body was not read yet."""
+
+    exchange: Exchange
+    response: urllib3.BaseHTTPResponse
+    reader: SomeReader
+
+    def keep_connection(self) -> None:
+        """The body was read to its end: the connection may serve the next request."""
+        self.exchange.detach()
+        self.response.release_conn()
+
+    def discard(self) -> None:
+        """Close the connection with whatever is still in it."""
+        self.exchange.detach()
+        self.response.close()
+
+
+@dataclass(slots=True, eq=False)
+class _Task:
+    """One range on its way into a buffer; ``done`` bytes of it are good."""
+
+    name: str
+    start: int
+    buffer: memoryview
+    expected_size: int | None
+    stop: Stop
+    done: int = 0
+    source: str = ""
+
+    @property
+    def rest(self) -> ByteRange:
+        return ByteRange(self.start + self.done, self.start + len(self.buffer))
+
+
+class RangeFetcher:
+    """Fetches ranges; used by many threads of one process.
+
+    Args:
+        pins: what is known of objects already, by name; grows.
+    """
+
+    def __init__(
+        self,
+        leases: UrlLeases,
+        settings: HttpSettings,
+        metrics: StorageMetrics,
+        clock: Clock,
+        *,
+        pins: dict[str, Identity] | None = None,
+    ) -> None:
+        self._leases = leases
+        self._settings = settings
+        self._metrics = metrics
+        self._clock = clock
+        self.pins: dict[str, Identity] = {} if pins is None else pins
+        self._connections = Connections(ca_file=settings.ca_file, verify=settings.verify, size=settings.in_flight + 1)
+        self._limiter = ConcurrencyLimiter(settings.in_flight)
+        self._budget = RetryBudget(settings.retry_budget, settings.retry_reserve)
+        self._back_off = BackOff(settings.backoff_start_s, settings.backoff_max_s)
+        self._hedges = HedgePolicy(metrics, after_s=settings.hedge_after_s, share=settings.hedge_share)
+        self._timers = Timers()
+
+    @property
+    def limit(self) -> int:
+        """Requests that may be in flight now."""
+        return self._limiter.limit
+
+    def close(self) -> None:
+        """Give back threads and idle connections."""
+        self._timers.close()
+        self._connections.close()
+
+    def fetch(
+        self, name: str, start: int, buffer: memoryview, *, expected_size: int | None = None, stop: Stop | None = None
+    ) -> None:
+        """Fill ``buffer`` with the object's bytes from ``start`` on.
+
+        Args:
+            expected_size: bytes of the whole object as it was listed.
+            stop: ends the fetch from another thread.
+
+        Raises:
+            StorageError: its kind says why the bytes could not be had.
+            Stopped: ``stop`` was set.
+        """
+        task = _Task(name, start, buffer, expected_size, stop or Stop())
+        self._budget.earn()
+        failures, renewed_at = 0, -1
+        while True:
+            lease = self._leases.get(name)
+            task.source = str(lease.url)
+            failed = self._try(task, lease, is_last=failures + 1 >= self._settings.tries)
+            if failed is None:
+                return
+            if task.stop.event.is_set():
+                raise Stopped
+            if failed.remedy is Remedy.REFRESH and renewed_at != task.done:
+                self._renew(task, lease, failed.error)
+                renewed_at = task.done
+                continue
+            failures += 1
+            if failed.remedy not in (Remedy.RETRY, Remedy.SLOW_DOWN) or failures >= self._settings.tries:
+                raise self._final(failed, lease)
+            self._wait(task, failed, failures)
+
+    def _try(self, task: _Task, lease: Lease, *, is_last: bool) -> RequestFailed | None:
+        """One request and as much of its body as comes. The failure is a value: raised errors hold no URL then."""
+        place = self._limiter.acquire(task.stop.event)
+        if place is None:
+            raise Stopped
+        failed: RequestFailed | None = None
+        before = task.done
+        try:
+            answer = self._first_head(task, lease)
+            with task.stop.ends(answer.exchange):
+                self._read_body(task, answer, floor_rate=0 if is_last else self._settings.floor_rate)
+        except RequestFailed as error:
+            failed = error
+        except StorageError as error:
+            failed = RequestFailed(error, Remedy.NONE)
+        finally:
+            is_throttled = failed is not None and failed.remedy is Remedy.SLOW_DOWN
+            self._limiter.release(place, is_good=failed is None, is_throttled=is_throttled)
+            self._metrics.add(bytes_got=task.done - before, throttles=is_throttled)
+        return failed
+
+    def _renew(self, task: _Task, lease: Lease, refused: StorageError) -> None:
+        try:
+            self._leases.renew(task.name, lease)
+            return
+        except SegreaderError as error:
+            reason = error.hint or error.message
+        if self._leases.has_expired(lease) and not isinstance(refused, LocationExpiredError):
+            refused = LocationExpiredError("the URL's life is over", source=refused.source, found=refused.found)
+        refused.hint = ". ".join(part for part in (refused.hint, reason) if part)
+        raise refused
+
+    def _final(self, failed: RequestFailed, lease: Lease) -> StorageError:
+        error = failed.error
+        if type(error) is AccessDeniedError and failed.remedy is Remedy.REFRESH and self._leases.has_expired(lease):
+            return LocationExpiredError(
+                "the URL's life is over", source=error.source, found=error.found, hint="Sign URLs with a longer life"
+            )
+        return error
+
+    def _wait(self, task: _Task, failed: RequestFailed, failures: int) -> None:
+        seconds = self._back_off.seconds(failures, failed.retry_after_s)
+        if seconds is None:
+            failed.error.hint = f"It asks to come back in {failed.retry_after_s:.0f} s: read later"
+            raise failed.error
+        if not self._budget.spend():
+            failed.error.hint = "The retries of this job are spent: the store fails too often"
+            raise failed.error
+        self._metrics.add(retries=1)
+        if self._clock.wait(task.stop.event, seconds):
+            raise Stopped
+
+    def _first_head(self, task: _Task, lease: Lease) -> _Answer:
+        """The head that comes first, of one request or of two."""
+        first = self._exchange(lease)
+        race: Race[_Answer] = Race(first.end)
+
+        def send_second() -> None:
+            if not self._limiter.is_lowered and self._hedges.allow():
+                second = self._exchange(lease)
+                if race.start_second(lambda: self._run_second(race, task, lease, second), second.end):
+                    self._metrics.add(hedges=1)
+
+        patience = self._settings.connect_timeout_s + 2 * self._settings.idle_timeout_s
+        timers = [self._timers.call_later(patience, first.end)]
+        delay = self._hedges.delay_s()
+        if delay is not None:
+            timers.append(self._timers.call_later(delay, send_second))
+        answer: _Answer | None = None
+        failed: RequestFailed | StorageError | None = None
+        try:
+            with task.stop.ends(first):
+                answer = self._send(task, lease, first)
+        except (RequestFailed, StorageError) as error:
+            failed = error
+        finally:
+            for timer in timers:
+                timer.cancel()
+            second_answer = race.first_is_here()
+        if second_answer is not None:
+            if answer is not None:
+                answer.discard()
+            return second_answer
+        if failed is not None:
+            raise failed
+        assert answer is not None
+        return answer
+
+    def _run_second(self, race: Race[_Answer], task: _Task, lease: Lease, exchange: Exchange) -> None:
+        try:
+            answer = self._send(task, lease, exchange)
+        except (RequestFailed, StorageError):
+            return  # the first one is still under way, and says itself how it ends
+        if not race.second_is_here(answer):
+            answer.discard()
+
+    def _send(self, task: _Task, lease: Lease, exchange: Exchange) -> _Answer:
+        """Send one request for what is left of the range, and check the head of its answer."""
+        wanted, url = task.rest, lease.url.reveal()
+        self._check_url(lease, task.source)
+        pin = self.pins.get(task.name)
+        headers = {
+            **self._settings.extra_headers,
+            "User-Agent": _USER_AGENT,
+            "Accept-Encoding": "identity",
+            "Range": wanted.http_header(),
+        }
+        if pin is not None and pin.if_match is not None:
+            headers["If-Match"] = pin.if_match
+        self._metrics.add_request(f"GET {task.name} {wanted.http_header()}")
+        began = self._clock.monotonic()
+        failed: RequestFailed | None = None
+        try:
+            response = self._connections.get(
+                url,
+                headers,
+                exchange,
+                connect_s=self._settings.connect_timeout_s,
+                idle_s=self._settings.idle_timeout_s,
+            )
+        except (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError, ValueError) as error:
+            failed = transport_failure(error, exchange, task.source)
+        if failed is not None:
+            raise failed
+        self._metrics.add_first_byte(self._clock.monotonic() - began)
+        assert exchange.reader is not None
+        answer = _Answer(exchange, response, exchange.reader)
+        try:
+            self._check_answer(task, answer, wanted)
+        except BaseException:
+            answer.discard()
+            raise
+        return answer
+
+    def _exchange(self, lease: Lease) -> Exchange:
+        policy = self._settings.policy
+        return Exchange(None if policy is None else peer_check(lease.url, policy))
+
+    def _check_url(self, lease: Lease, source: str) -> None:
+        if self._settings.policy is not None:
+            check_url(lease.url, self._settings.policy)
+            return
+        scheme = lease.url.reveal().partition(":")[0].lower()
+        if scheme != "https" and not (scheme == "http" and self._settings.allow_http):
+            raise UntrustedLocationError(
+                "only https is asked",
+                source=source,
+                found=scheme[:20],
+                expected="https",
+                hint="Plain http shows URL and data to everyone on the way; allow_http=true allows it",
+            )
+
+    def _check_answer(self, task: _Task, answer: _Answer, wanted: ByteRange) -> None:
+        status, headers = answer.response.status, answer.response.headers
+        pin = self.pins.get(task.name)
+        known_size = task.expected_size if pin is None else pin.size
+        if pin is not None and task.expected_size not in (None, pin.size):
+            raise changed(task.source, found=f"{pin.size} bytes", expected=f"{task.expected_size} bytes")
+        if status not in (200, 206):
+            raise refusal(
+                status,
+                headers,
+                _read_error_body(answer.reader),
+                wanted=wanted,
+                known_size=known_size,
+                source=task.source,
+                now=self._clock.now(),
+            )
+        identity = check_head(status, headers, wanted, known_size=known_size, source=task.source)
+        pinned = self.pins.setdefault(task.name, identity)
+        if pinned is not identity:
+            pinned.check_same(identity, task.source)
+
+    def _read_body(self, task: _Task, answer: _Answer, *, floor_rate: int) -> None:
+        """Read the body to the end of the buffer, noting each byte that is good."""
+        buffer, size, read_some = task.buffer, len(task.buffer), answer.reader.read_some
+        window = self._settings.idle_timeout_s
+        mark, marked = self._clock.monotonic(), task.done
+        failed: RequestFailed | None = None
+        is_whole = False
+        try:
+            while task.done < size:
+                count = read_some(buffer[task.done :])
+                if not count:
+                    failed = _broken_body(task, "the answer ends early")
+                    break
+                task.done += count
+                if floor_rate and (now := self._clock.monotonic()) - mark >= window:
+                    if task.done - marked < floor_rate * (now - mark) and task.done < size:
+                        failed = _too_slow(task, (task.done - marked) / (now - mark))
+                        break
+                    mark, marked = now, task.done
+            else:
+                is_whole = answer.reader.isclosed() or not read_some(memoryview(bytearray(1)))
+        except TimeoutError:
+            failed = _broken_body(task, f"no byte came for {window:g} s")
+        except (OSError, http.client.HTTPException, ValueError):
+            failed = _broken_body(task, "the connection broke")
+        finally:
+            if is_whole:
+                answer.keep_connection()
+            else:
+                answer.discard()
+        if failed is not None and task.done < size:
+            raise failed
+        if not is_whole and failed is None:
+            task.done = 0
+            raise WrongAnswerError("the answer is longer than the range", source=task.source, expected=f"{size} bytes")
+
+
+def _read_error_body(reader: SomeReader) -> bytes:
+    """The first bytes of an error's body, as many as come."""
+    body = memoryview(bytearray(ERROR_BODY_SIZE))
+    done = 0
+    try:
+        while done < len(body) and (count := reader.read_some(body[done:])):
+            done += count
+    except (OSError, http.client.HTTPException, ValueError):
+        pass
+    return bytes(body[:done])
+
+
+def _broken_body(task: _Task, what: str) -> RequestFailed:
+    error = ShortReadError(
+        what,
+        source=task.source,
+        position=task.start + task.done,
+        found=f"{task.done} bytes",
+        expected=f"{len(task.buffer)} bytes from byte {task.start}",
+        hint="Every try ended so: see the network and the store's status",
+    )
+    return RequestFailed(error, Remedy.RETRY)
+
+
+def _too_slow(task: _Task, rate: float) -> RequestFailed:
+    error = StorageError(
+        "the bytes come too slowly",
+        source=task.source,
+        position=task.start + task.done,
+        found=f"{rate:.0f} bytes/s",
+        hint="Lower floor_rate if the link is as slow as that",
+    )
+    return RequestFailed(error, Remedy.SLOW_DOWN)
