@@ -5,6 +5,7 @@ Spark's schema is derived from this one. A timestamp keeps its milliseconds exac
 
 from __future__ import annotations
 
+from array import array
 from functools import lru_cache
 from typing import Any
 
@@ -75,9 +76,9 @@ def to_record_batch(columns: ColumnBuffers, names: tuple[str, ...], partition: T
 def _array(name: str, columns: ColumnBuffers, partition: TopicIdPartition) -> pa.Array:
     rows, state = columns.rows, columns.state
     if name == "topic":
-        return _constant(partition.topic, pa.string(), rows)
+        return _constant(partition.topic, rows)
     if name == "partition":
-        return _constant(partition.partition, pa.int32(), rows)
+        return _constant(partition.partition, rows)
     if name == "key":
         return _binary(columns, Buffer.KEY_OFFSETS, rows, state[State.KEY_BYTES], state[State.KEY_NULLS])
     if name == "value":
@@ -86,8 +87,12 @@ def _array(name: str, columns: ColumnBuffers, partition: TopicIdPartition) -> pa
         return _headers(columns, rows)
     if name in _FIXED:
         kind = FIELDS[name].type
-        array = pa.Array.from_buffers(kind, rows, [None, _buffer(columns, _FIXED[name], rows * kind.bit_width // 8)], 0)
-        return _without_minus_one(array) if name in _MINUS_ONE_IS_NULL else array
+        width = kind.bit_width // 8
+        buffer = columns.buffers[_FIXED[name]] or bytearray()
+        fixed = pa.Array.from_buffers(kind, rows, [None, _buffer(columns, _FIXED[name], rows * width)], 0)
+        if name not in _MINUS_ONE_IS_NULL:
+            return fixed
+        return _without_minus_one(fixed, memoryview(buffer)[: rows * width].cast("q" if width == 8 else "i"))
     attributes = pa.Array.from_buffers(pa.uint8(), rows, [None, _buffer(columns, Buffer.ATTRIBUTES, rows)], 0)
     if name == "compression":
         return pc.take(pa.array(_CODECS, pa.string()), pc.bit_wise_and(attributes, pa.scalar(7, pa.uint8())))
@@ -95,8 +100,16 @@ def _array(name: str, columns: ColumnBuffers, partition: TopicIdPartition) -> pa
     return pc.not_equal(pc.bit_wise_and(attributes, flag), pa.scalar(0, pa.uint8()))
 
 
-def _without_minus_one(array: pa.Array) -> pa.Array:
-    return pc.if_else(pc.equal(array, -1), pa.scalar(None, array.type), array)
+def _without_minus_one(fixed: pa.Array, values: memoryview) -> pa.Array:
+    """Null where Kafka writes -1 for "none". Most batches have no -1 at all, or nothing else."""
+    nones = values.tolist().count(-1) if -1 in values else 0
+    if nones == 0:
+        return fixed
+    if nones == len(values):
+        return pa.Array.from_buffers(
+            fixed.type, len(fixed), [pa.py_buffer(bytes((nones + 7) // 8)), fixed.buffers()[1]]
+        )
+    return pc.if_else(pc.equal(fixed, -1), pa.scalar(None, fixed.type), fixed)
 
 
 def _buffer(columns: ColumnBuffers, index: int, size: int) -> Any:
@@ -130,14 +143,19 @@ def _headers(columns: ColumnBuffers, rows: int) -> pa.Array:
     )
 
 
-@lru_cache(maxsize=32)
-def _repeated(value: object, kind: pa.DataType, rows: int) -> pa.Array:
-    return pa.repeat(pa.scalar(value, kind), rows)
-
-
-def _constant(value: object, kind: pa.DataType, rows: int) -> pa.Array:
+def _constant(value: str | int, rows: int) -> pa.Array:
     """The same value in every row, cut from one array that is kept: the columns ``topic`` and ``partition``."""
     size = 1024
     while size < rows:
         size *= 2
-    return _repeated(value, kind, size).slice(0, rows)
+    return _repeated(value, size).slice(0, rows)
+
+
+@lru_cache(maxsize=32)
+def _repeated(value: str | int, rows: int) -> pa.Array:
+    # from buffers, as everything here: pa.scalar and pa.array would import pandas where it is installed
+    if isinstance(value, int):
+        return pa.Array.from_buffers(pa.int32(), rows, [None, pa.py_buffer(array("i", [value]) * rows)], 0)
+    text = value.encode()
+    ends = array("i", range(0, len(text) * rows + 1, len(text)) if text else [0] * (rows + 1))
+    return pa.Array.from_buffers(pa.string(), rows, [None, pa.py_buffer(ends), pa.py_buffer(text * rows)], 0)

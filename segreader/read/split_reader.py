@@ -228,10 +228,9 @@ class SplitReader:
 
     def _flush(self, split: Split) -> Iterator[pa.RecordBatch]:
         if self._columns.rows:
-            batch = to_record_batch(self._columns, self._options.columns, split.partition)
-            self.metrics.records += batch.num_rows
-            self._columns.reset()
-            yield batch
+            self.metrics.records += self._columns.rows
+            yield to_record_batch(self._columns, self._options.columns, split.partition)
+            self._columns.reset()  # only now: who takes a batch has let go of the one before, and its buffers are free
 
     def _overlap(self, split: Split, run: BatchRun) -> _Overlap:
         """How many batches of the run come before the next segment begins."""
