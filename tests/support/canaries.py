@@ -1,0 +1,87 @@
+"""Secrets that tests put in everywhere, and the search for them in what comes out."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import logging
+import pickle
+import traceback
+import warnings
+from collections.abc import Iterator
+from urllib.parse import quote
+
+ACCESS_KEY = "AKIAC4NARYC4NARYC4NA"
+CANARIES = {
+    "key": ACCESS_KEY,
+    "secret": "c4nary/Secret+Key/c4nary0123456789abcdef",
+    "token": "c4naryToken//////////wEaCXVzLWVhc3QtMSJ",
+    "signature": "c4nary5f2a9e1b7d3c4nary5f2a9e1b7d3c4naryfe",
+    "sas": "c4narySas%2Bq0=c4nary",
+    "account_key": "c4naryAccountKey+/==",
+    "password": "c4naryP4ssword",
+}
+QUERY = (
+    f"X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential={ACCESS_KEY}%2F20261101%2Fus-east-1%2Fs3%2Faws4_request"
+    f"&X-Amz-Date=20261101T000000Z&X-Amz-Expires=900&X-Amz-Security-Token={quote(CANARIES['token'], safe='')}"
+    f"&X-Amz-Signature={CANARIES['signature']}&sig={CANARIES['sas']}"
+)
+
+
+def leaks(text: str | bytes) -> list[str]:
+    """The canaries that are in a text: as they are, percent-encoded, as repr shows them, or in base64."""
+    text = text.decode(errors="replace") if isinstance(text, bytes) else text
+    found = []
+    for name, value in CANARIES.items():
+        forms = {value, quote(value, safe=""), quote(value), repr(value)[1:-1], value.partition("//")[0]}
+        forms |= {base64.b64encode(value.encode()).decode().rstrip("=")}
+        if any(form in text for form in forms):
+            found.append(name)
+    return found
+
+
+class _Everything(logging.Handler):
+    """Keeps what any logger says, as two kinds of handlers would show it."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(logging.Formatter("%(name)s %(message)s").format(record))
+        self.lines.append(repr(vars(record)))
+
+
+@contextlib.contextmanager
+def everything_logged() -> Iterator[list[str]]:
+    """What all loggers say at DEBUG until the block ends, warnings too."""
+    handler = _Everything()
+    root = logging.getLogger()
+    level = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            logging.captureWarnings(True)
+            yield handler.lines
+    finally:
+        logging.captureWarnings(False)
+        root.setLevel(level)
+        root.removeHandler(handler)
+
+
+def shown(error: BaseException) -> str:
+    """All that an error says: text, repr, fields, pickle, and the traceback with what caused it."""
+    with contextlib.suppress(Exception):
+        return "\n".join(
+            [
+                str(error),
+                repr(error),
+                repr(vars(error)),
+                repr(error.args),
+                "".join(traceback.format_exception(error)),
+                repr(pickle.dumps(error)),
+            ]
+        )
+    return "".join(traceback.format_exception(error))
