@@ -20,7 +20,8 @@ from segreader.errors import StorageError
 REDACTED = "<redacted>"
 
 _QUERY = r"(?:[^\s\"<>`]|[\"<>`](?=&))"
-_URL = re.compile(rf"(?<![a-z0-9+.-])[a-z0-9+.-]++:(?:\\?/){{2}}{_QUERY}+", re.IGNORECASE)
+_URL = re.compile(rf"(?<![a-z0-9+.-])[a-z0-9+.-]++:(?:\\?/){{1,2}}{_QUERY}+", re.IGNORECASE)
+_SCHEME = re.compile(r"([^:]*):(?:\\?/){1,2}")  # one slash: a path made of a URL has lost the other
 _RELATIVE_QUERY = re.compile(rf"\?[^\s\"<>`=?]*+={_QUERY}*+")
 _QUOTED_QUERY = re.compile(r"%3F.*?(?:=|%3D).*", re.IGNORECASE | re.DOTALL)
 _CLOSING = "\"'`)]},;.\\"
@@ -204,9 +205,8 @@ def _redact_match(match: re.Match[str]) -> str:
 def _redact_url(url: str) -> str:
     place = re.split("[?#]", url, maxsplit=1)[0]
     query = url[len(place) :]
-    scheme, separator, rest = place.partition("://")
-    if separator:
-        place = scheme + separator + _without_userinfo(scheme.lower(), rest)
+    if scheme := _SCHEME.match(place):
+        place = scheme[0] + _without_userinfo(scheme[1].lower(), place[scheme.end() :])
     shorter = _QUOTED_QUERY.sub("", place)
     return f"{shorter}?{REDACTED}" if len(query) > 1 or shorter != place else place + query
 
