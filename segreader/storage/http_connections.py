@@ -12,7 +12,7 @@ import urllib.request
 import warnings
 from collections.abc import Mapping
 from contextvars import ContextVar
-from typing import Any, cast
+from typing import Any, BinaryIO, cast
 from urllib.parse import unquote, urlsplit
 
 import urllib3
@@ -23,8 +23,34 @@ from urllib3.util import Timeout, make_headers
 
 from segreader.errors import SegreaderError
 from segreader.storage.exchange import Exchange
+from segreader.storage.signed_url import SignedUrl
+
+HEAD_SIZE = 64 << 10
+"""Bytes of a head that are read at most."""
 
 _exchange: ContextVar[Exchange | None] = ContextVar("segreader_exchange", default=None)
+
+
+class _HeadLines:
+    """The file that a head is read from; keeps count."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+        self.last = b""
+        self._left = HEAD_SIZE
+
+    def readline(self, limit: int = -1) -> bytes:
+        self.last = self.file.readline(limit)
+        self._left -= len(self.last)
+        if self._left < 0:
+            raise http.client.HTTPException("the head is too long")
+        return self.last
+
+    def flush(self) -> None:
+        """There is nothing to flush; ``HTTPResponse`` asks."""
+
+    def close(self) -> None:
+        self.file.close()
 
 
 class BodyReader(http.client.HTTPResponse):
@@ -35,8 +61,19 @@ class BodyReader(http.client.HTTPResponse):
     """
 
     def begin(self) -> None:
-        """Read the head; the exchange that waits for it learns of this reader."""
+        """Read the head; the exchange that waits for it learns of this reader.
+
+        Raises:
+            RemoteDisconnected: the connection ends inside the head, which ``http.client`` takes for its end.
+            HTTPException: the head is longer than ``HEAD_SIZE``.
+        """
+        lines = _HeadLines(cast(BinaryIO, self.fp))
+        self.fp = cast(Any, lines)
         super().begin()
+        if cast(Any, self.fp) is lines:
+            self.fp = cast(Any, lines.file)
+        if lines.last.strip(b"\r\n") or not lines.last:
+            raise http.client.RemoteDisconnected("the head was cut")
         exchange = _exchange.get()
         if exchange is not None:
             exchange.reader = self
@@ -116,10 +153,10 @@ class Connections:
             warnings.warn("TLS certificates are not verified: anyone on the way can read and change data", stacklevel=4)
 
     def get(
-        self, url: str, headers: Mapping[str, str], exchange: Exchange, *, connect_s: float, idle_s: float
+        self, url: SignedUrl, headers: Mapping[str, str], exchange: Exchange, *, connect_s: float, idle_s: float
     ) -> urllib3.BaseHTTPResponse:
         """The head of the answer to one GET: no redirect is followed, nothing is tried again, no body is read."""
-        parts = urlsplit(url)
+        parts = urlsplit(url.reveal())
         proxy = self._proxy_for(parts.scheme, parts.hostname or "", parts.port)
         options: dict[str, Any] = {
             "headers": dict(headers),
@@ -133,7 +170,7 @@ class Connections:
         token = _exchange.set(exchange)
         try:
             if proxy is not None and parts.scheme == "http":
-                return manager.urlopen("GET", url, **options)
+                return manager.urlopen("GET", url.reveal(), **options)
             # The parts as they were checked, not as another parser would see them; the path as it was signed.
             pool = manager.connection_from_host(parts.hostname, parts.port, parts.scheme)
             target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")

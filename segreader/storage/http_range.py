@@ -130,7 +130,7 @@ class RangeFetcher:
         while True:
             lease = self._leases.get(name)
             task.source = str(lease.url)
-            failed = self._try(task, lease, is_last=failures + 1 >= self._settings.tries)
+            failed = self._try(task, lease)
             if failed is None:
                 return
             if task.stop.event.is_set():
@@ -141,10 +141,10 @@ class RangeFetcher:
                 continue
             failures += 1
             if failed.remedy not in (Remedy.RETRY, Remedy.SLOW_DOWN) or failures >= self._settings.tries:
-                raise self._final(failed, lease)
+                raise self._final(failed, lease).with_traceback(None)  # its frames held the request's headers
             self._wait(task, failed, failures)
 
-    def _try(self, task: _Task, lease: Lease, *, is_last: bool) -> RequestFailed | None:
+    def _try(self, task: _Task, lease: Lease) -> RequestFailed | None:
         """One request and as much of its body as comes. The failure is a value: raised errors hold no URL then."""
         place = self._limiter.acquire(task.stop.event)
         if place is None:
@@ -154,7 +154,7 @@ class RangeFetcher:
         try:
             answer = self._first_head(task, lease)
             with task.stop.ends(answer.exchange):
-                self._read_body(task, answer, floor_rate=0 if is_last else self._settings.floor_rate)
+                self._read_body(task, answer)
         except RequestFailed as error:
             failed = error
         except StorageError as error:
@@ -242,7 +242,7 @@ class RangeFetcher:
 
     def _send(self, task: _Task, lease: Lease, exchange: Exchange) -> _Answer:
         """Send one request for what is left of the range, and check the head of its answer."""
-        wanted, url = task.rest, lease.url.reveal()
+        wanted = task.rest
         self._check_url(lease, task.source)
         pin = self.pins.get(task.name)
         headers = {
@@ -258,7 +258,7 @@ class RangeFetcher:
         failed: RequestFailed | None = None
         try:
             response = self._connections.get(
-                url,
+                lease.url,
                 headers,
                 exchange,
                 connect_s=self._settings.connect_timeout_s,
@@ -317,10 +317,10 @@ class RangeFetcher:
         if pinned is not identity:
             pinned.check_same(identity, task.source)
 
-    def _read_body(self, task: _Task, answer: _Answer, *, floor_rate: int) -> None:
+    def _read_body(self, task: _Task, answer: _Answer) -> None:
         """Read the body to the end of the buffer, noting each byte that is good."""
         buffer, size, read_some = task.buffer, len(task.buffer), answer.reader.read_some
-        window = self._settings.idle_timeout_s
+        window, floor_rate = self._settings.idle_timeout_s, self._settings.floor_rate
         mark, marked = self._clock.monotonic(), task.done
         failed: RequestFailed | None = None
         is_whole = False
@@ -337,7 +337,7 @@ class RangeFetcher:
                         break
                     mark, marked = now, task.done
             else:
-                is_whole = answer.reader.isclosed() or not read_some(memoryview(bytearray(1)))
+                is_whole = answer.reader.isclosed() or self._ends_here(answer)
         except TimeoutError:
             failed = _broken_body(task, f"no byte came for {window:g} s")
         except (OSError, http.client.HTTPException, ValueError):
@@ -350,8 +350,15 @@ class RangeFetcher:
         if failed is not None and task.done < size:
             raise failed
         if not is_whole and failed is None:
-            task.done = 0
             raise WrongAnswerError("the answer is longer than the range", source=task.source, expected=f"{size} bytes")
+
+    def _ends_here(self, answer: _Answer) -> bool:
+        """Whether a body without a length has no more bytes; its trailer may not go on without end."""
+        timer = self._timers.call_later(self._settings.idle_timeout_s, answer.exchange.end)
+        try:
+            return not answer.reader.read_some(memoryview(bytearray(1)))
+        finally:
+            timer.cancel()
 
 
 def _read_error_body(reader: SomeReader) -> bytes:

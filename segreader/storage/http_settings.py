@@ -18,8 +18,7 @@ class HttpSettings:
         max_gap: bytes between two wanted ranges that are fetched rather than asked around.
         connect_timeout_s: for the connection, TLS included.
         idle_timeout_s: without a byte; there is no limit on a whole request, but see ``floor_rate``.
-        floor_rate: bytes per second below which a connection is given up, measured over ``idle_timeout_s``;
-            not on a range's last try.
+        floor_rate: bytes per second below which a connection is given up, measured over ``idle_timeout_s``.
         tries: requests for one range at most; they go on where the last one stopped.
         retry_budget: retries of a whole job, as a share of its ranges.
         retry_reserve: retries that a job has besides, for its beginning.

@@ -8,6 +8,8 @@ import threading
 import time
 from collections.abc import Callable
 
+_IDLE_S = 5.0
+
 
 class Timer:
     """One call that is due; ``cancel`` makes it not happen, unless it has begun."""
@@ -25,7 +27,7 @@ class Timer:
 class Timers:
     """Makes calls when they are due. The calls must not block and must not raise.
 
-    The thread starts with the first call, and belongs to the process that started it.
+    The thread starts with the first call, ends when nothing was due for a while, and belongs to its process.
     """
 
     def __init__(self) -> None:
@@ -53,8 +55,9 @@ class Timers:
         with self._changed:
             self._is_closed = True
             self._changed.notify()
-        if self._thread is not None:
-            self._thread.join()
+            thread = self._thread
+        if thread is not None:
+            thread.join()
 
     def _run(self) -> None:
         while True:
@@ -63,8 +66,13 @@ class Timers:
                     heapq.heappop(self._due)
                 if self._is_closed:
                     return
-                left = self._due[0][0] - time.monotonic() if self._due else None
-                if left is None or left > 0:
+                if not self._due:
+                    if not self._changed.wait(_IDLE_S) and not self._due:
+                        self._thread = None
+                        return
+                    continue
+                left = self._due[0][0] - time.monotonic()
+                if left > 0:
                     self._changed.wait(left)
                     continue
                 call = heapq.heappop(self._due)[2].call

@@ -429,6 +429,20 @@ def chunked(call: _Call) -> None:
 
 
 @scenario
+def trailers(call: _Call) -> None:
+    """A chunked body whose trailer never ends."""
+    if call.number > 1:
+        return call.good()
+    call.range_head(Content_Length=None, Transfer_Encoding="chunked")
+    body = bytes(call.data[call.start : call.stop])
+    call.sock.sendall(b"%x\r\n%b\r\n0\r\n" % (len(body), body))
+    while not call.server.closing.is_set():
+        call.sock.sendall(b"X: y\r\n")
+        call.wait(0.02)
+    return None
+
+
+@scenario
 def close(call: _Call) -> None:
     """No length: the body ends with the connection."""
     call.range_head(Content_Length=None, Connection="close")
@@ -513,6 +527,22 @@ def token(call: _Call) -> None:
 def bighead(call: _Call) -> None:
     call.range_head(X_Padding="a" * 100_000)
     call.send(call.start, call.stop)
+
+
+@scenario
+def longhead(call: _Call) -> None:
+    """No line is too long, nor are there too many, but together they are."""
+    call.range_head(**{f"X_{number}": "a" * 5000 for number in range(50)})
+    call.send(call.start, call.stop)
+
+
+@scenario
+def cuthead(call: _Call) -> None:
+    """The connection ends inside the first head."""
+    if call.number > 1:
+        return call.good()
+    call.sock.sendall(b'HTTP/1.1 206 Partial Content\r\nETag: "v1"\r\n')
+    return call.hang_up()
 
 
 @scenario

@@ -1,0 +1,253 @@
+"""The fault matrix: what the store does when the server does what it must not. Figures: ``docs/reliability.md``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from fault_server import FaultServer
+from fault_urls import open_store, read
+
+from segreader.errors import (
+    AccessDeniedError,
+    ObjectChangedError,
+    ObjectNotFoundError,
+    ShortReadError,
+    StorageError,
+    ThrottledError,
+    WrongAnswerError,
+)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[FaultServer]:
+    with FaultServer() as server:
+        yield server
+
+
+@pytest.mark.parametrize(
+    ("scenario", "gets"),
+    [
+        ("clean", 2),
+        ("status-500x2", 4),
+        ("status-503x2", 4),
+        ("status-429x2", 4),
+        ("status-408x2", 4),
+        ("status-504x2", 4),
+        ("status-502x2", 4),
+        ("rstbefore", 3),
+        ("resetmid", 3),
+        ("finmid", 3),
+        ("cuthead", 3),
+        ("stallmid", 3),
+        ("stallhead", 3),
+        ("drip", 3),
+        ("r200cr", 2),
+        ("weaktag", 2),
+        ("chunked", 2),
+        ("close", 2),
+        ("status-403x1", 3),
+        ("expired", 3),
+        ("expired-400", 3),
+        ("token", 3),
+    ],
+)
+def test_the_right_bytes_come_in_spite_of(server: FaultServer, scenario: str, gets: int) -> None:
+    with open_store(server) as store:
+        began = time.monotonic()
+        assert read(store, f"{scenario}/ok-{scenario}", 1000, 601_000) == server.data[1000:601_000]
+
+    assert len(server.log(f"ok-{scenario}")) == gets
+    assert time.monotonic() - began < 2
+    assert store.metrics.bytes_got == 600_000
+
+
+@pytest.mark.parametrize(
+    ("scenario", "error", "gets"),
+    [
+        ("etagchange", ObjectChangedError, 2),
+        ("etagchangeignored", ObjectChangedError, 2),
+        ("etaggone", ObjectChangedError, 2),
+        ("sizechange", ObjectChangedError, 2),
+        ("sizeandtagchange", ObjectChangedError, 2),
+        ("timechange", ObjectChangedError, 2),
+        ("weaktagchange", ObjectChangedError, 2),
+        ("shrunk", ObjectChangedError, 2),
+        ("full200", WrongAnswerError, 1),
+        ("wrongcr", WrongAnswerError, 1),
+        ("nocr", WrongAnswerError, 1),
+        ("nototal", WrongAnswerError, 1),
+        ("lengthlie", WrongAnswerError, 1),
+        ("twolengths", WrongAnswerError, 1),
+        ("html200", WrongAnswerError, 1),
+        ("multipart", WrongAnswerError, 1),
+        ("gzip", WrongAnswerError, 1),
+        ("chunked-long", WrongAnswerError, 1),
+        ("redirect-host", WrongAnswerError, 1),
+        ("redirect-metadata", WrongAnswerError, 1),
+        ("redirect-file", WrongAnswerError, 1),
+        ("redirect-moved", WrongAnswerError, 1),
+        ("bighead", WrongAnswerError, 1),
+        ("longhead", WrongAnswerError, 1),
+        ("manyheaders", WrongAnswerError, 1),
+        ("garbage", WrongAnswerError, 1),
+        ("shortok", ShortReadError, 1),
+        ("empty", ShortReadError, 1),
+        ("finmidforever", ShortReadError, 6),
+        ("chunked-short", ShortReadError, 6),
+        ("status-503x99", ThrottledError, 6),
+        ("status-500x99", StorageError, 6),
+        ("status-403x99", AccessDeniedError, 2),
+        ("skewed", AccessDeniedError, 1),
+        ("archived", AccessDeniedError, 1),
+        ("archivedazure", AccessDeniedError, 1),
+        ("truncxml", AccessDeniedError, 1),
+        ("hugeerror", AccessDeniedError, 1),
+        ("gone-1", ObjectNotFoundError, 2),
+    ],
+)
+def test_no_bytes_but_an_error_come_from(
+    server: FaultServer, scenario: str, error: type[StorageError], gets: int
+) -> None:
+    with open_store(server) as store:
+        began = time.monotonic()
+        with pytest.raises(StorageError) as caught:
+            read(store, f"{scenario}/bad-{scenario}", 1000, 601_000)
+
+    assert type(caught.value) is error
+    assert len(server.log(f"bad-{scenario}")) == gets
+    assert server.log(f"bad-{scenario}-elsewhere") == []
+    assert time.monotonic() - began < 5
+    assert caught.value.__context__ is None
+
+
+def test_a_flipped_bit_is_not_found_here(server: FaultServer) -> None:
+    """Nothing in HTTP says so: the CRC of the batch does."""
+    with open_store(server) as store:
+        assert read(store, "bitflip/flip", 0, 1000) != server.data[:1000]
+
+
+@pytest.mark.parametrize("how", ["resetmid", "finmid"])
+@pytest.mark.parametrize("eighth", range(8))
+def test_a_broken_body_goes_on_at_the_last_good_byte(server: FaultServer, how: str, eighth: int) -> None:
+    id = f"{how}-at-{eighth}"
+    with open_store(server, range_size=1 << 20) as store:
+        assert read(store, f"{how}-{eighth}/{id}", 0, 800_000) == server.data[:800_000]
+
+    good = 100_000 * eighth
+    assert [request.range for request in server.log(id)] == ["bytes=0-799999", f"bytes={good}-799999"]
+    assert store.metrics.bytes_got == 800_000
+    assert server.sent[id] == 800_000
+
+
+def test_what_follows_a_broken_body_must_be_the_same_version(server: FaultServer) -> None:
+    with open_store(server, range_size=1 << 20) as store:
+        read(store, "finmid/tagged", 0, 800_000)
+
+    assert [request.if_match for request in server.log("tagged")] == [None, '"v1"']
+
+
+def test_every_request_names_its_range_and_takes_no_encoding(server: FaultServer) -> None:
+    with open_store(server) as store:
+        store.size("clean/plain")
+        read(store, "clean/plain", 5, 10)
+
+    assert [request.range for request in server.log("plain")] == ["bytes=0-0", "bytes=5-9"]
+    assert [request.method for request in server.log("plain")] == ["GET", "GET"]
+    assert {request.headers["accept-encoding"] for request in server.log("plain")} == {"identity"}
+    assert store.metrics.log == ["GET clean/plain bytes=0-0", "GET clean/plain bytes=5-9"]
+
+
+@pytest.mark.parametrize("scenario", ["stallhead", "stallmid"])
+def test_a_stall_is_noticed_within_the_idle_time(server: FaultServer, scenario: str) -> None:
+    with open_store(server, idle_timeout_s=0.3) as store:
+        began = time.monotonic()
+        read(store, f"{scenario}/stall", 0, 1000)
+
+    assert time.monotonic() - began < 1.3
+
+
+@pytest.mark.parametrize("scenario", ["driphead", "continues"])
+def test_a_head_that_never_ends_is_given_up(server: FaultServer, scenario: str) -> None:
+    with open_store(server, idle_timeout_s=0.2, connect_timeout_s=0.2) as store:
+        began = time.monotonic()
+        assert read(store, f"{scenario}/head-{scenario}", 0, 1000) == server.data[:1000]
+
+    assert time.monotonic() - began < 1.6
+    assert len(server.log(f"head-{scenario}")) == 2
+
+
+def test_bytes_that_drip_on_every_try_end_in_an_error(server: FaultServer) -> None:
+    with open_store(server, idle_timeout_s=0.2, tries=3) as store, pytest.raises(StorageError, match="too slowly"):
+        read(store, "drip-99/drip", 0, 100_000)
+
+    assert len(server.log("drip")) == 3
+
+
+def test_a_trailer_that_never_ends_does_not_hold_the_read(server: FaultServer) -> None:
+    with open_store(server, idle_timeout_s=0.2) as store:
+        assert read(store, "trailers/trailers", 0, 1000) == server.data[:1000]
+
+
+def test_what_the_server_asks_to_wait_is_waited(server: FaultServer) -> None:
+    with open_store(server) as store:
+        began = time.monotonic()
+        read(store, "retryafter-1/after", 0, 1000)
+
+    assert 1 <= time.monotonic() - began < 2
+
+
+def test_a_server_that_asks_to_wait_for_an_hour_is_not_waited_for(server: FaultServer) -> None:
+    with open_store(server) as store, pytest.raises(ThrottledError, match="in 3600 s"):
+        read(store, "retryafter-3600/hour", 0, 1000)
+
+
+def test_a_job_does_not_try_again_without_end(server: FaultServer) -> None:
+    """R2: 503 for ever, many ranges: the retries of the job are bounded, not only those of a range."""
+    with open_store(server, retry_reserve=8, backoff_start_s=0) as store:
+        for number in range(40):
+            with pytest.raises(ThrottledError):
+                read(store, f"status-503x99/budget-{number}", 0, 1000)
+
+    assert store.metrics.requests <= 40 + 8 + 40 * 0.1
+    assert store.metrics.throttles == store.metrics.requests
+
+
+def test_the_size_listed_must_be_the_size_found(server: FaultServer) -> None:
+    with open_store(server) as store:
+        assert len(read(store, "clean/listed", 0, 1000, expected_size=1 << 20)) == 1000
+        with pytest.raises(ObjectChangedError, match="1048577"):
+            read(store, "clean/listed", 0, 1000, expected_size=(1 << 20) + 1)
+    with open_store(server) as store, pytest.raises(ObjectChangedError):
+        read(store, "clean/listed", 0, 1000, expected_size=1000)
+
+
+@pytest.mark.parametrize("scenario", ["empty", "empty-200"])
+def test_an_empty_object_has_size_zero(server: FaultServer, scenario: str) -> None:
+    with open_store(server) as store:
+        assert store.size(f"{scenario}/size-{scenario}") == 0
+
+
+def test_a_range_behind_the_end_is_a_short_read(server: FaultServer) -> None:
+    with open_store(server) as store:
+        with pytest.raises(ShortReadError):
+            read(store, "clean/end", 1_048_000, 1_049_000)
+        with pytest.raises(ShortReadError):
+            read(store, "clean/end", 1_048_576, 1_048_577)
+
+
+def test_a_whole_object_may_come_as_a_plain_200(server: FaultServer) -> None:
+    with open_store(server, range_size=1 << 20) as store:
+        assert read(store, "full200/whole", 0, 1 << 20) == server.data
+
+
+def test_no_server_at_all_is_an_error_that_names_the_place() -> None:
+    with FaultServer() as server:
+        store = open_store(server, tries=2)
+    with pytest.raises(StorageError, match="connection") as caught:
+        read(store, "clean/none", 0, 1000)
+    store.close()
+
+    assert "127.0.0.1" in str(caught.value)
+    assert "canary" not in str(caught.value)
