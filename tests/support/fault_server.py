@@ -250,6 +250,24 @@ def drip(call: _Call) -> None:
 
 
 @scenario
+def dripbehind(call: _Call) -> None:
+    """The object's beginning is good, all else comes at 10 KB/s."""
+    if call.start == 0:
+        return call.good()
+    call.range_head()
+    for at in range(call.start, call.stop, 500):
+        call.send(at, min(at + 500, call.stop))
+        call.wait(0.05)
+    return None
+
+
+@scenario
+def failbehind(call: _Call) -> None:
+    """The object's beginning is good, all else is 500."""
+    call.good() if call.start == 0 else call.error(500)
+
+
+@scenario
 def late(call: _Call) -> None:
     """``late-33``: every 33rd head comes 1.5 s late."""
     if call.number % int(call.argument) == int(call.argument) // 2:
