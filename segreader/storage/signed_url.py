@@ -32,8 +32,8 @@ _NAMED = re.compile(
     | account_?key | shared_?access_?signature | sas_?token | connection_?string | (?:aws_)?session_?token
     | (?:aws_)?secret(?:_?access)?_?key | aws_?access_?key_?id | access_?token | refresh_?token | client_?secret
     | password | private_?key )
-    ( ["']?+ \s*+ [=:] \s*+ (?:b(?=["']))?+ ["']?+ )
-    ( (?: (?:Bearer|Basic|SharedKey|AWS4-HMAC-SHA256) \s+ )? [^\s"',;&<>]+ )""",
+    ( \\*+["']?+ \s*+ [=:] \s*+ (?:b(?=["'\\]))?+ \\*+["']?+ )
+    ( (?: (?:Bearer|Basic|SharedKey|AWS4-HMAC-SHA256) \s+ )? (?:[^\s"',;&<>\\]|\\(?![\\"']))+ )""",
     re.IGNORECASE,
 )
 _ACCESS_KEY = re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}")

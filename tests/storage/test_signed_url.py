@@ -118,6 +118,8 @@ def test_a_signed_url_says_when_it_dies(url: str, until: float | None) -> None:
         (f"AccountName=a;AccountKey={CANARY}==;End=b", "AccountName=a;AccountKey=<redacted>;End=b"),
         (f"SharedAccessSignature=sv=1&sig={CANARY}", "SharedAccessSignature=<redacted>&sig=<redacted>"),
         (f"{{'Authorization': b'Bearer {CANARY}'}}", "{'Authorization': b'<redacted>'}"),
+        (rf"{{\'Authorization\': b\'Bearer {CANARY}\'}}", r"{\'Authorization\': b\'<redacted>\'}"),
+        (rf'"{{\\"x-amz-security-token\\": \\"{CANARY}\\"}}"', r'"{\\"x-amz-security-token\\": \\"<redacted>\\"}"'),
         (f"x-amz-security-token:{CANARY}", "x-amz-security-token:<redacted>"),
         ("AKIAIOSFODNN7EXAMPLE", "<redacted>"),
         ("is it there? yes", "is it there? yes"),
@@ -130,7 +132,9 @@ def test_text_is_cleaned_of_what_urls_and_names_give_away(text: str, shown: str)
     assert redact(shown) == shown
 
 
-@pytest.mark.parametrize("part", ["?", "?a", "https://", "sig", "sig=", "a:b@", '"', "https://h?'", " = ", "%3F"])
+@pytest.mark.parametrize(
+    "part", ["?", "?a", "https://", "sig", "sig=", "a:b@", '"', "https://h?'", " = ", "%3F", "sig\\\\"]
+)
 def test_cleaning_takes_time_in_proportion_to_the_text(part: str) -> None:
     start = time.process_time()
     redact(part * (32 << 10))
