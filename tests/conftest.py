@@ -3,6 +3,22 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
 
 sys.path.insert(0, str(Path(__file__).parent / "support"))
+
+if TYPE_CHECKING:
+    from servers.pool import ServerPool
+
+
+@pytest.fixture(scope="session")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerPool]:
+    """Object stores on loopback: ``servers.get("moto")``. Mark the tests ``xdist_group("servers")``: one of each."""
+    from servers.pool import ServerPool
+
+    with ServerPool(tmp_path_factory.mktemp("servers")) as pool:
+        yield pool

@@ -42,7 +42,7 @@ class AzureServer:
 
     @property
     def storage_options(self) -> dict[str, object]:
-        """What a user would give, under the names that adlfs takes."""
+        """What a user would give."""
         return {"connection_string": self.connection_string}
 
     def _service(self) -> Any:

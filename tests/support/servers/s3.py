@@ -21,13 +21,8 @@ class S3Server:
 
     @property
     def storage_options(self) -> dict[str, object]:
-        """What a user would give, under the names that s3fs takes."""
-        return {
-            "key": self.key,
-            "secret": self.secret,
-            "endpoint_url": self.endpoint,
-            "client_kwargs": {"region_name": REGION},
-        }
+        """What a user would give."""
+        return {"key": self.key, "secret": self.secret, "endpoint_url": self.endpoint, "region": REGION}
 
     def client(self) -> Any:
         """A boto3 client with the server's key pair; path style, signature version 4."""

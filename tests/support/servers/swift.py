@@ -14,6 +14,9 @@ from pathlib import Path
 from servers.process import NotAvailableError, Process, answers, free_port, script
 from servers.s3 import REGION, S3Server
 
+PAGE = 100
+"""Objects of one page of a listing: S3 has a thousand, which would be slow to fill."""
+
 _SWIFT_CONF = """
 [swift-hash]
 swift_hash_path_suffix = a
@@ -62,7 +65,7 @@ _FILTERS = {
     "healthcheck": {},
     "cache": {"use": "egg:swift#memcache", "memcache_servers": "127.0.0.1:1"},
     "listing_formats": {},
-    "s3api": {"location": REGION},
+    "s3api": {"location": REGION, "max_bucket_listing": str(PAGE)},
     "tempauth": {"user_test_tester": "swift-secret-canary-4711 .admin"},
     "copy": {},
     "slo": {},

@@ -1,0 +1,255 @@
+"""Objects through fsspec's own reads, for stores that cannot sign a URL: ``memory:``, ``hdfs:`` and many others.
+
+fsspec gives no tag with a range, so that the same object is asked for by ``info`` before and after each read. Its own
+buffered files, caches and range merging are not used.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, NoReturn
+
+from segreader.errors import (
+    AccessDeniedError,
+    ObjectChangedError,
+    ObjectNotFoundError,
+    SegreaderError,
+    ShortReadError,
+    StorageError,
+)
+from segreader.ranges import ByteRange
+from segreader.storage.base import ObjectInfo
+from segreader.storage.signed_url import redact
+
+PIECE_SIZE = 8 << 20
+IN_FLIGHT = 4
+
+_TAGS = ("ETag", "etag", "e_tag", "generation", "md5", "content_md5", "checksum")
+_TIMES = ("mtime", "modified", "last_modified", "LastModified", "updated", "modificationTime", "created")
+_NO_CREDENTIALS = {
+    "ClientAuthenticationError",
+    "CredentialRetrievalError",
+    "CredentialUnavailableError",
+    "DefaultCredentialsError",
+    "NoCredentialsError",
+    "PartialCredentialsError",
+    "ProfileNotFound",
+    "RefreshError",
+    "TokenRetrievalError",
+}
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Identity:
+    """What tells one object from another one that took its name."""
+
+    size: int
+    checked_by: str
+    value: str | None
+
+
+class FsspecStore:
+    """The objects of one fsspec filesystem; a name is a path in it, without the leading ``/``.
+
+    Args:
+        filesystem: any fsspec filesystem; made for this store alone, for it holds credentials.
+        base: how its root is shown, such as ``memory://``; never with a credential.
+        root: the filesystem's own name of its root: ``/`` or nothing.
+        piece_size: bytes of one request of ``read_pieces``.
+        in_flight: requests at once.
+    """
+
+    def __init__(
+        self,
+        filesystem: Any,
+        base: str,
+        *,
+        root: str = "",
+        piece_size: int = PIECE_SIZE,
+        in_flight: int = IN_FLIGHT,
+    ) -> None:
+        self._filesystem = filesystem
+        self._base = redact(base)
+        self._root = root
+        self._piece_size = piece_size
+        self._in_flight = in_flight
+        self._workers = ThreadPoolExecutor(in_flight, thread_name_prefix="segreader-fsspec")
+        self._has_warned = False
+
+    def __repr__(self) -> str:
+        return f"FsspecStore({self._base!r})"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a store holds credentials and is not pickled; open the location where it is read")
+
+    def url(self, name: str) -> str:
+        """The object's URL, without credentials."""
+        return self._base + name
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """Every object whose name begins with ``prefix``, in order of name. fsspec lists all before the first."""
+        directory = prefix.rpartition("/")[0]
+        with translated(self.url(prefix)):
+            self._filesystem.invalidate_cache()
+            found = self._filesystem.find(self._root + directory, detail=True)
+        for path, info in sorted(found.items()):
+            name = str(path).removeprefix(self._root)
+            if name.startswith(prefix) and info.get("type") == "file" and not name.endswith("/"):
+                yield ObjectInfo(name, int(info["size"]))
+
+    def size(self, name: str) -> int:
+        """Bytes of the object."""
+        return self._identify(name).size
+
+    def read_ranges(self, name: str, ranges: Sequence[ByteRange]) -> Sequence[bytes]:
+        """The bytes of each range, in the order asked for."""
+        before = self._identify(name)
+        for wanted in ranges:
+            self._require_inside(name, wanted, before.size)
+        out = [future.result() for future in [self._submit(name, wanted) for wanted in ranges]]
+        self._require_same(name, before)
+        return out
+
+    def read_into(self, name: str, start: int, buffer: memoryview) -> None:
+        """Fill ``buffer`` with the bytes from ``start`` on."""
+        if len(buffer):
+            (data,) = self.read_ranges(name, [ByteRange(start, start + len(buffer))])
+            buffer[:] = data
+
+    def read_pieces(
+        self, name: str, wanted: ByteRange, *, expected_size: int | None = None
+    ) -> Generator[memoryview, None, None]:
+        """The bytes of a range; a piece is given when the object is known to have been the same after it was read."""
+        before = self._identify(name)
+        if expected_size is not None and before.size != expected_size:
+            raise ObjectChangedError(
+                "the object is not the one that was listed",
+                source=self.url(name),
+                found=f"{before.size} bytes",
+                expected=f"{expected_size} bytes",
+                hint="List the location again",
+            )
+        self._require_inside(name, wanted, before.size)
+        parts = (
+            ByteRange(start, min(start + self._piece_size, wanted.stop))
+            for start in range(wanted.start, wanted.stop, self._piece_size)
+        )
+        pending = deque(self._submit(name, part, before) for part in islice(parts, self._in_flight))
+        try:
+            while pending:
+                data = pending.popleft().result()
+                pending.extend(self._submit(name, part, before) for part in islice(parts, 1))
+                yield memoryview(data)
+        finally:
+            for future in pending:
+                future.cancel()
+
+    def close(self) -> None:
+        """End the threads; what they read is dropped."""
+        self._workers.shutdown(wait=False, cancel_futures=True)
+
+    def _submit(self, name: str, wanted: ByteRange, before: _Identity | None = None) -> Future[bytes]:
+        return self._workers.submit(self._read, name, wanted, before)
+
+    def _read(self, name: str, wanted: ByteRange, before: _Identity | None) -> bytes:
+        with translated(self.url(name)):
+            # By name: the second positional argument of s3fs is a version, not the start.
+            data = self._filesystem.cat_file(self._root + name, start=wanted.start, end=wanted.stop)
+        if len(data) != wanted.size:
+            raise ShortReadError(
+                "the store gave another number of bytes than was asked for",
+                source=self.url(name),
+                position=wanted.start,
+                found=f"{len(data)} bytes",
+                expected=f"{wanted.size} bytes",
+            )
+        if before is not None:
+            self._require_same(name, before)
+        return bytes(data)
+
+    def _identify(self, name: str) -> _Identity:
+        with translated(self.url(name)):
+            self._filesystem.invalidate_cache()
+            info = self._filesystem.info(self._root + name)
+        if info.get("type") == "directory" or info.get("size") is None:
+            raise ObjectNotFoundError("no such object", source=self.url(name), found="a directory")
+        for key in (*_TAGS, *_TIMES):
+            if info.get(key):
+                identity = _Identity(int(info["size"]), key, str(info[key]))
+                break
+        else:
+            identity = _Identity(int(info["size"]), "size", None)
+        self._warn(identity.checked_by)
+        return identity
+
+    def _warn(self, checked_by: str) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            _log.warning(
+                "%s: no signed URLs here, so bytes come through fsspec; that an object was not replaced is checked "
+                "by its %s before and after each read, not with each range",
+                self._base,
+                "size" if checked_by == "size" else f"size and {checked_by}",
+            )
+
+    def _require_same(self, name: str, before: _Identity) -> None:
+        after = self._identify(name)
+        if after != before:
+            raise ObjectChangedError(
+                "the object was replaced while it was read",
+                source=self.url(name),
+                found=f"{after.size} bytes, {after.checked_by} {after.value}",
+                expected=f"{before.size} bytes, {before.checked_by} {before.value}",
+                hint="Read it again; what was read of it must not be used",
+            )
+
+    def _require_inside(self, name: str, wanted: ByteRange, size: int) -> None:
+        if wanted.stop > size:
+            raise ShortReadError(
+                "the object ends before the range does",
+                source=self.url(name),
+                position=size,
+                found=f"{max(0, size - wanted.start)} bytes",
+                expected=f"{wanted.size} bytes from byte {wanted.start}",
+                hint="It was cut since it was listed; list the location again",
+            )
+
+
+@contextmanager
+def translated(source: str, hint: str = "Check the credentials and rights that storage_options give") -> Iterator[None]:
+    """Turns what fsspec and the clouds' clients raise into our errors, whose text holds no credential."""
+    try:
+        yield
+    except (SegreaderError, ImportError):
+        raise
+    except Exception as error:
+        raise storage_error(error, source, hint) from None
+
+
+def storage_error(error: Exception, source: str, hint: str) -> StorageError:
+    """The error of ours that says what a client of a cloud raised.
+
+    Args:
+        error: what was raised.
+        source: the object or location, as it may be shown.
+        hint: what to do when it was refused.
+    """
+    reason = redact(str(error)).strip()[:500] or type(error).__name__
+    names = {kind.__name__ for kind in type(error).__mro__}
+    status = getattr(error, "status_code", None) or getattr(error, "code", None)
+    if isinstance(error, FileNotFoundError) or status in (404, "404"):
+        return ObjectNotFoundError(
+            "no such object, or no such bucket", source=source, hint="Retention may have removed it since it was listed"
+        )
+    if names & _NO_CREDENTIALS:
+        return AccessDeniedError(f"no usable credentials: {reason}", source=source, hint=hint)
+    if isinstance(error, PermissionError) or status in (401, 403, "401", "403"):
+        return AccessDeniedError(f"the store refuses: {reason}", source=source, hint=hint)
+    return StorageError(f"{type(error).__name__}: {reason}", source=source)

@@ -1,0 +1,227 @@
+"""Where things lie: a location as people write it, turned into a store and the prefix of what is meant in it.
+
+A location is a directory in the widest sense: ``/data/kafka``, ``file:…``, ``s3://bucket/prefix``,
+``abfss://container@account.dfs.core.windows.net/prefix``, ``gs://bucket/prefix``, or any URL that fsspec knows. The
+store begins above the location and the prefix names it, so that names keep the last directory: it may tell a topic.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from segreader.errors import ObjectNotFoundError, OptionError, PlanError
+from segreader.storage.base import ObjectStore
+from segreader.storage.fsspec_store import PIECE_SIZE, FsspecStore, translated
+from segreader.storage.http import HttpSettings
+from segreader.storage.local import LocalStore
+from segreader.storage.metrics import StorageMetrics
+from segreader.storage.option_sources import find_storage_options, revealed
+from segreader.storage.options import Kind, StorageOptions, for_adlfs, for_gcsfs, for_s3fs, kind_of
+from segreader.storage.signed_url import redact
+from segreader.storage.signing import AzureContainer, Bucket, BucketStore, GoogleBucket, S3Bucket
+
+_AZURE_HOST = re.compile(r"([a-z0-9-]+)\.(?:dfs|blob)\.core\.[a-z.]+", re.IGNORECASE)
+_ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3")
+
+
+def open_store(
+    location: str | os.PathLike[str],
+    *,
+    storage_options: Mapping[str, object] | StorageOptions | None = None,
+    settings: HttpSettings | None = None,
+    metrics: StorageMetrics | None = None,
+) -> tuple[ObjectStore, str]:
+    """The store that a location lies in, and the prefix of its objects' names.
+
+    Args:
+        location: a directory, or the URL of one.
+        storage_options: those of ``StorageOptions``; what is not given is looked for in the environment and in files.
+            For a URL that only fsspec knows, the arguments of its filesystem.
+        settings: how ranges are asked for over HTTP.
+        metrics: where requests are counted.
+
+    Raises:
+        ObjectNotFoundError: there is no such directory; of a bucket only listing tells.
+        OptionError: an option or the kind of the location is not known, or what reads it is not installed.
+        PlanError: it is a file.
+    """
+    text = os.fspath(location)
+    kind = kind_of(text)
+    if kind is Kind.HTTP:
+        raise OptionError(
+            "an http location is one object, not a directory",
+            found=redact(text),
+            hint="Give signed URLs as a list: urls=[…], or @file on the command line",
+        )
+    if kind is Kind.OTHER:
+        given = {} if isinstance(storage_options, StorageOptions) else revealed(storage_options or {})
+        return _open_fsspec(text, given, settings)
+    options = find_storage_options(text, storage_options)
+    if kind is Kind.LOCAL:
+        return _open_directory(text)
+    return _open_bucket(kind, text.partition("://")[2], options, settings, metrics)
+
+
+def _open_directory(text: str) -> tuple[ObjectStore, str]:
+    _, is_url, rest = text.partition("://")
+    path = Path(rest.removeprefix("localhost") if is_url else text.removeprefix("file:")).absolute()
+    if path.is_file():
+        raise PlanError(
+            "a location is a directory",
+            source=str(path),
+            found="a file",
+            hint="Give the directory it lies in, or look at the file with segreader dump",
+        )
+    if not path.is_dir():
+        raise ObjectNotFoundError(
+            "no such directory", source=str(path), hint="Give a directory that holds segments, or one above it"
+        )
+    return LocalStore(path.parent), f"{path.name}/" if path.name else ""
+
+
+def _open_bucket(
+    kind: Kind,
+    place: str,
+    options: StorageOptions,
+    settings: HttpSettings | None,
+    metrics: StorageMetrics | None,
+) -> tuple[ObjectStore, str]:
+    bucket, _, key = place.partition("/")
+    if kind is Kind.AZURE:
+        bucket, key, options = _azure_place(bucket, key, options)
+    scheme = _CLOUDS[kind].scheme
+    if not bucket or "@" in bucket or ":" in bucket:
+        raise OptionError(
+            "not the name of a bucket",
+            found=redact(f"{scheme}://{place}"),
+            expected=f"{scheme}://bucket/prefix",
+            hint="Credentials and endpoints are storage options, not parts of the location",
+        )
+    base = f"{scheme}://{bucket}/"
+    try:
+        with translated(base):
+            filesystem = _CLOUDS[kind].make(options)
+    except ImportError:
+        raise OptionError(
+            f"{scheme}:// needs a package that is not installed", hint=f"pip install 'segreader[{kind.value}]'"
+        ) from None
+    settings = settings or HttpSettings()
+    settings = replace(
+        settings, ca_file=options.ca_file or settings.ca_file, verify=settings.verify and options.verify is not False
+    )
+    prefix = f"{key.strip('/')}/" if key.strip("/") else ""
+    signer = _CLOUDS[kind].sign(filesystem, bucket)
+    if signer is None:
+        return _fsspec_store(filesystem, base, f"{bucket}/", settings), prefix
+    return BucketStore(signer, settings=settings, metrics=metrics), prefix
+
+
+def _azure_place(authority: str, key: str, options: StorageOptions) -> tuple[str, str, StorageOptions]:
+    """Container and key of ``container@account.dfs.core.windows.net/key`` or ``container/key``."""
+    container, at, host = authority.rpartition("@")
+    if not at:
+        container, host = host, ""
+    if match := _AZURE_HOST.fullmatch(host or container):
+        if options.account_name is None and options.connection_string is None:
+            options = replace(options, account_name=match[1])
+        if not host:
+            container, _, key = key.partition("/")
+    elif host:
+        raise OptionError(
+            "not the host of an Azure storage account", found=redact(host), expected="account.dfs.core.windows.net"
+        )
+    return container, key, options
+
+
+def _make_s3(options: StorageOptions) -> Any:
+    from s3fs import S3FileSystem
+
+    arguments = for_s3fs(options)
+    config = {"signature_version": "s3v4", **arguments.pop("config_kwargs", {})}
+    if "s3" not in config and not _has_endpoint_or_style(options):
+        # Else URLs are signed for the host of all regions, which sends elsewhere while a bucket is new.
+        config["s3"] = {"addressing_style": "virtual"}
+    # The bucket's region is asked for where none is given: a URL that is signed for another one is worth nothing.
+    return S3FileSystem(**_OUR_OWN, **arguments, config_kwargs=config, cache_regions=True)
+
+
+def _has_endpoint_or_style(options: StorageOptions) -> bool:
+    """Whether somebody chose where S3 is, or where the bucket stands in a URL: in options, variables or AWS's files."""
+    from botocore.exceptions import ProfileNotFound
+    from botocore.session import Session
+
+    if options.endpoint_url is not None or any(os.environ.get(name) for name in _ENDPOINT_VARIABLES):
+        return True
+    try:
+        profile = Session(profile=options.profile).get_scoped_config()
+    except ProfileNotFound:
+        return False
+    of_s3 = profile.get("s3")
+    has_style = isinstance(of_s3, dict) and "addressing_style" in of_s3
+    return has_style or "endpoint_url" in profile or "services" in profile
+
+
+def _make_azure(options: StorageOptions) -> Any:
+    from adlfs import AzureBlobFileSystem
+
+    return AzureBlobFileSystem(**_OUR_OWN, **for_adlfs(options))
+
+
+def _make_google(options: StorageOptions) -> Any:
+    from gcsfs.core import GCSFileSystem  # not the package's: that one asks for each bucket's kind over gRPC
+
+    return GCSFileSystem(**_OUR_OWN, **for_gcsfs(options))
+
+
+@dataclass(frozen=True, slots=True)
+class _Cloud:
+    """How a bucket of one cloud is opened. ``sign`` gives ``None`` where the credentials cannot sign a URL here."""
+
+    scheme: str
+    make: Callable[[StorageOptions], Any]
+    sign: Callable[[Any, str], Bucket | None]
+
+
+_OUR_OWN: dict[str, Any] = {"skip_instance_cache": True, "use_listings_cache": False}
+"""A filesystem of our own: fsspec keeps its instances, and their secrets, as long as the process lives."""
+
+_CLOUDS = {
+    Kind.S3: _Cloud("s3", _make_s3, S3Bucket),
+    Kind.AZURE: _Cloud("abfs", _make_azure, AzureContainer.of),
+    Kind.GCS: _Cloud("gs", _make_google, GoogleBucket.of),
+}
+
+
+def _open_fsspec(text: str, arguments: dict[str, object], settings: HttpSettings | None) -> tuple[ObjectStore, str]:
+    from fsspec.core import url_to_fs
+    from fsspec.registry import get_filesystem_class
+
+    scheme = re.split("::|://", text, maxsplit=1)[0]
+    try:
+        get_filesystem_class(scheme)
+    except (ValueError, ImportError) as error:
+        raise OptionError(
+            "this kind of location is not known here",
+            found=redact(text),
+            expected="a directory, s3://, abfss://, gs://, or another URL that fsspec reads",
+            hint=redact(str(error)),
+        ) from None
+    with translated(redact(text)):
+        filesystem, path = url_to_fs(text, skip_instance_cache=True, **arguments)
+    root = "/" if str(path).startswith("/") else ""
+    prefix = str(path).strip("/")
+    shown = text.rstrip("/")
+    is_at_end = prefix and shown.endswith(prefix)
+    base = shown.removesuffix(prefix) if is_at_end else f"{scheme}://"
+    return _fsspec_store(filesystem, base, root, settings or HttpSettings()), f"{prefix}/" if prefix else ""
+
+
+def _fsspec_store(filesystem: Any, base: str, root: str, settings: HttpSettings) -> FsspecStore:
+    return FsspecStore(
+        filesystem, base, root=root, piece_size=min(settings.range_size, PIECE_SIZE), in_flight=settings.in_flight
+    )

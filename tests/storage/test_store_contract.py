@@ -1,0 +1,354 @@
+"""What every store keeps: the same objects, ranges and errors, whatever lies behind it."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from corpus import CORPUS
+from servers.pool import ServerPool
+from servers.swift import PAGE
+
+from segreader.errors import AccessDeniedError, ObjectChangedError, ObjectNotFoundError, ShortReadError
+from segreader.ranges import ByteRange
+from segreader.storage.base import ObjectInfo, ObjectStore
+from segreader.storage.fsspec_store import FsspecStore
+from segreader.storage.http import HttpSettings
+from segreader.storage.location import open_store
+from segreader.storage.metrics import StorageMetrics
+from segreader.storage.signed_url import SignedUrl
+from segreader.storage.url_list import UrlList, UrlListStore
+
+pytestmark = pytest.mark.xdist_group("servers")
+
+TIERED = CORPUS / "tv2" / "remote" / "kafka-tiered-storage"
+TOPICS = ("txn-span", "nulls")
+ROOT = "kept/"
+MISSING = "kept/odd/not-there.index"
+REPLACED = "replaced.log"
+PIECE = 64 << 10
+SETTINGS = HttpSettings(range_size=PIECE, in_flight=2, hedge_share=0, allow_http=True)
+CANARY = "canary-4711"
+
+
+@cache
+def corpus_objects() -> dict[str, bytes]:
+    """Two topics as Kafka tiered them, with the names they have below a bucket."""
+    directories = [path for topic in TOPICS for path in sorted(TIERED.glob(f"{topic}-0-*"))]
+    return {
+        f"{ROOT}tiered/{directory.name}/{file.name}": file.read_bytes()
+        for directory in directories
+        for file in sorted(directory.iterdir())
+    }
+
+
+@cache
+def objects() -> dict[str, bytes]:
+    """Everything that every store of these tests holds."""
+    large = bytes(range(251)) * 2000
+    return {
+        **corpus_objects(),
+        "kept/odd/empty.log": b"",
+        "kept/odd/large.log": large,
+        "kept/odd/one +%41é=~:@()'!*.log": b"0123456789",
+        "kept/odd/three/deep/er.log": b"x" * 3000,
+    }
+
+
+@dataclass(frozen=True)
+class Kept:
+    """One kind of store with all objects in it."""
+
+    open: Callable[[str], tuple[ObjectStore, str]]
+    """The store of a location below its root, and the prefix."""
+    put: Callable[[Mapping[str, bytes]], None]
+    is_listed: bool = True
+    """Whether it lists what lies there; a list of URLs lists itself."""
+
+
+def in_directory(root: Path) -> Kept:
+    def put(things: Mapping[str, bytes]) -> None:
+        for name, data in things.items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / "new").write_bytes(data)
+            (root / "new").replace(root / name)
+
+    return Kept(lambda place: open_store(root / place), put)
+
+
+def in_memory(_: Path) -> Kept:
+    import fsspec
+
+    def put(things: Mapping[str, bytes]) -> None:
+        for name, data in things.items():
+            fsspec.filesystem("memory").pipe_file(f"/contract/{name}", data)
+
+    return Kept(lambda place: open_store(f"memory://contract/{place}", settings=SETTINGS), put)
+
+
+def in_bucket(server: Any) -> Kept:
+    scheme = "abfs" if hasattr(server, "container") else "s3"
+    bucket = getattr(server, "container", None) or server.bucket
+    return Kept(
+        lambda place: open_store(
+            f"{scheme}://{bucket}/{place}", storage_options=server.storage_options, settings=SETTINGS
+        ),
+        server.upload,
+    )
+
+
+def through_fsspec(server: Any) -> Kept:
+    def open_(place: str) -> tuple[ObjectStore, str]:
+        store, prefix = in_bucket(server).open(place)
+        store.close()
+        filesystem = store._signing.bucket._filesystem  # type: ignore[attr-defined]
+        bucket = getattr(server, "container", None) or server.bucket
+        return FsspecStore(filesystem, f"test://{bucket}/", root=f"{bucket}/", piece_size=PIECE), prefix
+
+    return Kept(open_, server.upload)
+
+
+def by_urls(server: Any) -> Kept:
+    def open_(place: str) -> tuple[ObjectStore, str]:
+        urls = [SignedUrl(server.signed_url(name)) for name in (*objects(), MISSING, REPLACED)]
+        root = next(UrlList(urls[:1]).names()).name.removesuffix(next(iter(objects())))
+        return UrlListStore(UrlList(urls), settings=SETTINGS), f"{root}{place}".rstrip("/") + "/"
+
+    return Kept(open_, server.upload, is_listed=False)
+
+
+KINDS = (
+    "local",
+    "memory",
+    *(f"{how}{name}" for name in ("swift", "moto", "rclone", "azurite") for how in ("", "urls of ", "fsspec over ")),
+    "urls of nginx",
+)
+
+
+@pytest.fixture(scope="module")
+def filled() -> set[str]:
+    """The servers that hold the objects."""
+    return set()
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def kept(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, servers: ServerPool, filled: set[str]
+) -> Kept:
+    kind: str = request.param
+    how, _, name = kind.rpartition(" ")
+    if kind in ("local", "memory"):
+        kept = {"local": in_directory, "memory": in_memory}[kind](tmp_path_factory.mktemp("kept"))
+    else:
+        server = servers.get(name)
+        kept = {"": in_bucket, "urls of": by_urls, "fsspec over": through_fsspec}[how](server)
+    if name not in filled:
+        filled.add(name)
+        kept.put(objects())
+    return kept
+
+
+@pytest.fixture(scope="module")
+def opened(kept: Kept) -> Iterator[tuple[ObjectStore, str]]:
+    """One store for all tests of a kind, and what stands before the names of ``objects``."""
+    store, prefix = kept.open(ROOT)
+    with closing(store):
+        yield store, prefix.removesuffix(ROOT)
+
+
+def test_every_object_is_listed_in_order_of_name_with_its_size(kept: Kept, opened: tuple[ObjectStore, str]) -> None:
+    store, prefix = opened
+    listed = [info for info in store.list(prefix + ROOT) if not info.name.endswith(MISSING)]
+    assert [info.name.removeprefix(prefix) for info in listed] == sorted(objects())
+    if kept.is_listed:
+        assert listed == [ObjectInfo(prefix + name, len(objects()[name])) for name in sorted(objects())]
+
+
+def test_a_prefix_lists_what_begins_with_it(opened: tuple[ObjectStore, str]) -> None:
+    store, prefix = opened
+    assert [info.name.removeprefix(prefix) for info in store.list(prefix + "kept/odd/th")] == [
+        "kept/odd/three/deep/er.log"
+    ]
+    assert list(store.list(prefix + "kept/odd/no such")) == []
+
+
+def test_a_location_inside_another_keeps_its_last_directory_in_the_names(kept: Kept) -> None:
+    store, prefix = kept.open("kept/odd/three")
+    with closing(store):
+        assert prefix.endswith("three/")
+        names = [info.name for info in store.list(prefix)]
+        assert names == [f"{prefix}deep/er.log"]
+        assert bytes(store.read_ranges(names[0], [ByteRange(0, 3)])[0]) == b"xxx"
+
+
+def test_every_byte_of_every_object_is_the_one_that_was_put(opened: tuple[ObjectStore, str]) -> None:
+    store, prefix = opened
+    for name, data in objects().items():
+        assert store.size(prefix + name) == len(data), name
+        if data:
+            assert store.read_ranges(prefix + name, [ByteRange(0, len(data))]) == [data], name
+
+
+def test_ranges_come_in_the_order_asked_for_and_may_overlap(opened: tuple[ObjectStore, str]) -> None:
+    store, prefix = opened
+    data = objects()["kept/odd/large.log"]
+    ranges = [ByteRange(len(data) - 1, len(data)), ByteRange(0, 1), ByteRange(100, 200_000), ByteRange(150, 160)]
+    assert list(store.read_ranges(prefix + "kept/odd/large.log", ranges)) == [data[r.start : r.stop] for r in ranges]
+
+
+def test_a_buffer_is_filled(opened: tuple[ObjectStore, str]) -> None:
+    store, prefix = opened
+    data, buffer = objects()["kept/odd/large.log"], bytearray(150_000)
+    store.read_into(prefix + "kept/odd/large.log", 7, memoryview(buffer))
+    assert buffer == data[7:150_007]
+
+
+def test_pieces_follow_each_other_without_a_gap(opened: tuple[ObjectStore, str]) -> None:
+    store, prefix = opened
+    data, seen = objects()["kept/odd/large.log"], bytearray()
+    for piece in store.read_pieces(
+        prefix + "kept/odd/large.log", ByteRange(11, len(data) - 3), expected_size=len(data)
+    ):
+        seen += piece
+    assert seen == data[11:-3]
+
+
+def test_pieces_may_be_left_after_the_first_one(opened: tuple[ObjectStore, str]) -> None:
+    store, prefix = opened
+    data = objects()["kept/odd/large.log"]
+    for _ in range(3):
+        with closing(store.read_pieces(prefix + "kept/odd/large.log", ByteRange(0, len(data)))) as pieces:
+            assert bytes(next(pieces)) == data[: min(PIECE, len(data))] or len(data) < 1 << 20
+    assert store.read_ranges(prefix + "kept/odd/large.log", [ByteRange(5, 8)]) == [data[5:8]]
+
+
+def test_an_object_that_is_not_there_is_said_to_be_missing(opened: tuple[ObjectStore, str]) -> None:
+    store, prefix = opened
+    name = prefix + MISSING
+    for attempt in (
+        lambda: store.size(name),
+        lambda: store.read_ranges(name, [ByteRange(0, 1)]),
+        lambda: store.read_into(name, 0, memoryview(bytearray(1))),
+        lambda: next(store.read_pieces(name, ByteRange(0, 1))),
+    ):
+        with pytest.raises(ObjectNotFoundError):
+            attempt()
+
+
+@pytest.mark.parametrize("wanted", [ByteRange(8, 12), ByteRange(10, 11), ByteRange(5000, 5001)], ids=str)
+def test_a_range_past_the_end_is_a_short_read(opened: tuple[ObjectStore, str], wanted: ByteRange) -> None:
+    store, prefix = opened
+    name = prefix + "kept/odd/one +%41é=~:@()'!*.log"
+    with pytest.raises(ShortReadError):
+        store.read_ranges(name, [wanted])
+    with pytest.raises(ShortReadError):
+        for _ in store.read_pieces(name, wanted):
+            pass
+
+
+def test_an_object_of_another_size_than_listed_is_refused(opened: tuple[ObjectStore, str]) -> None:
+    store, prefix = opened
+    with pytest.raises(ObjectChangedError):
+        next(store.read_pieces(prefix + "kept/odd/large.log", ByteRange(0, 9), expected_size=11))
+
+
+def test_an_object_replaced_between_two_pieces_is_an_error_or_stays_what_it_was(kept: Kept) -> None:
+    old, new = bytes(PIECE * 6), b"\1" * (PIECE * 6)
+    kept.put({REPLACED: old})
+    store, prefix = kept.open("")
+    seen, is_refused = bytearray(), False
+    with closing(store):
+        try:
+            for piece in store.read_pieces(prefix + REPLACED, ByteRange(0, len(old)), expected_size=len(old)):
+                seen += piece
+                if len(seen) == len(piece):
+                    kept.put({REPLACED: new})
+        except ObjectChangedError:
+            is_refused = True
+    assert seen == old[: len(seen)]
+    assert is_refused or len(seen) == len(old)
+
+
+def test_no_store_shows_or_pickles_what_it_signs_with(opened: tuple[ObjectStore, str]) -> None:
+    store, prefix = opened
+    shown = [repr(store), str(store), store.url(prefix + "kept/odd/large.log")]
+    try:
+        shown.append(repr(pickle.dumps(store)))
+    except TypeError as error:
+        shown.append(str(error))
+    for text in shown:
+        assert CANARY not in text
+        assert "Signature" not in text
+        assert "sig=" not in text
+
+
+@pytest.mark.parametrize("name", ["swift", "rclone", "azurite"])
+def test_wrong_credentials_are_denied_with_a_hint_and_without_the_secret(servers: ServerPool, name: str) -> None:
+    server = servers.get(name)
+    server.upload({"denied/one": b"1"})
+    if name == "azurite":
+        wrong = server.key.replace("Eby8", "AAAA")
+        scheme, options = "abfs", {"connection_string": server.connection_string.replace(server.key, wrong)}
+    else:
+        wrong = "wrong-canary-4711"
+        scheme, options = "s3", {**server.storage_options, "secret": wrong}
+    store, prefix = open_store(f"{scheme}://segments/denied", storage_options=options, settings=SETTINGS)
+    with closing(store):
+        for attempt in (
+            lambda: list(store.list(prefix)),
+            lambda: store.read_ranges(prefix + "one", [ByteRange(0, 1)]),
+        ):
+            with pytest.raises(AccessDeniedError) as caught:
+                attempt()
+            assert wrong not in str(caught.value)
+            assert wrong not in repr(pickle.dumps(caught.value))
+            assert caught.value.hint
+
+
+def test_a_missing_bucket_is_said_so(servers: ServerPool) -> None:
+    options = servers.get("moto").storage_options
+    store, prefix = open_store("s3://no-such-bucket/x", storage_options=options)
+    with closing(store), pytest.raises(ObjectNotFoundError, match="s3://no-such-bucket/x"):
+        list(store.list(prefix))
+
+
+def test_a_listing_longer_than_a_page_is_read_page_by_page_and_can_be_left(servers: ServerPool) -> None:
+    server = servers.get("swift")
+    names = [f"many/{number:05}" for number in range(PAGE + 5)]
+    server.upload(dict.fromkeys(names, b""))
+    store, prefix = open_store("s3://segments/many", storage_options=server.storage_options)
+    with closing(store):
+        listed = store.list(prefix)
+        assert next(iter(listed)).name == names[0]
+        assert [info.name for info in listed] == names[1:]
+
+
+def test_a_public_bucket_needs_no_credentials(servers: ServerPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = servers.get("moto")
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    client = server.client()
+    client.create_bucket(Bucket="public")
+    client.put_object(Bucket="public", Key="a/b c", Body=b"0123456789")
+    allow_all = (
+        '{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":"*","Action":"s3:*","Resource":"*"}]}'
+    )
+    client.put_bucket_policy(Bucket="public", Policy=allow_all)
+    metrics = StorageMetrics(keep_log=True)
+    store, prefix = open_store(
+        "s3://public/a",
+        storage_options={"anon": True, "endpoint_url": server.endpoint},
+        settings=SETTINGS,
+        metrics=metrics,
+    )
+    with closing(store):
+        assert list(store.list(prefix)) == [ObjectInfo("a/b c", 10)]
+        assert store.read_ranges("a/b c", [ByteRange(2, 5)]) == [b"234"]
+    assert metrics.requests == 1

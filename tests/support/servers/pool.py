@@ -1,0 +1,57 @@
+"""The servers that a test session has started, each at its first use and once."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from servers.azurite import azurite
+from servers.moto import moto
+from servers.nginx import nginx
+from servers.process import NotAvailableError
+from servers.rclone import rclone
+from servers.swift import swift
+
+STARTERS: dict[str, Callable[[Path], contextlib.AbstractContextManager[Any]]] = {
+    "swift": swift,
+    "moto": moto,
+    "rclone": rclone,
+    "nginx": nginx,
+    "azurite": azurite,
+}
+
+
+class ServerPool:
+    """Starts servers by name; all of them end with the block.
+
+    Args:
+        directory: where they keep their files.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._stack = contextlib.ExitStack()
+        self._running: dict[str, Any] = {}
+        self._missing: dict[str, str] = {}
+
+    def __enter__(self) -> ServerPool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def get(self, name: str) -> Any:
+        """The server of that name; skips the test where it cannot be had on this machine."""
+        if name not in self._running and name not in self._missing:
+            place = self._directory / name
+            place.mkdir()
+            try:
+                self._running[name] = self._stack.enter_context(STARTERS[name](place))
+            except NotAvailableError as error:
+                self._missing[name] = error.message
+        if name in self._missing:
+            pytest.skip(self._missing[name])
+        return self._running[name]
