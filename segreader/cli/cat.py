@@ -6,6 +6,7 @@ import click
 
 from segreader.cli.encoding import encoding_options
 from segreader.cli.exit_codes import ExitCode
+from segreader.cli.location import parse_location, parse_options, storage_option
 from segreader.cli.output import debug_option, is_terminal, output_option
 
 _BINARY = ("parquet", "arrow")
@@ -15,6 +16,8 @@ Examples:
   segreader cat /mnt/tiered --topic orders --partition 0 --partition 1
   segreader cat /mnt/tiered --topic orders --offsets 4711: --limit 1 -o json
   segreader cat /var/lib/kafka/orders-0 --isolation read_uncommitted --value-encoding hex
+  segreader cat s3://logs/tiered --topic orders --storage-option region=eu-west-1
+  segreader cat @urls.txt --stats
   segreader cat /mnt/tiered --topic orders --on-corrupt skip -o parquet --output-file orders.parquet
 """
 
@@ -51,6 +54,8 @@ Examples:
     metavar="FILE",
     help="Write there instead of to stdout.",
 )
+@storage_option
+@click.option("--stats", is_flag=True, help="Tell on stderr what the read cost: requests, bytes, retries, waits.")
 @output_option("ndjson", "json", "csv", "table", "parquet", "arrow")
 @debug_option
 def cat(
@@ -65,12 +70,17 @@ def cat(
     limit: int | None,
     on_corrupt: str,
     output_file: str | None,
+    storage_options: tuple[str, ...],
+    stats: bool,
     form: str,
 ) -> int:
     """Print the records at LOCATION, ordered by topic, partition and offset.
 
-    LOCATION is a directory in the layout of Kafka's LocalTieredStorage, a broker's log directory, or one partition's
-    directory in either. Records of aborted transactions are left out (--isolation), and so are control records.
+    LOCATION is a directory, or a prefix in a bucket (s3://, abfss://, gs://, any URL that fsspec knows), in the layout
+    of Kafka's LocalTieredStorage or of a broker's log directory; or one partition's directory in either. It may also be
+    the signed URL of one segment, or @FILE with the signed URLs of segments and their indexes, one a line.
+
+    Records of aborted transactions are left out (--isolation), and so are control records.
 
     Where the files do not say how a transaction ended, the records before it are printed and the command fails
     (exit code 5), for it never guesses. The end of a log that a broker still writes to may be cut: that is told on
@@ -88,8 +98,11 @@ def cat(
     from segreader.format.columns import DEFAULT_MAX_ROWS
     from segreader.read.scan import scan
 
+    place, urls = parse_location(location)
     found = scan(
-        location,
+        place,
+        urls=urls,
+        storage_options=parse_options(storage_options),
         topic=topic,
         topic_id=topic_id,
         partitions=partitions or None,
@@ -106,5 +119,6 @@ def cat(
         value_encoding=value_encoding or "auto",
         limit=limit,
         output_file=output_file,
+        stats=stats,
     )
     return ExitCode.OK if is_whole else ExitCode.FINDINGS

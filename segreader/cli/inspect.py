@@ -76,9 +76,9 @@ def _of_directory(location: str, topic: str | None) -> tuple[ObjectStore, list[t
     """The partitions of a directory, each with its segments by base offset."""
     from segreader.catalog.listing import find_segments
     from segreader.errors import ObjectNotFoundError
-    from segreader.read.scan import open_location
+    from segreader.storage.location import open_store
 
-    store, prefix = open_location(location)
+    store, prefix = open_store(location)
     segments = find_segments(store, prefix)
     if topic is not None:
         there = sorted({segment.partition.topic for segment in segments})

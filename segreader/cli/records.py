@@ -44,7 +44,14 @@ def columns_for(form: str) -> tuple[str, ...]:
 
 
 def print_records(
-    scan: Scan, form: str, *, key_encoding: str, value_encoding: str, limit: int | None, output_file: str | None
+    scan: Scan,
+    form: str,
+    *,
+    key_encoding: str,
+    value_encoding: str,
+    limit: int | None,
+    output_file: str | None,
+    stats: bool = False,
 ) -> bool:
     """Print what a scan gives, as it comes; what was left out or seen besides is told on stderr.
 
@@ -68,7 +75,21 @@ def print_records(
                 tick()
         finally:
             teller.tell()
+            if stats:
+                say_stats(scan)
     return not scan.metrics.holes
+
+
+def say_stats(scan: Scan) -> None:
+    """Tell on stderr what a read cost, a name and a value a line."""
+    metrics = scan.metrics
+    rows: dict[str, object] = {"kernel": metrics.kernel, "records": metrics.records, "batches": metrics.batches}
+    rows |= {"bytes_read": metrics.bytes_read, "bytes_decompressed": metrics.body_bytes}
+    rows |= {"control_batches": metrics.control_batches, "aborted_batches": metrics.aborted_batches}
+    stored = getattr(scan.store, "metrics", None)
+    rows |= stored.as_dict() if stored is not None else {"requests": metrics.requests}
+    for name, value in rows.items():
+        say(f"{name:<20} {f'{value:.4f}' if isinstance(value, float) else value}")
 
 
 def _ticking(scan: Scan, output_file: str | None) -> AbstractContextManager[Callable[[], None]]:

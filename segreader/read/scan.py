@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from segreader.catalog.layouts.names import LOG_FILE, REMOTE_FILE
-from segreader.catalog.listing import PartitionLog, list_partitions
+from segreader.catalog.listing import PartitionLog
 from segreader.errors import (
     FormatError,
     ObjectNotFoundError,
     OptionError,
-    PlanError,
     UndecidedTransactionError,
 )
 from segreader.format.columns import DEFAULT_MAX_BYTES, DEFAULT_MAX_ROWS
@@ -30,11 +27,10 @@ from segreader.read.arrow import schema
 from segreader.read.metrics import ScanMetrics
 from segreader.read.options import DEFAULT_COLUMNS, ReadOptions
 from segreader.read.records import RECORD_COLUMNS, ConsumerRecord, iter_consumer_records
+from segreader.read.source import Source, open_source
 from segreader.read.split_reader import SplitReader
 from segreader.read.transactions import read_transaction_state, read_whole
 from segreader.segment import Segment
-from segreader.storage.base import ObjectStore
-from segreader.storage.local import LocalStore
 
 Offsets = OffsetRange | tuple[int | None, int | None] | str | None
 
@@ -48,7 +44,7 @@ class Scan:
 
     def __init__(
         self,
-        location: str | os.PathLike[str],
+        source: Source,
         *,
         topic: str | None = None,
         topic_id: str | None = None,
@@ -58,7 +54,7 @@ class Scan:
         split_bytes: int = DEFAULT_SPLIT_BYTES,
         options: ReadOptions | None = None,
     ) -> None:
-        self.location = os.fspath(location)
+        self.location = source.shown
         self.options = options or ReadOptions()
         self.isolation_level = _isolation_level(isolation_level)
         self.offsets = parse_offsets(offsets)
@@ -67,7 +63,7 @@ class Scan:
         self._wanted = (topic, topic_id, partitions)
         self._split_bytes = split_bytes
         self._plan: ReadPlan | None = None
-        self.store, self._prefix = open_location(self.location)
+        self._source, self.store = source, source.store
         self.metrics = ScanMetrics()
 
     @property
@@ -84,7 +80,7 @@ class Scan:
         """
         if self._plan is None:
             topic, topic_id, partitions = self._wanted
-            logs = list_partitions(self.store, self._prefix, topic=topic, topic_id=topic_id, partitions=partitions)
+            logs = self._source.partitions(topic=topic, topic_id=topic_id, partitions=partitions)
             splits: list[Split] = []
             undecided: list[Undecided] = []
             notes: list[str] = []
@@ -175,38 +171,6 @@ class Scan:
             return None
 
 
-def open_location(location: str) -> tuple[ObjectStore, str]:
-    """The store that a location names, and the prefix of what is meant in it.
-
-    A directory that holds segment files itself is one partition: its name says which, so the store is its parent.
-
-    Raises:
-        ObjectNotFoundError: there is no such directory.
-        OptionError: the location is of a kind that is not supported.
-    """
-    if location.startswith("file://"):
-        location = location.removeprefix("file://")
-    if "://" in location:
-        raise OptionError(
-            "this kind of location is not supported",
-            found=location.split("?")[0],
-            expected="a local directory",
-        )
-    path = Path(location).absolute()
-    if path.is_file():
-        raise PlanError(
-            "a location is a directory",
-            source=str(path),
-            found="a file",
-            hint="Give the directory it lies in, or look at the file with segreader dump",
-        )
-    if path.is_dir() and any(
-        LOG_FILE.fullmatch(entry) or REMOTE_FILE.fullmatch(entry) for entry in sorted(os.listdir(path))
-    ):
-        return LocalStore(path.parent), path.name + "/"
-    return LocalStore(path), ""
-
-
 def parse_offsets(offsets: Offsets) -> OffsetRange:
     """An offset range from ``A:B`` (either may be left out; ``B`` is exclusive), a pair, or a range.
 
@@ -254,8 +218,11 @@ def _undecided_error(plan: ReadPlan) -> UndecidedTransactionError:
 
 
 def scan(
-    location: str | os.PathLike[str],
+    location: str | os.PathLike[str] | None = None,
     *,
+    urls: Sequence[str] | None = None,
+    renew: Callable[[str], str] | None = None,
+    storage_options: Mapping[str, object] | None = None,
     topic: str | None = None,
     topic_id: str | None = None,
     partitions: Collection[int] | int | None = None,
@@ -273,8 +240,13 @@ def scan(
     """The records at a location, as a scan that reads when it is asked to.
 
     Args:
-        location: a directory in Kafka's ``LocalTieredStorage`` layout or a broker's log directory; or one partition's
-            directory in either.
+        location: a directory, or a prefix in a bucket (``s3://``, ``abfss://``, ``gs://``, any fsspec URL), in Kafka's
+            ``LocalTieredStorage`` layout or that of a broker's log directory; or one partition's directory in either;
+            or the signed URL of one segment.
+        urls: in place of a location: signed URLs of segments and their indexes, in any order.
+        renew: called with a signed URL that has expired, gives another one for the same object.
+        storage_options: credentials, endpoint and the like, under the names that pandas and Polars take; see
+            ``docs/options.md``.
         topic: its name; every topic by default.
         topic_id: which topic of that name, where it was deleted and created again.
         partitions: which; all by default.
@@ -292,7 +264,7 @@ def scan(
         OptionError: an argument is unknown. ObjectNotFoundError: the directory is not there.
     """
     return Scan(
-        location,
+        open_source(location, urls=urls, renew=renew, storage_options=storage_options),
         topic=topic,
         topic_id=topic_id,
         partitions=[partitions] if isinstance(partitions, int) else partitions,

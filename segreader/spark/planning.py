@@ -18,9 +18,10 @@ from segreader.errors import (
 )
 from segreader.plan.split import ReadPlan
 from segreader.ranges import OffsetRange
-from segreader.read.scan import open_location, scan
+from segreader.read.scan import scan
 from segreader.spark.offsets import EARLIEST, LATEST, PartitionOffsets
 from segreader.spark.options import SparkOptions
+from segreader.storage.location import open_store
 
 Partitions = dict[str, dict[int, int]]
 """First offset at hand, by topic and partition."""
@@ -107,7 +108,7 @@ def _chosen_partitions(options: SparkOptions) -> Partitions:
 
 def _partitions_at(location: str) -> Partitions:
     """The first offset of every partition of every topic, whether or not it can be read."""
-    store, prefix = open_location(location)
+    store, prefix = open_store(location)
     starts: Partitions = defaultdict(dict)
     for segment in find_segments(store, prefix):
         of_topic = starts[segment.partition.topic]

@@ -18,11 +18,11 @@ from segreader.errors import OptionError
 from segreader.plan.split import Split
 from segreader.read.metrics import ScanMetrics
 from segreader.read.options import ReadOptions
-from segreader.read.scan import open_location
 from segreader.read.split_reader import read_split
 from segreader.spark.options import SparkOptions, parse_options
 from segreader.spark.planning import plan_read, require_decided
 from segreader.spark.schema import READ_NAMES, arrow_schema, project, spark_schema, to_spark
+from segreader.storage.location import open_store
 
 NAME = "segreader"
 
@@ -73,7 +73,7 @@ class SegmentReader(DataSourceReader):
         if not isinstance(partition, SplitPartition):  # Spark's stand-in where there is nothing to read
             return
         _freeze_imports()
-        store, _ = open_location(self.options.location)
+        store, _ = open_store(self.options.location)
         schema = arrow_schema(self.columns)
         metrics = ScanMetrics()
         read_options = ReadOptions(

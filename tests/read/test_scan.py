@@ -353,11 +353,14 @@ def test_a_wrong_place_says_what_was_seen(tmp_path: Path, tiered: Path) -> None:
         segreader.scan(tmp_path / "nowhere")
     with pytest.raises(PlanError, match="segreader dump"):
         segreader.scan(log_file(tiered))
-    with pytest.raises(OptionError, match="not supported"):
-        segreader.scan("s3://bucket/prefix?signature=secret")
+    with pytest.raises(OptionError, match="not known") as caught:
+        segreader.scan("gopher://host/prefix?signature=canary")
+    assert "canary" not in str(caught.value)
+    with pytest.raises(OptionError, match="a location, or urls"):
+        segreader.scan()
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "readme.txt").write_text("hello")
-    with pytest.raises(UnknownLayoutError, match=r"1 files: readme\.txt"):
+    with pytest.raises(UnknownLayoutError, match=r"1 files: other/readme\.txt"):
         segreader.scan(tmp_path / "other").plan()
 
 

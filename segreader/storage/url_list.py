@@ -1,0 +1,92 @@
+"""Objects that somebody names by URLs, one each: a list of presigned URLs as a store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import unquote, urlsplit
+
+from segreader.errors import LocationExpiredError, ObjectNotFoundError, OptionError
+from segreader.storage.base import ObjectInfo
+from segreader.storage.http import HttpSettings, HttpStore
+from segreader.storage.signed_url import SignedUrl
+
+Renew = Callable[[str], str]
+"""Takes a URL that has expired, gives one for the same object that has not."""
+
+_SIZED = ".log"
+_AT_ONCE = 8
+
+
+class UrlList:
+    """The URLs of a list by the names of their objects: host and path, without the query.
+
+    Args:
+        urls: http or https URLs, in any order.
+        renew: called with the old URL when one has expired; without it an expired URL is an error.
+
+    Raises:
+        OptionError: a text is no URL, or two URLs name one object.
+    """
+
+    def __init__(self, urls: Iterable[str | SignedUrl], renew: Renew | None = None) -> None:
+        self._renew = renew
+        self._urls: dict[str, SignedUrl] = {}
+        for url in urls:
+            signed = url if isinstance(url, SignedUrl) else SignedUrl(url)
+            name = _name(signed)
+            if name in self._urls:
+                raise OptionError("two URLs name one object", found=name, hint="Give each object once")
+            self._urls[name] = signed
+        if not self._urls:
+            raise OptionError("the list of URLs is empty", expected="one URL a line, of segments and their indexes")
+
+    def names(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """The objects in order of name. A list says no sizes: they are given as 0, and the store looks up logs'."""
+        return (ObjectInfo(name, 0) for name in sorted(self._urls) if name.startswith(prefix))
+
+    def url_for(self, name: str) -> SignedUrl:
+        """The URL as it is known now."""
+        try:
+            return self._urls[name]
+        except KeyError:
+            raise ObjectNotFoundError("no URL of the list names this object", source=name) from None
+
+    def refresh(self, name: str) -> SignedUrl:
+        """A new URL for an object whose URL has expired.
+
+        Raises:
+            LocationExpiredError: nothing was given that renews URLs.
+        """
+        if self._renew is None:
+            raise LocationExpiredError(
+                "the URL has expired or was never allowed",
+                source=str(self.url_for(name)),
+                hint="Make a new list of URLs, or pass a function that renews them",
+            )
+        self._urls[name] = SignedUrl(self._renew(self.url_for(name).reveal()))
+        return self._urls[name]
+
+
+class UrlListStore(HttpStore):
+    """The objects of a ``UrlList``; only the sizes of logs are looked up when they are listed."""
+
+    def __init__(self, urls: UrlList, *, settings: HttpSettings) -> None:
+        super().__init__(urls, settings=settings)
+        self._list = urls
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """The objects of the list, in order of name. Sizes of objects that are no logs are given as 0."""
+        names = [info.name for info in self._list.names(prefix)]
+        logs = [name for name in names if name.endswith(_SIZED)]
+        with ThreadPoolExecutor(_AT_ONCE) as workers:
+            sizes = dict(zip(logs, workers.map(self.size, logs), strict=True))
+        for name in names:
+            yield ObjectInfo(name, sizes.get(name, 0))
+
+
+def _name(url: SignedUrl) -> str:
+    parts = urlsplit(url.redacted)
+    if parts.scheme not in ("http", "https") or not parts.netloc or parts.path in ("", "/"):
+        raise OptionError("not the URL of an object", found=str(url), expected="https://host/path?signature")
+    return parts.netloc + unquote(parts.path)
