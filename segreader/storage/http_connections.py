@@ -21,7 +21,7 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.poolmanager import PoolManager, ProxyManager
 from urllib3.util import Timeout, make_headers
 
-from segreader.errors import SegreaderError
+from segreader.errors import OptionError, SegreaderError
 from segreader.storage.exchange import Exchange
 from segreader.storage.signed_url import SignedUrl
 
@@ -140,15 +140,17 @@ class Connections:
         ca_file: certificates to trust in place of the system's.
         verify: ``False`` trusts any certificate, with a warning.
         size: idle connections kept for each host.
+
+    Raises:
+        OptionError: ``ca_file`` holds no certificates.
     """
 
     def __init__(self, *, ca_file: str | None = None, verify: bool = True, size: int = 10) -> None:
-        self._ca_file = ca_file
         self._verify = verify
         self._size = size
         self._lock = threading.Lock()
         self._managers: dict[str | None, PoolManager] = {}
-        self._context: ssl.SSLContext | None = None
+        self._context = None if ca_file is None else _tls(ca_file, verify=verify)
         if not verify:
             warnings.warn("TLS certificates are not verified: anyone on the way can read and change data", stacklevel=4)
 
@@ -201,10 +203,7 @@ class Connections:
 
     def _make_manager(self, proxy: str | None) -> PoolManager:
         if self._context is None:
-            self._context = ssl.create_default_context(cafile=self._ca_file)
-            if not self._verify:
-                self._context.check_hostname = False
-                self._context.verify_mode = ssl.CERT_NONE
+            self._context = _tls(None, verify=self._verify)  # 20 ms that plain http does not need
         options: dict[str, Any] = {
             "num_pools": 32,
             "maxsize": self._size,
@@ -223,3 +222,17 @@ class Connections:
             manager = ProxyManager(proxy, **options)
         manager.pool_classes_by_scheme = {"http": _PlainPool, "https": _TlsPool}
         return manager
+
+
+def _tls(ca_file: str | None, *, verify: bool) -> ssl.SSLContext:
+    reason = ""
+    try:
+        context = ssl.create_default_context(cafile=ca_file)
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+    if reason:
+        raise OptionError("the file of certificates cannot be used", source=ca_file, found=reason, hint="See ca_file")
+    if not verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
