@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from corpus import CORPUS
+from servers.objects import tiered_topics
 from servers.pool import ServerPool
 from servers.swift import PAGE
 
@@ -28,8 +28,6 @@ from segreader.storage.url_list import UrlList, UrlListStore
 
 pytestmark = pytest.mark.xdist_group("servers")
 
-TIERED = CORPUS / "tv2" / "remote" / "kafka-tiered-storage"
-TOPICS = ("txn-span", "nulls")
 ROOT = "kept/"
 MISSING = "kept/odd/not-there.index"
 REPLACED = "replaced.log"
@@ -39,22 +37,11 @@ CANARY = "canary-4711"
 
 
 @cache
-def corpus_objects() -> dict[str, bytes]:
-    """Two topics as Kafka tiered them, with the names they have below a bucket."""
-    directories = [path for topic in TOPICS for path in sorted(TIERED.glob(f"{topic}-0-*"))]
-    return {
-        f"{ROOT}tiered/{directory.name}/{file.name}": file.read_bytes()
-        for directory in directories
-        for file in sorted(directory.iterdir())
-    }
-
-
-@cache
 def objects() -> dict[str, bytes]:
     """Everything that every store of these tests holds."""
     large = bytes(range(251)) * 2000
     return {
-        **corpus_objects(),
+        **{f"{ROOT}tiered/{name}": data for name, data in tiered_topics("txn-span", "nulls").items()},
         "kept/odd/empty.log": b"",
         "kept/odd/large.log": large,
         "kept/odd/one +%41é=~:@()'!*.log": b"0123456789",
