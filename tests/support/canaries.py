@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import http.server
 import logging
 import pickle
+import threading
 import traceback
 import warnings
 from collections.abc import Iterator
 from urllib.parse import quote
+from xml.sax.saxutils import escape
 
 ACCESS_KEY = "AKIAC4NARYC4NARYC4NA"
 CANARIES = {
@@ -85,3 +88,33 @@ def shown(error: BaseException) -> str:
             ]
         )
     return "".join(traceback.format_exception(error))
+
+
+class _Refusing(http.server.BaseHTTPRequestHandler):
+    """Refuses everything, and says the whole request back."""
+
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing."""
+
+    def do_GET(self) -> None:
+        said = escape(f"{self.path} {dict(self.headers)}")
+        code = "<Error><Code>SignatureDoesNotMatch</Code>"
+        body = f'<?xml version="1.0"?>{code}<Message>{said}</Message><StringToSign>{said}</StringToSign></Error>'
+        self.send_response(403)
+        self.send_header("Content-Type", "application/xml")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    do_HEAD = do_POST = do_GET
+
+
+@contextlib.contextmanager
+def refusing_server() -> Iterator[str]:
+    """The URL of a server on loopback that refuses every request with 403, and quotes it."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Refusing) as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
