@@ -21,7 +21,7 @@ class HttpSettings:
         floor_rate: bytes per second below which a connection is given up, measured over ``idle_timeout_s``.
         tries: requests for one range at most; they go on where the last one stopped.
         retry_budget: retries of a whole job, as a share of its ranges.
-        retry_reserve: retries that a job has besides, for its beginning.
+        retry_reserve: retries that a job has however few its ranges are.
         backoff_start_s, backoff_max_s: the bound of the random wait before a try, at first and at most.
         hedge_after_s: when a second request is sent for an answer that is late: after this, or after the time that 95
             of 100 answers took, if that is more.

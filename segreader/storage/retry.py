@@ -80,27 +80,29 @@ class BackOff:
 
 
 class RetryBudget:
-    """What one job may try again: a share of its requests, and a reserve for its beginning.
+    """What one job may try again: a share of its ranges, or a few where they are few.
 
     A store that is down fails a job of thousands of ranges soon, rather than every range after all its tries.
     """
 
-    def __init__(self, share: float = 0.1, reserve: int = 32) -> None:
+    def __init__(self, share: float = 0.1, at_least: int = 32) -> None:
         self._share = share
-        self._left = float(reserve)
+        self._at_least = at_least
+        self._ranges = 0
+        self._spent = 0
         self._lock = threading.Lock()
 
     def earn(self) -> None:
-        """Note one first request of a range."""
+        """Note the first request of a range."""
         with self._lock:
-            self._left += self._share
+            self._ranges += 1
 
     def spend(self) -> bool:
         """Take one retry; returns whether there was one left."""
         with self._lock:
-            if self._left < 1:
+            if self._spent + 1 > max(self._at_least, self._share * self._ranges):
                 return False
-            self._left -= 1
+            self._spent += 1
             return True
 
 

@@ -42,9 +42,10 @@ def test_retry_after_is_seconds_or_a_date(text: str | None, seconds: float | Non
     assert parse_retry_after(text, now=10.0) == seconds
 
 
-def test_a_budget_is_its_reserve_and_a_share_of_the_requests() -> None:
-    budget = RetryBudget(share=0.125, reserve=2)
-    for _ in range(24):
+@pytest.mark.parametrize(("ranges", "retries"), [(0, 2), (8, 2), (24, 3), (80, 10)])
+def test_a_budget_is_a_share_of_the_ranges_or_a_few(ranges: int, retries: int) -> None:
+    budget = RetryBudget(share=0.125, at_least=2)
+    for _ in range(ranges):
         budget.earn()
 
-    assert [budget.spend() for _ in range(6)] == [True] * 5 + [False]
+    assert sum(budget.spend() for _ in range(100)) == retries
