@@ -11,6 +11,7 @@ from typing import Any
 
 import fsspec
 import pytest
+from servers.google import GoogleServer, google
 
 from segreader.errors import (
     AccessDeniedError,
@@ -146,33 +147,40 @@ def test_a_shared_access_signature_is_used_as_it_was_given() -> None:
     assert "canary" not in str(caught.value)
 
 
-def test_google_signs_with_a_service_accounts_key_alone(tmp_path: Path) -> None:
-    store, prefix = open_store("gs://logs/a", storage_options={"service_account_key": service_account()})
+def test_google_signs_with_a_service_accounts_key_alone() -> None:
+    key = GoogleServer().service_account_key()
+    store, prefix = open_store("gs://logs/a", storage_options={"service_account_key": key})
     assert prefix == "a/"
     url = signed(store, "a/b c")
     assert url.startswith("https://storage.googleapis.com/logs/a/b%20c?X-Goog-Algorithm=GOOG4-RSA-SHA256")
-    assert store._signing.url_for("a/b c").expires_at is not None  # type: ignore[attr-defined]
+    assert isinstance(store, BucketStore)
+    assert store._signing.url_for("a/b c").expires_at is not None
 
 
-def service_account() -> str:
-    import json
+@pytest.mark.parametrize("is_public", [False, True])
+def test_a_google_bucket_is_listed_by_pages_and_read_by_urls(is_public: bool) -> None:
+    with google() as server:
+        server.is_public = is_public
+        server.objects = {f"a/{name}": b"0123456789" for name in ("1 +%é", "2", "3", "dir/", "z")} | {"b": b""}
+        options: dict[str, object] = {"anon": True} if is_public else {"token": server.service_account_key()}
+        store, prefix = open_store("gs://segments/a", storage_options={**options, "endpoint_url": server.endpoint})
+        with closing(store):
+            listed = list(store.list(prefix))
+            assert listed == [ObjectInfo(f"a/{name}", 10) for name in ("1 +%é", "2", "3", "z")]
+            assert sum("/o?" in line for line in server.requests) == 3
+            assert store.read_ranges("a/1 +%é", [ByteRange(2, 5)]) == [b"234"]
+            with pytest.raises(ObjectNotFoundError):
+                store.size("a/no")
 
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric import rsa
 
-    key = rsa.generate_private_key(65537, 2048).private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    return json.dumps(
-        {
-            "type": "service_account",
-            "project_id": "acme",
-            "private_key_id": "1",
-            "private_key": key.decode(),
-            "client_email": "reader@acme.iam.gserviceaccount.com",
-            "token_uri": "https://oauth2.googleapis.com/token",
-        }
-    )
+def test_a_google_bucket_that_is_not_public_is_denied_with_a_hint() -> None:
+    with google() as server:
+        store, _ = open_store("gs://segments/a", storage_options={"anon": True, "endpoint_url": server.endpoint})
+        with closing(store):
+            with pytest.raises(AccessDeniedError, match="Set token"):
+                list(store.list())
+            with pytest.raises(AccessDeniedError):
+                store.size("a")
 
 
 def test_a_bucket_that_cannot_sign_is_read_through_fsspec() -> None:
@@ -200,6 +208,16 @@ def test_a_location_that_is_none_is_refused_without_its_secrets(location: str) -
     with pytest.raises(OptionError) as caught:
         open_store(location)
     assert SECRET not in str(caught.value)
+
+
+def test_no_credentials_at_all_are_said_so_with_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    store, prefix = open_store("s3://logs/a", storage_options={"endpoint_url": "http://127.0.0.1:9"})
+    with closing(store):
+        for attempt in (lambda: list(store.list(prefix)), lambda: store.size("a/b")):
+            with pytest.raises(AccessDeniedError, match=r"no usable credentials.*Set key and secret"):
+                attempt()
+    with pytest.raises(AccessDeniedError, match="no-such-profile"):
+        open_store("s3://logs/a", storage_options={"profile": "no-such-profile"})[0].size("a")
 
 
 def test_options_of_another_store_are_refused(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import urllib3
 from servers.objects import tiered_topics
 from servers.pool import ServerPool
 from servers.swift import PAGE
@@ -20,7 +22,7 @@ from segreader.errors import AccessDeniedError, ObjectChangedError, ObjectNotFou
 from segreader.ranges import ByteRange
 from segreader.storage.base import ObjectInfo, ObjectStore
 from segreader.storage.fsspec_store import FsspecStore
-from segreader.storage.http import HttpSettings
+from segreader.storage.http import HttpSettings, HttpStore
 from segreader.storage.location import open_store
 from segreader.storage.metrics import StorageMetrics
 from segreader.storage.signed_url import SignedUrl
@@ -297,6 +299,47 @@ def test_wrong_credentials_are_denied_with_a_hint_and_without_the_secret(servers
             assert wrong not in str(caught.value)
             assert wrong not in repr(pickle.dumps(caught.value))
             assert caught.value.hint
+
+
+class ShortLived:
+    """URLs that Swift refuses after a second; each object's next one lives long."""
+
+    def __init__(self, server: Any) -> None:
+        self.server = server
+        self.refreshed: list[str] = []
+
+    def names(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        return iter(())
+
+    def url_for(self, name: str) -> SignedUrl:
+        # Said to live for ever: the store learns of the end by being refused.
+        return SignedUrl(self.server.signed_url(name, 1), expires_at=float("inf"))
+
+    def refresh(self, name: str) -> SignedUrl:
+        self.refreshed.append(name)
+        return SignedUrl(self.server.signed_url(name))
+
+
+def test_a_url_that_ends_in_the_middle_of_a_read_is_renewed_once_for_all_ranges(servers: ServerPool) -> None:
+    server = servers.get("swift")
+    data = bytes(range(256)) * 256 * 4
+    server.upload({"ends.log": data})
+    urls = ShortLived(server)
+    settings = HttpSettings(range_size=len(data) // 32, in_flight=16, hedge_share=0, allow_http=True)
+    with HttpStore(urls, settings=settings) as store:
+        assert store.read_ranges("ends.log", [ByteRange(0, 3)]) == [data[:3]]
+        wait_until_refused(server.signed_url("ends.log", 1))
+        assert b"".join(store.read_pieces("ends.log", ByteRange(0, len(data)), expected_size=len(data))) == data
+    assert urls.refreshed == ["ends.log"]
+    assert store.metrics.refreshes == 1
+
+
+def wait_until_refused(url: str) -> None:
+    """Return when a URL that was signed later than another one is refused, and so that one too."""
+    until = time.monotonic() + 10
+    while urllib3.request("GET", url, retries=False).status != 403:
+        assert time.monotonic() < until
+        time.sleep(0.1)
 
 
 def test_a_missing_bucket_is_said_so(servers: ServerPool) -> None:
