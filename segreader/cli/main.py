@@ -100,6 +100,7 @@ def _run(arguments: list[str]) -> int:
     except click.Abort:
         return ExitCode.INTERRUPTED
     except click.ClickException as error:
+        error.message = _cleaned(error.message)
         error.show()
         return ExitCode.USAGE
     except BrokenPipeError:
@@ -109,9 +110,16 @@ def _run(arguments: list[str]) -> int:
         if meta.get("segreader.debug"):
             import traceback
 
-            traceback.print_exc()
-        say(f"segreader: {describe(error)}")
+            say(_cleaned(traceback.format_exc().rstrip()))
+        say(_cleaned(f"segreader: {describe(error)}"))
         return exit_code(error)
+
+
+def _cleaned(text: str) -> str:
+    """A text without the signatures and passwords of URLs in it: a location may be one, and arguments are quoted."""
+    from segreader.storage.signed_url import redact
+
+    return redact(text)
 
 
 def _drop_stdout() -> None:

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
-from urllib.parse import urlsplit
 
 from segreader.catalog.listing import PartitionLog, choose_partitions, list_partitions
 from segreader.catalog.loose import find_listed_segments
@@ -63,12 +62,12 @@ class UrlSource:
         from segreader.storage.http_settings import HttpSettings
         from segreader.storage.option_sources import find_storage_options
         from segreader.storage.options import address_policy
-        from segreader.storage.url_list import UrlList, UrlListStore
+        from segreader.storage.url_list import UrlList, UrlListStore, split_url
 
         options = find_storage_options("https://", storage_options)
         policy = address_policy(options)
         if is_trusted:
-            hosts = {"{0.scheme}://{0.netloc}".format(urlsplit(url)) for url in urls}
+            hosts = {"{0.scheme}://{0.netloc}".format(split_url(url)) for url in urls}
             policy = policy.with_hosts(sorted(host for host in hosts if "@" not in host))
         settings = HttpSettings(ca_file=options.ca_file, verify=options.verify is not False)
         self.store: ObjectStore = UrlListStore(UrlList(urls, renew), settings=replace(settings, policy=policy))

@@ -73,13 +73,13 @@ def _open_directory(text: str) -> tuple[ObjectStore, str]:
     if path.is_file():
         raise PlanError(
             "a location is a directory",
-            source=str(path),
+            source=redact(str(path)),
             found="a file",
             hint="Give the directory it lies in, or look at the file with segreader dump",
         )
     if not path.is_dir():
         raise ObjectNotFoundError(
-            "no such directory", source=str(path), hint="Give a directory that holds segments, or one above it"
+            "no such directory", source=redact(str(path)), hint="Give a directory that holds segments, or one above it"
         )
     return LocalStore(path.parent), f"{path.name}/" if path.name else ""
 

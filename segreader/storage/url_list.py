@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from segreader.errors import LocationExpiredError, ObjectNotFoundError, OptionError
 from segreader.storage.base import ObjectInfo
 from segreader.storage.http import HttpSettings, HttpStore
-from segreader.storage.signed_url import SignedUrl
+from segreader.storage.signed_url import SignedUrl, redact
 
 Renew = Callable[[str], str]
 """Takes a URL that has expired, gives one for the same object that has not."""
@@ -85,8 +85,20 @@ class UrlListStore(HttpStore):
             yield ObjectInfo(name, sizes.get(name, 0))
 
 
+def split_url(text: str) -> SplitResult:
+    """The parts of a URL.
+
+    Raises:
+        OptionError: it is none.
+    """
+    try:
+        return urlsplit(text)
+    except ValueError:
+        raise OptionError("not a URL", found=redact(text), expected="https://host/path?signature") from None
+
+
 def _name(url: SignedUrl) -> str:
-    parts = urlsplit(url.redacted)
+    parts = split_url(url.redacted)
     if parts.scheme not in ("http", "https") or not parts.netloc or parts.path in ("", "/"):
         raise OptionError("not the URL of an object", found=str(url), expected="https://host/path?signature")
     return parts.netloc + unquote(parts.path)
