@@ -100,7 +100,7 @@ def _run(arguments: list[str]) -> int:
     except click.Abort:
         return ExitCode.INTERRUPTED
     except click.ClickException as error:
-        error.message = _cleaned(error.message)
+        vars(error)["message"] = _cleaned(error.message)
         error.show()
         return ExitCode.USAGE
     except BrokenPipeError:
