@@ -252,4 +252,5 @@ def storage_error(error: Exception, source: str, hint: str) -> StorageError:
         return AccessDeniedError(f"no usable credentials: {reason}", source=source, hint=hint)
     if isinstance(error, PermissionError) or status in (401, 403, "401", "403"):
         return AccessDeniedError(f"the store refuses: {reason}", source=source, hint=hint)
-    return StorageError(f"{type(error).__name__}: {reason}", source=source)
+    advice = "Open the location in the process that reads" if "fork-safe" in reason else None
+    return StorageError(f"{type(error).__name__}: {reason}", source=source, hint=advice)
