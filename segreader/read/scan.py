@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 
@@ -124,6 +124,16 @@ class Scan:
         """The Arrow C stream of ``to_batches``. Source: the Arrow PyCapsule interface."""
         reader = pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
         return reader.__arrow_c_stream__(requested_schema)
+
+    def close(self) -> None:
+        """Give back connections and threads of the store; a scan that is not closed gives them back with the process."""
+        self.store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def _plan_partition(
         self, log: PartitionLog, splits: list[Split], undecided: list[Undecided], notes: list[str]

@@ -314,6 +314,11 @@ def test_a_scan_can_be_read_twice(tiered: Path) -> None:
     assert scan.to_arrow().equals(scan.to_arrow())
 
 
+def test_a_scan_is_a_context_that_gives_its_store_back(tiered: Path) -> None:
+    with segreader.scan(tiered) as scan:
+        assert len(values(scan)) == 5
+
+
 def test_a_plan_is_a_small_value_without_a_client(tiered: Path) -> None:
     plan = segreader.scan(tiered).plan()
     assert pickle.loads(pickle.dumps(plan)) == plan
