@@ -32,19 +32,20 @@ _exchange: ContextVar[Exchange | None] = ContextVar("segreader_exchange", defaul
 
 
 class _HeadLines:
-    """The file that a head is read from; keeps count."""
+    """The file that a head is read from. ``http.client`` takes the end of a connection for the end of a head."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = file
-        self.last = b""
         self._left = HEAD_SIZE
 
-    def readline(self, limit: int = -1) -> bytes:
-        self.last = self.file.readline(limit)
-        self._left -= len(self.last)
+    def readline(self, limit: int) -> bytes:
+        line = self.file.readline(limit)
+        self._left -= len(line)
         if self._left < 0:
             raise http.client.HTTPException("the head is too long")
-        return self.last
+        if not line.endswith(b"\n") and len(line) < limit:
+            raise http.client.RemoteDisconnected("the connection ended inside the head")
+        return line
 
     def flush(self) -> None:
         """There is nothing to flush; ``HTTPResponse`` asks."""
@@ -64,7 +65,7 @@ class BodyReader(http.client.HTTPResponse):
         """Read the head; the exchange that waits for it learns of this reader.
 
         Raises:
-            RemoteDisconnected: the connection ends inside the head, which ``http.client`` takes for its end.
+            RemoteDisconnected: the connection ends before the head does.
             HTTPException: the head is longer than ``HEAD_SIZE``.
         """
         lines = _HeadLines(cast(BinaryIO, self.fp))
@@ -72,8 +73,6 @@ class BodyReader(http.client.HTTPResponse):
         super().begin()
         if cast(Any, self.fp) is lines:
             self.fp = cast(Any, lines.file)
-        if lines.last.strip(b"\r\n") or not lines.last:
-            raise http.client.RemoteDisconnected("the head was cut")
         exchange = _exchange.get()
         if exchange is not None:
             exchange.reader = self

@@ -141,6 +141,14 @@ def test_a_broken_body_goes_on_at_the_last_good_byte(server: FaultServer, how: s
     assert server.sent[id] == 800_000
 
 
+@pytest.mark.parametrize("size", range(44))
+def test_a_head_cut_at_any_byte_is_asked_for_again(server: FaultServer, size: int) -> None:
+    with open_store(server) as store:
+        assert read(store, f"cuthead-{size}/cut-{size}", 0, 1000) == server.data[:1000]
+
+    assert len(server.log(f"cut-{size}")) == 2
+
+
 def test_what_follows_a_broken_body_must_be_the_same_version(server: FaultServer) -> None:
     with open_store(server, range_size=1 << 20) as store:
         read(store, "finmid/tagged", 0, 800_000)

@@ -134,17 +134,15 @@ def test_a_late_answer_is_overtaken_by_a_second_request(server: FaultServer) -> 
 
 
 def test_hedging_cuts_the_tail_for_few_more_requests(server: FaultServer) -> None:
-    """R9, scaled: 3 % of the answers 0.5 s late, a second request after 50 ms."""
-    server.late_s = 0.5
+    """R9: 3 % of the answers 1.5 s late; a second request after 50 ms, not 250, lets other tests run beside."""
     waits = []
     with open_store(server, hedge_share=0.05, hedge_after_s=0.05, idle_timeout_s=5) as store:
         for number in range(200):
             began = time.monotonic()
             assert read(store, "late-33/tail", number, number + 1000) == server.data[number : number + 1000]
             waits.append(time.monotonic() - began)
-    server.late_s = 1.5
 
-    assert statistics.quantiles(waits, n=100)[98] <= 0.25 * 0.5
+    assert statistics.quantiles(waits, n=100)[98] <= 0.25 * 1.5
     assert len(server.log("tail")) <= 200 * 1.05
 
 

@@ -90,8 +90,8 @@ class _Call:
 
     def send(self, start: int, stop: int) -> None:
         """Bytes of the object."""
+        self.server.count_sent(self.id, stop - start)  # before the client can have it
         self.sock.sendall(self.data[start:stop])
-        self.server.count_sent(self.id, stop - start)
 
     def error(self, status: int, code: str | None = None, *, message: str = "", **headers: str) -> None:
         code = code or _CODES.get(status, "Error")
