@@ -17,7 +17,7 @@ DEMO_TOPICS ?= codec-.*|multi|nulls|txn-(commit|abort|span|interleaved)
 ASAN := build/asan
 ASAN_LIBRARIES = $(shell gcc -print-file-name=libasan.so) $(shell gcc -print-file-name=libstdc++.so)
 
-.PHONY: help demo test check lint layers fixtures bench-decode test-asan wheel clean java
+.PHONY: help demo test check lint layers fixtures bench-decode bench-storage test-asan wheel clean java
 
 help:  ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | column -t -s '|' | sed 's/^/  make /'
@@ -43,6 +43,9 @@ fixtures: $(VENV)/.dev  ## rebuild the made fixtures from their recipes
 
 bench-decode: $(VENV)/.dev  ## measure decoding against aiokafka
 	SEGREADER_KERNEL=native $(BIN)/python -m benchmarks.decode $(BENCH)
+
+bench-storage: $(VENV)/.dev  ## measure reading over HTTP against the bare connection
+	$(BIN)/python -m benchmarks.storage $(BENCH)
 
 # Without the tests of how much memory is taken: the sanitizer takes its own.
 test-asan: $(VENV)/.dev  ## run the tests of the format over a kernel built with AddressSanitizer
