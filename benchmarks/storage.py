@@ -234,7 +234,9 @@ def measure_scan(endpoint: str, root: Path) -> Iterator[Row]:
     yield Row("index GETs, half a segment", (requests.get("index", 0),), 1, note=note)
     yield Row("body GETs, half a segment", (requests["log"],), -(-span // BODY_SIZE))
     others = sum(count for suffix, count in requests.items() if suffix not in ("index", "log"))
-    yield Row("other GETs, half a segment", (others,), None, note="size and body of the producer snapshot, for read_committed")
+    yield Row(
+        "other GETs, half a segment", (others,), None, note="size and body of the producer snapshot, for read_committed"
+    )
 
 
 def _shown(requests: dict[str, int]) -> str:
