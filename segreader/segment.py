@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,8 @@ class SegmentFiles:
     """Names of a segment's objects in their store; ``None`` where there is none.
 
     ``producer_snapshot`` is the state at the segment's *end*, whatever the layout calls it: a broker names its
-    local snapshot after the offset it stands at, the remote tier after the segment it ends.
+    local snapshot after the offset it stands at, the remote tier after the segment it ends. ``sizes`` are the bytes of
+    the objects as they were listed, where the listing tells: they need not be asked for again.
     """
 
     log: str
@@ -40,6 +42,7 @@ class SegmentFiles:
     transaction_index: str | None = None
     producer_snapshot: str | None = None
     leader_epochs: str | None = None
+    sizes: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

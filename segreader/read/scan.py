@@ -126,7 +126,7 @@ class Scan:
         return reader.__arrow_c_stream__(requested_schema)
 
     def close(self) -> None:
-        """Give back connections and threads of the store; a scan that is not closed gives them back with the process."""
+        """Give back connections and threads of the store; without this they go with the process."""
         self.store.close()
 
     def __enter__(self) -> Self:
@@ -173,7 +173,8 @@ class Scan:
         if name is None or segment.log_size == 0:
             return None
         try:
-            return parse_offset_index(read_whole(self.store, name), segment.base_offset, log_size=segment.log_size)
+            data = read_whole(self.store, name, segment.files.sizes.get(name))
+            return parse_offset_index(data, segment.base_offset, log_size=segment.log_size)
         except ObjectNotFoundError:
             return None
         except FormatError as error:

@@ -64,7 +64,7 @@ def _read_transaction_index(store: ObjectStore, segment: Segment) -> list[Aborte
     if name is None:
         return []
     try:
-        data = read_whole(store, name)
+        data = read_whole(store, name, segment.files.sizes.get(name))
     except ObjectNotFoundError:
         return []  # as Kafka: a transaction index that is not there is an empty one
     try:
@@ -82,7 +82,8 @@ def _replay_tail(
         snapshot = segments[first - 1].files.producer_snapshot
         if snapshot is not None:
             try:
-                entries = parse_producer_snapshot(read_whole(store, snapshot))
+                size = segments[first - 1].files.sizes.get(snapshot)
+                entries = parse_producer_snapshot(read_whole(store, snapshot, size))
             except (CorruptIndexError, ObjectNotFoundError):
                 pass  # as the broker: fall back to an older snapshot and replay
             else:
@@ -142,7 +143,8 @@ def _marker(batch: memoryview, decompressor: Decompressor) -> bool | None:
     return key.is_abort if key is not None and key.is_end_of_transaction else None
 
 
-def read_whole(store: ObjectStore, name: str) -> bytes:
-    """All bytes of a small object: an index, a snapshot, a checkpoint."""
-    size = store.size(name)
+def read_whole(store: ObjectStore, name: str, size: int | None = None) -> bytes:
+    """All bytes of a small object: an index, a snapshot, a checkpoint. ``size`` saves asking for it."""
+    if size is None:
+        size = store.size(name)
     return store.read_ranges(name, [ByteRange(0, size)])[0] if size else b""

@@ -11,7 +11,7 @@ from segreader.ranges import ByteRange
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """One listed object: its name in the store and its size in bytes."""
+    """One listed object: its name in the store and its size in bytes; -1 where a listing does not tell."""
 
     name: str
     size: int

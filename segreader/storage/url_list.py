@@ -42,8 +42,8 @@ class UrlList:
             raise OptionError("the list of URLs is empty", expected="one URL a line, of segments and their indexes")
 
     def names(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """The objects in order of name. A list says no sizes: they are given as 0, and the store looks up logs'."""
-        return (ObjectInfo(name, 0) for name in sorted(self._urls) if name.startswith(prefix))
+        """The objects in order of name. A list says no sizes; the store looks up those of logs."""
+        return (ObjectInfo(name, -1) for name in sorted(self._urls) if name.startswith(prefix))
 
     def url_for(self, name: str) -> SignedUrl:
         """The URL as it is known now."""
@@ -76,13 +76,13 @@ class UrlListStore(HttpStore):
         self._list = urls
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """The objects of the list, in order of name. Sizes of objects that are no logs are given as 0."""
+        """The objects of the list, in order of name. Sizes of objects that are no logs are not told."""
         names = [info.name for info in self._list.names(prefix)]
         logs = [name for name in names if name.endswith(_SIZED)]
         with ThreadPoolExecutor(_AT_ONCE) as workers:
             sizes = dict(zip(logs, workers.map(self.size, logs), strict=True))
         for name in names:
-            yield ObjectInfo(name, sizes.get(name, 0))
+            yield ObjectInfo(name, sizes.get(name, -1))
 
 
 def split_url(text: str) -> SplitResult:

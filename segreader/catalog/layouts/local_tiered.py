@@ -41,6 +41,7 @@ def find_segments(objects: Iterable[ObjectInfo]) -> list[Segment]:
                     transaction_index=names.get("txnindex"),
                     producer_snapshot=names.get("snapshot"),
                     leader_epochs=names.get("leader_epoch_checkpoint"),
+                    sizes={info.name: info.size for info in files.values() if info.size >= 0},
                 ),
                 segment_id=segment_id,
             )

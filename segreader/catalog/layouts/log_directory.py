@@ -55,8 +55,17 @@ def find_segments(objects: Iterable[ObjectInfo]) -> list[Segment]:
                         transaction_index=name("txnindex"),
                         producer_snapshot=None if is_last else name("snapshot", bases[index + 1]),
                         leader_epochs=f"{directory}/{_CHECKPOINT}" if directory in checkpoints else None,
+                        sizes={}
+                        if is_last
+                        else {info.name: info.size for (at, _), info in files.items() if at == base},
                     ),
                     is_active=is_last,
                 )
             )
     return segments
+
+
+def _sizes(files: dict[tuple[int, str], ObjectInfo], base: int) -> dict[str, int]:
+    """What was listed of a finished segment; the files of an active one grow."""
+    listed = (files.get((base, kind)) for kind in ("log", "index", "timeindex", "txnindex"))
+    return {info.name: info.size for info in listed if info is not None and info.size >= 0}
