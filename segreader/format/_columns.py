@@ -175,6 +175,9 @@ def _begin_batch(
 ) -> Outcome | None:
     """Check the next batch and lay its body ready; ``RECORDS_LEFT`` is 0 if there is nothing to deliver in it."""
     state = columns.state
+    if batch[Table.DECISION] == Decision.DROP:
+        state[State.RECORDS_LEFT] = 0
+        return None
     if batch[Table.MAGIC] < 2:
         return Outcome.LEGACY
     if batch[Table.BASE_OFFSET] >= state[State.STOP_OFFSET]:

@@ -116,6 +116,7 @@ cdef enum Damage:
 
 cdef enum:
     SKIP = 1
+    DROP = 2
     LOG_OVERHEAD = 12
     COMMON_SIZE = 17
     CRC_START = 21
@@ -289,6 +290,8 @@ def decode_batches(columns, data, int64_t data_position, array table, int64_t ro
         c.state = state
         while row < rows:
             batch = <int64_t*>table.data.as_longlongs + row * WIDTH
+            if state[S_RECORDS_LEFT] < 0 and batch[T_DECISION] == DROP:
+                state[S_RECORDS_LEFT] = 0
             if state[S_RECORDS_LEFT] < 0:
                 if batch[T_MAGIC] < 2:
                     return LEGACY

@@ -100,6 +100,7 @@ class Decision(IntEnum):
 
     DECODE = 0
     SKIP = 1  # check its CRC, deliver nothing
+    DROP = 2  # do not look at it: its header is known to be wrong
 
 
 class Outcome(IntEnum):

@@ -22,6 +22,7 @@ class Split:
         isolation_level: which records a reader may see.
         aborted: the aborted transactions that reach into this split.
         is_active: a broker may still be appending to the segment.
+        base_offset: of the segment: no batch of it begins below.
         next_base_offset: where the next segment begins; a batch at or past it means that two segments overlap.
         offset_index: name of the offset index, to find a batch again after damage.
     """
@@ -34,6 +35,7 @@ class Split:
     isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED
     aborted: AbortedTransactions = field(default_factory=AbortedTransactions)
     is_active: bool = False
+    base_offset: int = 0
     next_base_offset: int | None = None
     offset_index: str | None = None
 

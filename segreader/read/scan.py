@@ -162,6 +162,7 @@ class Scan:
                             following if following is not None else 1 << 62,
                         ),
                         is_active=segment.is_active,
+                        base_offset=segment.base_offset,
                         next_base_offset=following,
                         offset_index=segment.files.offset_index,
                     )

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
+from operator import gt
 
 import crc32c
 import pyarrow as pa
 
 from segreader.errors import (
     AmbiguousLineageError,
+    CorruptBatchError,
     CorruptIndexError,
     FormatError,
     ObjectNotFoundError,
@@ -79,6 +81,7 @@ class SplitReader:
             max_bytes=options.batch_bytes,
         )
         self.next_offset = 0
+        self._last_offset = -1  # of the batch before, in this split
 
     def read(self, split: Split, next_offset: int | None = None) -> Iterator[pa.RecordBatch]:
         """The records of ``split``; see ``read_split``.
@@ -91,6 +94,7 @@ class SplitReader:
         state[State.NEXT_OFFSET] = max(split.offsets.start, next_offset or 0)
         state[State.STOP_OFFSET] = NO_STOP if split.offsets.stop is None else split.offsets.stop
         self.metrics.splits += 1
+        self._last_offset = split.base_offset - 1
         position = split.positions.start
         while position < split.positions.stop:
             scanner = SegmentScanner(
@@ -126,13 +130,13 @@ class SplitReader:
             if isinstance(answer, Done):
                 self._check_tail(split, answer)
                 return
-            overlap = self._overlap(split, answer)
-            self._decide(split, answer, overlap.rows)
-            is_stopped = yield from self._decode(split, answer, overlap.rows)
+            sound = self._deliverable(split, answer)
+            self._decide(split, answer, sound.rows)
+            is_stopped = yield from self._decode(split, answer, sound.rows)
             self._columns.body = b""
-            if overlap.error is not None:
+            if sound.error is not None:
                 yield from self._flush(split)
-                raise overlap.error
+                raise sound.error
             if is_stopped:
                 return
 
@@ -232,27 +236,47 @@ class SplitReader:
             yield to_record_batch(self._columns, self._options.columns, split.partition)
             self._columns.reset()  # only now: who takes a batch has let go of the one before, and its buffers are free
 
-    def _overlap(self, split: Split, run: BatchRun) -> _Overlap:
-        """How many batches of the run come before the next segment begins."""
+    def _deliverable(self, split: Split, run: BatchRun) -> _Deliverable:
+        """How many batches of the run may be delivered before one whose offsets cannot be right.
+
+        A base offset stands outside the CRC: only its neighbours show that it is wrong.
+        """
+        table = run.table
+        bases = table[Table.BASE_OFFSET : run.rows * TABLE_WIDTH : TABLE_WIDTH]
+        lasts = table[Table.LAST_OFFSET : run.rows * TABLE_WIDTH : TABLE_WIDTH]
+        for row, floor in out_of_order(bases, lasts, self._last_offset):
+            start = table[row * TABLE_WIDTH + Table.POSITION]
+            error = CorruptBatchError(
+                "a batch's offsets do not fit between its neighbours'",
+                source=self._store.url(split.log),
+                position=start,
+                base_offset=bases[row],
+                found=f"offsets {bases[row]} to {lasts[row]}",
+                expected=f"more than {floor}, and less than the next batch begins with",
+                hint="A base offset is not under the CRC: read another copy of this segment",
+            )
+            if self._options.on_corrupt == "fail":
+                return _Deliverable(row, error)
+            table[row * TABLE_WIDTH + Table.DECISION] = Decision.DROP
+            self._pass_over(error, split, start, start + table[row * TABLE_WIDTH + Table.SIZE])
+            lasts[row] = floor
+        self._last_offset = max(self._last_offset, max(lasts))
         following = split.next_base_offset
-        if following is None:
-            return _Overlap(run.rows)
-        lasts = run.table[Table.LAST_OFFSET : run.rows * TABLE_WIDTH : TABLE_WIDTH]
-        for row, last in enumerate(lasts):
-            if last >= following:
-                return _Overlap(
-                    row,
-                    AmbiguousLineageError(
-                        "two segments hold the same offsets",
-                        source=self._store.url(split.log),
-                        position=run.table[row * TABLE_WIDTH + Table.POSITION],
-                        base_offset=run.table[row * TABLE_WIDTH + Table.BASE_OFFSET],
-                        found=f"a batch that ends at offset {last}",
-                        expected=f"an end below {following}, where the next segment begins",
-                        hint="Leader epochs would have to decide between them; read a directory without one of them",
-                    ),
-                )
-        return _Overlap(run.rows)
+        if following is not None and self._last_offset >= following:
+            row = next(row for row, last in enumerate(lasts) if last >= following)
+            return _Deliverable(
+                row,
+                AmbiguousLineageError(
+                    "two segments hold the same offsets",
+                    source=self._store.url(split.log),
+                    position=table[row * TABLE_WIDTH + Table.POSITION],
+                    base_offset=bases[row],
+                    found=f"a batch that ends at offset {lasts[row]}",
+                    expected=f"an end below {following}, where the next segment begins",
+                    hint="Leader epochs would have to decide between them; read a directory without one of them",
+                ),
+            )
+        return _Deliverable(run.rows)
 
     def _check_tail(self, split: Split, done: Done) -> None:
         """Say what stands after the last whole batch: a note for a live log, an error for a finished segment."""
@@ -309,10 +333,34 @@ class SplitReader:
         return split.positions.stop
 
 
-class _Overlap:
+class _Deliverable:
     """How many rows of a run may be delivered, and the error that stands behind them."""
 
     __slots__ = ("error", "rows")
 
-    def __init__(self, rows: int, error: AmbiguousLineageError | None = None) -> None:
+    def __init__(self, rows: int, error: SegreaderError | None = None) -> None:
         self.rows, self.error = rows, error
+
+
+def out_of_order(bases: Sequence[int], lasts: Sequence[int], before: int) -> list[tuple[int, int]]:
+    """The rows whose offsets do not rise, each with the offset that it should be above.
+
+    Of two neighbours that contradict each other the one is wrong without which the order is right: a batch that
+    jumped ahead, or one that fell back. ``before`` is the last offset ahead of the first row.
+    """
+    if all(map(gt, bases, (before, *lasts))):
+        return []
+    wrong: list[tuple[int, int]] = []
+    right: list[int] = []
+    for row, base in enumerate(bases):
+        while right and base <= lasts[right[-1]]:
+            floor = lasts[right[-2]] if len(right) > 1 else before
+            if base <= floor or any(index > right[-1] for index, _ in wrong):
+                break
+            wrong.append((right.pop(), floor))
+        floor = lasts[right[-1]] if right else before
+        if base > floor:
+            right.append(row)
+        else:
+            wrong.append((row, floor))
+    return sorted(wrong)
