@@ -14,6 +14,8 @@ DEMO_LOCATION ?= fixtures/corpus/tv2/remote
 DEMO_TARGET ?= build/demo/parquet
 DEMO_TOPICS ?= codec-.*|multi|nulls|txn-(commit|abort|span|interleaved)
 
+BENCH_VENV := build/bench
+
 ASAN := build/asan
 ASAN_LIBRARIES = $(shell gcc -print-file-name=libasan.so) $(shell gcc -print-file-name=libstdc++.so)
 
@@ -41,8 +43,8 @@ layers: $(VENV)/.dev  ## check that imports go down only
 fixtures: $(VENV)/.dev  ## rebuild the made fixtures from their recipes
 	$(BIN)/python -m fixtures.make
 
-bench-decode: $(VENV)/.dev  ## measure decoding against aiokafka
-	SEGREADER_KERNEL=native $(BIN)/python -m benchmarks.decode $(BENCH)
+bench-decode: $(BENCH_VENV)/.made  ## measure decoding against aiokafka
+	SEGREADER_KERNEL=native $(BENCH_VENV)/bin/python -m benchmarks.decode $(BENCH)
 
 bench-storage: $(VENV)/.dev  ## measure reading over HTTP against the bare connection
 	$(BIN)/python -m benchmarks.storage $(BENCH)
@@ -86,6 +88,14 @@ $(VENV)/.made:
 $(VENV)/.spark: $(VENV)/.made $(PACKAGE)
 	@echo "Installing segreader and PySpark into $(VENV) (a few minutes the first time)"
 	@$(PIP) --editable '.[spark]'
+	@touch $@
+
+# Nothing but the two that are compared: what else is installed, pandas most of all, changes what aiokafka costs.
+$(BENCH_VENV)/.made: $(VENV)/.made $(PACKAGE)
+	@echo "Installing segreader and aiokafka into $(BENCH_VENV)"
+	@$(BIN)/python -m venv $(BENCH_VENV)
+	@SEGREADER_REQUIRE_KERNEL=1 $(BENCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
+		--editable . 'aiokafka>=0.12'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.made $(PACKAGE)

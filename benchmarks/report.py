@@ -6,6 +6,7 @@ import os
 import platform
 from dataclasses import dataclass
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 
@@ -87,6 +88,8 @@ def print_machine() -> None:
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     print(f"{next(names, platform.machine())}, {os.cpu_count()} cores, Python {platform.python_version()}")
     print(", ".join(f"{package} {version(package)}" for package in PACKAGES))
+    if find_spec("pandas"):
+        print("pandas is installed: pyarrow imports it, and garbage collection costs aiokafka more than without it")
 
 
 def print_heading(shape: str) -> None:
