@@ -72,7 +72,7 @@ def choose_partitions(
         and (topic_id is None or log.partition.topic_id == topic_id)
         and (partitions is None or log.partition.partition in partitions)
     ]
-    if not chosen or (partitions is not None and topic is not None):
+    if not chosen or partitions is not None:
         _require(logs, chosen, source, topic, topic_id, partitions)
     _refuse_two_ids(chosen, source)
     return chosen

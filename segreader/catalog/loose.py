@@ -13,6 +13,8 @@ from segreader.catalog.layouts import local_tiered
 from segreader.catalog.layouts.names import LOG_DIRECTORY, REMOTE_DIRECTORY
 from segreader.errors import FormatError
 from segreader.format.batch import COMMON_SIZE, check_common
+from segreader.format.compression import DEFAULT_LIMIT, Decompressor
+from segreader.format.message_set import parse_message_set_entry
 from segreader.ranges import ByteRange
 from segreader.segment import Segment, SegmentFiles, TopicIdPartition
 from segreader.storage.base import ObjectInfo, ObjectStore
@@ -58,12 +60,15 @@ def find_loose_segments(
             continue
         log = files["log"]
         names = {kind: info.name for kind, info in files.items()}
+        named = _BASE_OFFSET.match(log.name.rpartition("/")[2])
+        # offsets in indexes count from the segment's base, which a first batch may lie above
+        indexes = (names.get("index"), names.get("timeindex")) if named else (None, None)
         segments.append(
             Segment(
                 partition=_partition(stem, topic, partition),
-                base_offset=_base_offset(store, log),
+                base_offset=int(named[1]) if named else _first_offset(store, log),
                 log_size=log.size,
-                files=SegmentFiles(log.name, names.get("index"), names.get("timeindex"), names.get("txnindex")),
+                files=SegmentFiles(log.name, *indexes, names.get("txnindex")),
             )
         )
     return segments
@@ -78,13 +83,15 @@ def _partition(stem: str, topic: str | None, partition: int | None) -> TopicIdPa
     return TopicIdPartition(topic or UNKNOWN_TOPIC, partition or 0)
 
 
-def _base_offset(store: ObjectStore, log: ObjectInfo) -> int:
-    if match := _BASE_OFFSET.match(log.name.rpartition("/")[2]):
-        return int(match[1])
+def _first_offset(store: ObjectStore, log: ObjectInfo) -> int:
+    """Offset of the first record that a log can hold, read from its first batch."""
     if log.size < COMMON_SIZE:
         return 0
     try:
-        offset, _, _ = check_common(store.read_ranges(log.name, [ByteRange(0, COMMON_SIZE)])[0], 0)
+        offset, size, magic = check_common(store.read_ranges(log.name, [ByteRange(0, COMMON_SIZE)])[0], 0)
+        if magic == 2 or size > min(log.size, DEFAULT_LIMIT):
+            return offset
+        entry = memoryview(store.read_ranges(log.name, [ByteRange(0, size)])[0])
+        return parse_message_set_entry(entry, Decompressor())[0].offset  # a wrapper bears its last offset
     except FormatError as error:
         raise error.located(source=store.url(log.name)) from None
-    return offset

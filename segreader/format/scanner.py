@@ -11,7 +11,7 @@ from array import array
 from dataclasses import dataclass
 from enum import StrEnum
 
-from segreader.errors import CorruptBatchError
+from segreader.errors import CorruptBatchError, FormatError
 from segreader.format.batch import (
     COMMON_SIZE,
     LOG_OVERHEAD,
@@ -133,6 +133,17 @@ class SegmentScanner:
         if self._in_zeros:
             return self._zero_start
         return self._fed - len(self._bridge) - (len(self._piece) - self._at)
+
+    @property
+    def next_base_offset(self) -> int | None:
+        """The offset field of the batch behind the last answer, where its header is there and possible."""
+        rest = self._piece[self._at :]
+        if self._bridge or len(rest) < COMMON_SIZE:
+            return None
+        try:
+            return check_common(rest, 0, max_size=self._max_size)[0]
+        except FormatError:
+            return None
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
         """Give the next bytes, as many as there are. They are not copied: leave them alone until more are asked for.

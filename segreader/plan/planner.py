@@ -64,6 +64,13 @@ def cut_segment(segment: Segment, index: OffsetIndex | None, offsets: OffsetRang
     return [ByteRange(one, two) for one, two in pairwise(cuts)]
 
 
+def offset_at(index: OffsetIndex | None, position: int) -> int | None:
+    """An offset that every batch before ``position`` lies below: that of the index entry there, if there is one."""
+    if index is None:
+        return None
+    return next((entry.offset for entry in index if entry.position == position), None)
+
+
 def _stop_position(index: OffsetIndex, stop: int, log_size: int) -> int:
     """Where the first batch begins that certainly lies at or past ``stop``."""
     is_past = False

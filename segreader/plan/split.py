@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from segreader.isolation import AbortedTransactions, IsolationLevel
 from segreader.ranges import ByteRange, OffsetRange
@@ -25,6 +26,7 @@ class Split:
         base_offset: of the segment: no batch of it begins below.
         next_base_offset: where the next segment begins; a batch at or past it means that two segments overlap.
         offset_index: name of the offset index, to find a batch again after damage.
+        offset_bound: every batch of the split lies below it, where the index says so.
     """
 
     partition: TopicIdPartition
@@ -38,6 +40,7 @@ class Split:
     base_offset: int = 0
     next_base_offset: int | None = None
     offset_index: str | None = None
+    offset_bound: int | None = None
 
     @property
     def is_last_of_segment(self) -> bool:
@@ -49,8 +52,11 @@ class Split:
 class Undecided:
     """Where the decided part of a partition ends: from ``offset`` on, the files do not say what is committed.
 
-    ``producer_id`` has the earliest transaction that is open at the end of what is there.
+    ``producer_id`` has the earliest transaction that is open at the end of what is there; ``DAMAGED`` stands for none:
+    damage hides the markers.
     """
+
+    DAMAGED: ClassVar[int] = -1
 
     partition: TopicIdPartition
     offset: int

@@ -20,7 +20,7 @@ from segreader.format.columns import DEFAULT_MAX_BYTES, DEFAULT_MAX_ROWS
 from segreader.format.compression import DEFAULT_LIMIT
 from segreader.format.offset_index import OffsetIndex, parse_offset_index
 from segreader.isolation import AbortedTransactions, IsolationLevel
-from segreader.plan.planner import DEFAULT_SPLIT_BYTES, cut_segment, needs_index, overlapping
+from segreader.plan.planner import DEFAULT_SPLIT_BYTES, cut_segment, needs_index, offset_at, overlapping
 from segreader.plan.split import ReadPlan, Split, Undecided
 from segreader.ranges import OffsetRange
 from segreader.read.arrow import schema
@@ -140,10 +140,17 @@ class Scan:
     ) -> None:
         wanted, aborted = self.offsets, AbortedTransactions()
         if self.isolation_level is IsolationLevel.READ_COMMITTED:
-            state = read_transaction_state(self.store, log.segments, wanted)
+            state = read_transaction_state(
+                self.store, log.segments, wanted, max_batch_bytes=self.options.max_batch_bytes
+            )
             aborted = state.aborted
-            if state.first_open is not None and (wanted.stop is None or wanted.stop > state.first_open[0]):
-                offset, producer_id = state.first_open
+            ends = [state.first_open] if state.first_open is not None else []
+            if state.unread_from is not None and (
+                wanted.start > state.unread_from or self.options.on_corrupt == "skip"
+            ):  # otherwise reading meets the damage itself
+                ends.append((state.unread_from, Undecided.DAMAGED))
+            if ends and (wanted.stop is None or wanted.stop > min(ends)[0]):
+                offset, producer_id = min(ends)
                 undecided.append(Undecided(log.partition, max(offset, wanted.start), producer_id))
                 wanted = OffsetRange(wanted.start, max(offset, wanted.start))
         for segment, following in overlapping(log.segments, wanted):
@@ -165,6 +172,7 @@ class Scan:
                         base_offset=segment.base_offset,
                         next_base_offset=following,
                         offset_index=segment.files.offset_index,
+                        offset_bound=offset_at(index, positions.stop),
                     )
                 )
 
@@ -223,7 +231,9 @@ def _undecided_error(plan: ReadPlan) -> UndecidedTransactionError:
         f"the files here do not say whether a transaction of {first.partition} was committed{more}",
         source=plan.location,
         offset=first.offset,
-        found=f"producer {first.producer_id} in an open transaction at the end of the last segment",
+        found="damage in front of the markers that would say it"
+        if first.producer_id == Undecided.DAMAGED
+        else f"producer {first.producer_id} in an open transaction at the end of the last segment",
         expected="its COMMIT or ABORT marker",
         hint=f"Everything below offset {first.offset} is decided: ask for offsets up to it, or for read_uncommitted",
     )

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from segreader.catalog.listing import PartitionLog, choose_partitions, list_partitions
 from segreader.catalog.loose import find_listed_segments
-from segreader.errors import OptionError
+from segreader.errors import OptionError, UnknownLayoutError
 from segreader.storage.base import ObjectStore
 from segreader.storage.location import open_store
 
@@ -79,6 +79,12 @@ class UrlSource:
         """By the names in the URLs' paths, and by the first batch where a name says nothing."""
         only = next(iter(partitions)) if partitions is not None and len(partitions) == 1 else None
         segments = find_listed_segments(self.store, topic=topic, partition=only)
+        if not segments:
+            raise UnknownLayoutError(
+                "no URL of the list names a segment",
+                source=self.shown,
+                expected="paths that end in .log, and their indexes in .index, .txnindex and so on",
+            )
         return choose_partitions(segments, self.shown, topic=topic, topic_id=topic_id, partitions=partitions)
 
 

@@ -19,7 +19,7 @@ from segreader.errors import (
     TruncatedError,
 )
 from segreader.format.append import append_records
-from segreader.format.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG
+from segreader.format.batch import CONTROL_FLAG, CRC_START, TRANSACTIONAL_FLAG
 from segreader.format.columns import (
     NO_STOP,
     TABLE_WIDTH,
@@ -130,15 +130,16 @@ class SplitReader:
             if isinstance(answer, Done):
                 self._check_tail(split, answer)
                 return
-            sound = self._deliverable(split, answer)
+            after = split.offset_bound if scanner.position >= split.positions.stop else scanner.next_base_offset
+            sound = self._deliverable(split, answer, after)
             self._decide(split, answer, sound.rows)
             is_stopped = yield from self._decode(split, answer, sound.rows)
             self._columns.body = b""
+            if is_stopped:
+                return
             if sound.error is not None:
                 yield from self._flush(split)
                 raise sound.error
-            if is_stopped:
-                return
 
     def _next_piece(self, split: Split, pieces: Iterator[memoryview]) -> memoryview | bytes:
         try:
@@ -162,7 +163,7 @@ class SplitReader:
             if not attributes & _MARKED:
                 continue
             row = index * TABLE_WIDTH
-            if table[row + Table.MAGIC] < 2:
+            if table[row + Table.MAGIC] < 2 or table[row + Table.DECISION] == Decision.DROP:
                 continue
             if attributes & CONTROL_FLAG:
                 table[row + Table.DECISION] = Decision.SKIP
@@ -178,14 +179,18 @@ class SplitReader:
         while True:
             error: SegreaderError | None = None
             try:
-                outcome = kernel.decode_batches(
-                    columns,
-                    run.data,
-                    run.data_position,
-                    run.table,
-                    rows,
-                    self._checksum,
-                    self._decompressor.decompress,
+                outcome = (
+                    Outcome.LEGACY
+                    if self._is_inside_legacy(run, rows)
+                    else kernel.decode_batches(
+                        columns,
+                        run.data,
+                        run.data_position,
+                        run.table,
+                        rows,
+                        self._checksum,
+                        self._decompressor.decompress,
+                    )
                 )
                 if outcome == Outcome.LEGACY:
                     outcome = self._append_legacy(run)
@@ -212,11 +217,17 @@ class SplitReader:
                 state[State.BATCH_ROW] += 1
                 state[State.RECORDS_LEFT] = -1
 
+    def _is_inside_legacy(self, run: BatchRun, rows: int) -> bool:
+        """Whether decoding stopped in the middle of a message set entry, which no kernel knows."""
+        state = self._columns.state
+        row = state[State.BATCH_ROW]
+        return row < rows and state[State.RECORDS_LEFT] >= 0 and run.table[row * TABLE_WIDTH + Table.MAGIC] < 2
+
     def _append_legacy(self, run: BatchRun) -> int:
         """Decode one message set entry (magic 0 or 1) into the columns."""
         columns, state = self._columns, self._columns.state
         row = state[State.BATCH_ROW] * TABLE_WIDTH
-        if run.table[row + Table.LAST_OFFSET] >= state[State.NEXT_OFFSET]:
+        if state[State.RECORDS_LEFT] >= 0 or run.table[row + Table.LAST_OFFSET] >= state[State.NEXT_OFFSET]:
             if state[State.RECORDS_LEFT] < 0:
                 start = run.table[row + Table.POSITION] - run.data_position
                 entry = run.data[start : start + run.table[row + Table.SIZE]]
@@ -236,15 +247,19 @@ class SplitReader:
             yield to_record_batch(self._columns, self._options.columns, split.partition)
             self._columns.reset()  # only now: who takes a batch has let go of the one before, and its buffers are free
 
-    def _deliverable(self, split: Split, run: BatchRun) -> _Deliverable:
+    def _deliverable(self, split: Split, run: BatchRun, after: int | None) -> _Deliverable:
         """How many batches of the run may be delivered before one whose offsets cannot be right.
 
-        A base offset stands outside the CRC: only its neighbours show that it is wrong.
+        A base offset stands outside the CRC: only its neighbours show that it is wrong. ``after`` is an offset
+        that the batch behind the run begins with, or that lies in it, where one is known.
         """
         table = run.table
         bases = table[Table.BASE_OFFSET : run.rows * TABLE_WIDTH : TABLE_WIDTH]
         lasts = table[Table.LAST_OFFSET : run.rows * TABLE_WIDTH : TABLE_WIDTH]
-        for row, floor in out_of_order(bases, lasts, self._last_offset):
+        behind = [] if after is None else [after]
+        for row, floor in out_of_order([*bases, *behind], [*lasts, *behind], self._last_offset):
+            if row == run.rows:  # the one behind: it is judged when its own run comes
+                break
             start = table[row * TABLE_WIDTH + Table.POSITION]
             error = CorruptBatchError(
                 "a batch's offsets do not fit between its neighbours'",
@@ -260,10 +275,13 @@ class SplitReader:
             table[row * TABLE_WIDTH + Table.DECISION] = Decision.DROP
             self._pass_over(error, split, start, start + table[row * TABLE_WIDTH + Table.SIZE])
             lasts[row] = floor
-        self._last_offset = max(self._last_offset, max(lasts))
-        following = split.next_base_offset
-        if following is not None and self._last_offset >= following:
-            row = next(row for row, last in enumerate(lasts) if last >= following)
+        following = NO_STOP if split.next_base_offset is None else split.next_base_offset
+        beyond = [row for row, last in enumerate(lasts) if last >= following] if max(lasts) >= following else []
+        # a last offset is believed only with its CRC: the kernel refuses the batch otherwise
+        beyond = [row for row in beyond if self._passes_crc(run, row)]
+        self._last_offset = max([self._last_offset, *(last for last in lasts if last < following)])
+        if beyond:
+            row = beyond[0]
             return _Deliverable(
                 row,
                 AmbiguousLineageError(
@@ -277,6 +295,13 @@ class SplitReader:
                 ),
             )
         return _Deliverable(run.rows)
+
+    def _passes_crc(self, run: BatchRun, row: int) -> bool:
+        table, at = run.table, row * TABLE_WIDTH
+        if self._checksum is None or table[at + Table.MAGIC] < 2:
+            return True
+        start = table[at + Table.POSITION] - run.data_position
+        return self._checksum(run.data[start + CRC_START : start + table[at + Table.SIZE]]) == table[at + Table.CRC]
 
     def _check_tail(self, split: Split, done: Done) -> None:
         """Say what stands after the last whole batch: a note for a live log, an error for a finished segment."""

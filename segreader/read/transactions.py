@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from segreader.errors import CorruptIndexError, FormatError, ObjectNotFoundError
 from segreader.format.batch import RecordBatchHeader
-from segreader.format.compression import Decompressor
+from segreader.format.compression import DEFAULT_LIMIT, Decompressor
 from segreader.format.control import parse_control_key
 from segreader.format.producer_snapshot import parse_producer_snapshot
 from segreader.format.records import iter_records
@@ -27,10 +27,14 @@ from segreader.storage.base import ObjectStore
 
 @dataclass(frozen=True, slots=True)
 class TransactionState:
-    """Of one partition: its aborted transactions, and those still open where its last segment ends."""
+    """Of one partition: its aborted transactions, and those still open where its last segment ends.
+
+    ``unread_from`` is an offset behind which damage kept batches from being replayed: there nothing is known.
+    """
 
     aborted: AbortedTransactions
     open: tuple[tuple[int, int], ...] = ()
+    unread_from: int | None = None
 
     @property
     def first_open(self) -> tuple[int, int] | None:
@@ -38,25 +42,26 @@ class TransactionState:
         return min(((offset, producer_id) for producer_id, offset in self.open), default=None)
 
 
-def read_transaction_state(store: ObjectStore, segments: Sequence[Segment], offsets: OffsetRange) -> TransactionState:
+def read_transaction_state(
+    store: ObjectStore, segments: Sequence[Segment], offsets: OffsetRange, *, max_batch_bytes: int = DEFAULT_LIMIT
+) -> TransactionState:
     """Read the transaction indexes that bear on these offsets, and the open transactions at the end.
 
     Args:
         segments: all segments of one partition, by base offset.
         offsets: what will be read.
+        max_batch_bytes: largest batch to hold where batches are replayed.
 
     Raises:
         CorruptIndexError: an index or snapshot contradicts itself.
     """
-    replay, replayed, emitted = _replay_tail(store, segments)
-    aborted: list[AbortedTransaction] = list(emitted)
+    tail = _replay_tail(store, segments, max_batch_bytes)
+    aborted: list[AbortedTransaction] = list(tail.emitted)
     for index, segment in enumerate(segments):
         is_before = index + 1 < len(segments) and segments[index + 1].base_offset <= offsets.start
-        if is_before or segment.files.transaction_index is None or index in replayed:
-            continue
-        found = _read_transaction_index(store, segment)
-        aborted.extend(found)
-    return TransactionState(AbortedTransactions(aborted), tuple(sorted(replay.open_transactions.items())))
+        if not is_before and segment.files.transaction_index is not None:
+            aborted.extend(_read_transaction_index(store, segment))
+    return TransactionState(AbortedTransactions(aborted), tuple(sorted(tail.open.items())), tail.unread_from)
 
 
 def _read_transaction_index(store: ObjectStore, segment: Segment) -> list[AbortedTransaction]:
@@ -73,64 +78,82 @@ def _read_transaction_index(store: ObjectStore, segment: Segment) -> list[Aborte
         raise error.located(source=store.url(name)) from error
 
 
-def _replay_tail(
-    store: ObjectStore, segments: Sequence[Segment]
-) -> tuple[TransactionReplay, range, list[AbortedTransaction]]:
+@dataclass(slots=True)
+class _Tail:
+    """What the last snapshot and the batches after it say, as far as they can be read."""
+
+    open: dict[int, int] = field(default_factory=dict)
+    emitted: list[AbortedTransaction] = field(default_factory=list)
+    unread_from: int | None = None
+
+
+def _replay_tail(store: ObjectStore, segments: Sequence[Segment], max_batch_bytes: int) -> _Tail:
     """The open transactions at the end: from the last snapshot there is, and the batches after it."""
-    first = len(segments)
+    first, replay = len(segments), TransactionReplay()
     while first > 0:
-        snapshot = segments[first - 1].files.producer_snapshot
-        if snapshot is not None:
-            try:
-                size = segments[first - 1].files.sizes.get(snapshot)
-                entries = parse_producer_snapshot(read_whole(store, snapshot, size))
-            except (CorruptIndexError, ObjectNotFoundError):
-                pass  # as the broker: fall back to an older snapshot and replay
-            else:
-                replay = TransactionReplay(entries.open_transactions())
-                break
+        known = _read_snapshot(store, segments[first - 1])
+        if known is not None:
+            replay = TransactionReplay(known)
+            break
         first -= 1
-    else:
-        replay = TransactionReplay()
-    emitted: list[AbortedTransaction] = []
+    tail = _Tail()
     for segment in segments[first:]:
-        emitted.extend(_replay_segment(store, segment, replay))
-    return replay, range(first, len(segments)), emitted
+        for header, is_abort in _iter_transactional(store, segment, max_batch_bytes, tail):
+            if is_abort is None:
+                replay.data(header.producer_id, header.base_offset)
+            elif ended := replay.marker(header.producer_id, header.base_offset, is_abort):
+                tail.emitted.append(ended)
+    tail.open = replay.open_transactions
+    return tail
 
 
-def _replay_segment(store: ObjectStore, segment: Segment, replay: TransactionReplay) -> list[AbortedTransaction]:
-    """Feed one segment's batches to the replay; returns the aborts whose markers it holds."""
-    emitted: list[AbortedTransaction] = []
+def _read_snapshot(store: ObjectStore, segment: Segment) -> dict[int, int] | None:
+    """The transactions open at the segment's end; ``None`` if no snapshot says it, as the broker then looks further."""
+    name = segment.files.producer_snapshot
+    if name is None:
+        return None
+    try:
+        return parse_producer_snapshot(read_whole(store, name, segment.files.sizes.get(name))).open_transactions()
+    except (CorruptIndexError, ObjectNotFoundError):
+        return None
+
+
+def _iter_transactional(
+    store: ObjectStore, segment: Segment, max_batch_bytes: int, tail: _Tail
+) -> Iterator[tuple[RecordBatchHeader, bool | None]]:
+    """The transactional batches of a segment; with markers, whether they abort.
+
+    Notes in ``tail`` from which offset on damage hides the rest.
+    """
     if not segment.log_size:
-        return emitted
-    decompressor = Decompressor()
+        return
+    decompressor, scanner = (
+        Decompressor(max_batch_bytes),
+        SegmentScanner(stop=segment.log_size, max_batch_size=max_batch_bytes),
+    )
+    next_offset = segment.base_offset
     with closing(store.read_pieces(segment.files.log, ByteRange(0, segment.log_size))) as pieces:
-        for batch in _whole_batches(pieces, segment.log_size):
-            header = batch.header
-            if not isinstance(header, RecordBatchHeader) or not header.is_transactional or header.producer_id < 0:
+        while True:
+            try:
+                answer = scanner.next()
+            except FormatError:
+                tail.unread_from = next_offset if tail.unread_from is None else tail.unread_from
+                return
+            if isinstance(answer, NeedData):
+                scanner.feed(next(pieces, b""))
+                continue
+            if not isinstance(answer, BatchReady):
+                return
+            header = answer.header
+            if not isinstance(header, RecordBatchHeader):
+                continue
+            next_offset = max(next_offset, header.next_offset)
+            if not header.is_transactional or header.producer_id < 0:
                 continue
             if not header.is_control:
-                replay.data(header.producer_id, header.base_offset)
-            elif (is_abort := _marker(batch.data, decompressor)) is not None:
-                ended = replay.marker(header.producer_id, header.base_offset, is_abort)
-                emitted += [ended] if ended else []
-    return emitted
-
-
-def _whole_batches(pieces: Iterator[memoryview], stop: int) -> Iterator[BatchReady]:
-    """The batches up to the end or the first damage: what cannot be located cannot be read, and reading will say so."""
-    scanner = SegmentScanner(stop=stop)
-    while True:
-        try:
-            answer = scanner.next()
-        except FormatError:
-            return
-        if isinstance(answer, NeedData):
-            scanner.feed(next(pieces, b""))
-        elif isinstance(answer, BatchReady):
-            yield answer
-        else:
-            return
+                yield header, None
+            elif (is_abort := _marker(answer.data, decompressor)) is not None:
+                yield header, is_abort
 
 
 def _marker(batch: memoryview, decompressor: Decompressor) -> bool | None:

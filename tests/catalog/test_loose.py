@@ -39,3 +39,18 @@ def test_a_loose_log_that_begins_with_no_batch_is_refused_by_name(tmp_path: Path
     with pytest.raises(FormatError) as caught:
         find_listed_segments(LocalStore(tmp_path), topic=None, partition=None)
     assert caught.value.source == str(tmp_path / "what.log")
+
+
+def test_an_index_whose_base_is_not_known_is_not_used(tmp_path: Path) -> None:
+    built = SegmentBuilder(0, index_interval_bytes=1).skip(100).batch([b"x"])
+    (tmp_path / "seg.log").write_bytes(built.to_bytes())
+    (tmp_path / "seg.index").write_bytes(built.index())
+    (segment,) = find_listed_segments(LocalStore(tmp_path), topic=None, partition=None)
+    assert (segment.base_offset, segment.files.offset_index) == (100, None)
+
+
+def test_a_wrapper_of_old_messages_tells_its_first_offset_only_from_inside(tmp_path: Path) -> None:
+    built = SegmentBuilder(20).message_set([b"x"] * 10, magic=1, codec=1)
+    (tmp_path / "seg.log").write_bytes(built.to_bytes())
+    (segment,) = find_listed_segments(LocalStore(tmp_path), topic=None, partition=None)
+    assert segment.base_offset == 20

@@ -55,9 +55,7 @@ def find_segments(objects: Iterable[ObjectInfo]) -> list[Segment]:
                         transaction_index=name("txnindex"),
                         producer_snapshot=None if is_last else name("snapshot", bases[index + 1]),
                         leader_epochs=f"{directory}/{_CHECKPOINT}" if directory in checkpoints else None,
-                        sizes={}
-                        if is_last
-                        else {info.name: info.size for (at, _), info in files.items() if at == base},
+                        sizes={} if is_last else _sizes(files, base),
                     ),
                     is_active=is_last,
                 )
