@@ -12,11 +12,12 @@ from struct import Struct
 from struct import error as StructError
 
 import cramjam
+import lz4.frame
 import zstandard
 from isal import igzip_lib, isal_zlib
 
 from segreader.errors import CorruptBatchError, LimitExceededError, UnsupportedCodecError
-from segreader.format.lz4_frame import block_frame, parse_lz4_frame_header
+from segreader.format.lz4_frame import CHECKED_STARTS, PLAIN_START, block_frame, parse_lz4_frame_header
 
 DEFAULT_LIMIT = 256 << 20
 """Bytes that one body may hold after decompression, unless the caller says otherwise."""
@@ -89,17 +90,18 @@ class Decompressor:
             )
         workspace = self._workspace
         workspace.begin(self.limit)
-        decode(view, workspace, magic)
-        return workspace.result()
+        whole = decode(view, workspace, magic)
+        return workspace.result() if whole is None else workspace.adopt(whole)
 
 
 class _Workspace:
-    """What one body leaves to the next: a zstd context, and a buffer that grows in place up to the limit."""
+    """What one body leaves to the next: contexts of lz4 and zstd, and a buffer that grows in place up to the limit."""
 
-    __slots__ = ("_result", "_unneeded", "buffer", "limit", "used", "zstd")
+    __slots__ = ("_result", "_unneeded", "buffer", "limit", "lz4", "used", "zstd")
 
     def __init__(self) -> None:
         self.zstd = zstandard.ZstdDecompressor()
+        self.lz4 = lz4.frame.create_decompression_context()
         self.limit = 0
         self.buffer = bytearray(_FIRST_SIZE)
         self.used = 0
@@ -121,6 +123,12 @@ class _Workspace:
 
     def result(self) -> memoryview:
         self._result = memoryview(self.buffer)[: self.used]
+        return self._result
+
+    def adopt(self, whole: bytes) -> memoryview:
+        """A body as its codec made it, in place of the buffer."""
+        self.take(len(whole))
+        self._result = memoryview(whole)
         return self._result
 
     def room(self, least: int) -> memoryview:
@@ -166,9 +174,17 @@ _GZIP_FIRST_PIECE = 256 << 10
 _GZIP_NEXT_PIECE = 1 << 10
 
 
-def _decompress_gzip(data: memoryview, workspace: _Workspace, magic: int) -> None:
+def _decompress_gzip(data: memoryview, workspace: _Workspace, magic: int) -> bytes | None:
     """One member or several; what follows and begins no header is ignored. Source: ``GZIPInputStream``."""
     size = len(data)
+    if 18 <= size <= _GZIP_FIRST_PIECE and data[:4] == _GZIP_START:  # one small member, as producers write: no copy
+        single = igzip_lib.IgzipDecompressor(igzip_lib.DECOMP_GZIP_NO_HDR_VER)
+        try:
+            body: bytes = single.decompress(data[10:], _GZIP_CHUNK)
+        except _IsalError as error:
+            raise CorruptBatchError("gzip data is damaged", position=10, found=error) from error
+        if single.eof and not single.unused_data:
+            return body
     position = _gzip_body(data, 0)
     if position is None:
         raise CorruptBatchError("gzip data has no gzip header", position=0, found=bytes(data[:4]).hex())
@@ -191,6 +207,7 @@ def _decompress_gzip(data: memoryview, workspace: _Workspace, magic: int) -> Non
             workspace.append(chunk)
         position = _gzip_body(data, position - len(inflater.unused_data))
         piece_size = _GZIP_NEXT_PIECE  # the rest behind a short member is copied: keep it short
+    return None
 
 
 def _gzip_body(data: memoryview, start: int) -> int | None:
@@ -225,6 +242,7 @@ def _gzip_body(data: memoryview, start: int) -> int | None:
 # snappy
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_START = _XERIAL_MAGIC + b"\0\0\0\1\0\0\0\1"
 _XERIAL_HEADER_SIZE = 16
 _SNAPPY_MAX_RATIO = 22  # the densest element turns 3 bytes into 64
 
@@ -232,6 +250,9 @@ _SNAPPY_MAX_RATIO = 22  # the densest element turns 3 bytes into 64
 def _decompress_snappy(data: memoryview, workspace: _Workspace, magic: int) -> None:
     """Xerial's blocks, or one raw block where its magic is absent. Source: ``SnappyInputStream`` (1.1.10)."""
     size = len(data)
+    if size > 20 and data[:16] == _XERIAL_START and _BIG_INT32(data, 16)[0] == size - 20:
+        _decompress_snappy_block(data[20:], 20, workspace)
+        return
     if size < _XERIAL_HEADER_SIZE or data[:8] != _XERIAL_MAGIC:
         _decompress_snappy_block(data, 0, workspace)
         return
@@ -279,13 +300,32 @@ def _decompress_snappy_block(block: memoryview, position: int, workspace: _Works
 # lz4
 
 _LZ4_STORED = 1 << 31
+_LZ4_64K = 64 << 10
+_LZ4_END = b"\0\0\0\0"
 
 
-def _decompress_lz4(data: memoryview, workspace: _Workspace, magic: int) -> None:
+def _decompress_lz4(data: memoryview, workspace: _Workspace, magic: int) -> bytes | None:
     """One frame of independent blocks; what follows its end mark is ignored.
 
     Source: ``Lz4BlockInputStream`` (4.0), which checks block checksums but no content checksum.
     """
+    lead = bytes(data[:7])
+    if lead == PLAIN_START and len(data) > 15 and data[-4:] == _LZ4_END:
+        if _LITTLE_UINT32(data, 7)[0] == len(data) - 15:  # one block, as Java producers write small batches
+            try:
+                size = cramjam.lz4.decompress_block_into(data[11:-4], workspace.room(_LZ4_64K)[:_LZ4_64K], _LZ4_64K)
+            except cramjam.DecompressionError as error:
+                raise CorruptBatchError("lz4 block is damaged", position=11, found=error) from error
+            workspace.take(size)
+            return None
+    elif lead in CHECKED_STARTS:  # a checksum behind each block: one decoder for the whole frame checks them
+        lz4.frame.reset_decompression_context(workspace.lz4)
+        try:
+            body, _, is_whole = lz4.frame.decompress_chunk(workspace.lz4, data, 4 * len(data) + _LZ4_64K)
+        except RuntimeError:
+            is_whole = False
+        if is_whole:
+            return bytes(body)
     header = parse_lz4_frame_header(data, is_checked=magic > 0)
     block_size = header.block_size
     checksum_size = 4 if header.has_block_checksums else 0
@@ -299,7 +339,7 @@ def _decompress_lz4(data: memoryview, workspace: _Workspace, magic: int) -> None
         if not length:
             if header.has_content_checksum and start + 4 > size:
                 break
-            return
+            return None
         if length > block_size:
             raise CorruptBatchError(
                 "lz4 block is too long", position=position, found=length, expected=f"at most {block_size}"
@@ -379,7 +419,7 @@ def _widest_zstd_window(data: memoryview) -> int:
     return window
 
 
-_DECODERS: dict[int, Callable[[memoryview, _Workspace, int], None]] = {
+_DECODERS: dict[int, Callable[[memoryview, _Workspace, int], bytes | None]] = {
     Codec.GZIP: _decompress_gzip,
     Codec.SNAPPY: _decompress_snappy,
     Codec.LZ4: _decompress_lz4,

@@ -103,3 +103,8 @@ def _header_bytes(flags: int, code: int) -> bytes:
 
 _USUAL_HEADERS = {_header_bytes(0x60, code): Lz4FrameHeader(7, _block_size(code)) for code in range(4, 8)}
 _CHECKED_BLOCKS = {_block_size(code): _header_bytes(0x70, code) for code in range(4, 8)}
+PLAIN_START = _header_bytes(0x60, 4)
+"""The header that Java producers write: blocks of 64 KiB, no checksums."""
+
+CHECKED_STARTS = frozenset(_CHECKED_BLOCKS.values())
+"""Headers of frames with a checksum behind each block and nothing else, as some clients write them."""
