@@ -69,6 +69,12 @@ class _Rows:
 
     def of(self, files: tuple[str, ...]) -> Iterator[dict[str, Any]]:
         for file in files:
+            if "://" in file:
+                from segreader.errors import OptionError
+
+                raise OptionError(
+                    "dump reads local files", found=file, hint="For a bucket use segreader cat or inspect"
+                )
             for row in self._of_file(Path(file)):
                 if row["kind"] == "damage":
                     self._found(row["error"])

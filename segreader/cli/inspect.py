@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from segreader.cli.exit_codes import ExitCode
+from segreader.cli.location import parse_options, storage_option
 from segreader.cli.output import debug_option, output_option, write_json_rows
 
 if TYPE_CHECKING:
@@ -26,17 +27,19 @@ Examples:
 @click.command(epilog=_EPILOG, short_help="Summarise a segment, a partition or a directory.")
 @click.argument("location", metavar="FILE|DIR")
 @click.option("--topic", help="Only this topic of a directory. Default: every topic there.")
+@storage_option
 @output_option("table", "json", "ndjson")
 @debug_option
-def inspect(location: str, topic: str | None, form: str) -> int:
+def inspect(location: str, topic: str | None, storage_options: tuple[str, ...], form: str) -> int:
     """Summarise what FILE (a .log) or DIR holds: batches, records, offsets, times, codecs, producers, transactions.
 
-    In a directory each partition is summarised apart. Every batch is read, its CRC checked and its records
-    decompressed, but not decoded one by one; index files are checked too. Damage is listed, and makes the exit code 1.
+    DIR may be a prefix in a bucket, too (s3://, abfss://, gs://). In a directory each partition is summarised apart.
+    Every batch is read, its CRC checked and its records decompressed, but not decoded one by one; index files are
+    checked too. Damage is listed, and makes the exit code 1.
     """
     if topic is not None and Path(location).is_file():
         raise click.UsageError("--topic chooses in a directory, and this is a file. Leave it out")
-    summaries = _Summaries(location, topic)
+    summaries = _Summaries(location, topic, storage_options)
     if form == "table":
         from segreader.cli.summary_tables import print_summaries
 
@@ -49,15 +52,17 @@ def inspect(location: str, topic: str | None, form: str) -> int:
 class _Summaries:
     """One summary a partition, and whether all of them are free of damage."""
 
-    def __init__(self, location: str, topic: str | None) -> None:
-        self._location, self._topic = location, topic
+    def __init__(self, location: str, topic: str | None, storage_options: tuple[str, ...]) -> None:
+        self._location, self._topic, self._options = location, topic, storage_options
         self.is_sound = True
 
     def rows(self) -> Iterator[dict[str, Any]]:
         from segreader.cli.summary import LogSummary
 
         path = Path(self._location)
-        store, logs = _of_file(path.absolute()) if path.is_file() else _of_directory(self._location, self._topic)
+        store, logs = (
+            _of_file(path.absolute()) if path.is_file() else _of_location(self._location, self._topic, self._options)
+        )
         for source, segments in logs:
             summary = LogSummary(store)
             for segment in segments:
@@ -72,13 +77,15 @@ class _Summaries:
             } | summary.to_json()
 
 
-def _of_directory(location: str, topic: str | None) -> tuple[ObjectStore, list[tuple[str, list[Segment]]]]:
-    """The partitions of a directory, each with its segments by base offset."""
+def _of_location(
+    location: str, topic: str | None, storage_options: tuple[str, ...]
+) -> tuple[ObjectStore, list[tuple[str, list[Segment]]]]:
+    """The partitions of a directory or bucket, each with its segments by base offset."""
     from segreader.catalog.listing import find_segments
     from segreader.errors import ObjectNotFoundError
     from segreader.storage.location import open_store
 
-    store, prefix = open_store(location)
+    store, prefix = open_store(location, storage_options=parse_options(storage_options))
     segments = find_segments(store, prefix)
     if topic is not None:
         there = sorted({segment.partition.topic for segment in segments})

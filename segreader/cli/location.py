@@ -17,7 +17,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def storage_option(command: _F) -> _F:
-    """The option ``--storage-option``, which every command takes that reads a location."""
+    """The option ``--storage-option``, which every command takes that reads buckets."""
     return click.option(
         "--storage-option",
         "storage_options",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -77,6 +78,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: without the program's name; those of this process by default.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if "--debug" not in arguments:  # or Python prints what libraries log as warnings, with their tracebacks
+        logging.lastResort = None
     try:
         code = _run(arguments)
         stdout().flush()

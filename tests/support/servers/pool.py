@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -53,5 +54,7 @@ class ServerPool:
             except NotAvailableError as error:
                 self._missing[name] = error.message
         if name in self._missing:
+            if name == os.environ.get("SEGREADER_REQUIRE_SERVER"):
+                pytest.fail(self._missing[name])
             pytest.skip(self._missing[name])
         return self._running[name]
