@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ import click
 from segreader.cli.exit_codes import ExitCode
 from segreader.cli.location import parse_options, storage_option
 from segreader.cli.output import debug_option, output_option, write_json_rows
+from segreader.cli.progress import progress
 
 if TYPE_CHECKING:
     from segreader.segment import Segment
@@ -57,14 +58,28 @@ class _Summaries:
         self.is_sound = True
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        from segreader.cli.summary import LogSummary
-
         path = Path(self._location)
         store, logs = (
             _of_file(path.absolute()) if path.is_file() else _of_location(self._location, self._topic, self._options)
         )
+        whole = sum(segment.log_size for _, segments in logs for segment in segments)
+        done = 0
+        with progress(lambda: (done, whole, None)) as tick:
+
+            def tell(size: int) -> None:
+                nonlocal done
+                done += size
+                tick()
+
+            yield from self._each(store, logs, tell)
+
+    def _each(
+        self, store: ObjectStore, logs: list[tuple[str, list[Segment]]], tell: Callable[[int], None]
+    ) -> Iterator[dict[str, Any]]:
+        from segreader.cli.summary import LogSummary
+
         for source, segments in logs:
-            summary = LogSummary(store)
+            summary = LogSummary(store, tell)
             for segment in segments:
                 summary.add(segment)
             self.is_sound &= summary.is_sound

@@ -11,22 +11,26 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from segreader.read.scan import Scan
+Look = Callable[[], tuple[int, int, int | None]]
+"""Bytes read so far, bytes in all, and records so far where they are counted."""
 
 PATIENCE_S = 2.0
 """Reads shorter than this show nothing."""
 
 
 @contextmanager
-def progress(scan: Scan, *, clock: Callable[[], float] = time.monotonic) -> Iterator[Callable[[], None]]:
-    """Gives a function to call now and then while ``scan`` is read; it draws a bar where stderr is a terminal.
+def progress(look: Look, *, clock: Callable[[], float] = time.monotonic) -> Iterator[Callable[[], None]]:
+    """Gives a function to call now and then while something is read; it draws a bar where stderr is a terminal.
 
-    The bar appears after two seconds. Its whole is the stored bytes of the plan.
+    The bar appears after two seconds.
+
+    Args:
+        look: says where the read stands.
     """
     if not sys.stderr.isatty():
         yield lambda: None
         return
-    began, bar = clock(), _Bar(scan)
+    began, bar = clock(), _Bar(look)
 
     def tick() -> None:
         if clock() - began >= PATIENCE_S:
@@ -39,19 +43,19 @@ def progress(scan: Scan, *, clock: Callable[[], float] = time.monotonic) -> Iter
 
 
 class _Bar:
-    """One bar over one scan, drawn only once it is shown."""
+    """One bar over one read, drawn only once it is shown."""
 
-    def __init__(self, scan: Scan) -> None:
-        self._scan = scan
+    def __init__(self, look: Look) -> None:
+        self._look = look
         self._drawn: tuple[Progress, Any] | None = None
 
     def show(self) -> None:
-        """Draw the bar where the scan stands now."""
-        metrics = self._scan.metrics
+        """Draw the bar where the read stands now."""
+        done, whole, records = self._look()
         if self._drawn is None:
             self._drawn = self._begin()
         drawn, task = self._drawn
-        drawn.update(task, completed=metrics.bytes_read, records=f"{metrics.records:,} records")
+        drawn.update(task, completed=done, total=whole, records="" if records is None else f"{records:,} records")
 
     def end(self) -> None:
         """Leave the last state on the terminal."""
@@ -80,4 +84,4 @@ class _Bar:
             console=console(sys.stderr),
         )
         drawn.start()
-        return drawn, drawn.add_task("read", total=self._scan.plan().size, records="")
+        return drawn, drawn.add_task("read", total=None, records="")

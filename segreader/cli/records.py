@@ -94,7 +94,11 @@ def say_stats(scan: Scan) -> None:
 
 def _ticking(scan: Scan, output_file: str | None) -> AbstractContextManager[Callable[[], None]]:
     """A progress bar, unless the records themselves go to the terminal."""
-    return nullcontext(lambda: None) if output_file is None and is_terminal() else progress(scan)
+    return nullcontext(lambda: None) if output_file is None and is_terminal() else progress(lambda: _standing(scan))
+
+
+def _standing(scan: Scan) -> tuple[int, int, int]:
+    return scan.metrics.bytes_read, scan.plan().size, scan.metrics.records
 
 
 def _limited(scan: Scan, limit: int | None) -> Iterator[pa.RecordBatch]:

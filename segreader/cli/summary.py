@@ -68,10 +68,12 @@ class LogSummary:
 
     Args:
         store: where they lie.
+        tell: called with the number of bytes that were read.
     """
 
-    def __init__(self, store: ObjectStore) -> None:
+    def __init__(self, store: ObjectStore, tell: Callable[[int], None] = lambda size: None) -> None:
         self._store = store
+        self._tell = tell
         self._decompressor = Decompressor()
         self._totals = Totals()
         self._codecs: dict[str, CodecSummary] = {}
@@ -108,6 +110,7 @@ class LogSummary:
                 piece = bytearray(answer.range.size)
                 self._store.read_into(segment.files.log, answer.range.start, memoryview(piece))
                 scanner.feed(piece)
+                self._tell(len(piece))
             elif isinstance(answer, BatchReady):
                 try:
                     self._add_batch(answer)

@@ -22,7 +22,8 @@ def drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stderr: io.StringIO, 
     write_local_tiered(tmp_path, "orders", [SegmentBuilder(0).batch([b"v" * 100] * 50)])
     monkeypatch.setattr(sys, "stderr", stderr)
     scan, times = segreader.scan(tmp_path), iter([0.0, *[seconds] * 99])
-    with progress(scan, clock=lambda: next(times)) as tick:
+    look = lambda: (scan.metrics.bytes_read, scan.plan().size, scan.metrics.records)  # noqa: E731
+    with progress(look, clock=lambda: next(times)) as tick:
         for _ in scan.to_batches():
             tick()
     return stderr.getvalue()
