@@ -560,8 +560,13 @@ cdef int64_t decode_headers(Cursor* c, Room* room, bint is_wanted, int64_t* ends
 
 cdef int64_t put_text(Room* room, int64_t used, const uint8_t* key, int64_t size) noexcept:
     """Append a header key as valid UTF-8; returns its bytes, or minus that if they do not fit."""
-    cdef bytes text = decode_java_utf8(key[:size]).encode()
-    cdef int64_t length = len(text)
+    cdef bytes text
+    cdef int64_t length
+    try:
+        text = decode_java_utf8(key[:size]).encode()
+    except MemoryError:  # nothing can be raised here: ask for more room than there is, which ends in a typed error
+        return -(<int64_t>1 << 40)
+    length = len(text)
     if length > room.size[HEADER_KEY_DATA] - used:
         return -length
     memcpy(room.data[HEADER_KEY_DATA] + used, <const char*>text, length)
