@@ -165,6 +165,18 @@ class AmbiguousLineageError(CatalogError):
     """Two segments claim the same offsets and nothing at hand decides between them."""
 
 
+class SegmentGapError(CatalogError):
+    """Offsets between two segments are in no segment."""
+
+
+class ManifestError(CatalogError):
+    """A manifest, or the metadata of a segment, contradicts itself or the objects it describes."""
+
+
+class DecryptionError(CatalogError):
+    """A key is missing or wrong, or encrypted bytes were changed."""
+
+
 class AmbiguousTopicError(CatalogError):
     """One topic name stands for two topic ids."""
 

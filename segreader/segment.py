@@ -4,6 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import IntEnum
+
+from segreader.format.leader_epochs import LeaderEpochs
+
+
+class SegmentState(IntEnum):
+    """How far a remote segment has come. Source: ``RemoteLogSegmentState`` (4.3)."""
+
+    COPY_SEGMENT_STARTED = 0
+    COPY_SEGMENT_FINISHED = 1
+    DELETE_SEGMENT_STARTED = 2
+    DELETE_SEGMENT_FINISHED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +58,53 @@ class SegmentFiles:
 
 
 @dataclass(frozen=True, slots=True)
+class StemFiles:
+    """As ``SegmentFiles``, of files that share a stem: named when asked for, for there may be a hundred thousand.
+
+    A file that turns out not to be there counts as one that was never written, but for the log.
+
+    Args:
+        stem: everything before the dot.
+        has_transaction_index: ``False`` where it is known that there is none.
+        leader_epochs_suffix: what the layout calls the leader-epoch checkpoint.
+    """
+
+    stem: str
+    has_transaction_index: bool = True
+    leader_epochs_suffix: str = "leader_epoch_checkpoint"
+
+    @property
+    def log(self) -> str:
+        return self.stem + ".log"
+
+    @property
+    def offset_index(self) -> str | None:
+        return self.stem + ".index"
+
+    @property
+    def time_index(self) -> str | None:
+        return self.stem + ".timeindex"
+
+    @property
+    def transaction_index(self) -> str | None:
+        return self.stem + ".txnindex" if self.has_transaction_index else None
+
+    @property
+    def producer_snapshot(self) -> str | None:
+        return self.stem + ".snapshot"
+
+    @property
+    def leader_epochs(self) -> str | None:
+        return f"{self.stem}.{self.leader_epochs_suffix}"
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
 class Segment:
-    """One segment of a partition.
+    """One segment of a partition, complete as far as its catalogue can tell.
 
     Args:
         partition: whose segment.
@@ -56,11 +113,23 @@ class Segment:
         files: where it lies.
         segment_id: the remote log segment id, where the layout has one.
         is_active: a broker may still be appending to it: it may end in a cut batch or in zeros.
+        last_offset: the last offset it stands for (inclusive, as Kafka's ``endOffset``; the last batch may end
+            earlier), where the catalogue knows it.
+        epochs: of its own offsets: each leader epoch and its first offset in this segment, the first one clamped to
+            ``base_offset``; where the catalogue knows them.
+        max_timestamp_ms: the largest timestamp in it, markers included, where the catalogue knows it.
+        version: of two copies the one with the larger number was finished later (a time in ms, where one is known).
+        is_padded: zeros after the last batch are no damage: the stored form is longer than the log.
     """
 
     partition: TopicIdPartition
     base_offset: int
     log_size: int
-    files: SegmentFiles
+    files: SegmentFiles | StemFiles
     segment_id: str | None = None
     is_active: bool = False
+    last_offset: int | None = None
+    epochs: LeaderEpochs | None = None
+    max_timestamp_ms: int | None = None
+    version: int = 0
+    is_padded: bool = False

@@ -11,10 +11,15 @@ from segreader.ranges import ByteRange
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """One listed object: its name in the store and its size in bytes; -1 where a listing does not tell."""
+    """One listed object: its name in the store and its size in bytes; -1 where a listing does not tell.
+
+    ``modified_ms`` is when the store says it was last written, where it says it. A name that ends in ``/`` is a
+    directory (of ``list_level`` only).
+    """
 
     name: str
     size: int
+    modified_ms: int | None = None
 
 
 class ObjectStore(Protocol):
@@ -24,7 +29,14 @@ class ObjectStore(Protocol):
         """How the object is named to people: never with a credential or a query string."""
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """Every object whose name begins with ``prefix``, in order of name."""
+        """Every object whose name begins with ``prefix``, in order of name; a page at a time where a store has pages."""
+
+    def list_level(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """Objects and directories whose name begins with ``prefix`` and has no ``/`` after it but at its end.
+
+        ``list_level("a/")`` gives what lies directly in ``a``; ``list_level("a/b-")`` only what begins with ``b-`` there.
+        In order of name within each page of the store.
+        """
 
     def size(self, name: str) -> int:
         """Bytes of the object.
