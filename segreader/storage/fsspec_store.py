@@ -25,6 +25,7 @@ from segreader.errors import (
 )
 from segreader.ranges import ByteRange
 from segreader.storage.base import ObjectInfo
+from segreader.storage.levels import level_of
 from segreader.storage.signed_url import redact
 
 PIECE_SIZE = 8 << 20
@@ -103,6 +104,10 @@ class FsspecStore:
             name = str(path).removeprefix(self._root)
             if name.startswith(prefix) and info.get("type") == "file" and not name.endswith("/"):
                 yield ObjectInfo(name, int(info["size"]))
+
+    def list_level(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """Objects and directories of one level, in order of name."""
+        return level_of(self.list(prefix), prefix)
 
     def size(self, name: str) -> int:
         """Bytes of the object."""

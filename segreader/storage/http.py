@@ -18,6 +18,7 @@ from segreader.storage.exchange import Stop, Stopped
 from segreader.storage.http_answer import Identity
 from segreader.storage.http_range import RangeFetcher
 from segreader.storage.http_settings import HttpSettings
+from segreader.storage.levels import level_of
 from segreader.storage.metrics import StorageMetrics
 from segreader.storage.retry import Clock
 from segreader.storage.signed_url import install_redaction
@@ -112,6 +113,10 @@ class HttpStore:
         """The objects that the provider names, in order of name."""
         found = [info for info in self._urls.names(prefix) if info.name.startswith(prefix)]
         yield from sorted(found, key=lambda info: info.name)
+
+    def list_level(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """The objects that the provider names, and the directories that their names imply, of one level."""
+        return level_of(self.list(prefix), prefix)
 
     def size(self, name: str) -> int:
         """Bytes of the object; asked for by its first byte, since a URL signed for GET allows no HEAD."""

@@ -45,22 +45,57 @@ class LocalStore:
         return str(self.root / name)
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """Every file below the root whose name begins with ``prefix``, in order of name."""
-        top = self.root / prefix.rpartition("/")[0]
-        found = [entry for entry in self._walk(top) if entry.name.startswith(prefix)]
-        yield from sorted(found, key=lambda entry: entry.name)
+        """Every file below the root whose name begins with ``prefix``, in order of name; one level is held at a time.
 
-    def _walk(self, directory: Path) -> Iterator[ObjectInfo]:
+        A link to a directory that the path has already come through is left out, in ``list_level`` too.
+        """
+        levels = [self.list_level(prefix)]
+        while levels:
+            for info in levels[-1]:
+                if info.name.endswith("/"):
+                    levels.append(self.list_level(info.name))
+                    break
+                yield info
+            else:
+                levels.pop()
+
+    def list_level(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """Files and directories of one level, in order of name. A directory that is not there holds nothing."""
+        directory, slash, begin = prefix.rpartition("/")
+        if slash and not {"", ".", ".."}.isdisjoint(directory.split("/")):
+            return
         try:
-            with os.scandir(directory) as entries:
-                for entry in entries:
-                    if entry.is_dir():
-                        yield from self._walk(Path(entry.path))
-                    elif entry.is_file():
-                        name = Path(entry.path).relative_to(self.root).as_posix()
-                        yield ObjectInfo(name, entry.stat().st_size)
+            with os.scandir(self.root / directory) as entries:
+                found = [self._info(entry, directory + slash) for entry in entries if entry.name.startswith(begin)]
+        except (FileNotFoundError, NotADirectoryError) as error:
+            if not slash:
+                raise _storage_error(error, str(self.root)) from error
+            return
         except OSError as error:
-            raise _storage_error(error, str(directory)) from error
+            raise _storage_error(error, self.url(directory)) from error
+        except ValueError:  # no file can have such a name: it holds a zero byte
+            return
+        yield from sorted((info for info in found if info is not None), key=lambda info: info.name)
+
+    def _info(self, entry: os.DirEntry[str], parent: str) -> ObjectInfo | None:
+        """What one entry is; ``None`` for what is neither file nor directory, is gone, or leads back up."""
+        name = parent + entry.name
+        try:
+            if entry.is_dir():
+                is_loop = entry.is_symlink() and self._comes_through(entry.stat(), parent)
+                return None if is_loop else ObjectInfo(f"{name}/", -1)
+            if entry.is_file():
+                status = entry.stat()
+                return ObjectInfo(name, status.st_size, status.st_mtime_ns // 1_000_000)
+        except FileNotFoundError:
+            pass
+        return None
+
+    def _comes_through(self, directory: os.stat_result, parent: str) -> bool:
+        parts = parent.split("/")[:-1]
+        return any(
+            os.path.samestat(directory, (self.root / "/".join(parts[:depth])).stat()) for depth in range(len(parts) + 1)
+        )
 
     def size(self, name: str) -> int:
         """Bytes of the file."""

@@ -157,7 +157,8 @@ def test_every_object_is_listed_in_order_of_name_with_its_size(kept: Kept, opene
     listed = [info for info in store.list(prefix + ROOT) if not info.name.endswith(MISSING)]
     assert [info.name.removeprefix(prefix) for info in listed] == sorted(objects())
     if kept.is_listed:
-        assert listed == [ObjectInfo(prefix + name, len(objects()[name])) for name in sorted(objects())]
+        sizes = [(prefix + name, len(objects()[name])) for name in sorted(objects())]
+        assert [(info.name, info.size) for info in listed] == sizes
 
 
 def test_a_prefix_lists_what_begins_with_it(opened: tuple[ObjectStore, str]) -> None:
@@ -379,6 +380,6 @@ def test_a_public_bucket_needs_no_credentials(servers: ServerPool, monkeypatch: 
         metrics=metrics,
     )
     with closing(store):
-        assert list(store.list(prefix)) == [ObjectInfo("a/b c", 10)]
+        assert [(info.name, info.size) for info in store.list(prefix)] == [("a/b c", 10)]
         assert store.read_ranges("a/b c", [ByteRange(2, 5)]) == [b"234"]
     assert metrics.requests == 1
