@@ -81,8 +81,9 @@ def test_divergent_offsets_do_not_appear_even_where_nothing_replaces_them() -> N
         ([(0, 100), (0, 50)], [("0", 0, 101)]),
         ([(0, 100), (0, 100)], [("1", 0, 101)]),
         ([(0, 60), (40, 99), (80, 120)], [("0", 0, 61), ("1", 61, 100), ("2", 100, 121)]),
+        ([(0, 50), (20, 99), (30, 99)], [("0", 0, 51), ("2", 51, 100)]),
     ],
-    ids=["longer-retry", "wider-copy", "shorter-retry", "same-again", "chain"],
+    ids=["longer-retry", "wider-copy", "shorter-retry", "same-again", "chain", "equal-reach"],
 )
 def test_uploads_of_one_epoch_are_read_wherever_they_reach(
     ranges: list[tuple[int, int]], expected: list[tuple[str, int, int]]
@@ -356,10 +357,8 @@ def make_history(seed: int) -> History:
             case "retry" if uploads:
                 first = dice.choice(uploads).segment
                 if first.base_offset < len(branch.written):
-                    last = dice.choice(
-                        [first.last_offset or 0, dice.randint(first.base_offset, len(branch.written) - 1)]
-                    )
-                    last = min(last, len(branch.written) - 1)
+                    end = len(branch.written) - 1
+                    last = min(end, dice.choice([first.last_offset or 0, dice.randint(first.base_offset, end)]))
                     uploads.append(upload(branch, first.base_offset, last, step, dice))
             case "elect":
                 epoch += dice.randint(1, 2)
