@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, NoReturn
 
@@ -26,6 +26,7 @@ from segreader.errors import (
 from segreader.ranges import ByteRange
 from segreader.storage.base import ObjectInfo
 from segreader.storage.levels import level_of
+from segreader.storage.pages import entries, modified_ms, pages_of
 from segreader.storage.signed_url import redact
 
 PIECE_SIZE = 8 << 20
@@ -33,6 +34,7 @@ IN_FLIGHT = 4
 
 _TAGS = ("ETag", "etag", "e_tag", "generation", "md5", "content_md5", "checksum")
 _TIMES = ("mtime", "modified", "last_modified", "LastModified", "updated", "modificationTime", "created")
+_MODIFIED = ("mtime", "modified", "last_modified", "LastModified", "updated")
 _NO_CREDENTIALS = {
     "ClientAuthenticationError",
     "CredentialRetrievalError",
@@ -95,19 +97,73 @@ class FsspecStore:
         return self._base + name
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """Every object whose name begins with ``prefix``, in order of name. fsspec lists all before the first."""
-        directory = prefix.rpartition("/")[0]
-        with translated(self.url(prefix)):
-            self._filesystem.invalidate_cache()
-            found = self._filesystem.find(self._root + directory, detail=True)
-        for path, info in sorted(found.items()):
-            name = str(path).removeprefix(self._root)
-            if name.startswith(prefix) and info.get("type") == "file" and not name.endswith("/"):
-                yield ObjectInfo(name, int(info["size"]))
+        """Every object whose name begins with ``prefix``, in order of name.
+
+        A page at a time from S3, Azure and Google; a level at a time where fsspec would walk from directory to
+        directory; elsewhere fsspec lists all before the first.
+        """
+        if (pages := self._pages(prefix)) is not None:
+            yield from pages
+        elif _finds_at_once(type(self._filesystem)):
+            directory = prefix.rpartition("/")[0]
+            found = self._fresh(prefix, lambda: self._filesystem.find(self._root + directory, detail=True).values())
+            yield from (info for info in self._infos(found, prefix) if not info.name.endswith("/"))
+        else:
+            levels = [self.list_level(prefix)]
+            while levels:
+                for info in levels[-1]:
+                    if info.name.endswith("/"):
+                        levels.append(self.list_level(info.name))
+                        break
+                    yield info
+                else:
+                    levels.pop()
 
     def list_level(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """Objects and directories of one level, in order of name."""
-        return level_of(self.list(prefix), prefix)
+        """Objects and directories of one level, in order of name: by pages as ``list``, or by fsspec's ``ls``."""
+        if (pages := self._pages(prefix, is_level=True)) is not None:
+            yield from pages
+            return
+        directory = prefix.rpartition("/")[0]
+        try:
+            found = self._fresh(prefix, lambda: self._filesystem.ls(self._root + directory, detail=True))
+        except ObjectNotFoundError:
+            return  # a directory that is not there holds nothing
+        yield from level_of(self._infos(found, prefix), prefix)
+
+    def _pages(self, prefix: str, *, is_level: bool = False) -> Iterator[ObjectInfo] | None:
+        list_pages = pages_of(self._filesystem)
+        bucket, is_inside, key = (self._root + prefix).partition("/")
+        if list_pages is None or not is_inside:
+            return None
+        return entries(
+            (
+                [replace(info, name=f"{bucket}/{info.name}".removeprefix(self._root)) for info in page]
+                for page in list_pages(self._filesystem, bucket, key, is_level=is_level)
+            ),
+            lambda: translated(self.url(prefix)),
+        )
+
+    def _fresh(self, prefix: str, listing: Callable[[], Iterable[Any]]) -> Iterable[Any]:
+        """What fsspec lists now; its cache is left empty."""
+        with translated(self.url(prefix)):
+            try:
+                self._filesystem.invalidate_cache()
+                return listing()
+            finally:
+                self._filesystem.invalidate_cache()
+
+    def _infos(self, found: Iterable[Any], prefix: str) -> Sequence[ObjectInfo]:
+        """What begins with the prefix, in order of name; objects that stand for directories are left out."""
+        infos = []
+        for info in found:
+            name, kind = str(info["name"]).removeprefix(self._root), info.get("type")
+            if kind == "directory" and (name := name.rstrip("/") + "/") not in ("/", prefix):
+                infos.append(ObjectInfo(name, -1))
+            elif kind == "file" and not name.endswith("/"):
+                time = next((info[key] for key in _MODIFIED if info.get(key)), None)
+                infos.append(ObjectInfo(name, -1 if info.get("size") is None else int(info["size"]), modified_ms(time)))
+        return sorted((info for info in infos if info.name.startswith(prefix)), key=lambda info: info.name)
 
     def size(self, name: str) -> int:
         """Bytes of the object."""
@@ -225,6 +281,15 @@ class FsspecStore:
                 expected=f"{wanted.size} bytes from byte {wanted.start}",
                 hint="It was cut since it was listed; list the location again",
             )
+
+
+def _finds_at_once(kind: type[Any]) -> bool:
+    """Whether a filesystem has its own way to list everything; else fsspec asks for directory after directory."""
+    from fsspec import AbstractFileSystem
+    from fsspec.asyn import AsyncFileSystem
+
+    walks = (AbstractFileSystem.find, AsyncFileSystem._find)
+    return any(getattr(kind, name, walks[0]) not in walks for name in ("find", "_find"))
 
 
 @contextmanager

@@ -11,7 +11,7 @@ def level_of(listed: Iterable[ObjectInfo], prefix: str) -> Iterator[ObjectInfo]:
     """Objects and directories of ``list_level(prefix)``, from every object that begins with the prefix.
 
     Args:
-        listed: objects in order of name, all of which begin with ``prefix``, no directories.
+        listed: objects in order of name, all of which begin with ``prefix``; they may be directories.
         prefix: of the level: ``"a/"``, or ``"a/b-"`` for a part of it.
     """
     last = None

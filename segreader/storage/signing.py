@@ -18,6 +18,7 @@ from segreader.storage.base import ObjectInfo
 from segreader.storage.fsspec_store import translated
 from segreader.storage.http import HttpSettings, HttpStore
 from segreader.storage.metrics import StorageMetrics
+from segreader.storage.pages import Pages, azure_pages, entries, google_pages, s3_pages
 from segreader.storage.signed_url import SignedUrl
 
 LIFE_S = 3600
@@ -34,8 +35,8 @@ class Bucket(Protocol):
     headers: Mapping[str, str]
     """Headers that the signature covers, or that the store wants besides."""
 
-    def pages(self, prefix: str) -> Iterator[list[ObjectInfo]]:
-        """The objects whose names begin so, in order of name, as the store's pages come."""
+    def pages(self, prefix: str, *, is_level: bool = False) -> Pages:
+        """The objects whose names begin so, in order of name, as the store's pages come; or one level of them."""
 
     def sign(self, name: str, life_s: int) -> str:
         """A URL that reads the object for so many seconds."""
@@ -74,13 +75,12 @@ class SigningUrls:
 
     def names(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """The objects whose names begin so, in order of name; a page of the listing at a time."""
-        pages = self.bucket.pages(prefix)
-        while True:
-            with translated(self.bucket.base + prefix, self.bucket.hint()):
-                page = next(pages, None)
-            if page is None:
-                return
-            yield from (info for info in page if not info.name.endswith("/"))
+        return entries(self.bucket.pages(prefix), lambda: translated(self.bucket.base + prefix, self.bucket.hint()))
+
+    def level(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """Objects and directories of one level; a page of the listing at a time."""
+        pages = self.bucket.pages(prefix, is_level=True)
+        return entries(pages, lambda: translated(self.bucket.base + prefix, self.bucket.hint()))
 
     def url_for(self, name: str) -> SignedUrl:
         """A URL that reads the object; it dies with its signature or with the credentials, whichever is first."""
@@ -136,6 +136,10 @@ class BucketStore(HttpStore):
         """The objects whose names begin so, in order of name; a page of the listing at a time."""
         return self._signing.names(prefix)
 
+    def list_level(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """Objects and directories of one level; the store is asked for nothing that lies deeper or beside."""
+        return self._signing.level(prefix)
+
 
 class S3Bucket:
     """A bucket of S3 or of a store that speaks its language, through s3fs."""
@@ -146,17 +150,9 @@ class S3Bucket:
         self._filesystem = filesystem
         self._bucket = bucket
 
-    def pages(self, prefix: str) -> Iterator[list[ObjectInfo]]:
-        """Pages of ``ListObjectsV2``: keys in order of their UTF-8 bytes."""
-        more: dict[str, str] = {}
-        while True:
-            page = self._filesystem.call_s3(
-                "list_objects_v2", Bucket=self._bucket, Prefix=prefix, **more, **self._filesystem.req_kw
-            )
-            yield [ObjectInfo(item["Key"], int(item["Size"])) for item in page.get("Contents", ())]
-            if not page.get("IsTruncated"):
-                return
-            more = {"ContinuationToken": page["NextContinuationToken"]}
+    def pages(self, prefix: str, *, is_level: bool = False) -> Pages:
+        """Pages of ``ListObjectsV2``."""
+        return s3_pages(self._filesystem, self._bucket, prefix, is_level=is_level)
 
     def sign(self, name: str, life_s: int) -> str:
         """A presigned ``GetObject``; of an anonymous bucket, the plain URL."""
@@ -202,20 +198,9 @@ class AzureContainer:
         found = cls(filesystem, container)
         return found if found._key or found._sas or filesystem.anon else None
 
-    def pages(self, prefix: str) -> Iterator[list[ObjectInfo]]:
-        """Pages of ``List Blobs``: names in order."""
-        from fsspec.asyn import sync
-
-        client = self._filesystem.service_client.get_container_client(self._container)
-        pages = client.list_blobs(name_starts_with=prefix, include=["metadata"]).by_page()
-
-        async def page() -> list[ObjectInfo] | None:
-            async for blobs in pages:
-                return [ObjectInfo(blob.name, int(blob.size)) async for blob in blobs if not _is_folder(blob)]
-            return None
-
-        while (found := sync(self._filesystem.loop, page)) is not None:
-            yield found
+    def pages(self, prefix: str, *, is_level: bool = False) -> Pages:
+        """Pages of ``List Blobs``."""
+        return azure_pages(self._filesystem, self._container, prefix, is_level=is_level)
 
     def sign(self, name: str, life_s: int) -> str:
         """A URL with a signature for this blob; with the container's or account's one where only that is known."""
@@ -257,23 +242,9 @@ class GoogleBucket:
         can_sign = credentials.token == "anon" or hasattr(credentials.credentials, "_signer")
         return cls(filesystem, bucket) if can_sign else None
 
-    def pages(self, prefix: str) -> Iterator[list[ObjectInfo]]:
-        """Pages of ``objects.list``: names in order of their UTF-8 bytes."""
-        more: dict[str, str] = {}
-        while True:
-            page = self._filesystem.call(
-                "GET",
-                "b/{}/o",
-                self._bucket,
-                prefix=prefix,
-                fields="items(name,size),nextPageToken",
-                json_out=True,
-                **more,
-            )
-            yield [ObjectInfo(item["name"], int(item["size"])) for item in page.get("items", ())]
-            if not page.get("nextPageToken"):
-                return
-            more = {"pageToken": page["nextPageToken"]}
+    def pages(self, prefix: str, *, is_level: bool = False) -> Pages:
+        """Pages of ``objects.list``."""
+        return google_pages(self._filesystem, self._bucket, prefix, is_level=is_level)
 
     def sign(self, name: str, life_s: int) -> str:
         """A V4 signed URL; of a public bucket, the plain URL."""
@@ -303,8 +274,3 @@ class GoogleBucket:
 def _connection_parts(text: str | None) -> dict[str, str | None]:
     pairs = (part.partition("=") for part in (text or "").split(";") if part)
     return {name.strip().lower(): value for name, _, value in pairs}
-
-
-def _is_folder(blob: Any) -> bool:
-    """A directory of an account with a hierarchical namespace, which is listed as a blob of no bytes."""
-    return bool((blob.metadata or {}).get("hdi_isfolder") == "true")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import islice
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from segreader.errors import LocationExpiredError, ObjectNotFoundError, OptionError
 from segreader.storage.base import ObjectInfo
 from segreader.storage.http import HttpSettings, HttpStore
+from segreader.storage.levels import level_of
 from segreader.storage.signed_url import SignedUrl, redact
 
 Renew = Callable[[str], str]
@@ -16,6 +19,7 @@ Renew = Callable[[str], str]
 
 _SIZED = ".log"
 _AT_ONCE = 8
+_PAGE = 1000
 
 
 class UrlList:
@@ -77,12 +81,18 @@ class UrlListStore(HttpStore):
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """The objects of the list, in order of name. Sizes of objects that are no logs are not told."""
-        names = [info.name for info in self._list.names(prefix)]
-        logs = [name for name in names if name.endswith(_SIZED)]
+        return self._sized(self._list.names(prefix))
+
+    def list_level(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """Objects of one level and the directories that names of the list imply; sizes as ``list`` tells them."""
+        return self._sized(level_of(self._list.names(prefix), prefix))
+
+    def _sized(self, infos: Iterator[ObjectInfo]) -> Iterator[ObjectInfo]:
         with ThreadPoolExecutor(_AT_ONCE) as workers:
-            sizes = dict(zip(logs, workers.map(self.size, logs), strict=True))
-        for name in names:
-            yield ObjectInfo(name, sizes.get(name, -1))
+            while page := list(islice(infos, _PAGE)):
+                logs = [info.name for info in page if info.name.endswith(_SIZED)]
+                sizes = dict(zip(logs, workers.map(self.size, logs), strict=True))
+                yield from (replace(info, size=sizes.get(info.name, -1)) for info in page)
 
 
 def split_url(text: str) -> SplitResult:

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from segreader.errors import AccessDeniedError, ObjectChangedError, ObjectNotFoundError, ShortReadError, StorageError
 from segreader.ranges import ByteRange
+from segreader.storage.base import ObjectInfo
 from segreader.storage.local import LocalStore
 
 
@@ -22,6 +24,81 @@ def test_objects_are_listed_by_name_with_their_sizes(store: LocalStore) -> None:
     assert [(info.name, info.size) for info in store.list()] == [("a", 0), ("b/two", 10)]
     assert [info.name for info in store.list("b/t")] == ["b/two"]
     assert [info.name for info in store.list("b/x")] == []
+
+
+def test_a_level_has_files_and_directories_in_order_of_their_names(tmp_path: Path) -> None:
+    for name in ("a-b", "a.b", "a/1", "a/c/2", "ab"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"12")
+    os.utime(tmp_path / "a-b", ns=(0, 1_999_999))
+    store = LocalStore(tmp_path)
+    assert list(store.list_level("a-")) == [ObjectInfo("a-b", 2, 1)]
+    assert [info.name for info in store.list_level()] == ["a-b", "a.b", "a/", "ab"]
+    assert [info.name for info in store.list_level("a")] == ["a-b", "a.b", "a/", "ab"]
+    assert [info.name for info in store.list_level("a/")] == ["a/1", "a/c/"]
+    names = [info.name for info in store.list()]
+    assert names == sorted(names) == ["a-b", "a.b", "a/1", "a/c/2", "ab"]
+
+
+@pytest.mark.parametrize("prefix", ["no/", "a/", "b/no/x", "../", "b/../", "./", "/", "/etc/", "b//", "\0/", "\ud800/"])
+def test_a_prefix_that_leads_nowhere_lists_nothing(store: LocalStore, prefix: str) -> None:
+    assert list(store.list(prefix)) == list(store.list_level(prefix)) == []
+
+
+def test_links_that_lead_back_up_are_left_out_and_others_are_followed(store: LocalStore, tmp_path: Path) -> None:
+    (tmp_path / "b" / "up").symlink_to("..")
+    (tmp_path / "self").symlink_to(".")
+    (tmp_path / "c").symlink_to("b")
+    (tmp_path / "gone").symlink_to("nothing")
+    assert [info.name for info in store.list_level()] == ["a", "b/", "c/"]
+    assert [info.name for info in store.list()] == ["a", "b/two", "c/two"]
+    assert [info.name for info in store.list_level("c/")] == ["c/two"]
+
+
+def test_a_listing_looks_into_a_directory_when_its_turn_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(20):
+        (tmp_path / f"{number:02}").mkdir()
+        (tmp_path / f"{number:02}" / "x").write_bytes(b"")
+    looked: list[object] = []
+    scandir = os.scandir
+
+    def look(path: Path) -> Any:
+        looked.append(path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", look)
+    listed = LocalStore(tmp_path).list()
+    assert next(listed).name == "00/x"
+    assert looked == [tmp_path, tmp_path / "00"]
+    (tmp_path / "01" / "x").unlink()
+    (tmp_path / "01").rmdir()
+    assert [info.name for info in listed] == [f"{number:02}/x" for number in range(2, 20)]
+
+
+def test_a_deep_tree_is_listed(tmp_path: Path) -> None:
+    directories = [str(tmp_path / ("d/" * depth)) for depth in range(1, 1201)]
+    for directory in directories:
+        os.mkdir(directory)
+    Path(directories[-1], "x").write_bytes(b"")
+    assert [info.name for info in LocalStore(tmp_path).list()] == ["d/" * 1200 + "x"]
+    Path(directories[-1], "x").unlink()
+    for directory in reversed(directories):  # pytest would remove them by recursion
+        os.rmdir(directory)
+
+
+def test_a_root_that_is_gone_and_a_closed_directory_are_errors(
+    store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patch, pytest.raises(AccessDeniedError, match="Permission denied"):
+        patch.setattr(os, "scandir", refuse)
+        list(store.list_level("b/"))
+    tmp_path.rename(tmp_path.with_name("moved"))
+    with pytest.raises(ObjectNotFoundError):
+        list(store.list())
+    tmp_path.with_name("moved").rename(tmp_path)
 
 
 def test_ranges_come_in_the_order_asked_for(store: LocalStore) -> None:

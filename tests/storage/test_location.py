@@ -249,7 +249,7 @@ class Bucket:
         self.searches = 0
         self.end: float | None = None
 
-    def pages(self, prefix: str) -> Any:
+    def pages(self, prefix: str, *, is_level: bool = False) -> Any:
         yield [ObjectInfo("a/", 0), ObjectInfo("a/1", 1)]
         raise PermissionError(f"denied: https://logs/?X-Amz-Signature={SECRET}")
 

@@ -169,6 +169,71 @@ def test_a_prefix_lists_what_begins_with_it(opened: tuple[ObjectStore, str]) -> 
     assert list(store.list(prefix + "kept/odd/no such")) == []
 
 
+def level(opened: tuple[ObjectStore, str], prefix: str) -> list[str]:
+    store, before = opened
+    return [info.name.removeprefix(before) for info in store.list_level(before + prefix)]
+
+
+def test_a_level_has_the_objects_and_directories_that_lie_there_and_nothing_deeper(
+    opened: tuple[ObjectStore, str],
+) -> None:
+    assert [name for name in level(opened, "kept/odd/") if name != MISSING] == [
+        "kept/odd/empty.log",
+        "kept/odd/large.log",
+        "kept/odd/one +%41é=~:@()'!*.log",
+        "kept/odd/three/",
+    ]
+    tiered = sorted({name.removeprefix("kept/tiered/").partition("/")[0] for name in objects() if "/tiered/" in name})
+    assert level(opened, "kept/tiered/") == [f"kept/tiered/{name}/" for name in tiered]
+    assert level(opened, "kept/odd/three/deep/") == ["kept/odd/three/deep/er.log"]
+
+
+def test_a_level_is_narrowed_by_a_part_of_a_name(opened: tuple[ObjectStore, str]) -> None:
+    assert level(opened, "kept/o") == ["kept/odd/"]
+    assert level(opened, "kept/odd/t") == ["kept/odd/three/"]
+    assert level(opened, "kept/odd/three") == ["kept/odd/three/"]
+    assert level(opened, "kept/odd/l") == ["kept/odd/large.log"]
+    assert level(opened, "kept/odd/large.log") == ["kept/odd/large.log"]
+
+
+def test_a_level_that_is_not_there_is_empty(opened: tuple[ObjectStore, str]) -> None:
+    for prefix in ("kept/no such/", "kept/no such", "kept/odd/large.log/", "kept/odd/three/deep/er.log/", "no/such/"):
+        assert level(opened, prefix) == [], prefix
+        store, before = opened
+        assert list(store.list(before + prefix)) == [], prefix
+
+
+def test_the_root_is_a_level_too(opened: tuple[ObjectStore, str]) -> None:
+    store, before = opened
+    top = (before + ROOT).partition("/")[0] + "/"
+    found = [info.name for info in store.list_level()]
+    assert found.count(top) == 1
+    assert all(name.find("/") in (-1, len(name) - 1) for name in found)
+
+
+def test_levels_one_after_the_other_give_what_a_whole_listing_gives(opened: tuple[ObjectStore, str]) -> None:
+    store, before = opened
+
+    def walk(prefix: str) -> Iterator[ObjectInfo]:
+        for info in store.list_level(prefix):
+            if info.name.endswith("/"):
+                assert info.size == -1
+                yield from walk(info.name)
+            else:
+                yield info
+
+    assert list(walk(before + ROOT)) == list(store.list(before + ROOT))
+
+
+def test_a_time_is_near_the_one_at_which_the_object_was_put(kept: Kept, opened: tuple[ObjectStore, str]) -> None:
+    store, before = opened
+    (info,) = store.list(before + "kept/odd/large.log")
+    if kept.is_listed and not isinstance(store, FsspecStore):
+        assert info.modified_ms is not None
+    if info.modified_ms is not None:
+        assert abs(info.modified_ms / 1000 - time.time()) < 3600
+
+
 def test_a_location_inside_another_keeps_its_last_directory_in_the_names(kept: Kept) -> None:
     store, prefix = kept.open("kept/odd/three")
     with closing(store):

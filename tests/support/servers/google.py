@@ -25,6 +25,8 @@ class GoogleServer:
     bucket: str = "segments"
     objects: dict[str, bytes] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
+    prefixes: list[str] = field(default_factory=list)
+    """Of each page that was asked for."""
     is_public: bool = False
 
     def service_account_key(self) -> str:
@@ -51,6 +53,7 @@ class GoogleServer:
         parts = urlsplit(request.path)
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
         self.requests.append(f"{parts.path}?{','.join(sorted(query))}")
+        self.prefixes += [query.get("prefix", "")] if parts.path.endswith("/o") else []
         is_signed = "X-Goog-Signature" in query or request.headers.get("Authorization") == "Bearer canary-4711"
         if not (is_signed or self.is_public):
             return 401, {}, b'{"error": {"code": 401, "message": "Anonymous caller"}}'
@@ -64,11 +67,21 @@ class GoogleServer:
         return 206, {"Content-Range": f"bytes {first}-{first + len(body) - 1}/{len(data)}", "ETag": '"1"'}, body
 
     def _page(self, query: dict[str, str]) -> bytes:
-        names = sorted(name for name in self.objects if name.startswith(query.get("prefix", "")))
+        prefix, delimiter = query.get("prefix", ""), query.get("delimiter")
+        entries: dict[str, bool] = {}
+        for name in sorted(name for name in self.objects if name.startswith(prefix)):
+            directory, is_below, _ = name[len(prefix) :].partition(delimiter) if delimiter else (name, "", "")
+            entries[f"{prefix}{directory}{delimiter}" if is_below else name] = bool(is_below)
         start = int(query.get("pageToken", 0))
-        items = [{"name": name, "size": str(len(self.objects[name]))} for name in names[start : start + PAGE]]
-        more = {"nextPageToken": str(start + PAGE)} if start + PAGE < len(names) else {}
-        return json.dumps({"items": items, **more}).encode()
+        page = list(entries.items())[start : start + PAGE]
+        items = [
+            {"name": name, "size": str(len(self.objects[name])), "updated": "2026-01-02T03:04:05.678Z"}
+            for name, is_directory in page
+            if not is_directory
+        ]
+        more = {"nextPageToken": str(start + PAGE)} if start + PAGE < len(entries) else {}
+        prefixes = [name for name, is_directory in page if is_directory]
+        return json.dumps({"items": items, **({"prefixes": prefixes} if prefixes else {}), **more}).encode()
 
 
 @contextlib.contextmanager

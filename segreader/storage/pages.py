@@ -1,0 +1,145 @@
+"""Listings of S3, Azure and Google a page at a time, through the clients that fsspec's filesystems hold.
+
+fsspec's own listings read all pages before they give the first name, and keep them. Here one page is in memory, and the
+store narrows by prefix and level.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from segreader.storage.base import ObjectInfo
+
+Pages = Iterator[list[ObjectInfo]]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def entries(pages: Pages, guard: Callable[[], AbstractContextManager[None]]) -> Iterator[ObjectInfo]:
+    """What the pages hold: without objects that stand for directories, and no directory twice.
+
+    Args:
+        pages: of a listing; a directory (of no size) may be in two that follow each other.
+        guard: what to be in while a page is asked for.
+    """
+    directories: set[str] = set()
+    while True:
+        with guard():
+            page = next(pages, None)
+        if page is None:
+            return
+        seen, directories = directories, set()
+        for info in page:
+            if info.name.endswith("/"):
+                if info.size >= 0 or info.name in seen:
+                    continue
+                directories.add(info.name)
+            yield info
+
+
+def s3_pages(filesystem: Any, bucket: str, prefix: str, *, is_level: bool = False) -> Pages:
+    """Pages of ``ListObjectsV2``: keys in order of their UTF-8 bytes."""
+    more: dict[str, str] = {"Delimiter": "/"} if is_level else {}
+    while True:
+        page = filesystem.call_s3("list_objects_v2", Bucket=bucket, Prefix=prefix, **more, **filesystem.req_kw)
+        yield _in_order(
+            [item["Prefix"] for item in page.get("CommonPrefixes", ())],
+            [
+                ObjectInfo(item["Key"], int(item["Size"]), modified_ms(item.get("LastModified")))
+                for item in page.get("Contents", ())
+            ],
+        )
+        if not page.get("IsTruncated"):
+            return
+        more["ContinuationToken"] = page["NextContinuationToken"]
+
+
+def azure_pages(filesystem: Any, container: str, prefix: str, *, is_level: bool = False) -> Pages:
+    """Pages of ``List Blobs``: names in order. Directories of a hierarchical namespace are no objects."""
+    from fsspec.asyn import sync
+
+    client = filesystem.service_client.get_container_client(container)
+    listing = client.walk_blobs if is_level else client.list_blobs
+    pages = listing(name_starts_with=prefix, include=["metadata"]).by_page()
+
+    async def page() -> list[ObjectInfo] | None:
+        async for blobs in pages:
+            directories, objects = [], []
+            async for blob in blobs:
+                if not hasattr(blob, "size"):
+                    directories.append(blob.name)
+                elif (blob.metadata or {}).get("hdi_isfolder") != "true":
+                    objects.append(ObjectInfo(blob.name, int(blob.size), modified_ms(blob.last_modified)))
+            return _in_order(directories, objects)
+        return None
+
+    while (found := sync(filesystem.loop, page)) is not None:
+        yield found
+
+
+def google_pages(filesystem: Any, bucket: str, prefix: str, *, is_level: bool = False) -> Pages:
+    """Pages of ``objects.list``: names in order of their UTF-8 bytes."""
+    more: dict[str, str] = {"delimiter": "/"} if is_level else {}
+    while True:
+        page = filesystem.call(
+            "GET",
+            "b/{}/o",
+            bucket,
+            prefix=prefix,
+            fields="prefixes,items(name,size,updated),nextPageToken",
+            json_out=True,
+            **more,
+        )
+        yield _in_order(
+            page.get("prefixes", ()),
+            [
+                ObjectInfo(item["name"], int(item["size"]), modified_ms(item.get("updated")))
+                for item in page.get("items", ())
+            ],
+        )
+        if not page.get("nextPageToken"):
+            return
+        more["pageToken"] = page["nextPageToken"]
+
+
+def pages_of(filesystem: Any) -> Callable[..., Pages] | None:
+    """What lists the buckets of a filesystem by pages; ``None`` where only fsspec itself lists."""
+    for kind in type(filesystem).__mro__:
+        if kind.__name__ in _PAGES:
+            return _PAGES[kind.__name__]
+    return None
+
+
+def modified_ms(value: object) -> int | None:
+    """The time that a listing gives, in one of the forms that clients know; ``None`` where it is none.
+
+    Args:
+        value: a ``datetime`` (without a zone: UTC), its ISO text, or seconds since 1970 UTC.
+    """
+    try:
+        if isinstance(value, str):
+            value = datetime.fromisoformat(value)
+        if isinstance(value, datetime):
+            return ((value if value.tzinfo else value.replace(tzinfo=UTC)) - _EPOCH) // _MILLISECOND
+        if isinstance(value, int | float):
+            return int(value * 1000)
+    except (ValueError, OverflowError):
+        pass
+    return None
+
+
+def _in_order(directories: Any, objects: list[ObjectInfo]) -> list[ObjectInfo]:
+    if not directories:
+        return objects
+    return sorted([*(ObjectInfo(name, -1) for name in directories), *objects], key=lambda info: info.name)
+
+
+_PAGES: dict[str, Callable[..., Pages]] = {
+    "S3FileSystem": s3_pages,
+    "AzureBlobFileSystem": azure_pages,
+    "GCSFileSystem": google_pages,
+}
