@@ -1,0 +1,185 @@
+"""Decryption of what the plugin encrypts: AES-256-GCM for the bytes, RSA-OAEP with SHA3-512 for the key to them.
+
+``cryptography`` refuses OAEP with SHA-3, so that the padding is taken off here: RFC 8017, section 7.1.2. Needs
+``segreader[encryption]``, which is loaded when the first key is. Source: ``AesEncryptionProvider``,
+``RsaEncryptionProvider`` of the plugin (1.1).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from segreader.catalog.layouts.aiven.manifest import EncryptionMetadata
+from segreader.errors import DecryptionError, OptionError
+
+_HASH_SIZE = 64
+_DATA_KEY_SIZE = 32
+_LEAST_MODULUS_SIZE = 2 * _HASH_SIZE + 2 + _DATA_KEY_SIZE
+_IV_SIZE = 12
+_LARGEST_KEY_FILE = 1 << 20
+_NO_LABEL = hashlib.sha3_512(b"").digest()
+
+
+def mgf1(seed: bytes, size: int) -> bytes:
+    """A mask of ``size`` bytes. Source: RFC 8017, appendix B.2.1, with SHA3-512."""
+    rounds = range(-(-size // _HASH_SIZE))
+    return b"".join(hashlib.sha3_512(seed + counter.to_bytes(4)).digest() for counter in rounds)[:size]
+
+
+def remove_oaep(block: bytes) -> bytes | None:
+    """The message in a block of OAEP with SHA3-512 and no label; ``None`` if it is no such block."""
+    seed, masked = block[1 : 1 + _HASH_SIZE], block[1 + _HASH_SIZE :]
+    seed = _xor(seed, mgf1(masked, _HASH_SIZE))
+    data = _xor(masked, mgf1(seed, len(masked)))
+    padded = data[_HASH_SIZE:].lstrip(b"\0")
+    is_good = hmac.compare_digest(data[:_HASH_SIZE], _NO_LABEL) and block[:1] == b"\0" and padded[:1] == b"\1"
+    return padded[1:] if is_good else None
+
+
+def _xor(one: bytes, two: bytes) -> bytes:
+    return bytes(a ^ b for a, b in zip(one, two, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateKey:
+    """The numbers of an RSA key: modulus and private exponent. They are not shown."""
+
+    modulus: int = field(repr=False)
+    exponent: int = field(repr=False)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the modulus, and of what the key wraps."""
+        return (self.modulus.bit_length() + 7) // 8
+
+    def unwrap(self, wrapped: bytes) -> bytes | None:
+        """The data key; ``None`` if this key did not wrap it."""
+        if len(wrapped) != self.size or (number := int.from_bytes(wrapped)) >= self.modulus:
+            return None
+        message = remove_oaep(pow(number, self.exponent, self.modulus).to_bytes(self.size))
+        return message if message is not None and len(message) == _DATA_KEY_SIZE else None
+
+
+class KeyRing:
+    """The private keys that are at hand, by the ids of their pairs; each file is read when its key is needed first.
+
+    Args:
+        files: of the private keys, PEM of PKCS#8 without a password.
+    """
+
+    def __init__(self, files: Mapping[str, Path] | None = None) -> None:
+        self._files = dict(files or {})
+        self._keys: dict[str, PrivateKey] = {}
+
+    def unwrap(self, metadata: EncryptionMetadata) -> bytes:
+        """The data key of a segment.
+
+        Raises:
+            DecryptionError: the ring has no key of that id, or it is another one.
+            OptionError: the key's file cannot be read, or ``segreader[encryption]`` is not installed.
+        """
+        key_id = _shown(metadata.key_id)
+        if metadata.key_id not in self._files:
+            have = ", ".join(map(_shown, sorted(self._files)))
+            raise DecryptionError(
+                "the segment is encrypted, and the key to it is not at hand",
+                found=f"key id {key_id}",
+                expected=f"one of {have}" if have else None,
+                hint="Name its private key file in the broker's properties file (--rsm-config)"
+                if have
+                else "Give the broker's properties file with --rsm-config (rsm_config= in the library)",
+            )
+        key = self._keys.get(metadata.key_id)
+        if key is None:
+            key = self._keys[metadata.key_id] = load_private_key(metadata.key_id, self._files[metadata.key_id])
+        data_key = key.unwrap(metadata.wrapped_key)
+        if data_key is None:
+            raise DecryptionError(
+                f"the key {key_id} does not open the segment's data key",
+                hint="Another key pair bore this id when the segment was written, or the manifest was changed",
+            )
+        return data_key
+
+
+def load_private_key(key_id: str, file: Path) -> PrivateKey:
+    """The RSA key in a PEM file.
+
+    Raises:
+        OptionError: there is none in it, or ``segreader[encryption]`` is not installed.
+    """
+    cryptography = _load_cryptography()
+    wrong = f"the private key file of {_shown(key_id)} cannot be used"
+    try:
+        with file.open("rb") as stream:
+            pem = stream.read(_LARGEST_KEY_FILE)
+    except OSError as error:
+        raise OptionError(wrong, source=str(file), found=error.strerror) from None
+    except ValueError:  # a name with a zero in it
+        raise OptionError(wrong, found="the name of no file") from None
+    try:
+        private = cryptography.load_pem_private_key(pem, password=None)
+    except (ValueError, TypeError, cryptography.UnsupportedAlgorithm):
+        raise OptionError(wrong, source=str(file), expected="PEM of PKCS#8, without a password") from None
+    if not isinstance(private, cryptography.RSAPrivateKey):
+        raise OptionError(wrong, source=str(file), expected="an RSA key")
+    numbers = private.private_numbers()
+    key = PrivateKey(numbers.public_numbers.n, numbers.d)
+    if key.size < _LEAST_MODULUS_SIZE:
+        raise OptionError(
+            wrong,
+            source=str(file),
+            found=f"{8 * key.size} bits",
+            expected=f"at least {8 * _LEAST_MODULUS_SIZE} bits",
+        )
+    return key
+
+
+class SegmentCipher:
+    """Opens what is sealed with the data key of one segment; the key is unwrapped when it is needed first."""
+
+    def __init__(self, metadata: EncryptionMetadata, ring: KeyRing) -> None:
+        self._metadata = metadata
+        self._ring = ring
+        self._aes: Any = None
+
+    def open(self, sealed: memoryview, what: str) -> bytes:
+        """The plain bytes of one chunk or index.
+
+        Args:
+            sealed: initialisation vector, encrypted bytes, tag.
+            what: is opened, for the error.
+
+        Raises:
+            DecryptionError: the key is missing or wrong, or a byte was changed.
+            OptionError: as ``KeyRing.unwrap``.
+        """
+        if self._aes is None:
+            self._aes = _load_cryptography().AESGCM(self._ring.unwrap(self._metadata))
+        try:
+            opened: bytes = self._aes.decrypt(bytes(sealed[:_IV_SIZE]), sealed[_IV_SIZE:], self._metadata.aad)
+        except _load_cryptography().InvalidTag:
+            raise DecryptionError(
+                f"{what} was changed after it was encrypted: its tag does not fit",
+                found=f"key id {_shown(self._metadata.key_id)}, {len(sealed)} bytes",
+                hint="Restore the object from a copy, or read offsets that lie before or after it",
+            ) from None
+        return opened
+
+
+def _shown(key_id: str) -> str:
+    return repr(key_id[:40])[1:-1]
+
+
+def _load_cryptography() -> Any:
+    try:
+        from segreader.catalog.layouts.aiven import ciphers
+    except ImportError:
+        raise OptionError(
+            "encrypted segments need a package that is not installed", hint="pip install 'segreader[encryption]'"
+        ) from None
+    return ciphers

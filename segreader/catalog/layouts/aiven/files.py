@@ -1,0 +1,241 @@
+"""Segments of the plugin as plain Kafka files: of a log only the chunks that a range needs are fetched and decoded.
+
+The names are the stored ones for the log, and made up for what lies in the ``.indexes`` object: ``<stem>.index``,
+``.timeindex``, ``.txnindex``, ``.snapshot``, ``.leader_epoch_checkpoint``. A name tells by itself that it is of these.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Generator
+from concurrent.futures import Future
+from contextlib import closing
+from dataclasses import dataclass
+from threading import Lock
+
+import zstandard
+
+from segreader.catalog.layouts.aiven.chunks import cut_chunks
+from segreader.catalog.layouts.aiven.encryption import KeyRing, SegmentCipher
+from segreader.catalog.layouts.aiven.keys import INDEXES, LOG, parse_name
+from segreader.catalog.layouts.aiven.manifest import SEAL_SIZE, IndexKind, IndexPart, Manifest, read_manifest
+from segreader.errors import ManifestError, ObjectChangedError, ObjectNotFoundError, SegreaderError
+from segreader.ranges import ByteRange
+from segreader.storage.base import ObjectStore
+from segreader.storage.view import StoreView, VirtualFile
+
+INDEX_KINDS = {
+    "index": IndexKind.OFFSET,
+    "timeindex": IndexKind.TIMESTAMP,
+    "snapshot": IndexKind.PRODUCER_SNAPSHOT,
+    "leader_epoch_checkpoint": IndexKind.LEADER_EPOCH,
+    "leader-epoch-checkpoint": IndexKind.LEADER_EPOCH,  # as an object of its own, before October 2023
+    "txnindex": IndexKind.TRANSACTION,
+}
+_KEPT_CHUNKS = 1 << 20
+_MOST_BYTES_OF_FOUR = 128 << 10  # zstd's densest block: RFC 8878, section 3.1.1.2
+
+
+@dataclass(frozen=True, slots=True)
+class _StoredSegment:
+    """What is remembered of one segment: its manifest, and its cipher with the key once that is unwrapped."""
+
+    stem: str
+    manifest: Manifest
+    cipher: SegmentCipher | None
+
+
+class _Remembered:
+    """The segments asked for last, a bounded number of chunks; two threads that ask for one share one reading."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._segments: OrderedDict[str, Future[_StoredSegment]] = OrderedDict()
+        self._chunks = 0
+
+    def get(self, stem: str, read: Callable[[str], _StoredSegment]) -> _StoredSegment:
+        with self._lock:
+            known = self._segments.get(stem)
+            if known is not None:
+                self._segments.move_to_end(stem)
+            else:
+                future = self._segments[stem] = Future()
+        if known is not None:
+            return known.result()
+        try:
+            segment = read(stem)
+        except BaseException as error:
+            with self._lock:
+                del self._segments[stem]
+            future.set_exception(error)
+            raise
+        future.set_result(segment)
+        with self._lock:
+            self._chunks += _weight(segment)
+            for other in list(self._segments):
+                if self._chunks <= _KEPT_CHUNKS:
+                    break
+                if other != stem and self._segments[other].done():
+                    self._chunks -= _weight(self._segments.pop(other).result())
+        return segment
+
+
+def _weight(segment: _StoredSegment) -> int:
+    return 64 + len(segment.manifest.chunks)
+
+
+class AivenFiles(StoreView):
+    """A store in which the plugin's segments are plain files.
+
+    Args:
+        store: where the plugin's objects lie.
+        ring: the keys to what is encrypted.
+    """
+
+    def __init__(self, store: ObjectStore, ring: KeyRing | None = None) -> None:
+        super().__init__(store)
+        self._ring = ring or KeyRing()
+        self._remembered = _Remembered()
+
+    def open(self, name: str) -> VirtualFile | None:
+        """The file of this name; ``None`` for other names, and for logs and indexes that are stored as they are.
+
+        Raises:
+            ManifestError: the segment's manifest is damaged.
+            ObjectNotFoundError: the segment is not there, or never had an index of this kind.
+            ObjectChangedError: an index is asked for, and the segment has gone since it was listed.
+        """
+        parsed = parse_name(name)
+        if parsed is None or (parsed.suffix != LOG and parsed.suffix not in INDEX_KINDS):
+            return None
+        if parsed.suffix == LOG:
+            segment = self._remembered.get(parsed.stem, self._read)
+            is_plain = not segment.manifest.is_compressed and segment.cipher is None
+            return None if is_plain else _Log(self.inner, name, segment)
+        try:
+            segment = self._remembered.get(parsed.stem, self._read)
+        except ObjectNotFoundError as error:
+            # Not a missing index: that would be taken for an empty one, and aborted records be shown.
+            raise ObjectChangedError(
+                "the segment has gone since it was listed", source=error.source, hint="List the location again"
+            ) from error
+        parts, cipher = segment.manifest.parts, segment.cipher
+        if parts is None:
+            return None if cipher is None else _SealedObject(self.inner, name, cipher)
+        part = parts.get(INDEX_KINDS[parsed.suffix])
+        if part is None:
+            raise ObjectNotFoundError("the segment has no such index", source=self.url(name))
+        return _Index(
+            self.inner, f"{parsed.stem}.{INDEXES}", f"the {INDEX_KINDS[parsed.suffix].value} index", part, cipher
+        )
+
+    def _read(self, stem: str) -> _StoredSegment:
+        manifest = read_manifest(self.inner, stem)
+        encryption = manifest.encryption
+        return _StoredSegment(stem, manifest, SegmentCipher(encryption, self._ring) if encryption else None)
+
+
+class _Log:
+    """A log of which chunks are compressed, encrypted, or both."""
+
+    def __init__(self, store: ObjectStore, name: str, segment: _StoredSegment) -> None:
+        self._store, self._name = store, name
+        self._cipher, self._is_compressed = segment.cipher, segment.manifest.is_compressed
+        self._chunks = segment.manifest.chunks
+
+    @property
+    def size(self) -> int:
+        return self._chunks.original_file_size
+
+    def pieces(self, wanted: ByteRange) -> Generator[memoryview, None, None]:
+        index = self._chunks
+        chunks = index.chunks_of(wanted)
+        zstd = zstandard.ZstdDecompressor()
+        stored = self._store.read_pieces(self._name, index.stored_range(chunks), expected_size=index.stored_size)
+        with closing(stored):
+            sealed_chunks = cut_chunks(stored, index.stored_sizes(chunks))
+            for chunk, sealed in zip(chunks, sealed_chunks, strict=True):
+                original = index.original_range(chunk)
+                try:
+                    data = self._decode(sealed, chunk, original.size, zstd)
+                except SegreaderError as error:
+                    error.located(source=self._store.url(self._name), position=index.starts[chunk])
+                    raise
+                start = max(0, wanted.start - original.start)
+                yield memoryview(data)[start : wanted.stop - original.start]
+
+    def _decode(
+        self, sealed: memoryview, chunk: int, size: int, zstd: zstandard.ZstdDecompressor
+    ) -> bytes | memoryview:
+        data = sealed if self._cipher is None else self._cipher.open(sealed, f"chunk {chunk}")
+        return _decompress(data, chunk, size, zstd) if self._is_compressed else data
+
+
+class _Index:
+    """One part of an ``.indexes`` object."""
+
+    def __init__(self, store: ObjectStore, name: str, what: str, part: IndexPart, cipher: SegmentCipher | None) -> None:
+        self._store, self._name, self._what = store, name, what
+        self._part, self._cipher = part, cipher
+
+    @property
+    def size(self) -> int:
+        return max(0, self._part.size - SEAL_SIZE) if self._cipher else self._part.size
+
+    def pieces(self, wanted: ByteRange) -> Generator[memoryview, None, None]:
+        start, stop = self._part.position, self._part.position + self._part.size
+        try:
+            if self._cipher is None:
+                yield from self._store.read_pieces(self._name, ByteRange(start + wanted.start, start + wanted.stop))
+            else:
+                sealed = self._store.read_ranges(self._name, [ByteRange(start, stop)])[0]
+                yield _opened(self._cipher, sealed, self._what)[wanted.start : wanted.stop]
+        except ObjectNotFoundError as error:
+            raise ObjectChangedError(
+                "the indexes of the segment have gone since it was listed",
+                source=error.source,
+                hint="List the location again",
+            ) from error
+        except SegreaderError as error:
+            error.located(source=self._store.url(self._name), position=start)
+            raise
+
+
+class _SealedObject:
+    """An index that is an encrypted object of its own, as before October 2023."""
+
+    def __init__(self, store: ObjectStore, name: str, cipher: SegmentCipher) -> None:
+        self._store, self._name, self._cipher = store, name, cipher
+
+    @property
+    def size(self) -> int:
+        return max(0, self._store.size(self._name) - SEAL_SIZE)
+
+    def pieces(self, wanted: ByteRange) -> Generator[memoryview, None, None]:
+        sealed = self._store.read_ranges(self._name, [ByteRange(0, self._store.size(self._name))])[0]
+        try:
+            yield _opened(self._cipher, sealed, "the index")[wanted.start : wanted.stop]
+        except SegreaderError as error:
+            error.located(source=self._store.url(self._name))
+            raise
+
+
+def _opened(cipher: SegmentCipher, sealed: bytes, what: str) -> memoryview:
+    return memoryview(cipher.open(memoryview(sealed), what))
+
+
+def _decompress(frame: bytes | memoryview, chunk: int, size: int, zstd: zstandard.ZstdDecompressor) -> bytes:
+    """The bytes of a chunk that is one zstd frame. What the frame declares is checked before memory is taken for it."""
+    try:
+        declared = zstandard.get_frame_parameters(frame).content_size
+        can_hold = declared in (size, zstandard.CONTENTSIZE_UNKNOWN) and size <= len(frame) * _MOST_BYTES_OF_FOUR // 4
+        data = zstd.decompress(frame, max_output_size=size, allow_extra_data=False) if can_hold else b""
+    except zstandard.ZstdError as error:
+        raise ManifestError(f"chunk {chunk} is no zstd frame", found=str(error)) from None
+    if len(data) != size:
+        raise ManifestError(
+            f"chunk {chunk} does not hold the bytes that the manifest says",
+            found=f"{declared if not can_hold else len(data)} bytes in {len(frame)}",
+            expected=f"{size} bytes",
+        )
+    return data
