@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from segreader.errors import StorageError
 from segreader.storage.base import ObjectInfo
 
 Pages = Iterator[list[ObjectInfo]]
@@ -55,7 +56,7 @@ def s3_pages(filesystem: Any, bucket: str, prefix: str, *, is_level: bool = Fals
         )
         if not page.get("IsTruncated"):
             return
-        more["ContinuationToken"] = page["NextContinuationToken"]
+        _go_on(more, "ContinuationToken", page["NextContinuationToken"])
 
 
 def azure_pages(filesystem: Any, container: str, prefix: str, *, is_level: bool = False) -> Pages:
@@ -103,7 +104,7 @@ def google_pages(filesystem: Any, bucket: str, prefix: str, *, is_level: bool = 
         )
         if not page.get("nextPageToken"):
             return
-        more["pageToken"] = page["nextPageToken"]
+        _go_on(more, "pageToken", page["nextPageToken"])
 
 
 def pages_of(filesystem: Any) -> Callable[..., Pages] | None:
@@ -130,6 +131,12 @@ def modified_ms(value: object) -> int | None:
     except (ValueError, OverflowError):
         pass
     return None
+
+
+def _go_on(request: dict[str, str], key: str, token: str) -> None:
+    if token == request.get(key):
+        raise StorageError("the store names the same page of a listing again, which so would not end")
+    request[key] = token
 
 
 def _in_order(directories: Any, objects: list[ObjectInfo]) -> list[ObjectInfo]:

@@ -15,7 +15,7 @@ from servers.google import GoogleServer, google
 from servers.pool import ServerPool
 from servers.swift import PAGE
 
-from segreader.errors import AccessDeniedError
+from segreader.errors import AccessDeniedError, StorageError
 from segreader.storage.base import ObjectInfo, ObjectStore
 from segreader.storage.fsspec_store import FsspecStore
 from segreader.storage.location import open_store
@@ -128,6 +128,15 @@ def test_a_directory_that_ends_one_page_and_begins_the_next_is_given_once() -> N
         [ObjectInfo("b/", -1), ObjectInfo("b/", 0), ObjectInfo("c", 1)],
     ]
     assert [info.name for info in entries(iter(pages), nullcontext)] == ["a/", "b", "b/", "c"]
+
+
+def test_a_listing_that_does_not_go_on_is_an_error() -> None:
+    class Stuck(S3FileSystem):
+        def call_s3(self, _: str, **__: str) -> dict[str, Any]:
+            return {"IsTruncated": True, "NextContinuationToken": "1"}
+
+    with closing(signed(Stuck())) as store, pytest.raises(StorageError, match="same page"):
+        list(store.list())
 
 
 def test_levels_of_several_pages_are_whole_and_in_order_at_swift(servers: ServerPool) -> None:
