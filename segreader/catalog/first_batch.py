@@ -1,0 +1,82 @@
+"""What a log says about its own base offset, for layouts whose names do not say it."""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from segreader.errors import FormatError, LimitExceededError, TruncatedError
+from segreader.format.batch import COMMON_SIZE, HEADER_SIZE, check_common, parse_batch_header
+from segreader.format.compression import DEFAULT_LIMIT, Decompressor
+from segreader.format.message_set import iter_messages, parse_message_header
+from segreader.ranges import ByteRange
+from segreader.storage.base import ObjectStore
+
+_INDEX_ENTRY: Final = struct.Struct(">ii")
+
+
+def read_base_offset(store: ObjectStore, log: str, log_size: int) -> int:
+    """Offset of the first record that a log can hold, read from its first batch.
+
+    The segment's own base offset may lie below it, where compaction took the first batches away.
+
+    Args:
+        log_size: bytes of the log; more than none.
+
+    Raises:
+        FormatError: it does not begin with a batch, or with a compressed message set that cannot be opened: only
+            inside one stands its first offset.
+    """
+    try:
+        head = store.read_ranges(log, [ByteRange(0, min(HEADER_SIZE, log_size))])[0]
+        if len(head) < COMMON_SIZE:
+            raise TruncatedError(
+                "the first batch is cut", found=f"{log_size} bytes", expected=f"{HEADER_SIZE} bytes", position=0
+            )
+        offset, size, magic = check_common(head, 0)
+        if magic == 2 or parse_message_header(head).codec == 0:
+            return offset
+        if size > log_size:
+            raise TruncatedError(
+                "the first batch is cut", found=f"{log_size} bytes", expected=f"{size} bytes", position=0
+            )
+        if size > DEFAULT_LIMIT:
+            raise LimitExceededError(
+                "the first batch is too large to be opened",
+                found=f"{size} bytes",
+                expected=f"at most {DEFAULT_LIMIT} bytes",
+                position=0,
+            )
+        entry = store.read_ranges(log, [ByteRange(0, size)])[0]
+        return next(iter_messages(entry, Decompressor(), check_crcs=True)).record.offset
+    except FormatError as error:
+        raise error.located(
+            source=store.url(log),
+            hint="Its base offset is in no name: without the first batch it has no place in the log",
+        ) from None
+
+
+def counts_from(store: ObjectStore, base_offset: int, log: str, log_size: int, index: str, index_size: int) -> bool:
+    """Whether the entries of an offset index certainly count from ``base_offset``, an offset not below their base.
+
+    An entry's offset is at least the last one of the batch at its position (``OffsetIndex``, 4.0): where both are
+    equal under this base, no lower one fits. ``False`` is no damage; the index then cannot be used, for offsets that
+    seem too large would cut records off.
+
+    Raises:
+        StorageError: as the store raises.
+    """
+    entries = index_size // _INDEX_ENTRY.size
+    if not entries:
+        return False
+    start = (entries - 1) * _INDEX_ENTRY.size
+    relative, position = _INDEX_ENTRY.unpack(store.read_ranges(index, [ByteRange(start, start + _INDEX_ENTRY.size)])[0])
+    if relative < 0 or not 0 <= position <= log_size - HEADER_SIZE:
+        return False
+    head = store.read_ranges(log, [ByteRange(position, position + HEADER_SIZE)])[0]
+    try:
+        offset, _, magic = check_common(head, 0)
+        last = parse_batch_header(head).last_offset if magic == 2 else offset
+    except FormatError:
+        return False
+    return bool(base_offset + relative == last)

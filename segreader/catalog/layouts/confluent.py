@@ -1,0 +1,104 @@
+"""Confluent Platform's tiered storage: ``[<prefix>]0/<object id>/<topic id>/<partition>/<file>``; plain files.
+
+``<file>`` is ``<base offset:20>_<tier epoch>_v<version>.<type>``. A random id comes first, so nothing can be narrowed:
+all of ``0/`` is listed to learn which partitions there are. Which objects count is said by a metadata topic that is
+not read here: of two copies the one of the later leader is preferred. The topic's name stands in user metadata of
+the objects, which a listing does not show: the topic bears its id.
+
+Source: ``TierObjectStore``, ``ArchiveTask`` (Confluent Server 5.4 to 6, as published); no version is documented.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from segreader.catalog.layouts.base import Directory, PartitionFiles, PartitionPlace
+from segreader.catalog.layouts.file_sets import FileName, assemble, gather, parse_offset, parse_partition
+from segreader.catalog.layouts.names import last_directory
+from segreader.catalog.layouts.survey import list_prefixes, narrowest
+from segreader.segment import TopicIdPartition
+from segreader.storage.base import ObjectStore
+
+NAME: Final = "confluent"
+
+_ID: Final = r"[A-Za-z0-9_-]{22}"
+_KINDS: Final = {
+    "segment": "log",
+    "offset-index": "index",
+    "timestamp-index": "timeindex",
+    "transaction-index": "txnindex",
+    "producer-state": "snapshot",
+    "epoch-state": "leader_epoch_checkpoint",
+}
+_DIRECTORY: Final = re.compile(
+    rf"(?P<root>(?:.*/)?0/)(?P<object_id>{_ID})/(?P<topic_id>{_ID})/(?P<partition>\d{{1,10}})/", re.ASCII
+)
+_FILE: Final = re.compile(
+    rf"(?P<base>\d{{20}})_(?P<tier_epoch>\d{{1,10}})_v\d{{1,10}}\.(?P<kind>{'|'.join(_KINDS)})", re.ASCII
+)
+_OBJECT_DIRECTORY: Final = re.compile(_ID)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfluentLayout:
+    """Segments of compacted topics have gaps, and every transaction index repeats what concerns its segment."""
+
+    name: str = field(default=NAME, init=False)
+    is_experimental: bool = field(default=True, init=False)
+
+    def partition_of(self, path: str) -> TopicIdPartition | None:
+        """By the last two directories, below an object's id and ``0``."""
+        match = _DIRECTORY.fullmatch(path)
+        return _partition(match) if match else None
+
+    def places(self, directory: Directory) -> Sequence[PartitionPlace]:
+        """The partition of an object's own directory; its other objects lie anywhere below the same root."""
+        match = _DIRECTORY.fullmatch(directory.path)
+        partition = _partition(match) if match else None
+        if match is None or partition is None or not any(map(_FILE.fullmatch, directory.file_names)):
+            return ()
+        return (PartitionPlace(partition, (match["root"],), NAME),)
+
+    def survey(self, store: ObjectStore, directory: Directory) -> Sequence[PartitionPlace]:
+        """The partitions below a ``0/`` that holds directories of objects, from one listing of all that is there."""
+        if last_directory(directory.path) != "0" or not any(
+            _OBJECT_DIRECTORY.fullmatch(last_directory(child)) for child in directory.directories
+        ):
+            return self.places(directory)
+        found: dict[TopicIdPartition, set[str]] = defaultdict(set)
+        for info in store.list(directory.path):
+            if (name := _parse(info.name)) is not None:
+                found[name.partition].add(info.name.rpartition("/")[0] + "/")
+        return [
+            PartitionPlace(partition, narrowest(directories, directory.path), NAME)
+            for partition, directories in sorted(found.items(), key=lambda item: item[0].order)
+        ]
+
+    def find(self, store: ObjectStore, place: PartitionPlace) -> PartitionFiles:
+        """The sets of objects of one partition, copies included."""
+        return assemble(store, gather(list_prefixes(store, place.prefixes), _parse, place.partition))
+
+    def view(self, store: ObjectStore) -> ObjectStore:
+        """Its files are plain."""
+        return store
+
+
+def _partition(match: re.Match[str]) -> TopicIdPartition | None:
+    number = parse_partition(match["partition"])
+    return None if number is None else TopicIdPartition(match["topic_id"], number, match["topic_id"])
+
+
+def _parse(name: str) -> FileName | None:
+    path, _, file = name.rpartition("/")
+    place, match = _DIRECTORY.fullmatch(path + "/"), _FILE.fullmatch(file)
+    if place is None or match is None:
+        return None
+    partition, base = _partition(place), parse_offset(match["base"])
+    if partition is None or base is None:
+        return None
+    stem = name.removesuffix("." + match["kind"])
+    return FileName(partition, _KINDS[match["kind"]], stem, base, place["object_id"], int(match["tier_epoch"]))

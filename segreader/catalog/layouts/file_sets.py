@@ -1,0 +1,208 @@
+"""Sets of plain files that make a segment each, gathered from a listing: what several layouts have in common."""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Final
+
+from segreader.catalog.first_batch import counts_from, read_base_offset
+from segreader.catalog.layouts.base import IncompleteSegment, PartitionFiles
+from segreader.catalog.layouts.names import LOG_DIRECTORY, last_directory
+from segreader.catalog.layouts.survey import AT_ONCE
+from segreader.errors import ObjectNotFoundError
+from segreader.segment import Segment, SegmentFiles, TopicIdPartition
+from segreader.storage.base import ObjectInfo, ObjectStore
+
+KINDS: Final = ("log", "index", "timeindex", "txnindex", "snapshot", "leader_epoch_checkpoint")
+"""What a file of a segment can be; a ``snapshot`` is the state at the segment's end."""
+
+UNKNOWN_OFFSET: Final = -1
+"""Base offset of an incomplete set whose names do not say it."""
+
+_MAX_INT32: Final = (1 << 31) - 1
+_MAX_INT64: Final = (1 << 63) - 1
+_MOST_FOREIGN: Final = 1000
+_TIME_BITS: Final = 48
+"""Bits of a time in ms: enough until the year 10889."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileName:
+    """What the name of an object says.
+
+    Args:
+        partition: whose file.
+        kind: one of ``KINDS``.
+        set_name: the same for all files of one segment, and for no other segment of the partition.
+        base_offset: ``None`` where the first batch must be asked.
+        generation: of two copies the larger one is preferred; among equals the one that was written later.
+    """
+
+    partition: TopicIdPartition
+    kind: str
+    set_name: str
+    base_offset: int | None = None
+    segment_id: str | None = None
+    generation: int = 0
+
+
+@dataclass(slots=True)
+class FileSet:
+    """The objects of one segment."""
+
+    name: FileName
+    files: dict[str, ObjectInfo] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Gathered:
+    """The sets of one partition, and what belongs to none."""
+
+    sets: dict[str, FileSet] = field(default_factory=dict)
+    foreign: list[str] = field(default_factory=list)
+    foreign_count: int = 0
+
+    def add(self, info: ObjectInfo, name: FileName) -> None:
+        """Put an object into its set; a second one of the same kind is foreign."""
+        files = self.sets.setdefault(name.set_name, FileSet(name)).files
+        if files.setdefault(name.kind, info) is not info:
+            self.add_foreign(info.name)
+
+    def add_foreign(self, name: str) -> None:
+        """Note an object; of very many only the first ones are named."""
+        self.foreign_count += 1
+        if len(self.foreign) < _MOST_FOREIGN:
+            self.foreign.append(name)
+
+
+def gather(
+    objects: Iterable[ObjectInfo], parse: Callable[[str], FileName | None], partition: TopicIdPartition
+) -> Gathered:
+    """The objects of one partition, in sets. What ``parse`` cannot read is foreign; other partitions are none of it."""
+    gathered = Gathered()
+    for info in objects:
+        if (name := parse(info.name)) is None:
+            gathered.add_foreign(info.name)
+        elif name.partition == partition:
+            gathered.add(info, name)
+    return gathered
+
+
+def assemble(store: ObjectStore, gathered: Gathered, notes: Sequence[str] = ()) -> PartitionFiles:
+    """The sets as segments. A set without its log is incomplete; one without an index is read, and noted.
+
+    Where no name says a base offset, the first batch of every log is read, some logs at a time; an offset index is
+    used then only if it certainly counts from that offset.
+
+    Raises:
+        FormatError: a log has to say its base offset, and does not begin with a batch.
+        StorageError: as the store raises.
+    """
+    whole = [one for one in gathered.sets.values() if "log" in one.files]
+    incomplete = [_incomplete(one) for one in gathered.sets.values() if "log" not in one.files]
+    if any(one.name.base_offset is None or one.files["log"].size < 0 for one in whole):
+        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="segreader-first") as workers:
+            read = list(workers.map(lambda one: _read_segment(store, one), whole))
+    else:
+        read = [_segment(one, one.name.base_offset or 0, one.files["log"].size) for one in whole]
+    segments = [one for one in read if isinstance(one, Segment)]
+    found = [*notes, *(one for one in read if isinstance(one, str)), *_lacking(whole)]
+    if gathered.foreign_count > len(gathered.foreign):
+        found.append(f"{gathered.foreign_count} objects belong to no segment; the first {_MOST_FOREIGN} are named")
+    return PartitionFiles(segments, incomplete, gathered.foreign, found)
+
+
+def directory_partition(path: str) -> TopicIdPartition | None:
+    """The partition that a directory ``<topic>-<partition>/`` bears the name of."""
+    match = LOG_DIRECTORY.fullmatch(last_directory(path))
+    if match is None or (partition := parse_partition(match["partition"])) is None:
+        return None
+    return TopicIdPartition(match["topic"], partition)
+
+
+def parse_partition(text: str) -> int | None:
+    """The number of a partition, as Kafka writes it; ``None`` if it is none."""
+    return _decimal(text, _MAX_INT32)
+
+
+def parse_offset(text: str) -> int | None:
+    """An offset in decimal digits, with zeros before it or not; ``None`` if it is none."""
+    return _decimal(text, _MAX_INT64)
+
+
+def kafka_id(text: str) -> str:
+    """The 22-character form of an id, given in that form or as a UUID with dashes."""
+    if len(text) != 36:
+        return text
+    return base64.urlsafe_b64encode(uuid.UUID(text).bytes).decode("ascii").rstrip("=")
+
+
+def _decimal(text: str, limit: int) -> int | None:
+    if not (text.isascii() and text.isdecimal() and len(text) <= 40):
+        return None
+    value = int(text)
+    return value if value <= limit else None
+
+
+def _read_segment(store: ObjectStore, one: FileSet) -> Segment | str:
+    """The segment, or a note why there is none."""
+    log = one.files["log"]
+    try:
+        size = log.size if log.size >= 0 else store.size(log.name)
+        if one.name.base_offset is not None:
+            return _segment(one, one.name.base_offset, size)
+        if size == 0:
+            return f"{log.name} is empty: nothing says its offset, and it holds no record"
+        base_offset = read_base_offset(store, log.name, size)
+        index = one.files.get("index")
+        if index is None or not counts_from(
+            store, base_offset, log.name, size, index.name, index.size if index.size >= 0 else store.size(index.name)
+        ):
+            one = FileSet(one.name, {kind: info for kind, info in one.files.items() if kind not in _RELATIVE})
+        return _segment(one, base_offset, size)
+    except ObjectNotFoundError:
+        return f"{log.name} vanished while it was looked at: retention removed it, or a copy was given up"
+
+
+_RELATIVE: Final = ("index", "timeindex")
+"""Kinds of files whose offsets count from the segment's base."""
+
+
+def _segment(one: FileSet, base_offset: int, log_size: int) -> Segment:
+    names = {kind: info.name for kind, info in one.files.items()}
+    log = one.files["log"]
+    return Segment(
+        partition=one.name.partition,
+        base_offset=base_offset,
+        log_size=log_size,
+        files=SegmentFiles(
+            log=log.name,
+            offset_index=names.get("index"),
+            time_index=names.get("timeindex"),
+            transaction_index=names.get("txnindex"),
+            producer_snapshot=names.get("snapshot"),
+            leader_epochs=names.get("leader_epoch_checkpoint"),
+            sizes={info.name: info.size for info in one.files.values() if info.size >= 0},
+        ),
+        segment_id=one.name.segment_id,
+        version=one.name.generation << _TIME_BITS | min(max(log.modified_ms or 0, 0), (1 << _TIME_BITS) - 1),
+    )
+
+
+def _incomplete(one: FileSet) -> IncompleteSegment:
+    first = min(info.name for info in one.files.values())
+    base_offset = UNKNOWN_OFFSET if one.name.base_offset is None else one.name.base_offset
+    return IncompleteSegment(base_offset, first, ("log",), one.name.segment_id)
+
+
+def _lacking(whole: Sequence[FileSet]) -> list[str]:
+    notes = []
+    for kind, text in (("index", "offset index: read from the start"), ("timeindex", "time index")):
+        lacking = [one.files["log"].name for one in whole if kind not in one.files]
+        if lacking:
+            notes.append(f"{len(lacking)} of {len(whole)} segments have no {text}; the first is {min(lacking)}")
+    return notes

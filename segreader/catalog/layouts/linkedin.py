@@ -1,0 +1,93 @@
+"""LinkedIn's Azure plugin: a container for each topic, in it ``<partition>.<segment uuid>.<KIND>``; plain files.
+
+A container is named ``[<prefix>-]<topic uuid>``: the topic's name is stored nowhere. Nor is an offset: every segment's
+first batch is read to learn it. Source: ``AzureBlobRemoteStorageManager``, ``ContainerNameEncoder``
+(linkedin/kafka-remote-storage-azure).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from segreader.catalog.layouts.base import Directory, PartitionFiles, PartitionPlace
+from segreader.catalog.layouts.file_sets import FileName, assemble, gather, kafka_id, parse_partition
+from segreader.catalog.layouts.names import last_directory
+from segreader.segment import TopicIdPartition
+from segreader.storage.base import ObjectStore
+
+NAME: Final = "linkedin-azure"
+UNKNOWN_TOPIC: Final = "unknown"
+"""The topic of a container whose name holds no id."""
+
+_UUID: Final = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_CONTAINER: Final = re.compile(rf"(?:[0-9a-z][0-9a-z-]*-)?(?P<topic_id>{_UUID})")
+_KINDS: Final = {
+    "SEGMENT": "log",
+    "OFFSET": "index",
+    "TIMESTAMP": "timeindex",
+    "TRANSACTION": "txnindex",
+    "PRODUCER_SNAPSHOT": "snapshot",
+    "LEADER_EPOCH": "leader_epoch_checkpoint",
+}
+_BLOB: Final = re.compile(
+    rf"(?P<partition>\d{{1,10}})\.(?P<segment_id>{_UUID})\.(?P<kind>{'|'.join(_KINDS)})", re.ASCII
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LinkedInLayout:
+    """The topic bears its id as a name: with dashes, as the container does."""
+
+    name: str = field(default=NAME, init=False)
+    is_experimental: bool = field(default=True, init=False)
+
+    def partition_of(self, path: str) -> TopicIdPartition | None:
+        """Nothing: a directory is a topic."""
+        return None
+
+    def places(self, directory: Directory) -> Sequence[PartitionPlace]:
+        """The partitions of the blobs that this directory shows."""
+        return _places(directory.path, directory.path, (info.name for info in directory.files))
+
+    def survey(self, store: ObjectStore, directory: Directory) -> Sequence[PartitionPlace]:
+        """The partitions of all blobs of a container, which may be a store of its own."""
+        if not any(map(_BLOB.fullmatch, directory.file_names)):
+            return ()
+        container = directory.path or store.url("")
+        return _places(directory.path, container, (info.name for info in store.list_level(directory.path)))
+
+    def find(self, store: ObjectStore, place: PartitionPlace) -> PartitionFiles:
+        """The segments of one partition, each with the offset that its first batch says."""
+        (prefix,) = place.prefixes
+        directory = prefix.rpartition("/")[0]
+
+        def parse(name: str) -> FileName | None:
+            match = _BLOB.fullmatch(name.removeprefix(f"{directory}/" if directory else ""))
+            if match is None:
+                return None
+            segment_id = kafka_id(match["segment_id"])
+            return FileName(place.partition, _KINDS[match["kind"]], segment_id, segment_id=segment_id)
+
+        return assemble(store, gather(store.list_level(prefix), parse, place.partition))
+
+    def view(self, store: ObjectStore) -> ObjectStore:
+        """Its files are plain."""
+        return store
+
+
+def _places(path: str, container: str, names: Iterable[str]) -> Sequence[PartitionPlace]:
+    matches = (_BLOB.fullmatch(name.rpartition("/")[2]) for name in names)
+    texts = {match["partition"] for match in matches if match}
+    numbers = {number: text for text in texts if (number := parse_partition(text)) is not None and str(number) == text}
+    topic = last_directory(container)
+    topic_id = None
+    if match := _CONTAINER.fullmatch(topic):
+        topic = match["topic_id"]
+        topic_id = kafka_id(topic)
+    return [
+        PartitionPlace(TopicIdPartition(topic or UNKNOWN_TOPIC, number, topic_id), (f"{path}{text}.",), NAME)
+        for number, text in sorted(numbers.items())
+    ]

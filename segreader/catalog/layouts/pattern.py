@@ -1,0 +1,144 @@
+"""Any set of plain files whose names a regular expression with named groups takes apart.
+
+For own exports, snapshots of disks, and plugins that no layout knows. The expression must match the whole name of an
+object, from the location's root on; what it does not match is foreign.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from segreader.catalog.layouts.base import Directory, PartitionFiles, PartitionPlace
+from segreader.catalog.layouts.file_sets import FileName, assemble, gather, kafka_id, parse_offset, parse_partition
+from segreader.catalog.layouts.nested_repeat import find_nested_repeat
+from segreader.catalog.layouts.survey import list_prefixes, narrowest
+from segreader.errors import OptionError
+from segreader.segment import TopicIdPartition
+from segreader.storage.base import ObjectStore
+
+NAME: Final = "pattern"
+GROUPS: Final = ("topic", "topic_id", "partition", "offset", "segment_id", "type")
+LONGEST_NAME: Final = 1024
+"""Longer names are not matched: the time of a match grows with them."""
+
+_KINDS: Final = {
+    "log": ("log", "segment"),
+    "index": ("index", "offset-index", "offset"),
+    "timeindex": ("timeindex", "time-index", "timestamp-index", "timestamp"),
+    "txnindex": ("txnindex", "txn-index", "transaction-index", "transaction"),
+    "snapshot": ("snapshot", "producer-snapshot", "producer-state"),
+    "leader_epoch_checkpoint": ("leader-epoch-checkpoint", "leader-epoch", "epoch-state"),
+}
+_KIND_OF: Final = {word: kind for kind, words in _KINDS.items() for word in words}
+_ID: Final = re.compile(r"[A-Za-z0-9_-]{22}|[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
+
+
+@dataclass(frozen=True, slots=True)
+class PatternLayout:
+    """What one expression matches. Make it with ``compile``."""
+
+    regex: re.Pattern[str]
+    name: str = field(default=NAME, init=False)
+    is_experimental: bool = field(default=False, init=False)
+
+    @classmethod
+    def compile(cls, text: str) -> PatternLayout:
+        """A layout from the text of an expression, in Python's syntax.
+
+        Groups: ``partition`` and ``type``, ``topic`` or ``topic_id`` or both, ``offset`` or ``segment_id`` or both.
+
+        Raises:
+            OptionError: it is no expression, lacks groups or names unknown ones, or may take exponential time.
+        """
+        try:
+            regex = re.compile(text)
+        except (re.error, OverflowError, RecursionError) as error:
+            raise OptionError("the pattern is no regular expression", found=text, hint=str(error)) from None
+        groups = set(regex.groupindex)
+        missing = [
+            " or ".join(f"(?P<{name}>…)" for name in names)
+            for names in (("topic", "topic_id"), ("partition",), ("offset", "segment_id"), ("type",))
+            if groups.isdisjoint(names)
+        ]
+        if missing or not groups.issubset(GROUPS):
+            raise OptionError(
+                "the pattern has not the groups that a layout needs",
+                found=", ".join(sorted(groups)) or "no named group",
+                expected=" and ".join(missing) or f"only {', '.join(GROUPS)}",
+                hint="Name the parts of an object's name, such as (?P<topic>.+)-(?P<partition>[0-9]+)",
+            )
+        if (nested := find_nested_repeat(text)) is not None:
+            raise OptionError(
+                "the pattern repeats a group that repeats itself, which may take exponential time",
+                found=nested,
+                hint="Use one repetition, such as .*/ for any directories, or an atomic group (?>…)",
+            )
+        return cls(regex)
+
+    def partition_of(self, path: str) -> TopicIdPartition | None:
+        """Nothing: the expression takes whole names apart."""
+        return None
+
+    def places(self, directory: Directory) -> Sequence[PartitionPlace]:
+        """The partitions of the files that this directory shows."""
+        names = [name for info in directory.files if (name := self.parse(info.name))]
+        found = sorted({name.partition for name in names}, key=lambda one: one.order)
+        return [PartitionPlace(partition, (directory.path,), NAME) for partition in found]
+
+    def survey(self, store: ObjectStore, directory: Directory) -> Sequence[PartitionPlace]:
+        """The partitions of everything below, at any depth."""
+        found: dict[TopicIdPartition, set[str]] = defaultdict(set)
+        for info in store.list(directory.path):
+            if (name := self.parse(info.name)) is not None:
+                found[name.partition].add(info.name[: info.name.rfind("/") + 1])
+        return [
+            PartitionPlace(partition, narrowest(directories, directory.path), NAME)
+            for partition, directories in sorted(found.items(), key=lambda item: item[0].order)
+        ]
+
+    def find(self, store: ObjectStore, place: PartitionPlace) -> PartitionFiles:
+        """The sets of files of one partition.
+
+        A set with a segment id is a finished one. Without ids the files may be a broker's: its last segment may end in
+        a cut batch, and its snapshots, which stand at other offsets than those of the remote tier, are passed over.
+        """
+        gathered = gather(list_prefixes(store, place.prefixes), self.parse, place.partition)
+        has_ids = "segment_id" in self.regex.groupindex
+        if not has_ids:
+            for one in gathered.sets.values():
+                one.files.pop("snapshot", None)
+            gathered.sets = {key: one for key, one in gathered.sets.items() if one.files}
+        found = assemble(store, gathered)
+        segments = sorted(found.segments, key=lambda one: one.base_offset)
+        if segments and not has_ids:
+            segments[-1] = replace(segments[-1], is_active=True)
+        return replace(found, segments=segments)
+
+    def view(self, store: ObjectStore) -> ObjectStore:
+        """Its files are plain."""
+        return store
+
+    def parse(self, name: str) -> FileName | None:
+        """What the name of an object says; ``None`` if the expression does not match, or its groups make no sense."""
+        match = self.regex.fullmatch(name) if len(name) <= LONGEST_NAME else None
+        if match is None:
+            return None
+        groups = match.groupdict()
+        topic, topic_id, segment_id = groups.get("topic"), groups.get("topic_id"), groups.get("segment_id")
+        kind = _KIND_OF.get((groups["type"] or "").lower().replace("_", "-"))
+        number = parse_partition(groups["partition"] or "")
+        offset = groups.get("offset")
+        base = parse_offset(offset) if offset else None
+        if kind is None or number is None or not (topic or topic_id) or (base is None and (offset or not segment_id)):
+            return None
+        if topic_id and not _ID.fullmatch(topic_id):
+            return None
+        partition = TopicIdPartition(topic or topic_id or "", number, kafka_id(topic_id) if topic_id else None)
+        directory = name[: name.rfind("/") + 1] if segment_id is None else ""
+        if segment_id is not None and _ID.fullmatch(segment_id):
+            segment_id = kafka_id(segment_id)
+        return FileName(partition, kind, f"{directory}{base}/{segment_id}", base, segment_id)

@@ -1,0 +1,143 @@
+"""Pinterest's tiered storage: ``<base>/[<bits>/]<cluster>/<topic>-<partition>/<20 digits>.{log,index,timeindex}``.
+
+Closed segments, byte for byte, beside two objects that are hints: ``offset.wm`` names the last log that was completed,
+``_metadata`` some of the segments. A directory looks like a broker's own; what tells them apart stands in
+docs/layouts/pinterest.md. Source: pinterest/tiered-storage 1.0.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from segreader.catalog.layouts.base import Directory, PartitionFiles, PartitionPlace
+from segreader.catalog.layouts.file_sets import FileName, assemble, directory_partition, gather, parse_offset
+from segreader.catalog.layouts.pinterest_hints import METADATA, WATERMARK, hint_notes
+from segreader.segment import Segment, TopicIdPartition
+from segreader.storage.base import ObjectInfo, ObjectStore
+
+NAME: Final = "pinterest"
+
+_FILE: Final = re.compile(r"(?P<base>\d{20})\.(?P<kind>log|index|timeindex)", re.ASCII)
+_OF_A_BROKER: Final = re.compile(r"\d{20}\.(?:snapshot|txnindex)|leader-epoch-checkpoint|partition\.metadata", re.ASCII)
+_BITS: Final = re.compile(r"[01]{1,128}")
+_REORDERED_MS: Final = 600_000
+"""Uploads run side by side; only what is more out of order than this is worth a note."""
+
+
+@dataclass(frozen=True, slots=True)
+class PinterestLayout:
+    """Plain files, without snapshots and indexes of transactions.
+
+    Args:
+        entropy_bits: ``prefix.entropy.bits`` of the uploader; 0 or less for none, ``None`` takes what is there.
+        use_metadata: whether to compare the listing with ``_metadata`` and ``offset.wm``.
+        is_forced: somebody said that it is this layout: a directory need not show it.
+    """
+
+    entropy_bits: int | None = None
+    use_metadata: bool = True
+    is_forced: bool = False
+    name: str = field(default=NAME, init=False)
+    is_experimental: bool = field(default=False, init=False)
+
+    def partition_of(self, path: str) -> TopicIdPartition | None:
+        """By the name of the last directory: a topic may end in digits, the last ``-`` counts."""
+        return directory_partition(path)
+
+    def places(self, directory: Directory) -> Sequence[PartitionPlace]:
+        """The partition of this directory, if what it shows can only be of this layout."""
+        return self._place(directory) if self._is_ours(directory) else ()
+
+    def survey(self, store: ObjectStore, directory: Directory) -> Sequence[PartitionPlace]:
+        """As ``places``; where nothing decides, one request asks for a watermark."""
+        verdict = self._is_ours(directory)
+        if verdict is None:
+            wanted = directory.path + WATERMARK
+            verdict = any(info.name == wanted for info in store.list_level(wanted))
+        return self._place(directory) if verdict else ()
+
+    def find(self, store: ObjectStore, place: PartitionPlace) -> PartitionFiles:
+        """The segments of one partition: whoever has a ``.log`` is one. Overlaps and holes stay as they are."""
+        (prefix,) = place.prefixes
+        objects: list[ObjectInfo] = []
+        hints: dict[str, ObjectInfo] = {}
+        for info in store.list_level(prefix):
+            file = info.name.removeprefix(prefix)
+            if file in (WATERMARK, METADATA):
+                hints[file] = info
+            else:
+                objects.append(info)
+
+        def parse(name: str) -> FileName | None:
+            match = _FILE.fullmatch(name.removeprefix(prefix))
+            if match is None or (base := parse_offset(match["base"])) is None:
+                return None
+            return FileName(place.partition, match["kind"], match["base"], base)
+
+        found = assemble(store, gather(objects, parse, place.partition))
+        notes = [*found.notes, *_reordered(found.segments)]
+        if self.use_metadata:
+            notes += hint_notes(store, hints, place.partition, {one.base_offset for one in found.segments})
+        return PartitionFiles(found.segments, found.incomplete, found.foreign, notes)
+
+    def view(self, store: ObjectStore) -> ObjectStore:
+        """Its files are plain."""
+        return store
+
+    def _place(self, directory: Directory) -> Sequence[PartitionPlace]:
+        partition = directory_partition(directory.path)
+        return (PartitionPlace(partition, (directory.path,), NAME),) if partition else ()
+
+    def _is_ours(self, directory: Directory) -> bool | None:
+        """Whether it is a partition of this layout; ``None``: a broker's would look the same."""
+        partition, names = directory_partition(directory.path), directory.file_names
+        if partition is None or not any(map(_FILE.fullmatch, names)):
+            return False
+        has_bits = self._has_entropy(directory.path, partition)
+        if has_bits is False:
+            return False
+        if self.is_forced or WATERMARK in names or METADATA in names:
+            return True
+        if any(map(_OF_A_BROKER.fullmatch, names)):
+            return False
+        return has_bits
+
+    def _has_entropy(self, path: str, partition: TopicIdPartition) -> bool | None:
+        """Whether the path bears this partition's bits; ``None`` where it need not, or does not show."""
+        elements = path.removesuffix("/").split("/")
+        if len(elements) < 3 or (self.entropy_bits is not None and self.entropy_bits <= 0):
+            return None
+        bits, cluster = elements[-3], elements[-2]
+        count = len(bits) if self.entropy_bits is None else self.entropy_bits
+        if count <= 128 and _BITS.fullmatch(bits):
+            is_right = bits == entropy_bits(cluster, partition.topic, partition.partition, count)
+            return True if is_right else (None if self.entropy_bits is None else False)
+        return None if self.entropy_bits is None else False
+
+
+def entropy_bits(cluster: str, topic: str, partition: int, count: int) -> str:
+    """The first ``count`` (1 to 128) binary digits of the hash that spreads partitions over prefixes.
+
+    Source: ``ts.segment.uploader.s3.prefix.entropy.bits`` (pinterest/tiered-storage 1.0).
+    """
+    digest = hashlib.md5(f"{cluster}-{topic}-{partition}".encode(), usedforsecurity=False).digest()
+    return f"{int.from_bytes(digest, 'big'):0128b}"[:count]
+
+
+def _reordered(segments: Sequence[Segment]) -> list[str]:
+    """A note if segments of larger offsets were written long before those of smaller ones."""
+    latest, late = 0, []
+    for segment in sorted(segments, key=lambda one: one.base_offset):
+        if segment.version and segment.version + _REORDERED_MS < latest:
+            late.append(segment)
+        latest = max(latest, segment.version)
+    if not late:
+        return []
+    return [
+        f"{len(late)} segments were written before others of smaller offsets, the first is {late[0].files.log}: "
+        "an upload came late, or the topic was deleted and created again and both lie here under the same names"
+    ]

@@ -1,0 +1,176 @@
+"""The HDFS plugin of KIP-405's authors, as Uber runs it: one file holds a segment with all that belongs to it.
+
+``<topic>-<partition>-<topic id>/<segment id>``, no extension. No offset is in a name: the first batch is read. In a
+view each file stands for plain ones, ``<file>.log``, ``<file>.index`` and so on.
+Source: ``RSMUtils``, ``HDFSRemoteStorageManager`` (satishd/kafka).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Final
+
+from segreader.catalog.first_batch import counts_from, read_base_offset
+from segreader.catalog.layouts.base import Directory, PartitionFiles, PartitionPlace
+from segreader.catalog.layouts.file_sets import parse_partition
+from segreader.catalog.layouts.names import REMOTE_DIRECTORY, last_directory
+from segreader.catalog.layouts.survey import AT_ONCE
+from segreader.catalog.layouts.uber_header import HEADER_SIZE, PARTS, SegmentFileHeader, parse_segment_file_header
+from segreader.errors import ManifestError, ObjectNotFoundError
+from segreader.ranges import ByteRange
+from segreader.segment import Segment, SegmentFiles, TopicIdPartition
+from segreader.storage.base import ObjectInfo, ObjectStore
+from segreader.storage.view import StoreView, VirtualFile
+
+NAME: Final = "uber"
+
+_ID: Final = r"[A-Za-z0-9_-]{22}"
+_FILE: Final = re.compile(_ID)
+_PART: Final = re.compile(rf"(?P<object>(?:.*/)?[^/]+-\d{{1,10}}-{_ID}/{_ID})\.(?P<kind>{'|'.join(PARTS)})", re.ASCII)
+_HEADERS_KEPT: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class UberLayout:
+    """A segment is whole or not there. The older forms with a directory for each segment are not read."""
+
+    name: str = field(default=NAME, init=False)
+    is_experimental: bool = field(default=False, init=False)
+
+    def partition_of(self, path: str) -> TopicIdPartition | None:
+        """By the name of the last directory."""
+        match = REMOTE_DIRECTORY.fullmatch(last_directory(path))
+        if match is None or (partition := parse_partition(match["partition"])) is None:
+            return None
+        return TopicIdPartition(match["topic"], partition, match["topic_id"])
+
+    def places(self, directory: Directory) -> Sequence[PartitionPlace]:
+        """The partition of this directory, if its files bear the ids of segments and nothing else."""
+        partition = self.partition_of(directory.path)
+        if partition is None or not any(map(_FILE.fullmatch, directory.file_names)):
+            return ()
+        return (PartitionPlace(partition, (directory.path,), NAME),)
+
+    def find(self, store: ObjectStore, place: PartitionPlace) -> PartitionFiles:
+        """The segments of one partition, by two or three small requests for each.
+
+        Raises:
+            ManifestError: a file does not begin with the header of a segment file.
+            FormatError: its log does not begin with a batch.
+        """
+        (prefix,) = place.prefixes
+        files, foreign = [], []
+        for info in store.list_level(prefix):
+            if _FILE.fullmatch(info.name.removeprefix(prefix)):
+                files.append(info)
+            else:
+                foreign.append(info.name)
+        view = UberView(store)
+        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="segreader-first") as workers:
+            read = list(workers.map(lambda info: _read_segment(view, place.partition, info), files))
+        notes = [one for one in read if isinstance(one, str)]
+        return PartitionFiles([one for one in read if isinstance(one, Segment)], (), foreign, notes)
+
+    def view(self, store: ObjectStore) -> ObjectStore:
+        """The parts of each file under names of their own."""
+        return UberView(store)
+
+
+class UberView(StoreView):
+    """A store in which the parts of single-file segments are files; it remembers the headers it met last."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        super().__init__(store)
+        self._headers: OrderedDict[str, SegmentFileHeader] = OrderedDict()
+        self._lock = Lock()
+
+    def open(self, name: str) -> VirtualFile | None:
+        """The part that this name stands for."""
+        if (match := _PART.fullmatch(name)) is None:
+            return None
+        start, size = self.header(match["object"]).part(match["kind"])
+        return _Part(self.inner, match["object"], start, size, self.header(match["object"]).size)
+
+    def header(self, name: str, size: int = -1) -> SegmentFileHeader:
+        """Where the parts of a file lie.
+
+        Args:
+            name: of the stored object.
+            size: its bytes; -1 asks the store.
+
+        Raises:
+            ManifestError: it does not begin with the header of a segment file.
+        """
+        with self._lock:
+            if known := self._headers.get(name):
+                self._headers.move_to_end(name)
+                return known
+        if size < 0:
+            size = self.inner.size(name)
+        wanted = min(HEADER_SIZE, size)
+        data = self.inner.read_ranges(name, [ByteRange(0, wanted)])[0] if wanted else b""
+        try:
+            header = parse_segment_file_header(data, size)
+        except ManifestError as error:
+            raise error.located(source=self.inner.url(name)) from None
+        with self._lock:
+            self._headers[name] = header
+            while len(self._headers) > _HEADERS_KEPT:
+                self._headers.popitem(last=False)
+        return header
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Some bytes of a stored object as a file."""
+
+    store: ObjectStore
+    name: str
+    start: int
+    size: int
+    object_size: int
+
+    def pieces(self, wanted: ByteRange) -> Generator[memoryview, None, None]:
+        """Consecutive pieces of a range of the part."""
+        stored = ByteRange(self.start + wanted.start, self.start + wanted.stop)
+        yield from self.store.read_pieces(self.name, stored, expected_size=self.object_size)
+
+
+def _read_segment(view: UberView, partition: TopicIdPartition, info: ObjectInfo) -> Segment | str:
+    """The segment in a file, or a note why there is none."""
+    try:
+        header = view.header(info.name, info.size)
+        sizes = {f"{info.name}.{kind}": header.part(kind)[1] for kind in PARTS}
+        log, index = f"{info.name}.log", f"{info.name}.index"
+        if not sizes[log]:
+            return f"{info.name} holds an empty log: nothing says its offset, and it holds no record"
+        base_offset = read_base_offset(view, log, sizes[log])
+        is_certain = counts_from(view, base_offset, log, sizes[log], index, sizes[index])
+    except ObjectNotFoundError:
+        return f"{info.name} vanished while it was looked at: retention removed it, or a copy was given up"
+
+    def named(kind: str) -> str | None:
+        return f"{info.name}.{kind}" if sizes[f"{info.name}.{kind}"] else None
+
+    return Segment(
+        partition=partition,
+        base_offset=base_offset,
+        log_size=sizes[log],
+        files=SegmentFiles(
+            log=log,
+            # their offsets count from the segment's base, which only these names leave open
+            offset_index=index if is_certain else None,
+            time_index=named("timeindex") if is_certain else None,
+            transaction_index=named("txnindex"),
+            producer_snapshot=named("snapshot"),
+            leader_epochs=named("leader_epoch_checkpoint"),
+            sizes=sizes,
+        ),
+        segment_id=info.name.rpartition("/")[2],
+        version=info.modified_ms or 0,
+    )

@@ -1,0 +1,90 @@
+"""A store of bytes in memory that notes what it is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from threading import Lock
+
+from segreader.errors import ObjectChangedError, ObjectNotFoundError, ShortReadError
+from segreader.ranges import ByteRange
+from segreader.storage.base import ObjectInfo
+from segreader.storage.levels import level_of
+
+
+class MemoryStore:
+    """Names and their bytes.
+
+    Args:
+        objects: name -> bytes.
+        modified_ms: when an object was written, for those where the store tells.
+        tells_sizes: whether listings say how large objects are.
+
+    ``requests`` are what was asked, in the order in which it came: ``LIST a/``, ``LEVEL a/``, ``SIZE a``,
+    ``GET a bytes=0-60``.
+    """
+
+    def __init__(
+        self, objects: Mapping[str, bytes], modified_ms: Mapping[str, int] | None = None, *, tells_sizes: bool = True
+    ) -> None:
+        self.objects = dict(objects)
+        self.modified_ms = dict(modified_ms or {})
+        self.tells_sizes = tells_sizes
+        self.requests: list[str] = []
+        self._lock = Lock()
+
+    def url(self, name: str) -> str:
+        return f"memory://bucket/{name}"
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        self._note(f"LIST {prefix}")
+        return self._listed(prefix)
+
+    def list_level(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        self._note(f"LEVEL {prefix}")
+        return level_of(self._listed(prefix), prefix)
+
+    def size(self, name: str) -> int:
+        self._note(f"SIZE {name}")
+        return len(self._bytes(name))
+
+    def read_ranges(self, name: str, ranges: Sequence[ByteRange]) -> Sequence[bytes]:
+        return [self._read(name, wanted) for wanted in ranges]
+
+    def read_into(self, name: str, start: int, buffer: memoryview) -> None:
+        if len(buffer):
+            buffer[:] = self._read(name, ByteRange(start, start + len(buffer)))
+
+    def read_pieces(
+        self, name: str, wanted: ByteRange, *, expected_size: int | None = None
+    ) -> Generator[memoryview, None, None]:
+        if expected_size not in (None, len(self._bytes(name))):
+            raise ObjectChangedError("replaced", source=self.url(name))
+        data = memoryview(self._read(name, wanted))
+        half = (len(data) + 1) // 2
+        yield from (piece for piece in (data[:half], data[half:]) if piece)
+
+    def close(self) -> None:
+        pass
+
+    def _read(self, name: str, wanted: ByteRange) -> bytes:
+        self._note(f"GET {name} {wanted.http_header()}")
+        data = self._bytes(name)
+        if wanted.stop > len(data):
+            raise ShortReadError("the object ends before the range does", source=self.url(name))
+        return data[wanted.start : wanted.stop]
+
+    def _listed(self, prefix: str) -> Iterator[ObjectInfo]:
+        for name in sorted(self.objects):
+            if name.startswith(prefix):
+                size = len(self.objects[name]) if self.tells_sizes else -1
+                yield ObjectInfo(name, size, self.modified_ms.get(name))
+
+    def _bytes(self, name: str) -> bytes:
+        try:
+            return self.objects[name]
+        except KeyError:
+            raise ObjectNotFoundError("no such object", source=self.url(name)) from None
+
+    def _note(self, request: str) -> None:
+        with self._lock:
+            self.requests.append(request)
