@@ -181,10 +181,6 @@ class AmbiguousTopicError(CatalogError):
     """One topic name stands for two topic ids."""
 
 
-class UndecidedTransactionError(CatalogError):
-    """The files at hand do not say whether a transaction was committed or aborted."""
-
-
 class PlanError(SegreaderError, ValueError):
     """The request cannot be met by what is there."""
 

@@ -22,7 +22,7 @@ from segreader.isolation import IsolationLevel
 from segreader.plan.split import ReadPlan
 from segreader.spark import register
 from segreader.spark.options import SparkOptions, parse_options
-from segreader.spark.planning import plan_read, require_decided
+from segreader.spark.planning import plan_read
 from spark_jobs.report import BackfillReport, describe_plan, describe_report, summarise
 from spark_jobs.session import JobSession, job_session
 
@@ -92,7 +92,7 @@ def backfill(
     }
     parsed = parse_options(options)
     began = time.monotonic()
-    plan = require_decided(plan_read(parsed))
+    plan = plan_read(parsed)
     click.echo(describe_plan(plan, in_detail=dry_run), err=not dry_run)
     if dry_run:
         return

@@ -29,7 +29,7 @@ _BASE_OFFSET = re.compile(r"(\d{20})(?!\d)")
 def find_listed_segments(store: ObjectStore, *, topic: str | None, partition: int | None) -> list[Segment]:
     """The segments of a store that is only a list of objects: those a layout explains, and the loose ones."""
     objects = list(store.list())
-    known = local_tiered.find_segments(objects)
+    known = list(local_tiered.sort_files(objects).segments)
     stems = {segment.files.log.removesuffix("log") for segment in known}
     rest = [info for info in objects if info.name.rpartition(".")[0] + "." not in stems]
     return known + find_loose_segments(store, rest, topic=topic, partition=partition)

@@ -96,22 +96,22 @@ def _of_location(
     location: str, topic: str | None, storage_options: tuple[str, ...]
 ) -> tuple[ObjectStore, list[tuple[str, list[Segment]]]]:
     """The partitions of a directory or bucket, each with its segments by base offset."""
-    from segreader.catalog.listing import find_segments
+    from segreader.catalog.listing import read_place
+    from segreader.catalog.walk import Wanted, find_places, find_topics
     from segreader.errors import ObjectNotFoundError
-    from segreader.storage.location import open_store
+    from segreader.read.source import LocationSource
 
-    store, prefix = open_store(location, storage_options=parse_options(storage_options))
-    segments = find_segments(store, prefix)
-    if topic is not None:
-        there = sorted({segment.partition.topic for segment in segments})
-        segments = [segment for segment in segments if segment.partition.topic == topic]
-        if not segments:
-            raise ObjectNotFoundError(f"topic {topic!r} is not here", source=location, found=", ".join(there))
-    logs: dict[tuple[Any, ...], list[Segment]] = {}
-    for segment in sorted(segments, key=lambda one: (one.partition.order, one.base_offset, one.files.log)):
-        place = segment.files.log.rpartition("/")[0]
-        logs.setdefault((segment.partition.order, place), []).append(segment)
-    return store, [(store.url(place), of_partition) for (_, place), of_partition in logs.items()]
+    source = LocationSource(location, parse_options(storage_options))
+    places = find_places(source.store, source.prefix, source.layouts, Wanted(topic))
+    if not places:
+        there = sorted({one.topic for one in find_topics(source.store, source.prefix, source.layouts)})
+        raise ObjectNotFoundError(f"topic {topic!r} is not here", source=source.shown, found=", ".join(there))
+    logs = []
+    for place in places:
+        segments = list(read_place(source.store, place, source.layouts).segments)
+        if segments:
+            logs.append((source.store.url(place.prefixes[0].removesuffix("/")), segments))
+    return source.store, logs
 
 
 def _of_file(path: Path) -> tuple[ObjectStore, list[tuple[str, list[Segment]]]]:
@@ -128,10 +128,12 @@ def _of_file(path: Path) -> tuple[ObjectStore, list[tuple[str, list[Segment]]]]:
     store = LocalStore(path.parent.parent)
     name = f"{path.parent.name}/{path.name}"
     listed = list(store.list(f"{path.parent.name}/"))
-    for layout in (local_tiered, log_directory):
-        for segment in layout.find_segments(listed):
-            if segment.files.log == name:
-                return store, [(str(path), [segment])]
+    found = list(local_tiered.sort_files(listed).segments)
+    if partition := log_directory.LogDirectoryLayout().partition_of(path.parent.name):
+        found += log_directory.sort_files(partition, f"{path.parent.name}/", listed).segments
+    for segment in found:
+        if segment.files.log == name:
+            return store, [(str(path), [segment])]
     alone = Segment(
         partition=TopicIdPartition("", 0),
         base_offset=base_offset_of(path.name) or 0,

@@ -77,7 +77,24 @@ def print_records(
             teller.tell()
             if stats:
                 say_stats(scan)
-    return not scan.metrics.holes
+    return _tell_ends(scan, limit)
+
+
+def _tell_ends(scan: Scan, limit: int | None) -> bool:
+    """Tell what is missing and where partitions end early; returns whether nothing is missing."""
+    plan = scan.plan()
+    for gap in plan.gaps:
+        say(f"missing: {gap.text}")
+    for one in scan.metrics.missing:
+        last = "the end" if one.stop is None else one.stop - 1
+        say(f"missing: {one.partition}: offsets {one.start} to {last}: {one.error}")
+    if limit is None:
+        for end in plan.ends:
+            if end.reason.is_early:
+                say(end.text)
+    if plan.dropped:
+        say(f"note: {len(plan.dropped)} parts of segments hold no offsets of the live log; segreader plan names them")
+    return not (scan.metrics.holes or plan.gaps or scan.metrics.missing)
 
 
 def say_stats(scan: Scan) -> None:

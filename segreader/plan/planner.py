@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
 
 from segreader.format.offset_index import OffsetIndex
+from segreader.plan.lineage import Part
 from segreader.ranges import ByteRange, OffsetRange
 from segreader.segment import Segment
 
@@ -13,30 +15,36 @@ DEFAULT_SPLIT_BYTES = 128 << 20
 """Stored bytes of a split to aim at: half a second to two of work for one task."""
 
 
-def overlapping(segments: Sequence[Segment], offsets: OffsetRange) -> list[tuple[Segment, int | None]]:
-    """The segments that can hold some of the offsets, each with the base offset of the next one.
+def overlapping(parts: Sequence[Part], offsets: OffsetRange) -> list[tuple[Part, OffsetRange]]:
+    """The parts that can hold some of the offsets, each with those wanted of it.
 
     Args:
-        segments: of one partition, by base offset.
+        parts: of one partition, by offset.
         offsets: what is wanted.
     """
+    first = bisect_right(parts, offsets.start, key=lambda part: part.stop)
     chosen = []
-    for index, segment in enumerate(segments):
-        following = segments[index + 1].base_offset if index + 1 < len(segments) else None
-        if following is not None and following <= offsets.start:
-            continue
-        if offsets.stop is not None and segment.base_offset >= offsets.stop:
+    for part in parts[first:]:
+        if offsets.stop is not None and part.start >= offsets.stop:
             break
-        chosen.append((segment, following))
+        stop = part.stop if offsets.stop is None else min(part.stop, offsets.stop)
+        chosen.append((part, OffsetRange(max(part.start, offsets.start), stop)))
     return chosen
 
 
-def needs_index(segment: Segment, following: int | None, offsets: OffsetRange, split_bytes: int) -> bool:
-    """Whether a cut inside the segment would save reading: it holds an edge of the range, or is too large."""
+def needs_index(part: Part, offsets: OffsetRange, split_bytes: int) -> bool:
+    """Whether a cut inside the segment would save reading: it holds an edge of the range, or is too large.
+
+    Args:
+        offsets: those wanted of this part.
+    """
+    segment = part.segment
     return (
         segment.log_size > split_bytes
         or offsets.start > segment.base_offset
-        or (offsets.stop is not None and (following is None or offsets.stop < following))
+        or offsets.stop is None
+        or segment.last_offset is None
+        or offsets.stop <= segment.last_offset
     )
 
 

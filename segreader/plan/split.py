@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from enum import StrEnum
 
 from segreader.isolation import AbortedTransactions, IsolationLevel
+from segreader.plan.lineage import Dropped
 from segreader.ranges import ByteRange, OffsetRange
 from segreader.segment import TopicIdPartition
 
@@ -24,9 +25,11 @@ class Split:
         aborted: the aborted transactions that reach into this split.
         is_active: a broker may still be appending to the segment.
         base_offset: of the segment: no batch of it begins below.
-        next_base_offset: where the next segment begins; a batch at or past it means that two segments overlap.
         offset_index: name of the offset index, to find a batch again after damage.
         offset_bound: every batch of the split lies below it, where the index says so.
+        epochs: the leader epochs of the live log and the first offset of each, from the one that holds the first
+            offset wanted on; empty where the segment does not tell its own. A batch that says another one is damaged.
+        is_padded: zeros after the last batch are no damage.
     """
 
     partition: TopicIdPartition
@@ -38,9 +41,10 @@ class Split:
     aborted: AbortedTransactions = field(default_factory=AbortedTransactions)
     is_active: bool = False
     base_offset: int = 0
-    next_base_offset: int | None = None
     offset_index: str | None = None
     offset_bound: int | None = None
+    epochs: tuple[tuple[int, int], ...] = ()
+    is_padded: bool = False
 
     @property
     def is_last_of_segment(self) -> bool:
@@ -48,32 +52,109 @@ class Split:
         return self.positions.stop >= self.log_size
 
 
-@dataclass(frozen=True, slots=True)
-class Undecided:
-    """Where the decided part of a partition ends: from ``offset`` on, the files do not say what is committed.
+class EndReason(StrEnum):
+    """Why the records of a partition end where they do."""
 
-    ``producer_id`` has the earliest transaction that is open at the end of what is there; ``DAMAGED`` stands for none:
-    damage hides the markers.
+    END_OF_DATA = "end-of-data"
+    REQUESTED = "requested"
+    OPEN_TRANSACTION = "open-transaction"
+    DAMAGE = "damage"
+
+    @property
+    def is_early(self) -> bool:
+        """Whether there is more data than can be returned."""
+        return self in (EndReason.OPEN_TRANSACTION, EndReason.DAMAGE)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadEnd:
+    """Where the records of one partition end, and why.
+
+    Args:
+        offset: the first one that is not returned; ``None`` if only reading finds the end of the log.
+        reason: ``open-transaction``: from ``offset`` on the files do not say what was committed, for the marker lies
+            in a segment that is not here; ``damage``: damage hides the markers that would say it.
+        producer_id: who has the earliest transaction that is open at the end.
     """
 
-    DAMAGED: ClassVar[int] = -1
+    partition: TopicIdPartition
+    offset: int | None
+    reason: EndReason
+    producer_id: int | None = None
+
+    @property
+    def text(self) -> str:
+        """The end as a sentence for people."""
+        match self.reason:
+            case EndReason.OPEN_TRANSACTION:
+                return (
+                    f"{self.partition}: ends at offset {self.offset}, the last stable one that is known here: producer "
+                    f"{self.producer_id} has an open transaction, and its marker is in none of these segments"
+                )
+            case EndReason.DAMAGE:
+                return (
+                    f"{self.partition}: ends at offset {self.offset}: damage behind it hides the markers that would "
+                    "say what was committed"
+                )
+            case EndReason.REQUESTED:
+                return f"{self.partition}: ends at offset {self.offset}, as asked for"
+            case EndReason.END_OF_DATA:
+                return f"{self.partition}: ends with the last segment" + (
+                    f" at offset {self.offset}" if self.offset is not None else ""
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Offsets ``start <= offset < stop`` that are in no segment, though some before and after them are.
+
+    ``held_back`` is below ``start`` where a ``read_committed`` reader must stop earlier: a transaction is open where
+    the gap begins, and its marker may lie in it. Then nothing from there to ``stop`` is returned.
+    """
 
     partition: TopicIdPartition
-    offset: int
-    producer_id: int
+    start: int
+    stop: int
+    held_back: int | None = None
+
+    @property
+    def text(self) -> str:
+        """The gap as a sentence for people."""
+        held = (
+            f"; nothing from offset {self.held_back} on is returned, for transactions are undecided there"
+            if self.held_back is not None and self.held_back < self.start
+            else ""
+        )
+        return f"{self.partition}: no segment has offsets {self.start} to {self.stop - 1}{held}"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedDrop:
+    """Part of a segment that is not read, because another segment or the lineage says otherwise."""
+
+    partition: TopicIdPartition
+    log: str
+    dropped: Dropped
+
+    @property
+    def text(self) -> str:
+        """What is left out and why, for people."""
+        return f"{self.partition}: {self.log}: {self.dropped.text}"
 
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
     """Everything a read will do, decided before any record is read.
 
-    ``splits`` are ordered by topic, partition and position. ``undecided`` names the partitions of which
-    ``read_committed`` can return only a part; reading them to their end raises ``UndecidedTransactionError``.
+    ``splits`` are ordered by topic, partition and position. ``ends`` says for each partition where its records end
+    and why; ``gaps`` and ``dropped`` say what is missing and what is not read.
     """
 
     location: str
     splits: tuple[Split, ...]
-    undecided: tuple[Undecided, ...] = ()
+    ends: tuple[ReadEnd, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+    dropped: tuple[PlannedDrop, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from segreader.format.kernel import load_kernel
+from segreader.segment import TopicIdPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,16 @@ class Hole:
     source: str
     start: int
     stop: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class MissingOffsets:
+    """Offsets ``start <= offset < stop`` whose segment vanished between plan and read, with ``on_missing='skip'``."""
+
+    partition: TopicIdPartition
+    start: int
+    stop: int | None
     error: str
 
 
@@ -34,4 +45,5 @@ class ScanMetrics:
     records: int = 0
     body_bytes: int = 0
     holes: list[Hole] = field(default_factory=list)
+    missing: list[MissingOffsets] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)

@@ -36,6 +36,8 @@ class ReadOptions:
         check_crcs: whether a batch must pass its CRC-32C, as ``check.crcs`` of the Java consumer.
         on_corrupt: ``fail``: raise at the first damage, after the records before it; ``skip``: leave the damaged
             part out and count it in the metrics.
+        on_missing: ``fail``: raise if a segment vanishes between plan and read, as retention does; ``skip``: go on and
+            count its offsets in the metrics.
         max_batch_bytes: largest batch to hold, stored or decompressed.
         kernel: ``native`` or ``reference``; ``None`` takes what is there.
 
@@ -48,6 +50,7 @@ class ReadOptions:
     batch_bytes: int = DEFAULT_MAX_BYTES
     check_crcs: bool = True
     on_corrupt: str = "fail"
+    on_missing: str = "fail"
     max_batch_bytes: int = DEFAULT_LIMIT
     kernel: str | None = None
 
@@ -66,6 +69,8 @@ class ReadOptions:
             raise OptionError("timestamp and timestamp_ms are two forms of one column", hint="Ask for one of them")
         if self.on_corrupt not in ("fail", "skip"):
             raise OptionError("unknown on_corrupt", found=self.on_corrupt, expected="fail or skip")
+        if self.on_missing not in ("fail", "skip"):
+            raise OptionError("unknown on_missing", found=self.on_missing, expected="fail or skip")
         for field, value in (
             ("batch_rows", self.batch_rows),
             ("batch_bytes", self.batch_bytes),

@@ -9,28 +9,21 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from segreader.catalog.listing import PartitionLog
-from segreader.errors import (
-    FormatError,
-    ObjectNotFoundError,
-    OptionError,
-    UndecidedTransactionError,
-)
+from segreader.errors import OptionError
 from segreader.format.columns import DEFAULT_MAX_BYTES, DEFAULT_MAX_ROWS
 from segreader.format.compression import DEFAULT_LIMIT
-from segreader.format.offset_index import OffsetIndex, parse_offset_index
-from segreader.isolation import AbortedTransactions, IsolationLevel
-from segreader.plan.planner import DEFAULT_SPLIT_BYTES, cut_segment, needs_index, offset_at, overlapping
-from segreader.plan.split import ReadPlan, Split, Undecided
+from segreader.isolation import IsolationLevel
+from segreader.plan.planner import DEFAULT_SPLIT_BYTES
+from segreader.plan.split import ReadPlan
 from segreader.ranges import OffsetRange
 from segreader.read.arrow import schema
 from segreader.read.metrics import ScanMetrics
 from segreader.read.options import DEFAULT_COLUMNS, ReadOptions
+from segreader.read.partition_planner import PartitionPlanner
 from segreader.read.records import RECORD_COLUMNS, ConsumerRecord, iter_consumer_records
-from segreader.read.source import Source, open_source
+from segreader.read.source import Catalog, Source, open_source
 from segreader.read.split_reader import SplitReader
-from segreader.read.transactions import read_transaction_state, read_whole
-from segreader.segment import Segment
+from segreader.read.times import Time, parse_time_range
 
 Offsets = OffsetRange | tuple[int | None, int | None] | str | None
 
@@ -50,18 +43,24 @@ class Scan:
         topic_id: str | None = None,
         partitions: Collection[int] | None = None,
         offsets: Offsets = None,
+        since: Time = None,
+        until: Time = None,
         isolation_level: str | IsolationLevel = IsolationLevel.READ_COMMITTED,
         split_bytes: int = DEFAULT_SPLIT_BYTES,
+        on_gap: str = "fail",
         options: ReadOptions | None = None,
     ) -> None:
         self.location = source.shown
         self.options = options or ReadOptions()
         self.isolation_level = _isolation_level(isolation_level)
         self.offsets = parse_offsets(offsets)
+        self.times = parse_time_range(since, until)
         if split_bytes < 1:
             raise OptionError("split_bytes must be positive", found=split_bytes)
+        if on_gap not in ("fail", "report"):
+            raise OptionError("unknown on_gap", found=on_gap, expected="fail or report")
         self._wanted = (topic, topic_id, partitions)
-        self._split_bytes = split_bytes
+        self._split_bytes, self._on_gap = split_bytes, on_gap
         self._plan: ReadPlan | None = None
         self._source, self.store = source, source.store
         self.metrics = ScanMetrics()
@@ -76,26 +75,32 @@ class Scan:
 
         Raises:
             CatalogError: the location, or what lies there, does not answer the request.
+            SegmentGapError: offsets between two segments are in none (``on_gap='fail'``).
             ObjectNotFoundError: topic or partition are not there.
         """
         if self._plan is None:
             topic, topic_id, partitions = self._wanted
-            logs = self._source.partitions(topic=topic, topic_id=topic_id, partitions=partitions)
-            splits: list[Split] = []
-            undecided: list[Undecided] = []
-            notes: list[str] = []
-            for log in logs:
-                self._plan_partition(log, splits, undecided, notes)
-            self._plan = ReadPlan(self.location, tuple(splits), tuple(undecided), tuple(notes))
+            planner = PartitionPlanner(
+                self.store,
+                isolation_level=self.isolation_level,
+                split_bytes=self._split_bytes,
+                on_gap=self._on_gap,
+                on_corrupt=self.options.on_corrupt,
+                max_batch_bytes=self.options.max_batch_bytes,
+            )
+            for log in self._source.logs(topic=topic, topic_id=topic_id, partitions=partitions):
+                planner.add(log, self.offsets, self.times)
+            self._plan = planner.plan(self.location)
         return self._plan
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """Record batches, ordered by topic, partition and offset; each holds rows of one partition.
 
+        Where the files do not say what was committed, the records end; ``plan().ends`` says where and why.
+
         Raises:
             FormatError: data is damaged, after the records before it (``on_corrupt='fail'``).
             StorageError: bytes cannot be had.
-            UndecidedTransactionError: after everything that is decided, if some of what was asked for is not.
         """
         return self._batches(self.options)
 
@@ -104,12 +109,10 @@ class Scan:
         reader = SplitReader(self.store, options)
         self.metrics = reader.metrics
         self.metrics.notes.extend(plan.notes)
-        log = None
+        partition = None
         for split in plan.splits:
-            yield from reader.read(split, reader.next_offset if split.log == log else None)
-            log = split.log
-        if plan.undecided:
-            raise _undecided_error(plan)
+            yield from reader.read(split, reader.next_offset if split.partition == partition else None)
+            partition = split.partition
 
     def to_arrow(self) -> pa.Table:
         """Everything as one table; raises as ``to_batches``."""
@@ -134,61 +137,6 @@ class Scan:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _plan_partition(
-        self, log: PartitionLog, splits: list[Split], undecided: list[Undecided], notes: list[str]
-    ) -> None:
-        wanted, aborted = self.offsets, AbortedTransactions()
-        if self.isolation_level is IsolationLevel.READ_COMMITTED:
-            state = read_transaction_state(
-                self.store, log.segments, wanted, max_batch_bytes=self.options.max_batch_bytes
-            )
-            aborted = state.aborted
-            ends = [state.first_open] if state.first_open is not None else []
-            if state.unread_from is not None and (
-                wanted.start > state.unread_from or self.options.on_corrupt == "skip"
-            ):  # otherwise reading meets the damage itself
-                ends.append((state.unread_from, Undecided.DAMAGED))
-            if ends and (wanted.stop is None or wanted.stop > min(ends)[0]):
-                offset, producer_id = min(ends)
-                undecided.append(Undecided(log.partition, max(offset, wanted.start), producer_id))
-                wanted = OffsetRange(wanted.start, max(offset, wanted.start))
-        for segment, following in overlapping(log.segments, wanted):
-            index = self._index(segment, notes) if needs_index(segment, following, wanted, self._split_bytes) else None
-            for positions in cut_segment(segment, index, wanted, self._split_bytes):
-                splits.append(
-                    Split(
-                        partition=log.partition,
-                        log=segment.files.log,
-                        log_size=segment.log_size,
-                        positions=positions,
-                        offsets=wanted,
-                        isolation_level=self.isolation_level,
-                        aborted=aborted.within(
-                            max(segment.base_offset, wanted.start),
-                            following if following is not None else 1 << 62,
-                        ),
-                        is_active=segment.is_active,
-                        base_offset=segment.base_offset,
-                        next_base_offset=following,
-                        offset_index=segment.files.offset_index,
-                        offset_bound=offset_at(index, positions.stop),
-                    )
-                )
-
-    def _index(self, segment: Segment, notes: list[str]) -> OffsetIndex | None:
-        """The segment's offset index; a missing or damaged one costs reading, not records."""
-        name = segment.files.offset_index
-        if name is None or segment.log_size == 0:
-            return None
-        try:
-            data = read_whole(self.store, name, segment.files.sizes.get(name))
-            return parse_offset_index(data, segment.base_offset, log_size=segment.log_size)
-        except ObjectNotFoundError:
-            return None
-        except FormatError as error:
-            notes.append(f"{error.located(source=self.store.url(name))}; read without it")
-            return None
 
 
 def parse_offsets(offsets: Offsets) -> OffsetRange:
@@ -224,21 +172,6 @@ def _isolation_level(value: str | IsolationLevel) -> IsolationLevel:
         raise OptionError("unknown isolation level", found=repr(value), expected=expected) from error
 
 
-def _undecided_error(plan: ReadPlan) -> UndecidedTransactionError:
-    first = plan.undecided[0]
-    more = f" (and {len(plan.undecided) - 1} more partitions)" if len(plan.undecided) > 1 else ""
-    return UndecidedTransactionError(
-        f"the files here do not say whether a transaction of {first.partition} was committed{more}",
-        source=plan.location,
-        offset=first.offset,
-        found="damage in front of the markers that would say it"
-        if first.producer_id == Undecided.DAMAGED
-        else f"producer {first.producer_id} in an open transaction at the end of the last segment",
-        expected="its COMMIT or ABORT marker",
-        hint=f"Everything below offset {first.offset} is decided: ask for offsets up to it, or for read_uncommitted",
-    )
-
-
 def scan(
     location: str | os.PathLike[str] | None = None,
     *,
@@ -249,6 +182,8 @@ def scan(
     topic_id: str | None = None,
     partitions: Collection[int] | int | None = None,
     offsets: Offsets = None,
+    since: Time = None,
+    until: Time = None,
     isolation_level: str | IsolationLevel = IsolationLevel.READ_COMMITTED,
     columns: Collection[str] = DEFAULT_COLUMNS,
     split_bytes: int = DEFAULT_SPLIT_BYTES,
@@ -256,15 +191,22 @@ def scan(
     batch_bytes: int = DEFAULT_MAX_BYTES,
     check_crcs: bool = True,
     on_corrupt: str = "fail",
+    on_gap: str = "fail",
+    on_missing: str = "fail",
+    layout: str | None = None,
+    rsm_config: str | os.PathLike[str] | None = None,
+    metadata: str | os.PathLike[str] | None = None,
+    segments_from: str | None = None,
+    log_directory: str | os.PathLike[str] | None = None,
+    leader_epochs: str | os.PathLike[str] | None = None,
     max_batch_bytes: int = DEFAULT_LIMIT,
     kernel: str | None = None,
 ) -> Scan:
     """The records at a location, as a scan that reads when it is asked to.
 
     Args:
-        location: a directory, or a prefix in a bucket (``s3://``, ``abfss://``, ``gs://``, any fsspec URL), in Kafka's
-            ``LocalTieredStorage`` layout or that of a broker's log directory; or one partition's directory in either;
-            or the signed URL of one segment.
+        location: a directory, or a prefix in a bucket (``s3://``, ``abfss://``, ``gs://``, any fsspec URL), in any of
+            the layouts of ``docs/layouts``; or one partition's directory; or the signed URL of one segment.
         urls: in place of a location: signed URLs of segments and their indexes, in any order.
         renew: called with a signed URL that has expired, gives another one for the same object.
         storage_options: credentials, endpoint and the like, under the names that pandas and Polars take; see
@@ -273,12 +215,26 @@ def scan(
         topic_id: which topic of that name, where it was deleted and created again.
         partitions: which; all by default.
         offsets: ``"A:B"``, ``(A, B)`` or an ``OffsetRange``; ``B`` is exclusive, and either may be left out.
+        since, until: only from the first offset whose record is not older than ``since``, and below the first whose
+            record is not older than ``until``: a ``datetime`` with a time zone, ms since 1970 UTC, or text such as
+            ``2026-11-01T00:00Z`` and ``-1h``. As ``startingTimestamp`` and ``endingTimestamp`` of Spark's kafka
+            source: where times are out of order, records between the two offsets may lie outside the times.
         isolation_level: ``read_committed`` (default) or ``read_uncommitted``.
         columns: which columns, in this order; see ``docs/architecture.md``. Others are not built.
         split_bytes: stored bytes of a split to aim at.
         batch_rows, batch_bytes: when a record batch is closed, whichever is reached first.
         check_crcs: whether batches must pass their CRC.
-        on_corrupt: ``fail`` or ``skip``.
+        on_corrupt: ``fail`` or ``skip`` damaged batches.
+        on_gap: ``fail`` with ``SegmentGapError`` where offsets between two segments are in none, or ``report`` them in
+            ``plan().gaps`` and read the rest.
+        on_missing: ``fail`` or ``skip`` a segment that vanishes between plan and read.
+        layout: which layout to see there; by default it is told from the names.
+        rsm_config: the broker's properties file, for keys and prefix of encrypted segments (``rsm.config.``).
+        metadata: a place with ``__remote_log_metadata-<n>`` log directories: which segments are finished.
+        segments_from: ``listing``, ``metadata`` or ``both``; with ``metadata`` it is ``both``.
+        log_directory: a broker's log directory, or a copy: its segments continue those of the remote tier.
+        leader_epochs: a ``leader-epoch-checkpoint`` of the live log, or a place that holds ``<topic>-<partition>``
+            directories with one: which history counts after an unclean leader election.
         max_batch_bytes: largest batch to hold, stored or decompressed.
         kernel: ``native`` or ``reference``; by default what is there.
 
@@ -286,19 +242,36 @@ def scan(
         OptionError: an argument is unknown. ObjectNotFoundError: the directory is not there.
     """
     return Scan(
-        open_source(location, urls=urls, renew=renew, storage_options=storage_options),
+        open_source(
+            location,
+            urls=urls,
+            renew=renew,
+            storage_options=storage_options,
+            catalog=Catalog(
+                layout=layout,
+                rsm_config=rsm_config,
+                metadata=metadata,
+                segments_from=segments_from,
+                log_directory=log_directory,
+                leader_epochs=leader_epochs,
+            ),
+        ),
         topic=topic,
         topic_id=topic_id,
         partitions=[partitions] if isinstance(partitions, int) else partitions,
         offsets=offsets,
+        since=since,
+        until=until,
         isolation_level=isolation_level,
         split_bytes=split_bytes,
+        on_gap=on_gap,
         options=ReadOptions(
             columns=tuple(columns),
             batch_rows=batch_rows,
             batch_bytes=batch_bytes,
             check_crcs=check_crcs,
             on_corrupt=on_corrupt,
+            on_missing=on_missing,
             max_batch_bytes=max_batch_bytes,
             kernel=kernel,
         ),

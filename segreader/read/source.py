@@ -1,19 +1,54 @@
-"""Where a scan reads: a location, or a list of signed URLs. Either is a store and a way to find segments in it."""
+"""Where a scan reads: a location, or a list of signed URLs, and what is given beside it.
+
+Each is a store, in which segments are plain Kafka files, and the partitions in it.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
-from segreader.catalog.listing import PartitionLog, choose_partitions, list_partitions
+from segreader.catalog.joined import from_metadata, join
+from segreader.catalog.layouts import log_directory
+from segreader.catalog.layouts.base import PartitionPlace
+from segreader.catalog.layouts.registry import choose_layouts, location_of, open_view
+from segreader.catalog.listing import PartitionLog, list_places, read_place, refuse_two_topics
 from segreader.catalog.loose import find_listed_segments
-from segreader.errors import OptionError, UnknownLayoutError
+from segreader.catalog.metadata_log import RemoteLogMetadata
+from segreader.catalog.metadata_topic import read_remote_log_metadata
+from segreader.errors import FormatError, ObjectNotFoundError, OptionError, UnknownLayoutError
+from segreader.format.leader_epochs import LeaderEpochs, parse_leader_epochs
+from segreader.read.small_objects import read_whole
+from segreader.segment import Segment, TopicIdPartition
 from segreader.storage.base import ObjectStore
 from segreader.storage.location import open_store
+from segreader.storage.mounts import MountedStores
 
 _PLAIN = ("http://", "https://")
+
+
+_LOCAL = "log-directory:"
+"""Names of a broker's log directory that is given beside a location begin so."""
+
+_CHECKPOINT = "leader-epoch-checkpoint"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLog:
+    """One partition, and what was given beside it.
+
+    Args:
+        log: what the location has of it.
+        local: what the broker's log directory has of it.
+        leader_epochs: the lineage of the live log.
+    """
+
+    log: PartitionLog
+    local: PartitionLog | None = None
+    leader_epochs: LeaderEpochs | None = None
 
 
 class Source(Protocol):
@@ -22,24 +57,161 @@ class Source(Protocol):
     store: ObjectStore
     shown: str
 
-    def partitions(
+    def logs(
         self, *, topic: str | None, topic_id: str | None, partitions: Collection[int] | None
-    ) -> list[PartitionLog]:
-        """As ``catalog.listing.list_partitions``."""
+    ) -> Iterator[SourceLog]:
+        """The partitions asked for, one after another, by topic and partition. Raises as ``list_places``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Catalog:
+    """How to find segments at a location, and what is known besides.
+
+    Args:
+        layout: which layout to see there; by default it is told from the names.
+        rsm_config: the broker's properties file, of a plugin that needs keys or has a key prefix.
+        metadata: a place with the ``__remote_log_metadata-<n>`` log directories of a broker.
+        segments_from: ``listing``, ``metadata``, or ``both``, which is the default where ``metadata`` is given.
+        log_directory: a broker's log directory, or a copy of one, that goes on where the remote tier ends.
+        leader_epochs: a ``leader-epoch-checkpoint`` of the live log, or a place with partition directories that have
+            one.
+    """
+
+    layout: str | None = None
+    rsm_config: str | os.PathLike[str] | None = None
+    metadata: str | os.PathLike[str] | None = None
+    segments_from: str | None = None
+    log_directory: str | os.PathLike[str] | None = None
+    leader_epochs: str | os.PathLike[str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.segments_from not in (None, "listing", "metadata", "both"):
+            raise OptionError("unknown catalog", found=self.segments_from, expected="listing, metadata or both")
+        if self.segments_from in ("metadata", "both") and self.metadata is None:
+            raise OptionError(
+                f"the catalog {self.segments_from!r} needs the metadata topic",
+                hint="Say where its log directories lie: metadata (--metadata)",
+            )
 
 
 class LocationSource:
     """A directory, bucket or prefix; its layout tells what is in it."""
 
-    def __init__(self, location: str, storage_options: Mapping[str, object] | None) -> None:
-        self.store, self.prefix = open_store(location, storage_options=storage_options)
-        self.shown = self.store.url(self.prefix)
+    def __init__(
+        self,
+        location: str,
+        storage_options: Mapping[str, object] | None = None,
+        *,
+        catalog: Catalog | None = None,
+    ) -> None:
+        self.catalog = catalog or Catalog()
+        self.layouts = choose_layouts(self.catalog.layout, rsm_config=self.catalog.rsm_config)
+        self._storage_options = storage_options
+        store, self.prefix = open_store(location, storage_options=storage_options)
+        self.shown = store.url(self.prefix)
+        self.store = open_view(store, self.layouts)
+        self._local_prefix: str | None = None
+        if self.catalog.log_directory is not None:
+            local, self._local_prefix = self._open_beside(self.catalog.log_directory)
+            self.store = MountedStores({"": self.store, _LOCAL: local})
 
-    def partitions(
+    def places(
+        self,
+        *,
+        topic: str | None = None,
+        topic_id: str | None = None,
+        partitions: Collection[int] | None = None,
+        metadata: RemoteLogMetadata | None = None,
+    ) -> list[PartitionPlace]:
+        """Where the partitions asked for lie."""
+        return list_places(
+            self.store,
+            self.prefix,
+            self.layouts,
+            topic=topic,
+            topic_id=topic_id,
+            partitions=partitions,
+            is_live=(lambda _: True) if metadata is None else lambda one: bool(metadata.segments(one)),
+        )
+
+    def read_metadata(
         self, *, topic: str | None, topic_id: str | None, partitions: Collection[int] | None
-    ) -> list[PartitionLog]:
-        """By listing."""
-        return list_partitions(self.store, self.prefix, topic=topic, topic_id=topic_id, partitions=partitions)
+    ) -> RemoteLogMetadata | None:
+        """What the metadata topic says of these partitions; ``None`` if it is not given, or not to be asked."""
+        if self.catalog.metadata is None or self.catalog.segments_from == "listing":
+            return None
+        store, prefix = self._open_beside(self.catalog.metadata)
+        return read_remote_log_metadata(store, prefix, topic=topic, topic_id=topic_id, partitions=partitions)
+
+    def logs(
+        self, *, topic: str | None, topic_id: str | None, partitions: Collection[int] | None
+    ) -> Iterator[SourceLog]:
+        """By listing, by the metadata topic or both, a partition at a time."""
+        metadata = self.read_metadata(topic=topic, topic_id=topic_id, partitions=partitions)
+        places = self.places(topic=topic, topic_id=topic_id, partitions=partitions, metadata=metadata)
+        given = self._given_epochs(places)
+        for place in places:
+            if metadata is not None and self.catalog.segments_from == "metadata":
+                log = from_metadata(place, metadata)
+            else:
+                log = read_place(self.store, place, self.layouts)
+                log = log if metadata is None else join(log, metadata)
+            yield SourceLog(log, self._local_log(place.partition), given.get(place.partition))
+
+    def _open_beside(self, location: str | os.PathLike[str]) -> tuple[ObjectStore, str]:
+        """Another place: a directory, or a bucket with the same storage options."""
+        text = os.fspath(location)
+        return open_store(text, storage_options=self._storage_options if "://" in text else None)
+
+    def _local_log(self, partition: TopicIdPartition) -> PartitionLog | None:
+        if self._local_prefix is None:
+            return None
+        name = str(partition)
+        here = f"{_LOCAL}{self._local_prefix}"
+        path = here if self._local_prefix.removesuffix("/") == name else f"{here}{name}/"
+        place = PartitionPlace(TopicIdPartition(partition.topic, partition.partition), (path,), log_directory.NAME)
+        log = read_place(self.store, place, (log_directory.LogDirectoryLayout(),))
+        return log if log.segments else None
+
+    def _given_epochs(self, places: Sequence[PartitionPlace]) -> dict[TopicIdPartition, LeaderEpochs]:
+        """The lineage of each partition whose checkpoint is given."""
+        given = self.catalog.leader_epochs
+        if given is None:
+            return {}
+        text = os.fspath(given)
+        if "://" not in text and os.path.isfile(text):
+            if len(places) != 1:
+                raise OptionError(
+                    "one leader-epoch-checkpoint is given for several partitions",
+                    found=", ".join(str(place.partition) for place in places[:8]),
+                    hint="Choose one partition, or give the directory that holds <topic>-<partition> directories",
+                )
+            with open(text, "rb") as file:
+                return {places[0].partition: _parsed(file.read(), text)}
+        store, prefix = self._open_beside(given)
+        found = {}
+        for place in places:
+            name = f"{prefix}{place.partition}/{_CHECKPOINT}"
+            if prefix.removesuffix("/") == str(place.partition):
+                name = f"{prefix}{_CHECKPOINT}"
+            try:
+                found[place.partition] = _parsed(read_whole(store, name), store.url(name))
+            except ObjectNotFoundError:
+                continue
+        if not found:
+            raise ObjectNotFoundError(
+                f"no {_CHECKPOINT} of these partitions",
+                source=store.url(prefix),
+                expected=f"<topic>-<partition>/{_CHECKPOINT}",
+            )
+        return found
+
+
+def _parsed(data: bytes, source: str) -> LeaderEpochs:
+    try:
+        return parse_leader_epochs(data)
+    except FormatError as error:
+        raise error.located(source=source) from error
 
 
 class UrlSource:
@@ -73,9 +245,9 @@ class UrlSource:
         self.store: ObjectStore = UrlListStore(UrlList(urls, renew), settings=replace(settings, policy=policy))
         self.shown = f"{len(urls)} URLs"
 
-    def partitions(
+    def logs(
         self, *, topic: str | None, topic_id: str | None, partitions: Collection[int] | None
-    ) -> list[PartitionLog]:
+    ) -> Iterator[SourceLog]:
         """By the names in the URLs' paths, and by the first batch where a name says nothing."""
         only = next(iter(partitions)) if partitions is not None and len(partitions) == 1 else None
         segments = find_listed_segments(self.store, topic=topic, partition=only)
@@ -85,7 +257,39 @@ class UrlSource:
                 source=self.shown,
                 expected="paths that end in .log, and their indexes in .index, .txnindex and so on",
             )
-        return choose_partitions(segments, self.shown, topic=topic, topic_id=topic_id, partitions=partitions)
+        for log in _choose(segments, self.shown, topic, topic_id, partitions):
+            yield SourceLog(log)
+
+
+def _choose(
+    segments: Sequence[Segment],
+    shown: str,
+    topic: str | None,
+    topic_id: str | None,
+    partitions: Collection[int] | None,
+) -> list[PartitionLog]:
+    """The segments of a list by partition, those that are asked for."""
+    groups: dict[TopicIdPartition, list[Segment]] = defaultdict(list)
+    for segment in segments:
+        groups[segment.partition].append(segment)
+    chosen = [
+        one
+        for one in sorted(groups, key=lambda one: one.order)
+        if (topic is None or one.topic == topic)
+        and (topic_id is None or one.topic_id == topic_id)
+        and (partitions is None or one.partition in partitions)
+    ]
+    missing = sorted(set(partitions or ()) - {one.partition for one in chosen})
+    if not chosen or missing:
+        raise ObjectNotFoundError(
+            f"partition {', '.join(map(str, missing))} is not here" if missing else "what is asked for is not here",
+            source=shown,
+            found=", ".join(str(one) for one in sorted(groups, key=lambda one: one.order)[:8]),
+        )
+    refuse_two_topics([PartitionPlace(one, ("",), "urls") for one in chosen], shown)
+    return [
+        PartitionLog(one, tuple(sorted(groups[one], key=lambda segment: segment.base_offset)), "urls") for one in chosen
+    ]
 
 
 def open_source(
@@ -94,6 +298,7 @@ def open_source(
     urls: Sequence[str] | None = None,
     renew: Callable[[str], str] | None = None,
     storage_options: Mapping[str, object] | None = None,
+    catalog: Catalog | None = None,
 ) -> LocationSource | UrlSource:
     """The source that a location or a list of URLs names.
 
@@ -101,11 +306,20 @@ def open_source(
         OptionError: neither or both are given, or a storage option is wrong.
         ObjectNotFoundError: the directory is not there.
     """
+    if location is None and urls is None and catalog is not None and catalog.rsm_config is not None:
+        location, found = location_of(catalog.rsm_config)
+        storage_options = {**found, **(storage_options or {})}
     if (location is None) == (urls is None):
         raise OptionError("say where to read: a location, or urls=[…]", hint="Give one of the two")
+    if catalog is not None and catalog != Catalog() and (urls is not None or _is_url(location)):
+        raise OptionError("layout, metadata and what else finds segments mean nothing for URLs", hint="Leave them out")
     if urls is not None:
         return UrlSource(urls, storage_options, renew=renew)
     text = os.fspath(location) if location is not None else ""
-    if text.lower().startswith(_PLAIN):
+    if _is_url(location):
         return UrlSource([text], storage_options, is_trusted=True, renew=renew)
-    return LocationSource(text, storage_options)
+    return LocationSource(text, storage_options, catalog=catalog)
+
+
+def _is_url(location: str | os.PathLike[str] | None) -> bool:
+    return location is not None and os.fspath(location).lower().startswith(_PLAIN)

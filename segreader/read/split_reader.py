@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from operator import gt
@@ -10,7 +11,6 @@ import crc32c
 import pyarrow as pa
 
 from segreader.errors import (
-    AmbiguousLineageError,
     CorruptBatchError,
     CorruptIndexError,
     FormatError,
@@ -19,7 +19,7 @@ from segreader.errors import (
     TruncatedError,
 )
 from segreader.format.append import append_records
-from segreader.format.batch import CONTROL_FLAG, CRC_START, TRANSACTIONAL_FLAG
+from segreader.format.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG
 from segreader.format.columns import (
     NO_STOP,
     TABLE_WIDTH,
@@ -40,9 +40,9 @@ from segreader.isolation import IsolationLevel
 from segreader.plan.split import Split
 from segreader.ranges import ByteRange
 from segreader.read.arrow import to_record_batch
-from segreader.read.metrics import Hole, ScanMetrics
+from segreader.read.metrics import Hole, MissingOffsets, ScanMetrics
 from segreader.read.options import ReadOptions
-from segreader.read.transactions import read_whole
+from segreader.read.small_objects import read_whole
 from segreader.storage.base import ObjectStore
 
 _MARKED = CONTROL_FLAG | TRANSACTIONAL_FLAG
@@ -56,7 +56,6 @@ def read_split(
     Raises:
         FormatError: the data is damaged and ``options.on_corrupt`` is ``fail``; after the records before it.
         StorageError: the bytes cannot be had.
-        AmbiguousLineageError: the segment reaches into the next one.
     """
     return SplitReader(store, options, metrics=metrics).read(split)
 
@@ -109,6 +108,14 @@ class SplitReader:
             except FormatError as error:
                 yield from self._flush(split)
                 position = self._pass_over(error, split, scanner.position, None)
+            except ObjectNotFoundError as error:
+                yield from self._flush(split)
+                if self._options.on_missing == "fail":
+                    raise
+                self.metrics.missing.append(
+                    MissingOffsets(split.partition, state[State.NEXT_OFFSET], split.offsets.stop, str(error))
+                )
+                break
         yield from self._flush(split)
         self.next_offset = state[State.NEXT_OFFSET]
         self.metrics.body_bytes = state[State.BODY_BYTES]
@@ -163,7 +170,7 @@ class SplitReader:
             if not attributes & _MARKED:
                 continue
             row = index * TABLE_WIDTH
-            if table[row + Table.MAGIC] < 2 or table[row + Table.DECISION] == Decision.DROP:
+            if table[row + Table.MAGIC] < 2 or table[row + Table.DECISION] != Decision.DECODE:
                 continue
             if attributes & CONTROL_FLAG:
                 table[row + Table.DECISION] = Decision.SKIP
@@ -275,33 +282,23 @@ class SplitReader:
             table[row * TABLE_WIDTH + Table.DECISION] = Decision.DROP
             self._pass_over(error, split, start, start + table[row * TABLE_WIDTH + Table.SIZE])
             lasts[row] = floor
-        following = NO_STOP if split.next_base_offset is None else split.next_base_offset
-        beyond = [row for row, last in enumerate(lasts) if last >= following] if max(lasts) >= following else []
-        # a last offset is believed only with its CRC: the kernel refuses the batch otherwise
-        beyond = [row for row in beyond if self._passes_crc(run, row)]
-        self._last_offset = max([self._last_offset, *(last for last in lasts if last < following)])
-        if beyond:
-            row = beyond[0]
-            return _Deliverable(
-                row,
-                AmbiguousLineageError(
-                    "two segments hold the same offsets",
-                    source=self._store.url(split.log),
-                    position=table[row * TABLE_WIDTH + Table.POSITION],
-                    base_offset=bases[row],
-                    found=f"a batch that ends at offset {lasts[row]}",
-                    expected=f"an end below {following}, where the next segment begins",
-                    hint="Leader epochs would have to decide between them; read a directory without one of them",
-                ),
+        self._last_offset = max(self._last_offset, *lasts)
+        for row, expected in _of_other_epochs(split, run):
+            start = table[row * TABLE_WIDTH + Table.POSITION]
+            error = CorruptBatchError(
+                "a batch's leader epoch is not the one that wrote these offsets",
+                source=self._store.url(split.log),
+                position=start,
+                base_offset=bases[row],
+                found=f"epoch {table[row * TABLE_WIDTH + Table.LEADER_EPOCH]}",
+                expected=f"epoch {expected}, by the leader-epoch checkpoints here",
+                hint="A leader epoch is not under the CRC: read another copy, or look with segreader verify --deep",
             )
+            if self._options.on_corrupt == "fail":
+                return _Deliverable(row, error)
+            table[row * TABLE_WIDTH + Table.DECISION] = Decision.DROP
+            self._pass_over(error, split, start, start + table[row * TABLE_WIDTH + Table.SIZE])
         return _Deliverable(run.rows)
-
-    def _passes_crc(self, run: BatchRun, row: int) -> bool:
-        table, at = run.table, row * TABLE_WIDTH
-        if self._checksum is None or table[at + Table.MAGIC] < 2:
-            return True
-        start = table[at + Table.POSITION] - run.data_position
-        return self._checksum(run.data[start + CRC_START : start + table[at + Table.SIZE]]) == table[at + Table.CRC]
 
     def _check_tail(self, split: Split, done: Done) -> None:
         """Say what stands after the last whole batch: a note for a live log, an error for a finished segment."""
@@ -317,6 +314,8 @@ class SplitReader:
                 hint="Read without the index: give the whole segment as one split",
             )
         missing = f", {done.missing_bytes} bytes are missing" if done.missing_bytes is not None else ""
+        if split.is_padded and done.tail is not Tail.CUT:
+            return
         if split.is_active:
             what = "ends inside a batch" if done.tail is Tail.CUT else "ends in zeros"
             self.metrics.notes.append(
@@ -365,6 +364,29 @@ class _Deliverable:
 
     def __init__(self, rows: int, error: SegreaderError | None = None) -> None:
         self.rows, self.error = rows, error
+
+
+def _of_other_epochs(split: Split, run: BatchRun) -> list[tuple[int, int]]:
+    """The rows that another leader epoch wrote than the plan says, each with the one it says.
+
+    Asked at the first offset wanted of a batch: after DeleteRecords a lineage may begin inside one.
+    """
+    epochs, table = split.epochs, run.table
+    said = table[Table.LEADER_EPOCH : run.rows * TABLE_WIDTH : TABLE_WIDTH]
+    if not epochs or (len(epochs) == 1 and set(said) <= {epochs[0][0], -1}):
+        return []
+    wrong, starts = [], [start for _, start in epochs]
+    for index, epoch in enumerate(said):
+        row = index * TABLE_WIDTH
+        if epoch < 0 or table[row + Table.MAGIC] < 2 or table[row + Table.DECISION] == Decision.DROP:
+            continue
+        base, last = table[row + Table.BASE_OFFSET], table[row + Table.LAST_OFFSET]
+        if last < split.offsets.start or (split.offsets.stop is not None and base >= split.offsets.stop):
+            continue  # nothing of it is wanted: it may be of another history
+        expected = epochs[max(0, bisect_right(starts, max(base, split.offsets.start)) - 1)][0]
+        if expected != epoch:
+            wrong.append((index, expected))
+    return wrong
 
 
 def out_of_order(bases: Sequence[int], lasts: Sequence[int], before: int) -> list[tuple[int, int]]:

@@ -8,20 +8,20 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from segreader.catalog.listing import find_segments
+from segreader.catalog.listing import read_place
+from segreader.catalog.walk import find_places
 from segreader.errors import (
     AmbiguousTopicError,
     ObjectNotFoundError,
     OffsetOutOfRangeError,
     OptionError,
-    UndecidedTransactionError,
 )
 from segreader.plan.split import ReadPlan
 from segreader.ranges import OffsetRange
 from segreader.read.scan import scan
+from segreader.read.source import LocationSource
 from segreader.spark.offsets import EARLIEST, LATEST, PartitionOffsets
 from segreader.spark.options import SparkOptions
-from segreader.storage.location import open_store
 
 Partitions = dict[str, dict[int, int]]
 """First offset at hand, by topic and partition."""
@@ -62,25 +62,10 @@ def plan_read(options: SparkOptions) -> ReadPlan:
     return ReadPlan(
         location=options.location,
         splits=tuple(split for plan in plans for split in plan.splits),
-        undecided=tuple(one for plan in plans for one in plan.undecided),
+        ends=tuple(one for plan in plans for one in plan.ends),
+        gaps=tuple(one for plan in plans for one in plan.gaps),
+        dropped=tuple(one for plan in plans for one in plan.dropped),
         notes=tuple(note for plan in plans for note in plan.notes),
-    )
-
-
-def require_decided(plan: ReadPlan) -> ReadPlan:
-    """The plan, if it reads everything that was asked for.
-
-    Raises:
-        UndecidedTransactionError: the files do not say where some transactions ended; names every partition.
-    """
-    if not plan.undecided:
-        return plan
-    raise UndecidedTransactionError(
-        "the files here do not say whether the last transactions were committed",
-        source=plan.location,
-        found=", ".join(f"{one.partition} from offset {one.offset} on" for one in plan.undecided),
-        expected="their COMMIT or ABORT markers",
-        hint="Leave these topics out, end at these offsets, or set isolationLevel to read_uncommitted",
     )
 
 
@@ -108,12 +93,14 @@ def _chosen_partitions(options: SparkOptions) -> Partitions:
 
 def _partitions_at(location: str) -> Partitions:
     """The first offset of every partition of every topic, whether or not it can be read."""
-    store, prefix = open_store(location)
+    source = LocationSource(location, None)
     starts: Partitions = defaultdict(dict)
-    for segment in find_segments(store, prefix):
-        of_topic = starts[segment.partition.topic]
-        number = segment.partition.partition
-        of_topic[number] = min(segment.base_offset, of_topic.get(number, segment.base_offset))
+    for place in find_places(source.store, source.prefix, source.layouts):
+        log = read_place(source.store, place, source.layouts)
+        if log.segments:
+            of_topic, number = starts[place.partition.topic], place.partition.partition
+            first = log.segments[0].base_offset
+            of_topic[number] = min(first, of_topic.get(number, first))
     return {topic: dict(sorted(starts[topic].items())) for topic in sorted(starts)}
 
 

@@ -18,11 +18,11 @@ from segreader.errors import OptionError
 from segreader.plan.split import Split
 from segreader.read.metrics import ScanMetrics
 from segreader.read.options import ReadOptions
+from segreader.read.source import LocationSource
 from segreader.read.split_reader import read_split
 from segreader.spark.options import SparkOptions, parse_options
-from segreader.spark.planning import plan_read, require_decided
+from segreader.spark.planning import plan_read
 from segreader.spark.schema import READ_NAMES, arrow_schema, project, spark_schema, to_spark
-from segreader.storage.location import open_store
 
 NAME = "segreader"
 
@@ -48,9 +48,9 @@ class SegmentReader(DataSourceReader):
         """The splits, largest first so that no long task ends the stage; planned once per ``load()``.
 
         Raises:
-            SegreaderError: as ``plan_read`` and ``require_decided`` tell.
+            SegreaderError: as ``plan_read`` tells.
         """
-        plan = require_decided(plan_read(self.options))
+        plan = plan_read(self.options)
         _show_log()
         logger.info(
             "%s: %d partitions, %d splits, %d bytes stored, %s",
@@ -62,6 +62,9 @@ class SegmentReader(DataSourceReader):
         )
         for note in plan.notes:
             logger.warning("%s", note)
+        for end in plan.ends:
+            if end.reason.is_early:
+                logger.warning("%s", end.text)
         return [SplitPartition(split) for split in sorted(plan.splits, key=_descending_size)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -73,7 +76,7 @@ class SegmentReader(DataSourceReader):
         if not isinstance(partition, SplitPartition):  # Spark's stand-in where there is nothing to read
             return
         _freeze_imports()
-        store, _ = open_store(self.options.location)
+        store = LocationSource(self.options.location, None).store
         schema = arrow_schema(self.columns)
         metrics = ScanMetrics()
         read_options = ReadOptions(

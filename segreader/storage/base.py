@@ -29,12 +29,12 @@ class ObjectStore(Protocol):
         """How the object is named to people: never with a credential or a query string."""
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """Every object whose name begins with ``prefix``, in order of name; a page at a time where a store has pages."""
+        """Every object whose name begins with ``prefix``, in order of name; a page at a time where there are pages."""
 
     def list_level(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """Objects and directories whose name begins with ``prefix`` and has no ``/`` after it but at its end.
 
-        ``list_level("a/")`` gives what lies directly in ``a``; ``list_level("a/b-")`` only what begins with ``b-`` there.
+        ``list_level("a/")`` gives what lies directly in ``a``; ``list_level("a/b-")`` what begins with ``b-`` there.
         In order of name within each page of the store.
         """
 

@@ -4,11 +4,19 @@ from pathlib import Path
 
 import pytest
 
-from segreader.catalog.listing import list_partitions
-from segreader.errors import AmbiguousLineageError, AmbiguousTopicError, UnknownLayoutError
+from segreader.catalog.layouts.registry import choose_layouts
+from segreader.catalog.listing import PartitionLog, list_places, read_place
+from segreader.errors import AmbiguousTopicError, UnknownLayoutError
 from segreader.storage.local import LocalStore
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import kafka_uuid, write_broker_log, write_local_tiered
+
+
+def list_partitions(store: LocalStore, topic: str | None = None, topic_id: str | None = None) -> list[PartitionLog]:
+    layouts = choose_layouts(None)
+    return [
+        read_place(store, place, layouts) for place in list_places(store, "", layouts, topic=topic, topic_id=topic_id)
+    ]
 
 
 def two_segments() -> list[SegmentBuilder]:
@@ -62,12 +70,14 @@ def test_one_name_with_two_ids_is_refused_until_one_is_chosen(tmp_path: Path) ->
     assert log.partition.topic_id == ids[1]
 
 
-def test_two_copies_of_one_segment_are_not_chosen_between(tmp_path: Path) -> None:
+def test_a_set_without_its_log_is_incomplete_and_a_file_of_nobody_is_foreign(tmp_path: Path) -> None:
     place = write_local_tiered(tmp_path, "orders", two_segments())
-    log = next(place.glob("*.log"))
-    (place / (log.name[:21] + "B" * 22 + ".log")).write_bytes(log.read_bytes())
-    with pytest.raises(AmbiguousLineageError, match="two segments of orders-0 begin"):
-        list_partitions(LocalStore(tmp_path))
+    next(place.glob("00000000000000000001-*.log")).unlink()
+    (place / "notes.txt").write_text("?")
+    (log,) = list_partitions(LocalStore(tmp_path))
+    assert [segment.base_offset for segment in log.segments] == [0]
+    assert [(one.base_offset, one.missing) for one in log.incomplete] == [(1, ("log",))]
+    assert [name.rpartition("/")[2] for name in log.foreign] == ["notes.txt"]
 
 
 def test_an_empty_place_is_named_as_one(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def test_a_kernel_that_is_not_there_is_an_error_of_the_request(
         (errors.CorruptBatchError, 5),
         (errors.TruncatedError, 5),
         (errors.AmbiguousLineageError, 5),
-        (errors.UndecidedTransactionError, 5),
+        (errors.SegmentGapError, 5),
         (FileNotFoundError, 3),
         (PermissionError, 3),
         (OSError, 4),

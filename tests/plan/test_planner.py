@@ -3,6 +3,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from segreader.format.offset_index import parse_offset_index
+from segreader.plan.lineage import Part
 from segreader.plan.planner import cut_segment, needs_index, overlapping
 from segreader.ranges import ByteRange, OffsetRange
 from segreader.segment import Segment, SegmentFiles, TopicIdPartition
@@ -11,8 +12,12 @@ from segreader.testing.builder import SegmentBuilder
 PARTITION = TopicIdPartition("orders", 0)
 
 
-def segment(base: int, size: int = 1000) -> Segment:
-    return Segment(PARTITION, base, size, SegmentFiles(f"{base}.log"))
+def segment(base: int, size: int = 1000, last: int | None = None) -> Segment:
+    return Segment(PARTITION, base, size, SegmentFiles(f"{base}.log"), last_offset=last)
+
+
+def part(base: int, stop: int) -> Part:
+    return Part(segment(base, last=stop - 1), base, stop)
 
 
 def indexed() -> tuple[Segment, SegmentBuilder]:
@@ -24,24 +29,26 @@ def indexed() -> tuple[Segment, SegmentBuilder]:
 
 
 def test_only_segments_that_can_hold_the_offsets_are_chosen() -> None:
-    segments = [segment(0), segment(10), segment(20)]
+    parts = [part(0, 10), part(10, 20), part(20, 30)]
     for offsets, bases in [
         (OffsetRange(), [0, 10, 20]),
         (OffsetRange(10), [10, 20]),
         (OffsetRange(9, 10), [0]),
         (OffsetRange(9, 11), [0, 10]),
         (OffsetRange(25), [20]),
-        (OffsetRange(5, 5), [0]),
+        (OffsetRange(30), []),
     ]:
-        assert [chosen.base_offset for chosen, _ in overlapping(segments, offsets)] == bases
+        chosen = overlapping(parts, offsets)
+        assert [one.segment.base_offset for one, _ in chosen] == bases
+        for one, wanted in chosen:
+            assert wanted == OffsetRange(max(one.start, offsets.start), min(one.stop, offsets.stop or 99))
 
 
 def test_only_the_edges_of_a_range_need_an_index() -> None:
-    offsets = OffsetRange(5, 25)
-    assert needs_index(segment(0), 10, offsets, 1 << 20)
-    assert not needs_index(segment(10), 20, offsets, 1 << 20)
-    assert needs_index(segment(20), None, offsets, 1 << 20)
-    assert needs_index(segment(10), 20, offsets, 999)
+    assert needs_index(part(0, 10), OffsetRange(5, 10), 1 << 20)
+    assert not needs_index(part(10, 20), OffsetRange(10, 20), 1 << 20)
+    assert needs_index(part(20, 30), OffsetRange(20, 25), 1 << 20)
+    assert needs_index(part(10, 20), OffsetRange(10, 20), 999)
 
 
 def test_pieces_begin_at_batches_and_cover_the_segment_without_a_gap() -> None:

@@ -20,11 +20,11 @@ from segreader.errors import (
     PlanError,
     SegreaderError,
     TruncatedError,
-    UndecidedTransactionError,
     UnknownLayoutError,
 )
 from segreader.format.compression import Codec
 from segreader.format.record import Record, TimestampType
+from segreader.plan.split import EndReason
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_broker_log, write_local_tiered
 
@@ -64,14 +64,14 @@ def test_a_finished_abort_does_not_hide_what_its_producer_commits_later(tmp_path
 def test_what_is_not_decided_is_not_guessed(tmp_path: Path) -> None:
     first = SegmentBuilder(0).batch([b"a"]).batch([b"open"], producer_id=9, transactional=True).batch([b"b"])
     write_local_tiered(tmp_path, "orders", [first])
-    scan, seen = segreader.scan(tmp_path), []
-    with pytest.raises(UndecidedTransactionError, match="producer 9") as caught:
-        for record in scan.records():
-            seen.append(record.value)
-    assert seen == [b"a"]
-    assert caught.value.offset == 1
-    assert values(segreader.scan(tmp_path, offsets=":1")) == [b"a"]
-    assert scan.plan().undecided[0].offset == 1
+    scan = segreader.scan(tmp_path)
+    assert values(scan) == [b"a"]
+    (end,) = scan.plan().ends
+    assert (end.offset, end.reason, end.producer_id) == (1, EndReason.OPEN_TRANSACTION, 9)
+    assert "producer 9" in end.text
+    bounded = segreader.scan(tmp_path, offsets=":1")
+    assert values(bounded) == [b"a"]
+    assert bounded.plan().ends[0].reason is EndReason.REQUESTED
 
 
 def test_without_snapshots_the_open_transactions_are_replayed(tmp_path: Path) -> None:
@@ -80,11 +80,9 @@ def test_without_snapshots_the_open_transactions_are_replayed(tmp_path: Path) ->
     write_local_tiered(tmp_path, "orders", [first, second])
     for file in [*tmp_path.rglob("*.snapshot"), *tmp_path.rglob("*.txnindex")]:
         file.unlink()
-    seen = []
-    with pytest.raises(UndecidedTransactionError, match="producer 5"):
-        for record in segreader.scan(tmp_path).records():
-            seen.append(record.value)
-    assert seen == [b"b"]
+    scan = segreader.scan(tmp_path)
+    assert values(scan) == [b"b"]
+    assert (scan.plan().ends[0].offset, scan.plan().ends[0].producer_id) == (3, 5)
 
 
 def test_one_partitions_directory_is_a_location_too(tiered: Path) -> None:
@@ -371,7 +369,7 @@ def test_a_wrong_place_says_what_was_seen(tmp_path: Path, tiered: Path) -> None:
 
 def test_two_layouts_in_one_place_are_refused(tiered: Path) -> None:
     write_broker_log(tiered / "local", "orders", [SegmentBuilder(0).batch([b"x"])])
-    with pytest.raises(UnknownLayoutError, match="two layouts"):
+    with pytest.raises(AmbiguousTopicError, match="two layouts"):
         segreader.scan(tiered).plan()
 
 
@@ -384,7 +382,7 @@ def test_every_bit_of_a_log_gives_records_or_a_typed_error_that_says_where(tmp_p
         file.write_bytes(data)
         try:
             segreader.scan(tmp_path).to_arrow().validate(full=True)
-        except (FormatError, UndecidedTransactionError) as error:
+        except FormatError as error:
             assert error.source
         data[bit // 8] ^= 1 << bit % 8
 
@@ -401,9 +399,9 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
 def test_the_public_names_are_frozen() -> None:
     names = """
         AmbiguousLineageError AmbiguousTopicError ByteRange CatalogError ConsumerRecord CorruptBatchError
-        CorruptIndexError CorruptRecordError FormatError IsolationLevel LimitExceededError ObjectNotFoundError
-        OffsetRange OptionError PlanError ReadPlan Scan ScanMetrics SegmentScanner SegreaderError Split StorageError
-        TimestampType TopicIdPartition TruncatedError UndecidedTransactionError UnknownLayoutError __version__ scan
+        CorruptIndexError CorruptRecordError DecryptionError EndReason FormatError IsolationLevel LimitExceededError ManifestError
+        ObjectNotFoundError OffsetRange OptionError PlanError ReadEnd ReadPlan Scan ScanMetrics SegmentGapError SegmentScanner SegreaderError Split StorageError
+        TimestampType TopicIdPartition TruncatedError UnknownLayoutError __version__ scan
     """
     assert sorted(segreader.__all__) == sorted(names.split())
     for name in segreader.__all__:

@@ -7,26 +7,69 @@ Source: ``RemoteTopicPartitionDirectory``, ``RemoteLogSegmentFileset`` (4.0).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-from segreader.catalog.layouts.names import REMOTE_DIRECTORY, REMOTE_FILE
+from segreader.catalog.layouts.base import Directory, IncompleteSegment, PartitionFiles, PartitionPlace
+from segreader.catalog.layouts.names import REMOTE_DIRECTORY, REMOTE_FILE, last_directory
 from segreader.segment import Segment, SegmentFiles, TopicIdPartition
-from segreader.storage.base import ObjectInfo
+from segreader.storage.base import ObjectInfo, ObjectStore
 
 NAME = "local-tiered"
 
+_REQUIRED = ("log", "index", "timeindex", "snapshot", "leader_epoch_checkpoint")
 
-def find_segments(objects: Iterable[ObjectInfo]) -> list[Segment]:
-    """The segments among the listed objects, in any order; objects of other layouts are passed over."""
+
+@dataclass(frozen=True, slots=True)
+class LocalTieredLayout:
+    """What Kafka's test plugin writes; ``.txnindex`` is the only file that a segment may lack."""
+
+    name: str = NAME
+    is_experimental: bool = False
+
+    def partition_of(self, path: str) -> TopicIdPartition | None:
+        """By the name of the last directory."""
+        place = REMOTE_DIRECTORY.fullmatch(last_directory(path))
+        return TopicIdPartition(place["topic"], int(place["partition"]), place["topic_id"]) if place else None
+
+    def places(self, directory: Directory) -> Sequence[PartitionPlace]:
+        """The partition of this directory, if its files have the names of this layout."""
+        partition = self.partition_of(directory.path)
+        if partition is None or not any(map(REMOTE_FILE.fullmatch, directory.file_names)):
+            return ()
+        return (PartitionPlace(partition, (directory.path,), self.name),)
+
+    def find(self, store: ObjectStore, place: PartitionPlace) -> PartitionFiles:
+        """The sets of files of one partition; those without a log, an index or a checkpoint are incomplete."""
+        (prefix,) = place.prefixes
+        return sort_files(store.list_level(prefix))
+
+    def view(self, store: ObjectStore) -> ObjectStore:
+        """Its files are plain."""
+        return store
+
+
+def sort_files(objects: Iterable[ObjectInfo]) -> PartitionFiles:
+    """The listed objects as segments, in any order; a set without its log is incomplete, one that lacks an index is
+    read without it and named as incomplete, too."""
     sets: dict[tuple[str, str, str], dict[str, ObjectInfo]] = defaultdict(dict)
+    foreign: list[str] = []
     for info in objects:
         directory, _, file = info.name.rpartition("/")
         if match := REMOTE_FILE.fullmatch(file):
             sets[directory, match["base"], match["segment_id"]][match["kind"]] = info
-    segments = []
+        else:
+            foreign.append(info.name)
+    segments, incomplete = [], []
     for (directory, base, segment_id), files in sets.items():
         place = REMOTE_DIRECTORY.fullmatch(directory.rpartition("/")[2])
-        if place is None or "log" not in files:
+        if place is None:
+            foreign.extend(info.name for info in files.values())
+            continue
+        if missing := tuple(kind for kind in _REQUIRED if kind not in files):
+            first = min(info.name for info in files.values())
+            incomplete.append(IncompleteSegment(int(base), first, missing, segment_id))
+        if "log" not in files:
             continue
         names = {kind: info.name for kind, info in files.items()}
         segments.append(
@@ -44,6 +87,7 @@ def find_segments(objects: Iterable[ObjectInfo]) -> list[Segment]:
                     sizes={info.name: info.size for info in files.values() if info.size >= 0},
                 ),
                 segment_id=segment_id,
+                version=files["log"].modified_ms or 0,
             )
         )
-    return segments
+    return PartitionFiles(segments, incomplete, foreign)

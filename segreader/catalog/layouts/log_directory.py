@@ -7,60 +7,91 @@ segment's end bears the name of the next segment. Source: ``LogFileUtils``, ``Un
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-from segreader.catalog.layouts.names import LOG_DIRECTORY, LOG_FILE
+from segreader.catalog.layouts.base import Directory, PartitionFiles, PartitionPlace
+from segreader.catalog.layouts.names import LOG_DIRECTORY, LOG_FILE, last_directory
 from segreader.segment import Segment, SegmentFiles, TopicIdPartition
-from segreader.storage.base import ObjectInfo
+from segreader.storage.base import ObjectInfo, ObjectStore
 
 NAME = "log-directory"
+CHECKPOINT = "leader-epoch-checkpoint"
 
-_CHECKPOINT = "leader-epoch-checkpoint"
+_OTHER_FILES = {CHECKPOINT, "partition.metadata"}
 
 
-def find_segments(objects: Iterable[ObjectInfo]) -> list[Segment]:
-    """The segments among the listed objects, in any order; objects of other layouts are passed over."""
-    directories: dict[str, dict[tuple[int, str], ObjectInfo]] = defaultdict(dict)
-    checkpoints: set[str] = set()
+@dataclass(frozen=True, slots=True)
+class LogDirectoryLayout:
+    """A broker's ``log.dirs``, or a copy of one; the last segment of a partition is the active one."""
+
+    name: str = NAME
+    is_experimental: bool = False
+
+    def partition_of(self, path: str) -> TopicIdPartition | None:
+        """By the name of the last directory."""
+        place = LOG_DIRECTORY.fullmatch(last_directory(path))
+        return TopicIdPartition(place["topic"], int(place["partition"])) if place else None
+
+    def places(self, directory: Directory) -> Sequence[PartitionPlace]:
+        """The partition of this directory, if it holds a log."""
+        partition = self.partition_of(directory.path)
+        logs = (match for match in map(LOG_FILE.fullmatch, directory.file_names) if match and match["kind"] == "log")
+        if partition is None or not any(logs):
+            return ()
+        return (PartitionPlace(partition, (directory.path,), self.name),)
+
+    def find(self, store: ObjectStore, place: PartitionPlace) -> PartitionFiles:
+        """The segments of one partition."""
+        (prefix,) = place.prefixes
+        return sort_files(place.partition, prefix, store.list_level(prefix))
+
+    def view(self, store: ObjectStore) -> ObjectStore:
+        """Its files are plain."""
+        return store
+
+
+def sort_files(partition: TopicIdPartition, prefix: str, objects: Iterable[ObjectInfo]) -> PartitionFiles:
+    """The listed objects of one directory as segments, by base offset."""
+    files: dict[tuple[int, str], ObjectInfo] = {}
+    foreign: list[str] = []
+    checkpoint: str | None = None
     for info in objects:
-        directory, _, file = info.name.rpartition("/")
+        file = info.name.removeprefix(prefix)
         if match := LOG_FILE.fullmatch(file):
-            directories[directory][int(match["base"]), match["kind"]] = info
-        elif file == _CHECKPOINT:
-            checkpoints.add(directory)
-    segments: list[Segment] = []
-    for directory, files in directories.items():
-        place = LOG_DIRECTORY.fullmatch(directory.rpartition("/")[2])
-        if place is None:
-            continue
-        partition = TopicIdPartition(place["topic"], int(place["partition"]))
-        bases = sorted(base for base, kind in files if kind == "log")
-        for index, base in enumerate(bases):
+            files[int(match["base"]), match["kind"]] = info
+        elif file == CHECKPOINT:
+            checkpoint = info.name
+        elif file not in _OTHER_FILES:
+            foreign.append(info.name)
+    bases = sorted(base for base, kind in files if kind == "log")
 
-            def name(kind: str, base: int = base, files: dict[tuple[int, str], ObjectInfo] = files) -> str | None:
-                info = files.get((base, kind))
-                return info.name if info else None
+    def name(kind: str, base: int) -> str | None:
+        info = files.get((base, kind))
+        return info.name if info else None
 
-            is_last = index + 1 == len(bases)
-            segments.append(
-                Segment(
-                    partition=partition,
-                    base_offset=base,
-                    log_size=files[base, "log"].size,
-                    files=SegmentFiles(
-                        log=files[base, "log"].name,
-                        offset_index=name("index"),
-                        time_index=name("timeindex"),
-                        transaction_index=name("txnindex"),
-                        producer_snapshot=None if is_last else name("snapshot", bases[index + 1]),
-                        leader_epochs=f"{directory}/{_CHECKPOINT}" if directory in checkpoints else None,
-                        sizes={} if is_last else _sizes(files, base),
-                    ),
-                    is_active=is_last,
-                )
+    segments = []
+    for index, base in enumerate(bases):
+        is_last = index + 1 == len(bases)
+        segments.append(
+            Segment(
+                partition=partition,
+                base_offset=base,
+                log_size=files[base, "log"].size,
+                files=SegmentFiles(
+                    log=files[base, "log"].name,
+                    offset_index=name("index", base),
+                    time_index=name("timeindex", base),
+                    transaction_index=name("txnindex", base),
+                    producer_snapshot=None if is_last else name("snapshot", bases[index + 1]),
+                    leader_epochs=checkpoint,
+                    sizes={} if is_last else _sizes(files, base),
+                ),
+                is_active=is_last,
+                version=files[base, "log"].modified_ms or 0,
             )
-    return segments
+        )
+    return PartitionFiles(segments, (), foreign)
 
 
 def _sizes(files: dict[tuple[int, str], ObjectInfo], base: int) -> dict[str, int]:

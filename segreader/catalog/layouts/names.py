@@ -14,3 +14,8 @@ REMOTE_FILE: Final = re.compile(
     r"(?P<base>\d{20})-(?P<segment_id>[A-Za-z0-9_-]{22})"
     r"\.(?P<kind>log|index|timeindex|txnindex|snapshot|leader_epoch_checkpoint)"
 )
+
+
+def last_directory(path: str) -> str:
+    """The last element of a directory's path, which ends in ``/``."""
+    return path.removesuffix("/").rpartition("/")[2]

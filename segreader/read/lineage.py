@@ -1,0 +1,289 @@
+"""From the segments of a listing to the offsets that each of them delivers: reads what ``plan.lineage`` decides by.
+
+Where the catalogue does not tell the leader epochs of a segment, its leader-epoch checkpoint does; where it does not
+tell the last offset, the next segment's base does, unless two segments may hold the same offsets: then the last batch
+is looked at.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Final
+
+from segreader.catalog.layouts import log_directory
+from segreader.catalog.listing import PartitionLog
+from segreader.errors import AccessDeniedError, FormatError, ObjectNotFoundError
+from segreader.format.batch import RecordBatchHeader
+from segreader.format.compression import DEFAULT_LIMIT
+from segreader.format.leader_epochs import LeaderEpoch, LeaderEpochs, parse_leader_epochs
+from segreader.format.message_set import MessageHeader
+from segreader.format.offset_index import parse_offset_index
+from segreader.format.scanner import BatchReady, NeedData, SegmentScanner
+from segreader.plan.lineage import ResolvedLog, assumed_lineage, clip, newest_first, resolve
+from segreader.ranges import ByteRange
+from segreader.read.small_objects import read_each, read_whole
+from segreader.segment import Segment
+from segreader.storage.base import ObjectStore
+
+OPEN_END: Final = (1 << 62) - 1
+"""The last offset of a log whose end cannot be read: reading finds out."""
+
+_CANDIDATES: Final = 8
+_LOG_STARTS: Final = "log-start-offset-checkpoint"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadableLog:
+    """A partition with each offset claimed by one segment, and what was noticed on the way."""
+
+    resolved: ResolvedLog
+    notes: tuple[str, ...] = ()
+
+
+def read_lineage(
+    store: ObjectStore,
+    log: PartitionLog,
+    *,
+    local: PartitionLog | None = None,
+    given: LeaderEpochs | None = None,
+    max_batch_bytes: int = DEFAULT_LIMIT,
+) -> ReadableLog:
+    """Decide which segment delivers which offsets.
+
+    Args:
+        store: the view in which the segments' files have their names.
+        log: of one partition.
+        local: the same partition in a broker's log directory; it goes on where the remote tier ends, and its
+            checkpoint is the lineage of the live log.
+        given: the lineage of the live log, where somebody has it otherwise.
+        max_batch_bytes: largest batch to hold where the last one of a segment is looked for.
+    """
+    if local is None and log.layout == log_directory.NAME:
+        log, local = replace(log, segments=()), log
+    notes: list[str] = []
+    if local is not None and given is None:
+        given = next(iter(_read_checkpoints(store, local.segments[-1:], notes)), None)
+    files = _read_checkpoints(store, log.segments, notes)
+    lineage, is_assumed = _choose(store, log.segments, files, given, notes)
+    segments = [
+        replace(segment, epochs=clip(known, segment.base_offset, segment.last_offset or 0))
+        if segment.epochs is None and known
+        else segment
+        for segment, known in zip(_with_ends(store, log, files, lineage, max_batch_bytes), files, strict=True)
+    ]
+    if local is not None:
+        segments += _with_local_ends(store, local, max_batch_bytes)
+    if is_assumed:
+        notes.append(f"{log.partition}: no leader-epoch checkpoint can be read; the lineage is put together from parts")
+    log_start = None
+    if local is not None and not log.segments:
+        log_start = _read_log_start(store, local)
+        lineage = _from_the_first_segment(lineage, segments)
+    resolved = resolve(log.partition, segments, lineage, log_start=log_start, is_assumed=is_assumed)
+    return ReadableLog(resolved, tuple(notes))
+
+
+def _read_log_start(store: ObjectStore, local: PartitionLog) -> int | None:
+    """The log start offset by the broker's own checkpoint, which stands above the partition's directory."""
+    directory = local.segments[0].files.log.rpartition("/")[0]
+    name = f"{directory.rpartition('/')[0]}/{_LOG_STARTS}".lstrip("/")
+    try:
+        text = read_whole(store, name).decode("ascii", "replace")
+    except (ObjectNotFoundError, AccessDeniedError):
+        return None
+    for line in text.splitlines()[2:]:
+        match line.split():
+            case [topic, number, offset] if f"{topic}-{number}" == str(local.partition) and offset.isdecimal():
+                return int(offset)
+    return None
+
+
+def _from_the_first_segment(lineage: LeaderEpochs | None, segments: Sequence[Segment]) -> LeaderEpochs | None:
+    """A log directory's lineage down to its first segment: older message formats have no epochs."""
+    if not lineage or not segments or lineage.entries[0].start_offset <= segments[0].base_offset:
+        return lineage
+    first, *rest = lineage.entries
+    return LeaderEpochs((LeaderEpoch(first.epoch, segments[0].base_offset), *rest))
+
+
+def _read_checkpoints(store: ObjectStore, segments: Sequence[Segment], notes: list[str]) -> list[LeaderEpochs | None]:
+    """The leader-epoch checkpoint of every segment whose epochs the catalogue does not know."""
+    names = dict.fromkeys(
+        name for segment in segments if segment.epochs is None and (name := segment.files.leader_epochs) is not None
+    )
+    sizes = {name: size for segment in segments for name, size in segment.files.sizes.items() if name in names}
+
+    def read(name: str) -> LeaderEpochs | str | None:
+        return _read_checkpoint(store, name, sizes.get(name))
+
+    found: dict[str, LeaderEpochs | None] = {}
+    for name, answer in zip(names, read_each(read, list(names)), strict=True):
+        if isinstance(answer, str):
+            notes.append(answer)
+        found[name] = answer if isinstance(answer, LeaderEpochs) else None
+    return [found.get(segment.files.leader_epochs or "") for segment in segments]
+
+
+def _read_checkpoint(store: ObjectStore, name: str, size: int | None = None) -> LeaderEpochs | str | None:
+    """A checkpoint; ``None`` if it is not there, a note if it is damaged."""
+    try:
+        return parse_leader_epochs(read_whole(store, name, size))
+    except ObjectNotFoundError:
+        return None
+    except FormatError as error:
+        return f"{error.located(source=store.url(name))}; read without it"
+
+
+def _choose(
+    store: ObjectStore,
+    segments: Sequence[Segment],
+    files: Sequence[LeaderEpochs | None],
+    given: LeaderEpochs | None,
+    notes: list[str],
+) -> tuple[LeaderEpochs | None, bool]:
+    """The lineage to follow, and whether it is only put together. Source: ``LeaderEpochFileCache`` (4.3)."""
+    if given is not None and len(given):
+        return given, False
+    listed = [
+        (known.entries[-1].epoch, segment.base_offset, segment.version, index)
+        for index, segment in enumerate(segments)
+        if (known := files[index]) is not None and len(known)
+    ]
+    if listed:
+        return files[max(listed)[3]], False
+    told = [segment for segment in segments if segment.epochs is not None and len(segment.epochs)]
+    for segment in newest_first(told)[:_CANDIDATES]:
+        name = segment.files.leader_epochs
+        answer = _read_checkpoint(store, name, segment.files.sizes.get(name)) if name is not None else None
+        if isinstance(answer, LeaderEpochs) and len(answer):
+            return answer, False
+        if isinstance(answer, str):
+            notes.append(answer)
+    return (assumed_lineage(told), True) if told else (None, False)
+
+
+def _with_local_ends(store: ObjectStore, local: PartitionLog, max_batch_bytes: int) -> list[Segment]:
+    """The segments of a log directory, each up to the next one; their batches are those of the live log."""
+    ended = [replace(one, last_offset=two.base_offset - 1) for one, two in pairwise(local.segments)]
+    for segment in local.segments[-1:]:
+        last = read_last_offset(store, segment, max_batch_bytes)
+        ended.append(replace(segment, last_offset=OPEN_END if last is None else last))
+    return ended
+
+
+def _with_ends(
+    store: ObjectStore,
+    log: PartitionLog,
+    files: Sequence[LeaderEpochs | None],
+    lineage: LeaderEpochs | None,
+    max_batch_bytes: int,
+) -> list[Segment]:
+    """The segments with their last offsets."""
+    segments = log.segments
+    unknown = [index for index, segment in enumerate(segments) if segment.last_offset is None]
+    if not unknown:
+        return list(segments)
+    bases = sorted({segment.base_offset for segment in segments} | {one.base_offset for one in log.incomplete})
+    following = dict(pairwise(bases))
+    is_looked_at = len(unknown) < len(segments) or _may_overlap(segments, files, lineage)
+
+    def end(index: int) -> Segment:
+        segment = segments[index]
+        next_base = following.get(segment.base_offset)
+        if not is_looked_at and next_base is not None:
+            return replace(segment, last_offset=next_base - 1)
+        last = read_last_offset(store, segment, max_batch_bytes)
+        if last is None:  # damage hides it: reading will say so, unless there is a sound copy
+            last = OPEN_END if next_base is None else next_base - 1
+            if sum(one.base_offset == segment.base_offset for one in segments) > 1:
+                last = segment.base_offset
+        return replace(segment, last_offset=last)
+
+    read = dict(zip(unknown, read_each(end, unknown), strict=True))
+    ended = [read.get(index, segment) for index, segment in enumerate(segments)]
+    return _without_gaps_of_compaction(ended, following) if is_looked_at and lineage is not None else ended
+
+
+def _without_gaps_of_compaction(segments: list[Segment], following: dict[int, int]) -> list[Segment]:
+    """Let a segment reach to the next base where nothing else does.
+
+    Uploads of one lineage follow each other without a gap, but the cleaner may have removed the last batches of one.
+    """
+    lasts = {id(segment): segment.last_offset or 0 for segment in segments}
+    ordered = deque(sorted(segments, key=lambda segment: segment.base_offset))
+    farthest: Segment | None = None
+    for base in sorted({ordered[0].base_offset, *following.values()} if ordered else ()):
+        if farthest is not None and lasts[id(farthest)] + 1 < base:
+            lasts[id(farthest)] = base - 1
+        while ordered and ordered[0].base_offset == base:
+            segment = ordered.popleft()
+            if farthest is None or lasts[id(segment)] > lasts[id(farthest)]:
+                farthest = segment
+    return [replace(segment, last_offset=lasts[id(segment)]) for segment in segments]
+
+
+def _may_overlap(
+    segments: Sequence[Segment], files: Sequence[LeaderEpochs | None], lineage: LeaderEpochs | None
+) -> bool:
+    """Whether two segments may hold the same offsets with other records, or one of them only a part of them."""
+    if len({segment.base_offset for segment in segments}) < len(segments):
+        return True
+    if lineage is None or not len(lineage):
+        return True
+    first = lineage.entries[0].start_offset
+    entries = set(lineage)
+    for segment, known in zip(segments, files, strict=True):
+        if known is None:
+            return True
+        if any(entry not in entries and entry.start_offset > first for entry in known):
+            return True
+        base = max(segment.base_offset, first)
+        if known.epoch_for(base) != lineage.epoch_for(base):
+            return True
+    return False
+
+
+def read_last_offset(store: ObjectStore, segment: Segment, max_batch_bytes: int = DEFAULT_LIMIT) -> int | None:
+    """The last offset of the segment's last whole batch, from its last index entry on.
+
+    Returns:
+        ``base_offset - 1`` if it has no batch; ``None`` if damage keeps it from being read.
+    """
+    if not segment.log_size:
+        return segment.base_offset - 1
+    start = 0
+    if (name := segment.files.offset_index) is not None:
+        try:
+            data = read_whole(store, name, segment.files.sizes.get(name))
+            index = parse_offset_index(data, segment.base_offset, log_size=segment.log_size)
+            start = max((position for position in index.positions() if position < segment.log_size), default=0)
+        except (FormatError, ObjectNotFoundError):
+            start = 0
+    last = _walk(store, segment, start, max_batch_bytes)
+    return _walk(store, segment, 0, max_batch_bytes) if last is None and start else last
+
+
+def _walk(store: ObjectStore, segment: Segment, start: int, max_batch_bytes: int) -> int | None:
+    last = segment.base_offset - 1
+    scanner = SegmentScanner(start=start, stop=segment.log_size, max_batch_size=max_batch_bytes)
+    wanted = ByteRange(start, segment.log_size)
+    with closing(store.read_pieces(segment.files.log, wanted)) as pieces:
+        while True:
+            try:
+                answer = scanner.next()
+            except FormatError:
+                return None
+            if isinstance(answer, NeedData):
+                scanner.feed(next(pieces, b""))
+            elif isinstance(answer, BatchReady):
+                last = max(last, _last_offset(answer.header))
+            else:
+                return last
+
+
+def _last_offset(header: RecordBatchHeader | MessageHeader) -> int:
+    return header.last_offset if isinstance(header, RecordBatchHeader) else header.offset

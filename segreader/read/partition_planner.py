@@ -1,0 +1,184 @@
+"""From the segments of partitions to a plan: the one place where listings, indexes and rules are put together."""
+
+from __future__ import annotations
+
+from segreader.errors import FormatError, ObjectNotFoundError, SegmentGapError
+from segreader.format.compression import DEFAULT_LIMIT
+from segreader.format.offset_index import OffsetIndex, parse_offset_index
+from segreader.isolation import AbortedTransactions, IsolationLevel
+from segreader.plan.lineage import Part, ResolvedLog, epochs_within
+from segreader.plan.planner import DEFAULT_SPLIT_BYTES, cut_segment, needs_index, offset_at, overlapping
+from segreader.plan.split import EndReason, Gap, PlannedDrop, ReadEnd, ReadPlan, Split
+from segreader.ranges import OffsetRange
+from segreader.read.lineage import OPEN_END, read_lineage
+from segreader.read.small_objects import read_whole
+from segreader.read.source import SourceLog
+from segreader.read.times import TimeRange
+from segreader.read.transactions import TransactionState, read_transaction_state
+from segreader.storage.base import ObjectStore
+
+
+class PartitionPlanner:
+    """Plans one partition after another and keeps what it found; ``plan`` gives it all."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        *,
+        isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED,
+        split_bytes: int = DEFAULT_SPLIT_BYTES,
+        on_gap: str = "fail",
+        on_corrupt: str = "fail",
+        max_batch_bytes: int = DEFAULT_LIMIT,
+    ) -> None:
+        self._store = store
+        self._isolation_level = isolation_level
+        self._split_bytes = split_bytes
+        self._on_gap = on_gap
+        self._on_corrupt = on_corrupt
+        self._max_batch_bytes = max_batch_bytes
+        self._splits: list[Split] = []
+        self._ends: list[ReadEnd] = []
+        self._gaps: list[Gap] = []
+        self._dropped: list[PlannedDrop] = []
+        self._notes: list[str] = []
+
+    def plan(self, location: str) -> ReadPlan:
+        """What was added, as one plan."""
+        return ReadPlan(
+            location,
+            tuple(self._splits),
+            tuple(self._ends),
+            tuple(self._gaps),
+            tuple(self._dropped),
+            tuple(self._notes),
+        )
+
+    def add(self, source: SourceLog, offsets: OffsetRange, times: TimeRange | None = None) -> None:
+        """Plan one partition.
+
+        Raises:
+            SegmentGapError: offsets between two segments are in none, and ``on_gap`` is ``fail``.
+            FormatError: a transaction index contradicts itself.
+        """
+        readable = read_lineage(
+            self._store,
+            source.log,
+            local=source.local,
+            given=source.leader_epochs,
+            max_batch_bytes=self._max_batch_bytes,
+        )
+        log = readable.resolved
+        self._notes += [*source.log.notes, *readable.notes]
+        self._dropped += [PlannedDrop(log.partition, one.segment.files.log, one) for one in log.dropped]
+        if times is not None:
+            from segreader.read.time_offsets import offsets_between
+
+            offsets = offsets_between(self._store, log, times, offsets, max_batch_bytes=self._max_batch_bytes)
+        state = None
+        if self._isolation_level is IsolationLevel.READ_COMMITTED:
+            state = read_transaction_state(self._store, log, offsets, max_batch_bytes=self._max_batch_bytes)
+        end = self._end(log, offsets, state)
+        self._ends.append(end)
+        wanted = offsets
+        if end.reason.is_early:
+            wanted = OffsetRange(offsets.start, max(offsets.start, end.offset or 0))
+        gaps = self._find_gaps(log, wanted, state)
+        for part, part_offsets in overlapping(log.parts, wanted):
+            for some in _without(part_offsets, gaps):
+                self._split(log, part, some, state.aborted if state is not None else AbortedTransactions())
+
+    def _end(self, log: ResolvedLog, offsets: OffsetRange, state: TransactionState | None) -> ReadEnd:
+        """Where the records asked for end, and why."""
+        if state is not None:
+            ends = [(*state.first_open, EndReason.OPEN_TRANSACTION)] if state.first_open is not None else []
+            damaged = state.unread_from
+            if damaged is not None and (offsets.start > damaged or self._on_corrupt == "skip"):
+                ends.append((damaged, -1, EndReason.DAMAGE))  # otherwise reading meets the damage itself
+            if ends and (offsets.stop is None or offsets.stop > min(ends)[0]):
+                offset, producer_id, reason = min(ends)
+                producer = producer_id if producer_id >= 0 else None
+                return ReadEnd(log.partition, max(offset, offsets.start), reason, producer)
+        known = log.stop if log.stop <= OPEN_END else None
+        if offsets.stop is not None and (known is None or offsets.stop < known):
+            return ReadEnd(log.partition, offsets.stop, EndReason.REQUESTED)
+        return ReadEnd(log.partition, known, EndReason.END_OF_DATA)
+
+    def _find_gaps(self, log: ResolvedLog, wanted: OffsetRange, state: TransactionState | None) -> list[Gap]:
+        gaps = [
+            Gap(log.partition, hole.start, hole.stop, state.held_back.get(hole.start) if state is not None else None)
+            for hole in log.holes
+            if hole.stop > wanted.start and (wanted.stop is None or hole.start < wanted.stop)
+        ]
+        if gaps and self._on_gap == "fail":
+            raise SegmentGapError(
+                f"offsets of {log.partition} are missing between two segments",
+                source=self._store.url(_before(log, gaps[0]).segment.files.log),
+                offset=gaps[0].start,
+                found=", ".join(f"no segment with {gap.start} to {gap.stop - 1}" for gap in gaps[:4]),
+                expected="segments that follow each other",
+                hint="Read what is there with on_gap='report' (--on-gap report), or ask for the offsets before it",
+            )
+        self._gaps += gaps
+        return gaps
+
+    def _split(self, log: ResolvedLog, part: Part, wanted: OffsetRange, aborted: AbortedTransactions) -> None:
+        segment = part.segment
+        index = self._index(part) if needs_index(part, wanted, self._split_bytes) else None
+        stop = OPEN_END + 1 if wanted.stop is None else wanted.stop
+        mine = aborted.within(max(segment.base_offset, wanted.start), stop) if len(aborted) else aborted
+        epochs = epochs_within(log.lineage, wanted.start, stop) if log.lineage and segment.epochs else ()
+        for positions in cut_segment(segment, index, wanted, self._split_bytes):
+            self._splits.append(
+                Split(
+                    partition=log.partition,
+                    log=segment.files.log,
+                    log_size=segment.log_size,
+                    positions=positions,
+                    offsets=OffsetRange(wanted.start, None if stop > OPEN_END else stop),
+                    isolation_level=self._isolation_level,
+                    aborted=mine,
+                    is_active=segment.is_active,
+                    base_offset=segment.base_offset,
+                    offset_index=segment.files.offset_index,
+                    offset_bound=offset_at(index, positions.stop),
+                    epochs=epochs,
+                    is_padded=segment.is_padded,
+                )
+            )
+
+    def _index(self, part: Part) -> OffsetIndex | None:
+        """The segment's offset index; a missing or damaged one costs reading, not records."""
+        segment = part.segment
+        name = segment.files.offset_index
+        if name is None or segment.log_size == 0:
+            return None
+        try:
+            data = read_whole(self._store, name, segment.files.sizes.get(name))
+            return parse_offset_index(data, segment.base_offset, log_size=segment.log_size)
+        except ObjectNotFoundError:
+            return None
+        except FormatError as error:
+            self._notes.append(f"{error.located(source=self._store.url(name))}; read without it")
+            return None
+
+
+def _before(log: ResolvedLog, gap: Gap) -> Part:
+    return next(part for part in reversed(log.parts) if part.stop <= gap.start)
+
+
+def _without(offsets: OffsetRange, gaps: list[Gap]) -> list[OffsetRange]:
+    """The offsets that no gap holds back, in order."""
+    start, stop = offsets.start, offsets.stop
+    left = []
+    for gap in gaps:
+        if gap.held_back is None or gap.held_back >= gap.start or gap.start <= start:
+            continue
+        if stop is not None and stop <= gap.held_back:
+            break
+        if gap.held_back > start:
+            left.append(OffsetRange(start, gap.held_back))
+        start = gap.start
+    if stop is None or start < stop:
+        left.append(OffsetRange(start, stop))
+    return left
