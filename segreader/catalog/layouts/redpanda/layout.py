@@ -1,0 +1,224 @@
+"""Redpanda's tiered storage: a manifest says what a partition's segments are, and where each of them lies.
+
+Segments with hashed keys cannot be listed by partition; and a listing would show objects that were rewritten and are
+stale. So only manifests are asked: the newest one, and the spill-over manifests that it names. Source: Redpanda 24.3
+``partition_manifest``, ``async_manifest_view``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import Final
+
+from segreader.catalog.layouts.base import Directory, PartitionFiles, PartitionPlace
+from segreader.catalog.layouts.redpanda.batches import StoredSegment
+from segreader.catalog.layouts.redpanda.binary_manifest import parse_binary_manifest
+from segreader.catalog.layouts.redpanda.files import RedpandaFiles, SegmentName
+from segreader.catalog.layouts.redpanda.keys import PartitionDirectory, is_label
+from segreader.catalog.layouts.redpanda.manifest import PartitionManifest, SegmentMeta, parse_json_manifest
+from segreader.catalog.layouts.survey import AT_ONCE
+from segreader.errors import ManifestError
+from segreader.ranges import ByteRange
+from segreader.segment import Segment, SegmentFiles, TopicIdPartition
+from segreader.storage.base import ObjectStore
+
+NAME: Final = "redpanda"
+
+_OF_BUCKET: Final = re.compile(
+    r"[0-9a-f]{8}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|meta|cluster_metadata|migration|redpanda_scrubber_inventory", re.ASCII
+)
+"""What lies at the root of a bucket: hashes, uuids of clusters, and what belongs to the cluster as a whole."""
+
+_MANIFESTS: Final = ("manifest.bin", "manifest.json")
+_MAX_MANIFEST: Final = 256 << 20
+_MAX_TERM: Final = (1 << 31) - 1
+
+
+class RedpandaLayout:
+    """``<hash or cluster uuid>/meta/kafka/<topic>/<partition>_<revision>/manifest.bin``, and what it names.
+
+    A topic's id here is its revision, after the cluster's uuid where keys begin with one.
+    """
+
+    name = NAME
+    is_experimental = True
+
+    def partition_of(self, path: str) -> TopicIdPartition | None:
+        """The partition whose manifests lie in this directory."""
+        place = PartitionDirectory.parse(path)
+        return None if place is None else TopicIdPartition(place.topic, place.partition, place.topic_id)
+
+    def places(self, directory: Directory) -> Sequence[PartitionPlace]:
+        """The partition whose manifest lies in this directory."""
+        partition = self.partition_of(directory.path)
+        if partition is None or not set(_MANIFESTS) & set(directory.file_names):
+            return ()
+        return (PartitionPlace(partition, (directory.path,), self.name),)
+
+    def survey(self, store: ObjectStore, directory: Directory) -> Sequence[PartitionPlace]:
+        """As ``places``; of a whole bucket all partitions, without a look into the directories of segments.
+
+        With hashed keys each segment has a directory of its own beside those of the manifests.
+        """
+        if known := self.places(directory):
+            return known
+        names = [name[len(directory.path) : -1] for name in directory.directories]
+        if not names or not all(map(_OF_BUCKET.fullmatch, names)):
+            return ()
+        folders = [f"{directory.path}{name}/meta/kafka/" for name in names if is_label(name)]
+        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="segreader-list") as workers:
+            for _ in ("topics", "partitions"):
+                folders = [name for level in workers.map(lambda path: _folders(store, path), folders) for name in level]
+        found = [(path, partition) for path in folders if (partition := self.partition_of(path)) is not None]
+        return [PartitionPlace(partition, (path,), self.name) for path, partition in found]
+
+    def find(self, store: ObjectStore, place: PartitionPlace) -> PartitionFiles:
+        """Read the manifests of a partition."""
+        path = place.prefixes[0]
+        directory = PartitionDirectory.parse(path)
+        if directory is None:
+            raise ManifestError("this is no directory of a partition", source=store.url(path))
+        files = {info.name.rpartition("/")[2]: info.size for info in store.list_level(path)}
+        name = next((name for name in _MANIFESTS if name in files), None)
+        if name is None:
+            return PartitionFiles((), notes=(f"{place.partition}: no manifest is there, so no segment is known",))
+        manifest = _read(store, path + name, files[name])
+        notes = _check(manifest, directory, store.url(path + name))
+        metas = list(manifest.segments)
+        start = manifest.start_offset
+        if manifest.spillover:
+            start = manifest.archive_start_offset if manifest.archive_start_offset is not None else start
+            older = [one for one in manifest.spillover if start is None or one.committed_offset >= start]
+            metas = [meta for one in older for meta in _read_older(store, path, one, files)] + metas
+        alive = [meta for meta in metas if start is None or meta.committed_offset >= start]
+        if manifest.replaced:
+            notes.append(f"{place.partition}: {len(manifest.replaced)} rewritten objects are stale and not read")
+        if manifest.start_kafka_offset is not None:
+            notes.append(
+                f"{place.partition}: records below offset {manifest.start_kafka_offset} were deleted (DeleteRecords); "
+                "as far as they are still stored they are read"
+            )
+        segments = _segments(alive, directory, place.partition, store.url(path + name))
+        return PartitionFiles(segments, notes=tuple(notes))
+
+    def view(self, store: ObjectStore) -> ObjectStore:
+        """The store in which segments are Kafka's."""
+        return RedpandaFiles(store)
+
+
+def _folders(store: ObjectStore, path: str) -> list[str]:
+    return [info.name for info in store.list_level(path) if info.name.endswith("/")]
+
+
+def _read(store: ObjectStore, name: str, size: int) -> PartitionManifest:
+    if size < 0:
+        size = store.size(name)
+    if size > _MAX_MANIFEST:
+        raise ManifestError(
+            "a manifest is too large",
+            source=store.url(name),
+            found=f"{size} bytes",
+            expected=f"at most {_MAX_MANIFEST}",
+        )
+    data = store.read_ranges(name, [ByteRange(0, size)])[0] if size else b""
+    parse = parse_json_manifest if name.endswith(".json") else parse_binary_manifest
+    return parse(data, source=store.url(name))
+
+
+def _read_older(store: ObjectStore, path: str, one: SegmentMeta, files: dict[str, int]) -> tuple[SegmentMeta, ...]:
+    """The segments of a spill-over manifest, whose name tells what is in it."""
+    bounds = (
+        one.base_offset,
+        one.committed_offset,
+        one.base_kafka_offset,
+        one.next_kafka_offset,
+        one.base_timestamp,
+        one.max_timestamp,
+    )
+    name = ".".join(map(str, (_MANIFESTS[0], *bounds)))
+    if name not in files:
+        raise ManifestError(
+            "a manifest of older segments is not there",
+            source=store.url(path + name),
+            found=f"it is named in {_MANIFESTS[0]}",
+            hint="Without it the segments of these offsets cannot be found",
+        )
+    segments = _read(store, path + name, files[name]).segments
+    if not segments or (segments[0].base_offset, segments[-1].committed_offset) != bounds[:2]:
+        raise ManifestError(
+            "a manifest of older segments holds others than its name says",
+            source=store.url(path + name),
+            found=f"{len(segments)} segments"
+            + (f", offsets {segments[0].base_offset} to {segments[-1].committed_offset}" if segments else ""),
+        )
+    return segments
+
+
+def _check(manifest: PartitionManifest, directory: PartitionDirectory, source: str) -> list[str]:
+    """Notes; an error if the manifest is of another partition. A topic may be mounted under another name."""
+    if (manifest.partition, manifest.revision) != (directory.partition, directory.revision):
+        raise ManifestError(
+            "a manifest is of another partition than its directory",
+            source=source,
+            found=f"partition {manifest.partition}, revision {manifest.revision}",
+            expected=f"partition {directory.partition}, revision {directory.revision}",
+        )
+    if manifest.topic == directory.topic:
+        return []
+    return [f"{source}: the manifest calls the topic {manifest.topic!r}"]
+
+
+def _segments(
+    metas: Sequence[SegmentMeta], directory: PartitionDirectory, partition: TopicIdPartition, source: str
+) -> list[Segment]:
+    """The segments that hold offsets of Kafka's; one of Redpanda's own batches alone holds none."""
+    # Redpanda before 22.3 did not keep every list of aborted transactions. Without a snapshot the batches are replayed.
+    are_lists_complete = all(meta.name_format >= 2 for meta in metas)
+    found = []
+    for meta, last in zip(metas, _last_offsets(metas), strict=True):
+        if meta.segment_term > _MAX_TERM:
+            raise ManifestError(
+                "a segment's term is no leader epoch", source=source, found=meta.segment_term, expected="31 bits"
+            )
+        if last is not None and last < meta.base_kafka_offset:
+            continue
+        key = directory.segment_key(meta.name, meta.archiver_term)
+        stored = StoredSegment(meta.size_bytes, meta.base_offset, meta.delta_offset or 0)
+        name = SegmentName(key, meta.segment_term, stored)
+        has_list = not meta.is_compacted and (meta.name_format < 3 or meta.metadata_size_hint > 0)
+        found.append(
+            Segment(
+                partition=partition,
+                base_offset=meta.base_kafka_offset,
+                log_size=meta.size_bytes,
+                files=SegmentFiles(
+                    log=name.file("log"),
+                    transaction_index=name.file("txnindex") if has_list else None,
+                    producer_snapshot=name.file("snapshot") if are_lists_complete else None,
+                ),
+                last_offset=last,
+                max_timestamp_ms=meta.max_timestamp if meta.max_timestamp >= 0 else None,
+                version=max(meta.archiver_term or 0, 0),
+                is_padded=True,
+            )
+        )
+    return found
+
+
+def _last_offsets(metas: Sequence[SegmentMeta]) -> Iterable[int | None]:
+    """The last offset of each segment as Kafka counts; below its base if it has none, ``None`` if it is not known.
+
+    The next segment's start is more reliable than what a segment says of its own end, which was too large by one in
+    older versions where no data stood there.
+    """
+    for one, following in pairwise(metas):
+        if following.base_offset == one.committed_offset + 1 and following.delta_offset is not None:
+            yield following.base_kafka_offset - 1
+        else:
+            yield None if one.delta_offset_end is None else one.next_kafka_offset - 1
+    for one in metas[-1:]:
+        is_certain = one.delta_offset_end is not None and one.next_kafka_offset != one.base_kafka_offset + 1
+        yield one.next_kafka_offset - 1 if is_certain else None
