@@ -140,7 +140,7 @@ def parse_chunk_sizes(data: bytes) -> array[int]:
     if count > 0 and len(data) == position + _INT.size:
         sizes.append(_INT.unpack_from(data, position)[0])
         position = len(data)
-    if count < 0 or position != len(data) or (sizes and not 0 <= min(sizes) <= max(sizes) <= _MAX_INT):
+    if count != len(sizes) or position != len(data) or (sizes and not 0 <= min(sizes) <= max(sizes) <= _MAX_INT):
         raise _malformed_list(data)
     return sizes
 

@@ -186,7 +186,8 @@ class _Index:
         start, stop = self._part.position, self._part.position + self._part.size
         try:
             if self._cipher is None:
-                yield from self._store.read_pieces(self._name, ByteRange(start + wanted.start, start + wanted.stop))
+                stored = ByteRange(start + wanted.start, start + wanted.stop)
+                yield memoryview(self._store.read_ranges(self._name, [stored])[0])
             else:
                 sealed = self._store.read_ranges(self._name, [ByteRange(start, stop)])[0]
                 yield _opened(self._cipher, sealed, self._what)[wanted.start : wanted.stop]

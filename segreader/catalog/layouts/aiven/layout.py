@@ -85,7 +85,10 @@ class AivenLayout:
                 _check_sizes(store, objects, manifest)
                 segments.append(_segment(place.partition, objects, manifest))
         told = {segment.partition.topic for segment in segments} - {place.partition.topic}
-        notes = [f"the manifests name the topic {topic}: a key prefix stands before it" for topic in sorted(told)]
+        notes = [
+            f"the path says topic {place.partition.topic}, the manifests say {topic}: a key prefix stands before it"
+            for topic in sorted(told)
+        ]
         return PartitionFiles(segments, incomplete, foreign, notes)
 
     def view(self, store: ObjectStore) -> AivenFiles:
