@@ -1,0 +1,393 @@
+"""What the records of ``__remote_log_metadata`` say together: which segments each partition has in the remote tier.
+
+``RemoteLogMetadata`` remembers; it is fed in the order of offsets and does not care where the records come from.
+Records of one partition lie in one metadata partition, and their order there is the only one that counts: event times
+are the clocks of different brokers. Source: ``RemoteLogMetadataCache``, ``RemoteLogSegmentState`` (4.3).
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import urlsafe_b64decode
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import IntEnum, StrEnum
+
+from segreader.errors import FormatError
+from segreader.format.leader_epochs import LeaderEpochs
+from segreader.format.remote_log_metadata import (
+    MetadataRecord,
+    RemoteLogSegmentMetadataRecord,
+    RemoteLogSegmentMetadataSnapshotRecord,
+    RemoteLogSegmentMetadataUpdateRecord,
+    RemotePartitionDeleteMetadataRecord,
+    TopicIdPartitionEntry,
+    parse_partition_key,
+    parse_remote_log_metadata,
+    partition_key,
+)
+from segreader.segment import Segment, SegmentFiles, SegmentState, StemFiles, TopicIdPartition
+
+METADATA_TOPIC = "__remote_log_metadata"
+
+_STARTED, _FINISHED = SegmentState.COPY_SEGMENT_STARTED, SegmentState.COPY_SEGMENT_FINISHED
+_DELETING, _DELETED = SegmentState.DELETE_SEGMENT_STARTED, SegmentState.DELETE_SEGMENT_FINISHED
+_STATES = tuple(SegmentState)
+_FOLLOWERS = ((_FINISHED, _DELETING), (_FINISHED, _DELETING), (_DELETING, _DELETED), (_DELETED,))
+"""By state, what an update may make of it. Source: ``RemoteLogSegmentState.isValidTransition`` (4.3)."""
+
+
+class Skipped(StrEnum):
+    """Why a record changed nothing."""
+
+    NULL_VALUE = "null value"
+    UNKNOWN_KIND = "kind of message that is not known"
+    SNAPSHOT = "segment of a snapshot file"
+    NOT_STARTED = "new segment in another state than started"
+    STARTED_AGAIN = "segment started again after it went on"
+    UNKNOWN_SEGMENT = "update of a segment that is not known"
+    IMPOSSIBLE_STATE = "state that cannot follow"
+    APPLIED_BEFORE = "offset applied before"
+
+
+class PartitionDeleteState(IntEnum):
+    """How far the deletion of a partition has come. Source: ``RemotePartitionDeleteState`` (4.3)."""
+
+    DELETE_PARTITION_MARKED = 0
+    DELETE_PARTITION_STARTED = 1
+    DELETE_PARTITION_FINISHED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteLogSegmentMetadata:
+    """One attempt to keep one segment in the remote tier, and how far it has come.
+
+    Args:
+        started: the record that began it: its offsets, epochs and sizes stay what they are.
+        broker_id, event_timestamp_ms, custom_metadata: of the newest record about it.
+        version: among the finished ones of a partition the larger number finished later; the event's time in ms,
+            raised where clocks went back. 0 until finished.
+    """
+
+    partition: TopicIdPartition
+    started: RemoteLogSegmentMetadataRecord
+    broker_id: int
+    event_timestamp_ms: int
+    custom_metadata: bytes | None
+    state: SegmentState
+    version: int = 0
+
+    @property
+    def topic(self) -> str:
+        """Name of the topic."""
+        return self.partition.topic
+
+    @property
+    def topic_id(self) -> str:
+        """Its id, 22 characters."""
+        return self.partition.topic_id or ""
+
+    @property
+    def segment_id(self) -> str:
+        """Drawn anew for every attempt, 22 characters."""
+        return self.started.segment_id
+
+    @property
+    def base_offset(self) -> int:
+        """First offset of the segment."""
+        return self.started.start_offset
+
+    @property
+    def last_offset(self) -> int:
+        """Last offset, inclusive (Kafka's ``endOffset``); the last batch may end earlier."""
+        return self.started.end_offset
+
+    @property
+    def max_timestamp_ms(self) -> int:
+        """Largest timestamp of its records, markers included."""
+        return self.started.max_timestamp_ms
+
+    @property
+    def epochs(self) -> LeaderEpochs:
+        """Each leader epoch and its first offset in this segment."""
+        return self.started.epochs
+
+    @property
+    def log_size(self) -> int:
+        """Bytes of the ``.log`` alone."""
+        return self.started.log_size
+
+    @property
+    def transaction_index_is_empty(self) -> bool:
+        """True: there is no ``.txnindex``; false says nothing."""
+        return self.started.transaction_index_is_empty
+
+    def to_segment(self, files: SegmentFiles | StemFiles) -> Segment:
+        """The segment as all layers above know it, with its objects."""
+        started = self.started
+        return Segment(
+            self.partition,
+            started.start_offset,
+            started.log_size,
+            files,
+            started.segment_id,
+            False,
+            started.end_offset,
+            started.epochs,
+            started.max_timestamp_ms,
+            self.version,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSummary:
+    """What is known of one topic id.
+
+    Args:
+        partitions: their numbers, those whose segments are all deleted included.
+        segments: how many are in each state.
+        deleted: how many were deleted for good.
+    """
+
+    topic: str
+    topic_id: str
+    partitions: tuple[int, ...]
+    segments: Mapping[SegmentState, int]
+    deleted: int
+
+
+class _Partition:
+    """The segments of one partition by id, in the order they were started."""
+
+    __slots__ = ("delete_state", "deleted", "deleted_count", "entry", "name", "segments", "version")
+
+    def __init__(self, entry: TopicIdPartitionEntry) -> None:
+        self.entry = entry
+        self.name = TopicIdPartition(entry.topic, entry.partition, entry.topic_id)
+        self.segments: dict[str, RemoteLogSegmentMetadata] = {}
+        self.deleted: set[str] = set()
+        self.deleted_count = 0
+        self.delete_state: PartitionDeleteState | None = None
+        self.version = 0
+
+    @property
+    def is_being_deleted(self) -> bool:
+        return self.delete_state not in (None, PartitionDeleteState.DELETE_PARTITION_FINISHED)
+
+    def states(self) -> Iterator[SegmentState]:
+        for segment in self.segments.values():
+            yield _DELETING if self.is_being_deleted else segment.state
+
+
+class RemoteLogMetadata:
+    """The remote tier as the metadata topic tells it: feed it with ``apply``, then ask.
+
+    Args:
+        topic, topic_id, partitions: keep only what is about these; everything by default.
+        keep_deleted: remember the ids of deleted segments; without it they are only counted.
+
+    ``skipped`` counts the records that changed nothing, by reason. ``with_trailing_bytes`` counts values that were
+    used though bytes follow their message. ``consumed`` says for each metadata partition which offset comes next.
+    ``notes`` are for people: what a reader of the topic's files found remarkable.
+    """
+
+    def __init__(
+        self,
+        *,
+        topic: str | None = None,
+        topic_id: str | None = None,
+        partitions: Collection[int] | None = None,
+        keep_deleted: bool = True,
+    ) -> None:
+        self.skipped: Counter[Skipped] = Counter()
+        self.with_trailing_bytes = 0
+        self.consumed: dict[int, int] = {}
+        self.notes: list[str] = []
+        self._topic, self._topic_id = topic, topic_id
+        self._numbers = None if partitions is None else frozenset(partitions)
+        self._keep_deleted = keep_deleted
+        self._needles = _needles(topic, topic_id)
+        self._by_key: dict[bytes, _Partition] = {}
+        self._partitions: dict[TopicIdPartition, _Partition] = {}
+
+    def apply(self, metadata_partition: int, offset: int, value: bytes | None) -> None:
+        """Take the next record of a metadata partition. An offset below ``consumed`` is passed over.
+
+        Raises:
+            FormatError: the value is damaged; ``offset`` is the record's, ``position`` a byte of its value.
+        """
+        if offset < self.consumed.get(metadata_partition, 0):
+            self.skipped[Skipped.APPLIED_BEFORE] += 1
+            return
+        try:
+            key = b"" if value is None else partition_key(value)
+            partition = self._by_key.get(key) or self._admit(key)
+            if partition is not None:
+                reason = self._apply(partition, parse_remote_log_metadata(value or b"", partition.entry))
+            elif not key:
+                reason = self._kind_of(value)
+            else:
+                reason = None
+        except FormatError as error:
+            raise error.located(source=f"{METADATA_TOPIC}-{metadata_partition}", offset=offset) from None
+        if reason is not None:
+            self.skipped[reason] += 1
+        self.consumed[metadata_partition] = offset + 1
+
+    def topics(self) -> list[TopicSummary]:
+        """Every topic id that any record was about, by name and id."""
+        of_topic: dict[tuple[str, str], list[_Partition]] = {}
+        for partition in self._sorted():
+            of_topic.setdefault((partition.entry.topic, partition.entry.topic_id), []).append(partition)
+        return [
+            TopicSummary(
+                topic,
+                topic_id,
+                tuple(found.entry.partition for found in group),
+                Counter(state for found in group for state in found.states()),
+                sum(found.deleted_count for found in group),
+            )
+            for (topic, topic_id), group in sorted(of_topic.items())
+        ]
+
+    def partitions(
+        self, topic: str | None = None, topic_id: str | None = None, *, with_deleted: bool = False
+    ) -> list[TopicIdPartition]:
+        """The partitions that have segments in any state, by topic, number and id.
+
+        Args:
+            topic, topic_id: only of these.
+            with_deleted: those, too, whose segments are all deleted for good.
+        """
+        return [
+            partition.name
+            for partition in self._sorted()
+            if (topic is None or topic == partition.entry.topic)
+            and (topic_id is None or topic_id == partition.entry.topic_id)
+            and (with_deleted or partition.segments)
+        ]
+
+    def segments(
+        self, partition: TopicIdPartition, states: Collection[SegmentState] = (_FINISHED,)
+    ) -> list[RemoteLogSegmentMetadata]:
+        """The segments of a partition that are in one of these states, in the order their uploads began.
+
+        While a partition is being deleted all its segments count as ``DELETE_SEGMENT_STARTED``.
+        """
+        known = self._partitions.get(partition)
+        if known is None:
+            return []
+        if known.is_being_deleted:
+            return [replace(found, state=_DELETING) for found in known.segments.values()] if _DELETING in states else []
+        return [found for found in known.segments.values() if found.state in states]
+
+    def deleted(self, partition: TopicIdPartition) -> frozenset[str]:
+        """Ids of the segments whose objects should be gone: those deleted for good (see ``keep_deleted``)."""
+        known = self._partitions.get(partition)
+        return frozenset(known.deleted) if known else frozenset()
+
+    def delete_state(self, partition: TopicIdPartition) -> PartitionDeleteState | None:
+        """How far the deletion of the whole partition has come, if a record said that there is one."""
+        known = self._partitions.get(partition)
+        return known.delete_state if known else None
+
+    def _sorted(self) -> list[_Partition]:
+        return sorted(self._partitions.values(), key=lambda partition: partition.name.order)
+
+    def _admit(self, key: bytes) -> _Partition | None:
+        """The partition of a key seen for the first time, if it is wanted; those that are not leave no trace."""
+        if not key or not all(needle in key for needle in self._needles):
+            return None
+        entry = parse_partition_key(key)
+        if (
+            (self._topic is not None and self._topic != entry.topic)
+            or (self._topic_id is not None and self._topic_id != entry.topic_id)
+            or (self._numbers is not None and entry.partition not in self._numbers)
+        ):
+            return None
+        partition = _Partition(entry)
+        partition = self._partitions.setdefault(partition.name, partition)  # tagged fields give it another key
+        self._by_key[key] = partition
+        return partition
+
+    def _apply(self, partition: _Partition, record: MetadataRecord) -> Skipped | None:
+        if isinstance(record, RemoteLogSegmentMetadataUpdateRecord):
+            reason = self._update(partition, record)
+        elif isinstance(record, RemoteLogSegmentMetadataRecord):
+            reason = self._start(partition, record)
+        elif isinstance(record, RemotePartitionDeleteMetadataRecord):
+            reason = None
+            self._delete_partition(partition, PartitionDeleteState(record.state))
+        else:
+            return Skipped.UNKNOWN_KIND
+        if record.trailing_bytes:
+            self.with_trailing_bytes += 1
+        return reason
+
+    @staticmethod
+    def _kind_of(value: bytes | None) -> Skipped:
+        """Why a record that names no partition is passed over."""
+        if value is None:
+            return Skipped.NULL_VALUE
+        is_snapshot = isinstance(parse_remote_log_metadata(value), RemoteLogSegmentMetadataSnapshotRecord)
+        return Skipped.SNAPSHOT if is_snapshot else Skipped.UNKNOWN_KIND
+
+    @staticmethod
+    def _start(partition: _Partition, record: RemoteLogSegmentMetadataRecord) -> Skipped | None:
+        if record.state != _STARTED:
+            return Skipped.NOT_STARTED
+        known = partition.segments.get(record.segment_id)
+        if known is not None and known.state is not _STARTED:
+            return Skipped.STARTED_AGAIN
+        if record.segment_id in partition.deleted:
+            partition.deleted.remove(record.segment_id)
+            partition.deleted_count -= 1
+        partition.segments[record.segment_id] = RemoteLogSegmentMetadata(
+            partition.name, record, record.broker_id, record.event_timestamp_ms, record.custom_metadata, _STARTED
+        )
+        return None
+
+    def _update(self, partition: _Partition, record: RemoteLogSegmentMetadataUpdateRecord) -> Skipped | None:
+        known = partition.segments.get(record.segment_id)
+        if known is None:
+            return Skipped.UNKNOWN_SEGMENT
+        state = _STATES[record.state]
+        if state not in _FOLLOWERS[known.state]:
+            return Skipped.IMPOSSIBLE_STATE
+        if state is _DELETED:
+            del partition.segments[record.segment_id]
+            self._forget(partition, (record.segment_id,))
+            return None
+        version = known.version
+        if state is _FINISHED:
+            version = partition.version = max(record.event_timestamp_ms, partition.version + 1)
+        partition.segments[record.segment_id] = RemoteLogSegmentMetadata(
+            partition.name,
+            known.started,
+            record.broker_id,
+            record.event_timestamp_ms,
+            record.custom_metadata,
+            state,
+            version,
+        )
+        return None
+
+    def _delete_partition(self, partition: _Partition, state: PartitionDeleteState) -> None:
+        partition.delete_state = state
+        if state is PartitionDeleteState.DELETE_PARTITION_FINISHED:
+            self._forget(partition, partition.segments)
+            partition.segments.clear()
+
+    def _forget(self, partition: _Partition, segment_ids: Collection[str]) -> None:
+        partition.deleted_count += len(segment_ids)
+        if self._keep_deleted:
+            partition.deleted.update(segment_ids)
+
+
+def _needles(topic: str | None, topic_id: str | None) -> list[bytes]:
+    """Bytes that stand in the key of every partition that is wanted: other records are passed over undecoded."""
+    needles = [] if topic is None else [topic.encode("utf-8")]
+    if topic_id is not None and re.fullmatch("[A-Za-z0-9_-]{22}", topic_id):
+        needles.append(urlsafe_b64decode(topic_id + "=="))
+    return needles
