@@ -124,9 +124,10 @@ def directory_partition(path: str) -> TopicIdPartition | None:
     return TopicIdPartition(match["topic"], partition)
 
 
-def parse_partition(text: str) -> int | None:
-    """The number of a partition, as Kafka writes it; ``None`` if it is none."""
-    return _decimal(text, _MAX_INT32)
+def parse_partition(text: str, *, is_padded: bool = False) -> int | None:
+    """The number of a partition; ``None`` if it is none. Kafka writes no zeros before it, other people may."""
+    number = _decimal(text, _MAX_INT32)
+    return number if is_padded or str(number) == text else None
 
 
 def parse_offset(text: str) -> int | None:

@@ -81,13 +81,13 @@ class LinkedInLayout:
 def _places(path: str, container: str, names: Iterable[str]) -> Sequence[PartitionPlace]:
     matches = (_BLOB.fullmatch(name.rpartition("/")[2]) for name in names)
     texts = {match["partition"] for match in matches if match}
-    numbers = {number: text for text in texts if (number := parse_partition(text)) is not None and str(number) == text}
+    numbers = sorted(number for text in texts if (number := parse_partition(text)) is not None)
     topic = last_directory(container)
     topic_id = None
     if match := _CONTAINER.fullmatch(topic):
         topic = match["topic_id"]
         topic_id = kafka_id(topic)
     return [
-        PartitionPlace(TopicIdPartition(topic or UNKNOWN_TOPIC, number, topic_id), (f"{path}{text}.",), NAME)
-        for number, text in sorted(numbers.items())
+        PartitionPlace(TopicIdPartition(topic or UNKNOWN_TOPIC, number, topic_id), (f"{path}{number}.",), NAME)
+        for number in numbers
     ]

@@ -1,7 +1,7 @@
 """Any set of plain files whose names a regular expression with named groups takes apart.
 
-For own exports, snapshots of disks, and plugins that no layout knows. The expression must match the whole name of an
-object, from the location's root on; what it does not match is foreign.
+For own exports, snapshots of disks, and plugins that no layout knows. The expression must match an object's name to its
+end, from the beginning of a directory on: where the location lies is no part of it. What it does not match is foreign.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class PatternLayout:
         return cls(regex)
 
     def partition_of(self, path: str) -> TopicIdPartition | None:
-        """Nothing: the expression takes whole names apart."""
+        """Nothing: the expression takes names of objects apart."""
         return None
 
     def places(self, directory: Directory) -> Sequence[PartitionPlace]:
@@ -124,13 +124,12 @@ class PatternLayout:
 
     def parse(self, name: str) -> FileName | None:
         """What the name of an object says; ``None`` if the expression does not match, or its groups make no sense."""
-        match = self.regex.fullmatch(name) if len(name) <= LONGEST_NAME else None
-        if match is None:
+        if (match := self._match(name)) is None:
             return None
         groups = match.groupdict()
         topic, topic_id, segment_id = groups.get("topic"), groups.get("topic_id"), groups.get("segment_id")
         kind = _KIND_OF.get((groups["type"] or "").lower().replace("_", "-"))
-        number = parse_partition(groups["partition"] or "")
+        number = parse_partition(groups["partition"] or "", is_padded=True)
         offset = groups.get("offset")
         base = parse_offset(offset) if offset else None
         if kind is None or number is None or not (topic or topic_id) or (base is None and (offset or not segment_id)):
@@ -142,3 +141,14 @@ class PatternLayout:
         if segment_id is not None and _ID.fullmatch(segment_id):
             segment_id = kafka_id(segment_id)
         return FileName(partition, kind, f"{directory}{base}/{segment_id}", base, segment_id)
+
+    def _match(self, name: str) -> re.Match[str] | None:
+        """Of the name's shortest end that matches; topics hold no ``/``."""
+        if len(name) > LONGEST_NAME:
+            return None
+        start = len(name)
+        while start > 0:
+            start = name.rfind("/", 0, start - 1) + 1
+            if match := self.regex.fullmatch(name[start:]):
+                return match
+        return None

@@ -14,7 +14,7 @@ from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import broker_log_files, kafka_uuid, local_tiered_files
 from segreader.testing.layouts import confluent_files, early_s3_files, linkedin_files, named_files, pinterest_files
 
-BROKER = r"(?:.*/)?(?P<topic>[^/]+)-(?P<partition>[0-9]+)/(?P<offset>[0-9]{20})\.(?P<type>[a-z]+)"
+BROKER = r"(?P<topic>[^/]+)-(?P<partition>[0-9]+)/(?P<offset>[0-9]{20})\.(?P<type>[a-z]+)"
 LOCAL_TIERED = (
     r"(?P<topic>[^/]+)-(?P<partition>[0-9]+)-(?P<topic_id>[\w-]{22})/(?P<offset>[0-9]{20})-(?P<segment_id>[\w-]{22})"
     r"\.(?P<type>\w+)"
@@ -141,6 +141,7 @@ def test_a_repetition_in_a_repetition_is_found(text: str, found: str | None) -> 
 def test_long_names_and_groups_that_make_no_sense_are_foreign() -> None:
     layout = PatternLayout.compile(r"(?P<topic>.*)-(?P<partition>.*)/(?P<offset>.*)\.(?P<type>.*)")
     assert layout.parse("t-0/5.log") is not None
+    assert layout.parse("t-007/005.log") is not None
     for name in (
         "t-x/5.log",
         "t-2147483648/5.log",
@@ -169,6 +170,15 @@ def test_an_offset_that_no_name_says_is_read_from_the_first_batch() -> None:
     (found,) = found_below(MemoryStore({"t-0/a.log": built.to_bytes(), "t-0/b.index": b""}), layout)
     assert found.bases == [700]
     assert [one.base_offset for one in found.files.incomplete] == [-1]
+
+
+@pytest.mark.parametrize("before", ["", "a/", "bucket-1/x-2/", "/", "//a//"])
+def test_where_the_location_lies_is_no_part_of_a_pattern(before: str) -> None:
+    layout = PatternLayout.compile(r"(?P<topic>.+)-(?P<partition>\d+)/(?P<offset>\d+)\.(?P<type>.+)")
+    name = layout.parse(f"{before}t-1-0/5.log")
+    assert name is not None
+    assert name.partition == TopicIdPartition("t-1", 0)
+    assert layout.parse(f"{before}t-1-0/5.log/") is None
 
 
 def test_a_second_file_of_one_kind_is_foreign() -> None:

@@ -226,6 +226,7 @@ def test_a_partition_number_that_kafka_has_not_is_no_partition() -> None:
     assert LAYOUT.partition_of("tiered/c/orders-2147483648/") is None
     assert LAYOUT.partition_of("tiered/c/orders-2147483647/") == TopicIdPartition("orders", 2147483647)
     assert LAYOUT.partition_of("tiered/c/orders-7.0123abc-delete/") is None
+    assert LAYOUT.partition_of("tiered/cluster-01/") is None
 
 
 def test_the_layout_is_a_value() -> None:
