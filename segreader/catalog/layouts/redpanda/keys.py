@@ -10,6 +10,7 @@ Source: Redpanda 24.3 ``partition_path_utils``, ``segment_path_utils``, ``spillo
 from __future__ import annotations
 
 import re
+import struct
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -82,18 +83,16 @@ def segment_name(base_offset: int, term: int, *, committed_offset: int, size: in
 def xxh32(data: bytes) -> int:
     """xxHash-32 with seed 0. Source: the xxHash specification, version 0.1.2."""
     one, two, three, four, five = _PRIMES
-    lanes = [(one + two) & _MASK, two, 0, -one & _MASK]
-    stripes = len(data) // 16 * 16
-    for at in range(0, stripes, 16):
-        for lane in range(4):
-            word = int.from_bytes(data[at + 4 * lane : at + 4 * lane + 4], "little")
-            lanes[lane] = _rotate(lanes[lane] + word * two, 13) * one & _MASK
-    rotated = [_rotate(lane, by) for lane, by in zip(lanes, (1, 7, 12, 18), strict=True)]
-    hashed = sum(rotated) if stripes else five
+    stripes, words = len(data) // 16 * 16, len(data) // 4 * 4
+    hashed = five
+    if stripes:
+        lanes = [(one + two) & _MASK, two, 0, -one & _MASK]
+        for stripe in struct.iter_unpack("<4I", data[:stripes]):
+            lanes = [_rotate(lane + word * two, 13) * one & _MASK for lane, word in zip(lanes, stripe, strict=True)]
+        hashed = sum(map(_rotate, lanes, (1, 7, 12, 18)))
     hashed += len(data)
-    words = stripes + (len(data) - stripes) // 4 * 4
-    for at in range(stripes, words, 4):
-        hashed = _rotate(hashed + int.from_bytes(data[at : at + 4], "little") * three, 17) * four
+    for (word,) in struct.iter_unpack("<I", data[stripes:words]):
+        hashed = _rotate(hashed + word * three, 17) * four
     for byte in data[words:]:
         hashed = _rotate(hashed + byte * five, 11) * one
     hashed &= _MASK

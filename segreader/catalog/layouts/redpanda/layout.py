@@ -28,7 +28,8 @@ from segreader.storage.base import ObjectStore
 NAME: Final = "redpanda"
 
 _OF_BUCKET: Final = re.compile(
-    r"[0-9a-f]{8}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|meta|cluster_metadata|migration|redpanda_scrubber_inventory", re.ASCII
+    r"[0-9a-f]{8}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|meta|cluster_metadata|migration|redpanda_scrubber_inventory",
+    re.ASCII,
 )
 """What lies at the root of a bucket: hashes, uuids of clusters, and what belongs to the cluster as a whole."""
 
