@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOMES = {
-    "AmbiguousLineageError": "errors",
     "AmbiguousTopicError": "errors",
     "CatalogError": "errors",
     "CorruptBatchError": "errors",

@@ -161,10 +161,6 @@ class UnknownLayoutError(CatalogError):
     """No known layout explains the files at this location."""
 
 
-class AmbiguousLineageError(CatalogError):
-    """Two segments claim the same offsets and nothing at hand decides between them."""
-
-
 class SegmentGapError(CatalogError):
     """Offsets between two segments are in no segment."""
 

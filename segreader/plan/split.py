@@ -30,6 +30,7 @@ class Split:
         epochs: the leader epochs of the live log and the first offset of each, from the one that holds the first
             offset wanted on; empty where the segment does not tell its own. A batch that says another one is damaged.
         is_padded: zeros after the last batch are no damage.
+        stop_of_part: from this offset on another segment is read, whatever this one holds.
     """
 
     partition: TopicIdPartition
@@ -45,6 +46,7 @@ class Split:
     offset_bound: int | None = None
     epochs: tuple[tuple[int, int], ...] = ()
     is_padded: bool = False
+    stop_of_part: int | None = None
 
     @property
     def is_last_of_segment(self) -> bool:

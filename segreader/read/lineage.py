@@ -30,7 +30,8 @@ from segreader.segment import Segment
 from segreader.storage.base import ObjectStore
 
 OPEN_END: Final = (1 << 62) - 1
-"""The last offset of a log whose end cannot be read: reading finds out."""
+"""The last offset of a segment that nothing follows: reading finds out. A header is no proof, for its offset is not
+under the CRC."""
 
 _CANDIDATES: Final = 8
 _LOG_STARTS: Final = "log-start-offset-checkpoint"
@@ -76,7 +77,7 @@ def read_lineage(
         for segment, known in zip(_with_ends(store, log, files, lineage, max_batch_bytes), files, strict=True)
     ]
     if local is not None:
-        segments += _with_local_ends(store, local, max_batch_bytes)
+        segments += _with_local_ends(local)
     if is_assumed:
         notes.append(f"{log.partition}: no leader-epoch checkpoint can be read; the lineage is put together from parts")
     log_start = None
@@ -166,13 +167,10 @@ def _choose(
     return (assumed_lineage(told), True) if told else (None, False)
 
 
-def _with_local_ends(store: ObjectStore, local: PartitionLog, max_batch_bytes: int) -> list[Segment]:
+def _with_local_ends(local: PartitionLog) -> list[Segment]:
     """The segments of a log directory, each up to the next one; their batches are those of the live log."""
     ended = [replace(one, last_offset=two.base_offset - 1) for one, two in pairwise(local.segments)]
-    for segment in local.segments[-1:]:
-        last = read_last_offset(store, segment, max_batch_bytes)
-        ended.append(replace(segment, last_offset=OPEN_END if last is None else last))
-    return ended
+    return ended + [replace(segment, last_offset=OPEN_END) for segment in local.segments[-1:]]
 
 
 def _with_ends(
@@ -194,8 +192,8 @@ def _with_ends(
     def end(index: int) -> Segment:
         segment = segments[index]
         next_base = following.get(segment.base_offset)
-        if not is_looked_at and next_base is not None:
-            return replace(segment, last_offset=next_base - 1)
+        if not is_looked_at:
+            return replace(segment, last_offset=OPEN_END if next_base is None else next_base - 1)
         last = read_last_offset(store, segment, max_batch_bytes)
         if last is None:  # damage hides it: reading will say so, unless there is a sound copy
             last = OPEN_END if next_base is None else next_base - 1

@@ -144,6 +144,7 @@ class PartitionPlanner:
                     offset_bound=offset_at(index, positions.stop),
                     epochs=epochs,
                     is_padded=segment.is_padded,
+                    stop_of_part=part.stop if part.stop <= OPEN_END else None,
                 )
             )
 

@@ -282,22 +282,24 @@ class SplitReader:
             table[row * TABLE_WIDTH + Table.DECISION] = Decision.DROP
             self._pass_over(error, split, start, start + table[row * TABLE_WIDTH + Table.SIZE])
             lasts[row] = floor
+        wrong = _beyond(split, bases, lasts, self._last_offset) + _of_other_epochs(split, run)
         self._last_offset = max(self._last_offset, *lasts)
-        for row, expected in _of_other_epochs(split, run):
+        for row, what, expected in sorted(wrong):
             start = table[row * TABLE_WIDTH + Table.POSITION]
             error = CorruptBatchError(
-                "a batch's leader epoch is not the one that wrote these offsets",
+                f"a batch's {what} cannot be",
                 source=self._store.url(split.log),
                 position=start,
                 base_offset=bases[row],
-                found=f"epoch {table[row * TABLE_WIDTH + Table.LEADER_EPOCH]}",
-                expected=f"epoch {expected}, by the leader-epoch checkpoints here",
-                hint="A leader epoch is not under the CRC: read another copy, or look with segreader verify --deep",
+                found=f"offsets {bases[row]} to {lasts[row]}, epoch {table[row * TABLE_WIDTH + Table.LEADER_EPOCH]}",
+                expected=expected,
+                hint="Base offsets and leader epochs are not under the CRC: read another copy of this segment",
             )
             if self._options.on_corrupt == "fail":
                 return _Deliverable(row, error)
-            table[row * TABLE_WIDTH + Table.DECISION] = Decision.DROP
-            self._pass_over(error, split, start, start + table[row * TABLE_WIDTH + Table.SIZE])
+            if table[row * TABLE_WIDTH + Table.DECISION] != Decision.DROP:
+                table[row * TABLE_WIDTH + Table.DECISION] = Decision.DROP
+                self._pass_over(error, split, start, start + table[row * TABLE_WIDTH + Table.SIZE])
         return _Deliverable(run.rows)
 
     def _check_tail(self, split: Split, done: Done) -> None:
@@ -366,7 +368,23 @@ class _Deliverable:
         self.rows, self.error = rows, error
 
 
-def _of_other_epochs(split: Split, run: BatchRun) -> list[tuple[int, int]]:
+def _beyond(split: Split, bases: Sequence[int], lasts: Sequence[int], before: int) -> list[tuple[int, str, str]]:
+    """The row that jumps to where another segment takes over, if there is one.
+
+    A segment may well reach beyond: then its batches go on there without a gap. ``before`` is the last offset ahead
+    of the first row.
+    """
+    if split.stop_of_part is None or max(lasts) < split.stop_of_part:
+        return []
+    row = next(row for row, last in enumerate(lasts) if last >= (split.stop_of_part or 0))
+    floor = lasts[row - 1] if row else before
+    is_first = row == 0 and before < split.base_offset and split.positions.start > 0
+    if bases[row] <= floor + 1 or is_first:
+        return []
+    return [(row, "offsets", f"{floor + 1} to {split.stop_of_part - 1}: from there on another segment is read")]
+
+
+def _of_other_epochs(split: Split, run: BatchRun) -> list[tuple[int, str, str]]:
     """The rows that another leader epoch wrote than the plan says, each with the one it says.
 
     Asked at the first offset wanted of a batch: after DeleteRecords a lineage may begin inside one.
@@ -375,7 +393,8 @@ def _of_other_epochs(split: Split, run: BatchRun) -> list[tuple[int, int]]:
     said = table[Table.LEADER_EPOCH : run.rows * TABLE_WIDTH : TABLE_WIDTH]
     if not epochs or (len(epochs) == 1 and set(said) <= {epochs[0][0], -1}):
         return []
-    wrong, starts = [], [start for _, start in epochs]
+    wrong: list[tuple[int, str, str]] = []
+    starts = [start for _, start in epochs]
     for index, epoch in enumerate(said):
         row = index * TABLE_WIDTH
         if epoch < 0 or table[row + Table.MAGIC] < 2 or table[row + Table.DECISION] == Decision.DROP:
@@ -385,7 +404,7 @@ def _of_other_epochs(split: Split, run: BatchRun) -> list[tuple[int, int]]:
             continue  # nothing of it is wanted: it may be of another history
         expected = epochs[max(0, bisect_right(starts, max(base, split.offsets.start)) - 1)][0]
         if expected != epoch:
-            wrong.append((index, expected))
+            wrong.append((index, "leader epoch", f"epoch {expected}, by the leader-epoch checkpoints here"))
     return wrong
 
 

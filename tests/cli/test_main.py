@@ -99,7 +99,6 @@ def test_a_kernel_that_is_not_there_is_an_error_of_the_request(
         (errors.FormatError, 5),
         (errors.CorruptBatchError, 5),
         (errors.TruncatedError, 5),
-        (errors.AmbiguousLineageError, 5),
         (errors.SegmentGapError, 5),
         (FileNotFoundError, 3),
         (PermissionError, 3),

@@ -54,7 +54,7 @@ def test_a_large_message_set_goes_on_after_each_full_batch(tmp_path: Path, codec
 def test_old_and_new_batches_alternate_whatever_the_batch_size(tmp_path: Path, kernel: str) -> None:
     built = SegmentBuilder(0).message_set([b"a"] * 3, magic=0).batch([b"b"] * 3, codec=Codec.LZ4)
     built.message_set([b"c"] * 6, magic=1, codec=Codec.GZIP).batch([b"d"])
-    lay_out(tmp_path, built)
+    write_broker_log(tmp_path, "orders", [built])
     for rows in (1, 2, 5, 100):
         assert read(segreader.scan(tmp_path, kernel=kernel, batch_rows=rows)) == (list(range(13)), None)
 
