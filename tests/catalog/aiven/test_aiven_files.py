@@ -127,7 +127,7 @@ def test_a_manifest_that_could_not_be_read_is_asked_for_again(ring: KeyRing) -> 
 
 
 def test_old_manifests_are_forgotten(ring: KeyRing, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("segreader.catalog.layouts.aiven.files._KEPT_CHUNKS", 150)
+    monkeypatch.setattr("segreader.catalog.layouts.aiven.files._KEPT_CHUNKS", 600)
     stems = [vectors.STEM.replace("tiered/", f"{number}/") for number in range(3)]
     store = vectors.RequestLog({k: v for stem in stems for k, v in vectors.objects("compressed", stem).items()})
     view = AivenFiles(store, ring)
@@ -281,19 +281,22 @@ def test_a_missing_key_is_told_with_the_object(ring: KeyRing) -> None:
         whole(view, LOG)
 
 
-def test_a_segment_that_has_gone_is_not_found_and_its_indexes_are_not_taken_for_empty(ring: KeyRing) -> None:
+def test_a_segment_that_has_gone_is_not_found_and_is_not_said_to_have_aborted_nothing(ring: KeyRing) -> None:
     view = AivenFiles(vectors.RequestLog({}), ring)
-    with pytest.raises(ObjectNotFoundError):
-        view.size(LOG)
-    for suffix in ("index", "txnindex", "snapshot"):
-        with pytest.raises(ObjectChangedError, match="has gone"):
+    for suffix in ("log", "index", "snapshot"):
+        with pytest.raises(ObjectNotFoundError):
             view.size(f"{vectors.STEM}.{suffix}")
+    with pytest.raises(ObjectChangedError, match="has gone"):
+        view.size(f"{vectors.STEM}.txnindex")
 
 
-def test_an_indexes_object_that_has_gone_is_no_empty_index(ring: KeyRing) -> None:
-    view, store = view_of("both", ring)
-    del store.stored[f"{vectors.STEM}.indexes"]
-    with pytest.raises(ObjectChangedError, match="have gone"):
+def test_a_transaction_index_that_has_gone_is_no_empty_one(ring: KeyRing) -> None:
+    manifest = vectors.manifest()
+    manifest["segmentIndexes"]["transaction"] = {"position": 40, "size": 34}
+    view = AivenFiles(vectors.RequestLog(vectors.with_manifest({LOG: vectors.SEGMENT}, manifest)), ring)
+    with pytest.raises(ObjectChangedError, match="has gone"):
+        whole(view, f"{vectors.STEM}.txnindex")
+    with pytest.raises(ObjectNotFoundError):
         whole(view, f"{vectors.STEM}.snapshot")
 
 

@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import dataclass
 from threading import Lock
+from typing import NoReturn
 
 import zstandard
 
@@ -81,7 +82,7 @@ class _Remembered:
 
 
 def _weight(segment: _StoredSegment) -> int:
-    return 64 + len(segment.manifest.chunks)
+    return 256 + len(segment.manifest.chunks)  # the manifest's other fields take about as much as so many chunks
 
 
 class AivenFiles(StoreView):
@@ -103,7 +104,7 @@ class AivenFiles(StoreView):
         Raises:
             ManifestError: the segment's manifest is damaged.
             ObjectNotFoundError: the segment is not there, or never had an index of this kind.
-            ObjectChangedError: an index is asked for, and the segment has gone since it was listed.
+            ObjectChangedError: its transaction index is asked for, and the segment has gone since it was listed.
         """
         parsed = parse_name(name)
         if parsed is None or (parsed.suffix != LOG and parsed.suffix not in INDEX_KINDS):
@@ -112,22 +113,18 @@ class AivenFiles(StoreView):
             segment = self._remembered.get(parsed.stem, self._read)
             is_plain = not segment.manifest.is_compressed and segment.cipher is None
             return None if is_plain else _Log(self.inner, name, segment)
+        kind = INDEX_KINDS[parsed.suffix]
         try:
             segment = self._remembered.get(parsed.stem, self._read)
         except ObjectNotFoundError as error:
-            # Not a missing index: that would be taken for an empty one, and aborted records be shown.
-            raise ObjectChangedError(
-                "the segment has gone since it was listed", source=error.source, hint="List the location again"
-            ) from error
+            _raise_gone(error, kind)
         parts, cipher = segment.manifest.parts, segment.cipher
         if parts is None:
             return None if cipher is None else _SealedObject(self.inner, name, cipher)
-        part = parts.get(INDEX_KINDS[parsed.suffix])
+        part = parts.get(kind)
         if part is None:
             raise ObjectNotFoundError("the segment has no such index", source=self.url(name))
-        return _Index(
-            self.inner, f"{parsed.stem}.{INDEXES}", f"the {INDEX_KINDS[parsed.suffix].value} index", part, cipher
-        )
+        return _Index(self.inner, f"{parsed.stem}.{INDEXES}", kind, part, cipher)
 
     def _read(self, stem: str) -> _StoredSegment:
         manifest = read_manifest(self.inner, stem)
@@ -174,8 +171,10 @@ class _Log:
 class _Index:
     """One part of an ``.indexes`` object."""
 
-    def __init__(self, store: ObjectStore, name: str, what: str, part: IndexPart, cipher: SegmentCipher | None) -> None:
-        self._store, self._name, self._what = store, name, what
+    def __init__(
+        self, store: ObjectStore, name: str, kind: IndexKind, part: IndexPart, cipher: SegmentCipher | None
+    ) -> None:
+        self._store, self._name, self._kind = store, name, kind
         self._part, self._cipher = part, cipher
 
     @property
@@ -190,13 +189,9 @@ class _Index:
                 yield memoryview(self._store.read_ranges(self._name, [stored])[0])
             else:
                 sealed = self._store.read_ranges(self._name, [ByteRange(start, stop)])[0]
-                yield _opened(self._cipher, sealed, self._what)[wanted.start : wanted.stop]
+                yield _opened(self._cipher, sealed, f"the {self._kind.value} index")[wanted.start : wanted.stop]
         except ObjectNotFoundError as error:
-            raise ObjectChangedError(
-                "the indexes of the segment have gone since it was listed",
-                source=error.source,
-                hint="List the location again",
-            ) from error
+            _raise_gone(error, self._kind)
         except SegreaderError as error:
             error.located(source=self._store.url(self._name), position=start)
             raise
@@ -219,6 +214,18 @@ class _SealedObject:
         except SegreaderError as error:
             error.located(source=self._store.url(self._name))
             raise
+
+
+def _raise_gone(error: ObjectNotFoundError, kind: IndexKind) -> NoReturn:
+    """Raise for an index whose segment is deleted.
+
+    A transaction index that is not found counts as an empty one, and aborted records would be shown: another error.
+    """
+    if kind is IndexKind.TRANSACTION:
+        raise ObjectChangedError(
+            "the segment has gone since it was listed", source=error.source, hint="List the location again"
+        ) from error
+    raise error
 
 
 def _opened(cipher: SegmentCipher, sealed: bytes, what: str) -> memoryview:
