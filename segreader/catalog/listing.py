@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from segreader.catalog.layouts.base import IncompleteSegment, Layout, PartitionPlace
-from segreader.catalog.walk import Wanted, find_places, find_topics
+from segreader.catalog.walk import Wanted, find_all, find_places
 from segreader.errors import AmbiguousTopicError, ObjectNotFoundError, PlanError
 from segreader.segment import Segment, TopicIdPartition
 from segreader.storage.base import ObjectStore
@@ -57,10 +57,12 @@ def list_places(
         raise PlanError("an empty set of partitions was asked for", source=source)
     wanted = Wanted(topic, topic_id, partitions)
     places = [place for place in find_places(store, prefix, layouts, wanted) if is_live(place.partition)]
-    have = {place.partition.partition for place in places}
-    if not places or (partitions is not None and not have.issuperset(partitions)):
-        there = [one for one in find_topics(store, prefix, layouts) if is_live(one)]
-        _refuse_missing(there, have, source, wanted)
+    if _lacks_some(places, partitions):  # a directory above may bear a name as a partition's
+        everything = [place for place in find_all(store, prefix, layouts) if is_live(place.partition)]
+        places = [place for place in everything if wanted.admits(place.partition)]
+        if _lacks_some(places, partitions):
+            have = {place.partition.partition for place in places}
+            _refuse_missing([place.partition for place in everything], have, source, wanted)
     refuse_two_topics(places, source)
     return places
 
@@ -80,6 +82,10 @@ def read_place(store: ObjectStore, place: PartitionPlace, layouts: Sequence[Layo
         tuple(found.foreign),
         tuple(notes),
     )
+
+
+def _lacks_some(places: Sequence[PartitionPlace], partitions: Collection[int] | None) -> bool:
+    return not places or not {place.partition.partition for place in places}.issuperset(partitions or ())
 
 
 def refuse_two_topics(places: Sequence[PartitionPlace], source: str) -> None:

@@ -10,6 +10,8 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 from contextlib import closing
+from itertools import pairwise
+from operator import ge
 from typing import Literal
 
 import crc32c
@@ -162,28 +164,33 @@ class _MetadataPartitionReader:
 
     def _check_run(self, run: BatchRun) -> None:
         """Offsets of batches stand outside their CRC: only that they rise shows that they are right."""
-        table = run.table
-        for row in range(0, run.rows * TABLE_WIDTH, TABLE_WIDTH):
-            base_offset, position = table[row + Table.BASE_OFFSET], table[row + Table.POSITION]
-            if table[row + Table.MAGIC] < 2:
-                raise UnsupportedMagicError(
-                    "a batch of the remote log metadata topic has an old format",
-                    found=f"magic {table[row + Table.MAGIC]}",
-                    expected="magic 2",
-                    position=position,
-                )
-            if base_offset < self._next:
-                raise CorruptBatchError(
-                    "the offsets of batches do not rise",
-                    found=f"base offset {base_offset}",
-                    expected=f"{self._next} or more",
-                    position=position,
-                    base_offset=base_offset,
-                    hint="A base offset is not under the CRC: copy the directory from another replica",
-                )
-            self._next = table[row + Table.LAST_OFFSET] + 1
-            if table[row + Table.ATTRIBUTES] & CONTROL_FLAG:
-                table[row + Table.DECISION] = Decision.SKIP
+        table, stop = run.table, run.rows * TABLE_WIDTH
+        bases = table[Table.BASE_OFFSET : stop : TABLE_WIDTH]
+        ends = [last + 1 for last in table[Table.LAST_OFFSET : stop : TABLE_WIDTH]]
+        magics = table[Table.MAGIC : stop : TABLE_WIDTH]
+        if min(magics) < 2:
+            row = next(row for row, magic in enumerate(magics) if magic < 2)
+            raise UnsupportedMagicError(
+                "a batch of the remote log metadata topic has an old format",
+                found=f"magic {magics[row]}",
+                expected="magic 2",
+                position=table[row * TABLE_WIDTH + Table.POSITION],
+            )
+        expected = [self._next, *ends[:-1]]
+        if not all(map(ge, bases, expected)):
+            row = next(row for row, base in enumerate(bases) if base < expected[row])
+            raise CorruptBatchError(
+                "the offsets of batches do not rise",
+                found=f"base offset {bases[row]}",
+                expected=f"{expected[row]} or more",
+                position=table[row * TABLE_WIDTH + Table.POSITION],
+                base_offset=bases[row],
+                hint="A base offset is not under the CRC: copy the directory from another replica",
+            )
+        self._next = ends[-1]
+        for row, attributes in enumerate(table[Table.ATTRIBUTES : stop : TABLE_WIDTH]):
+            if attributes & CONTROL_FLAG:
+                table[row * TABLE_WIDTH + Table.DECISION] = Decision.SKIP
 
     def _apply_run(self, run: BatchRun) -> None:
         columns, state = self._columns, self._columns.state
@@ -216,27 +223,31 @@ class _MetadataPartitionReader:
 
     def _apply_rows(self) -> None:
         """Hand on the values in the buffers, and begin anew."""
-        for offset, value, position in _rows(self._columns):
-            try:
-                self._metadata.apply(self._number, offset, value)
-            except FormatError as error:
-                at = "" if error.position is None else f" (byte {error.position} of the value)"
-                error.message, error.source, error.position = error.message + at, None, position
-                raise
-        self._columns.reset()
+        columns, number, apply = self._columns, self._number, self._metadata.apply
+        offset = 0
+        try:
+            for offset, value in zip(
+                _numbers(columns, Buffer.OFFSET, "q", columns.rows), _values(columns), strict=True
+            ):
+                apply(number, offset, value)
+        except FormatError as error:
+            row = _numbers(columns, Buffer.OFFSET, "q", columns.rows).index(offset)
+            at = "" if error.position is None else f" (byte {error.position} of the value)"
+            error.message, error.source = error.message + at, None
+            error.position = _numbers(columns, Buffer.POSITION, "q", columns.rows)[row]
+            raise
+        columns.reset()
 
 
-def _rows(columns: ColumnBuffers) -> Iterator[tuple[int, bytes | None, int]]:
-    """Offset, value and the batch's position of each record in the buffers."""
-    rows, state = columns.rows, columns.state
-    offsets = _numbers(columns, Buffer.OFFSET, "q", rows)
-    positions = _numbers(columns, Buffer.POSITION, "q", rows)
-    bounds = _numbers(columns, Buffer.VALUE_OFFSETS, "i", rows + 1)
+def _values(columns: ColumnBuffers) -> Iterator[bytes | None]:
+    """The value of each record in the buffers."""
+    bounds = _numbers(columns, Buffer.VALUE_OFFSETS, "i", columns.rows + 1)
     data = _bytes(columns, Buffer.VALUE_DATA, bounds[-1])
-    validity = _bytes(columns, Buffer.VALUE_VALIDITY, (rows + 7) // 8) if state[State.VALUE_NULLS] else b""
-    for row in range(rows):
-        is_null = validity and not validity[row >> 3] & (1 << (row & 7))
-        yield offsets[row], None if is_null else data[bounds[row] : bounds[row + 1]], positions[row]
+    is_any_null = columns.state[State.VALUE_NULLS] > 0
+    validity = _bytes(columns, Buffer.VALUE_VALIDITY, (columns.rows + 7) // 8) if is_any_null else b""
+    for row, (start, stop) in enumerate(pairwise(bounds)):
+        is_null = is_any_null and not validity[row >> 3] & (1 << (row & 7))
+        yield None if is_null else data[start:stop]
 
 
 def _numbers(columns: ColumnBuffers, buffer: Buffer, form: Literal["i", "q"], count: int) -> list[int]:

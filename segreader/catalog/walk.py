@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Final
 
 from segreader.catalog.layouts.base import Directory, Layout, PartitionPlace
+from segreader.catalog.layouts.survey import SurveyedLayout
 from segreader.errors import UnknownLayoutError
 from segreader.segment import TopicIdPartition
 from segreader.storage.base import ObjectInfo, ObjectStore
@@ -79,9 +80,10 @@ def find_places(
     return sorted(places, key=lambda place: (place.partition.order, place.prefixes))
 
 
-def find_topics(store: ObjectStore, prefix: str, layouts: Sequence[Layout]) -> list[TopicIdPartition]:
-    """Every partition below ``prefix`` by the names of directories, for an answer to who asked for another one."""
-    return sorted({place.partition for place in _walk(store, prefix, layouts, Wanted())[0]}, key=lambda one: one.order)
+def find_all(store: ObjectStore, prefix: str, layouts: Sequence[Layout]) -> list[PartitionPlace]:
+    """Every partition below ``prefix``, whatever its name; none if there is nothing."""
+    places, _ = _walk(store, prefix, layouts, Wanted())
+    return sorted(places, key=lambda place: (place.partition.order, place.prefixes))
 
 
 def _walk(
@@ -126,18 +128,18 @@ def _visit(store: ObjectStore, path: str, layouts: Sequence[Layout], wanted: Wan
     visit = _Visit()
     if _partitions_named(path, layouts):
         directory = _read_directory(store.list_level(path), path, is_partition=True)
+        visit.places, is_known = _places(store, directory, layouts, wanted, visit)
+        if is_known or not directory.directories:
+            return visit
+        directory = _read_directory(store.list_level(path), path, is_partition=False)  # it only looks like one
     else:
         if wanted.topic is not None and (narrowed := _narrowed(store, path, layouts, wanted)):
             visit.following = narrowed
             return visit
         directory = _read_directory(store.list_level(path), path, is_partition=False)
-    visit.files, visit.names = len(directory.files), [info.name for info in directory.files]
-    for layout in layouts:
-        if known := layout.places(directory):
-            visit.places = [place for place in known if wanted.admits(place.partition)]
-            if len(visit.places) < len(known):
-                visit.passed_over.update(place.partition.topic for place in known)
-            return visit
+    visit.places, is_known = _places(store, directory, layouts, wanted, visit)
+    if is_known:
+        return visit
     for child in directory.directories:
         named = _partitions_named(child, layouts)
         if named and not any(map(wanted.admits, named)):
@@ -145,6 +147,21 @@ def _visit(store: ObjectStore, path: str, layouts: Sequence[Layout], wanted: Wan
         else:
             visit.following.append(child)
     return visit
+
+
+def _places(
+    store: ObjectStore, directory: Directory, layouts: Sequence[Layout], wanted: Wanted, visit: _Visit
+) -> tuple[list[PartitionPlace], bool]:
+    """The partitions wanted of a directory, and whether any layout knows it."""
+    visit.files, visit.names = len(directory.files), [info.name for info in directory.files]
+    for layout in layouts:
+        known = layout.survey(store, directory) if isinstance(layout, SurveyedLayout) else layout.places(directory)
+        if known:
+            places = [place for place in known if wanted.admits(place.partition)]
+            if len(places) < len(known):
+                visit.passed_over.update(place.partition.topic for place in known)
+            return places, True
+    return [], False
 
 
 def _narrowed(store: ObjectStore, path: str, layouts: Sequence[Layout], wanted: Wanted) -> list[str]:

@@ -97,14 +97,14 @@ def _of_location(
 ) -> tuple[ObjectStore, list[tuple[str, list[Segment]]]]:
     """The partitions of a directory or bucket, each with its segments by base offset."""
     from segreader.catalog.listing import read_place
-    from segreader.catalog.walk import Wanted, find_places, find_topics
+    from segreader.catalog.walk import Wanted, find_all, find_places
     from segreader.errors import ObjectNotFoundError
     from segreader.read.source import LocationSource
 
     source = LocationSource(location, parse_options(storage_options))
     places = find_places(source.store, source.prefix, source.layouts, Wanted(topic))
     if not places:
-        there = sorted({one.topic for one in find_topics(source.store, source.prefix, source.layouts)})
+        there = sorted({one.partition.topic for one in find_all(source.store, source.prefix, source.layouts)})
         raise ObjectNotFoundError(f"topic {topic!r} is not here", source=source.shown, found=", ".join(there))
     logs = []
     for place in places:

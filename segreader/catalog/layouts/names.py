@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
-LOG_DIRECTORY: Final = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<partition>\d{1,10})")
+LOG_DIRECTORY: Final = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<partition>0|[1-9]\d{0,9})")
 LOG_FILE: Final = re.compile(r"(?P<base>\d{20})\.(?P<kind>log|index|timeindex|txnindex|snapshot)")
 REMOTE_DIRECTORY: Final = re.compile(
-    r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<partition>\d{1,10})-(?P<topic_id>[A-Za-z0-9_-]{22})"
+    r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<partition>0|[1-9]\d{0,9})-(?P<topic_id>[A-Za-z0-9_-]{22})"
 )
 REMOTE_FILE: Final = re.compile(
     r"(?P<base>\d{20})-(?P<segment_id>[A-Za-z0-9_-]{22})"

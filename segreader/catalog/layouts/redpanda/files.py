@@ -162,7 +162,10 @@ def _make_transaction_index(store: ObjectStore, segment: SegmentName) -> bytes:
     if not ranges:
         return b""
     with closing(_stored_pieces(store, segment)) as stored:
-        return encode_entries(aborted_in_segment(_until_damage(stored, segment), ranges))
+        try:
+            return encode_entries(aborted_in_segment(_until_damage(stored, segment), ranges))
+        except ManifestError as error:
+            raise error.located(source=store.url(name)) from error
 
 
 def _until_damage(pieces: Iterator[memoryview], segment: SegmentName) -> Iterator[StoredBatch | memoryview]:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from segreader.catalog.layouts.redpanda.batches import StoredBatch
+from segreader.catalog.layouts.redpanda.batches import RAFT_DATA, StoredBatch
 from segreader.catalog.layouts.redpanda.manifest import MAX_INT64, parse_json_object
 from segreader.errors import ManifestError
 from segreader.format.transaction_index import AbortedTransaction
@@ -78,12 +78,19 @@ def aborted_in_segment(
     Args:
         batches: all of the segment.
         ranges: what is listed beside it, by first offset.
+
+    Raises:
+        ManifestError: an entry for the only offset of a log, 0, would be needed: before it the transaction's begin
+            must have taken one.
     """
     of_producer: dict[int, list[_Found]] = {}
     for one in ranges:
         of_producer.setdefault(one.producer_id, []).append(_Found(one))
     current = dict.fromkeys(of_producer, 0)
+    last = 0
     for batch in batches:
+        if isinstance(batch, StoredBatch) and batch.type == RAFT_DATA:
+            last = batch.kafka_offset + batch.last_offset_delta
         if not isinstance(batch, StoredBatch) or (listed := of_producer.get(batch.producer_id)) is None:
             continue
         index = current[batch.producer_id]
@@ -101,7 +108,14 @@ def aborted_in_segment(
                     listed[index].marker = batch.kafka_offset
                 index += 1
             current[batch.producer_id] = index
-    return _entries([one for listed in of_producer.values() for one in listed if one.last >= 0])
+    found_here = [one for listed in of_producer.values() for one in listed if one.last >= 0]
+    if found_here and not last:
+        raise ManifestError(
+            "a transaction has records at offset 0, where its begin should be",
+            found=found_here[0].range,
+            hint="The list of aborted transactions is not that of this segment",
+        )
+    return _entries(found_here)
 
 
 def encode_entries(entries: Iterable[AbortedTransaction]) -> bytes:
