@@ -83,7 +83,8 @@ def redpanda_files(
     """Key -> bytes, of the segments of one log. What is not decided at its end is not uploaded, as Redpanda does it.
 
     Args:
-        segments: magic 2 throughout. Where one offset is left out, a fence of a transaction is put.
+        segments: magic 2 throughout. Where one offset is left out, a fence of a transaction is put. No transaction
+            may begin at offset 0: its fence takes one.
         cluster_uuid: makes labelled keys; without it they are hashed.
         spilled: how many segments, from the first on, a spill-over manifest holds.
         first_delta: how far Kafka's offsets are behind at the start of the log.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from typing import Any
 
 import pytest
@@ -382,3 +383,8 @@ def test_what_is_not_decided_is_not_uploaded() -> None:
     found = only(bucket(three_segments(10)))
 
     assert [segment.last_offset for segment in found.segments] == [52, 92]
+
+
+def test_the_layout_is_a_value_that_pickles() -> None:
+    assert pickle.loads(pickle.dumps(LAYOUT)) == LAYOUT
+    assert (LAYOUT.name, LAYOUT.is_experimental) == ("redpanda", True)

@@ -101,6 +101,17 @@ def test_a_single_offset_makes_an_entry_that_kafkas_index_can_hold() -> None:
     assert AbortedTransactions(made).covers(7, 11)
 
 
+def test_a_transaction_at_offset_0_is_covered_or_refused() -> None:
+    alone = SegmentBuilder().batch([b"a"], producer_id=7, transactional=True)
+    followed = SegmentBuilder().batch([b"a"], producer_id=7, transactional=True).batch([b"b"])
+
+    with pytest.raises(ManifestError, match="records at offset 0"):
+        entries(to_stored(alone.to_bytes(), 0), TransactionRange(0, 9, 7))
+    assert entries(b"".join(to_stored(batch, 0) for batch in batches(followed)), TransactionRange(0, 9, 7)) == [
+        AbortedTransaction(7, 0, 1, 2)
+    ]
+
+
 def test_a_transaction_that_has_no_batch_here_makes_no_entry() -> None:
     data = b"".join(to_stored(batch, 0) for batch in batches(SegmentBuilder(10).batch([b"a"])))
 

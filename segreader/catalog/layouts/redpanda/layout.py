@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
@@ -38,14 +39,15 @@ _MAX_MANIFEST: Final = 256 << 20
 _MAX_TERM: Final = (1 << 31) - 1
 
 
+@dataclass(frozen=True, slots=True)
 class RedpandaLayout:
     """``<hash or cluster uuid>/meta/kafka/<topic>/<partition>_<revision>/manifest.bin``, and what it names.
 
     A topic's id here is its revision, after the cluster's uuid where keys begin with one.
     """
 
-    name = NAME
-    is_experimental = True
+    name: str = field(default=NAME, init=False)
+    is_experimental: bool = field(default=True, init=False)
 
     def partition_of(self, path: str) -> TopicIdPartition | None:
         """The partition whose manifests lie in this directory."""
