@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from base64 import urlsafe_b64decode
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum, StrEnum
 
@@ -158,26 +158,34 @@ class TopicSummary:
 
 
 class _Partition:
-    """The segments of one partition by id, in the order they were started."""
+    """The segments of one partition by id: those that are only started, and those that went on from there."""
 
-    __slots__ = ("delete_state", "deleted", "deleted_count", "entry", "name", "segments", "version")
+    __slots__ = ("delete_state", "deleted", "deleted_count", "entry", "name", "started", "updated", "version")
 
     def __init__(self, entry: TopicIdPartitionEntry) -> None:
         self.entry = entry
         self.name = TopicIdPartition(entry.topic, entry.partition, entry.topic_id)
-        self.segments: dict[str, RemoteLogSegmentMetadata] = {}
+        self.started: dict[str, RemoteLogSegmentMetadataRecord] = {}
+        self.updated: dict[str, RemoteLogSegmentMetadata] = {}
         self.deleted: set[str] = set()
         self.deleted_count = 0
         self.delete_state: PartitionDeleteState | None = None
         self.version = 0
 
-    @property
-    def is_being_deleted(self) -> bool:
-        return self.delete_state not in (None, PartitionDeleteState.DELETE_PARTITION_FINISHED)
+    def segments(self, states: Collection[SegmentState]) -> list[RemoteLogSegmentMetadata]:
+        if self.delete_state not in (None, PartitionDeleteState.DELETE_PARTITION_FINISHED):
+            found = self._started() + list(self.updated.values()) if _DELETING in states else []
+            return [replace(segment, state=_DELETING) for segment in found]
+        started = self._started() if _STARTED in states else []
+        return started + [segment for segment in self.updated.values() if segment.state in states]
 
-    def states(self) -> Iterator[SegmentState]:
-        for segment in self.segments.values():
-            yield _DELETING if self.is_being_deleted else segment.state
+    def _started(self) -> list[RemoteLogSegmentMetadata]:
+        return [
+            RemoteLogSegmentMetadata(
+                self.name, record, record.broker_id, record.event_timestamp_ms, record.custom_metadata, _STARTED
+            )
+            for record in self.started.values()
+        ]
 
 
 class RemoteLogMetadata:
@@ -245,7 +253,7 @@ class RemoteLogMetadata:
                 topic,
                 topic_id,
                 tuple(found.entry.partition for found in group),
-                Counter(state for found in group for state in found.states()),
+                Counter(segment.state for found in group for segment in found.segments(_STATES)),
                 sum(found.deleted_count for found in group),
             )
             for (topic, topic_id), group in sorted(of_topic.items())
@@ -265,22 +273,18 @@ class RemoteLogMetadata:
             for partition in self._sorted()
             if (topic is None or topic == partition.entry.topic)
             and (topic_id is None or topic_id == partition.entry.topic_id)
-            and (with_deleted or partition.segments)
+            and (with_deleted or partition.started or partition.updated)
         ]
 
     def segments(
         self, partition: TopicIdPartition, states: Collection[SegmentState] = (_FINISHED,)
     ) -> list[RemoteLogSegmentMetadata]:
-        """The segments of a partition that are in one of these states, in the order their uploads began.
+        """The segments of a partition that are in one of these states, in any order.
 
         While a partition is being deleted all its segments count as ``DELETE_SEGMENT_STARTED``.
         """
         known = self._partitions.get(partition)
-        if known is None:
-            return []
-        if known.is_being_deleted:
-            return [replace(found, state=_DELETING) for found in known.segments.values()] if _DELETING in states else []
-        return [found for found in known.segments.values() if found.state in states]
+        return known.segments(states) if known else []
 
     def deleted(self, partition: TopicIdPartition) -> frozenset[str]:
         """Ids of the segments whose objects should be gone: those deleted for good (see ``keep_deleted``)."""
@@ -337,34 +341,33 @@ class RemoteLogMetadata:
     def _start(partition: _Partition, record: RemoteLogSegmentMetadataRecord) -> Skipped | None:
         if record.state != _STARTED:
             return Skipped.NOT_STARTED
-        known = partition.segments.get(record.segment_id)
-        if known is not None and known.state is not _STARTED:
+        if record.segment_id in partition.updated:
             return Skipped.STARTED_AGAIN
         if record.segment_id in partition.deleted:
             partition.deleted.remove(record.segment_id)
             partition.deleted_count -= 1
-        partition.segments[record.segment_id] = RemoteLogSegmentMetadata(
-            partition.name, record, record.broker_id, record.event_timestamp_ms, record.custom_metadata, _STARTED
-        )
+        partition.started[record.segment_id] = record
         return None
 
     def _update(self, partition: _Partition, record: RemoteLogSegmentMetadataUpdateRecord) -> Skipped | None:
-        known = partition.segments.get(record.segment_id)
-        if known is None:
+        segment_id, state = record.segment_id, _STATES[record.state]
+        known = partition.updated.get(segment_id)
+        started = partition.started.get(segment_id) if known is None else known.started
+        if started is None:
             return Skipped.UNKNOWN_SEGMENT
-        state = _STATES[record.state]
-        if state not in _FOLLOWERS[known.state]:
+        if state not in _FOLLOWERS[_STARTED if known is None else known.state]:
             return Skipped.IMPOSSIBLE_STATE
+        partition.started.pop(segment_id, None)
         if state is _DELETED:
-            del partition.segments[record.segment_id]
-            self._forget(partition, (record.segment_id,))
+            del partition.updated[segment_id]
+            self._forget(partition, (segment_id,))
             return None
-        version = known.version
+        version = 0 if known is None else known.version
         if state is _FINISHED:
             version = partition.version = max(record.event_timestamp_ms, partition.version + 1)
-        partition.segments[record.segment_id] = RemoteLogSegmentMetadata(
+        partition.updated[segment_id] = RemoteLogSegmentMetadata(
             partition.name,
-            known.started,
+            started,
             record.broker_id,
             record.event_timestamp_ms,
             record.custom_metadata,
@@ -376,8 +379,9 @@ class RemoteLogMetadata:
     def _delete_partition(self, partition: _Partition, state: PartitionDeleteState) -> None:
         partition.delete_state = state
         if state is PartitionDeleteState.DELETE_PARTITION_FINISHED:
-            self._forget(partition, partition.segments)
-            partition.segments.clear()
+            for segments in (partition.started, partition.updated):
+                self._forget(partition, segments)
+                segments.clear()
 
     def _forget(self, partition: _Partition, segment_ids: Collection[str]) -> None:
         partition.deleted_count += len(segment_ids)

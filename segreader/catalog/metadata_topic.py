@@ -16,6 +16,7 @@ from typing import Literal
 
 import crc32c
 
+from segreader.catalog.collector import collector_at_rest
 from segreader.catalog.metadata_log import METADATA_TOPIC, RemoteLogMetadata
 from segreader.errors import (
     CorruptBatchError,
@@ -73,8 +74,9 @@ def read_remote_log_metadata(
     """
     metadata = RemoteLogMetadata(topic=topic, topic_id=topic_id, partitions=partitions, keep_deleted=keep_deleted)
     logs = _find_logs(store, prefix)
-    for number in sorted(logs):
-        _MetadataPartitionReader(store, number, metadata).read(logs[number])
+    with collector_at_rest():
+        for number in sorted(logs):
+            _MetadataPartitionReader(store, number, metadata).read(logs[number])
     if missing := sorted(set(range(max(logs))) - set(logs)):
         metadata.notes.append(
             f"{store.url(prefix)}: no directory of metadata partition {', '.join(map(str, missing))}: "

@@ -4,6 +4,7 @@ import pickle
 import re
 import tracemalloc
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -459,3 +460,15 @@ def test_a_topic_that_a_broker_deleted_and_created_again_is_known_by_both_ids() 
     [now] = [topic_id for topic_id, (finished, _) in known.items() if finished]
     assert now == next(case for case in cases("tv2") if case.topic == "recreated").topic_id
     assert metadata.partitions() == [TopicIdPartition("recreated", 0, now)]
+
+
+def test_a_flipped_byte_anywhere_in_a_log_never_makes_up_a_segment(place: Place) -> None:
+    data = batch(0, started(ONE), update(1, ONE)) + batch(2, started(TWO), update(1, TWO))
+    store = place({0: data})
+    path = store.root / "meta" / "__remote_log_metadata-0" / f"{0:020}.log"
+    right = read_remote_log_metadata(store, "meta").segments(ORDERS)
+    for position in range(len(data)):
+        path.write_bytes(data[:position] + bytes([data[position] ^ 0x11]) + data[position + 1 :])
+        with suppress(FormatError):
+            found = read_remote_log_metadata(store, "meta").segments(ORDERS)
+            assert found == right[: len(found)]
