@@ -1,0 +1,356 @@
+"""Offsets as a broker's ``ListOffsets`` gives them, from files: the log's ends, and the first record not older than a
+time.
+
+Times may be out of order inside a batch, between batches and between segments, so the answer is the first record in
+order of offset, wherever later or earlier ones lie. Source: ``RemoteLogManager.findOffsetByTimestamp``,
+``FileRecords.searchForTimestamp`` (Kafka 4.0). Where the broker passes over records that count, this does not: behind
+a segment without any batch, and in the live part of a segment whose end is of another history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import closing
+from dataclasses import dataclass
+from struct import Struct
+from typing import Final
+
+from segreader.errors import CorruptIndexError, FormatError, ObjectNotFoundError, TruncatedError
+from segreader.format.batch import RecordBatchHeader
+from segreader.format.compression import DEFAULT_LIMIT, Decompressor
+from segreader.format.message_set import MessageHeader
+from segreader.format.offset_index import OffsetPosition, parse_offset_index
+from segreader.format.records import iter_records
+from segreader.format.scanner import BatchReady, Done, NeedData, SegmentScanner, Tail
+from segreader.format.time_index import parse_time_index
+from segreader.plan.lineage import Part, ResolvedLog
+from segreader.plan.split import EndReason
+from segreader.ranges import ByteRange, OffsetRange
+from segreader.read.lineage import OPEN_END, read_last_offset
+from segreader.read.small_objects import read_each, read_whole
+from segreader.read.times import TimeRange
+from segreader.read.transactions import read_transaction_state
+from segreader.segment import Segment
+from segreader.storage.base import ObjectStore
+
+_AT_ONCE: Final = 16
+_FIRST_PIECE: Final = 64 << 10
+_LARGEST_PIECE: Final = 16 << 20
+_TIME_ENTRY: Final = Struct(">qi")
+
+
+@dataclass(frozen=True, slots=True)
+class TimestampOffset:
+    """A record found by its time. ``leader_epoch`` is ``None`` where its format has none (magic 0 and 1)."""
+
+    offset: int
+    timestamp_ms: int
+    leader_epoch: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class LogOffsets:
+    """The ends of one partition, as far as its files tell.
+
+    Args:
+        earliest: the first offset; ``None`` where there is none.
+        latest: one more than the last offset; ``None`` where there is none, or damage hides it.
+        stable_end: what a ``read_committed`` reader is given lies below.
+        reason: why the stable end is where it is.
+    """
+
+    earliest: int | None
+    latest: int | None
+    stable_end: int | None
+    reason: EndReason
+
+
+def read_log_offsets(store: ObjectStore, log: ResolvedLog, *, max_batch_bytes: int = DEFAULT_LIMIT) -> LogOffsets:
+    """The ends of a partition. Nothing of its records is read but the last batches, and what is behind a snapshot.
+
+    Args:
+        log: of one partition.
+        max_batch_bytes: largest batch to hold.
+    """
+    if not log.parts:
+        return LogOffsets(None, None, None, EndReason.END_OF_DATA)
+    latest = _read_end(store, log, max_batch_bytes)
+    stable, reason = latest, EndReason.END_OF_DATA if latest is not None else EndReason.DAMAGE
+    bound = log.stop if latest is None else latest
+    state = read_transaction_state(store, log, OffsetRange(bound), max_batch_bytes=max_batch_bytes)
+    if state.first_open is not None and state.first_open[0] < bound:
+        stable, reason = state.first_open[0], EndReason.OPEN_TRANSACTION
+    if state.unread_from is not None and state.unread_from < (bound if stable is None else stable):
+        stable, reason = state.unread_from, EndReason.DAMAGE
+    return LogOffsets(log.start, latest, None if stable is None else max(stable, log.start), reason)
+
+
+def _read_end(store: ObjectStore, log: ResolvedLog, max_batch_bytes: int) -> int | None:
+    """One more than the last offset; ``None`` if damage hides it."""
+    if log.stop <= OPEN_END:
+        return log.stop
+    part = log.parts[-1]
+    last = read_last_offset(store, part.segment, max_batch_bytes)
+    return None if last is None else max(last + 1, part.start)
+
+
+def offset_for_time(
+    store: ObjectStore,
+    log: ResolvedLog,
+    timestamp_ms: int,
+    *,
+    counts_markers: bool,
+    start: int = 0,
+    max_batch_bytes: int = DEFAULT_LIMIT,
+) -> TimestampOffset | None:
+    """The first record at or after ``start`` whose time is ``timestamp_ms`` or later; ``None`` if there is none.
+
+    Records of aborted transactions count. Of a segment only its time index is read if that says that all is older;
+    where an index is missing or damaged, or still being written, the segment is searched.
+
+    Args:
+        log: of one partition; only what the live history holds is searched.
+        counts_markers: whether control records count, as they do for a broker. Their time is the coordinator's clock,
+            so its answer may be an offset that no consumer is given; leave them out for people who want records.
+        start: lowest offset to consider.
+        max_batch_bytes: largest batch to hold.
+
+    Raises:
+        FormatError: damage keeps the record from being found.
+        StorageError: bytes cannot be had.
+    """
+    search = _Search(store, log, timestamp_ms, counts_markers, start, max_batch_bytes)
+    parts = [part for part in log.parts if part.stop > start and search.may_hold(part.segment)]
+    for first in range(0, len(parts), _AT_ONCE):
+        some = parts[first : first + _AT_ONCE]
+        for part, newest_ms in zip(some, read_each(search.newest_ms, some), strict=True):
+            if newest_ms is not None and newest_ms < timestamp_ms:
+                continue
+            if (found := search.in_part(part)) is not None:
+                return found
+    return None
+
+
+def offsets_between(
+    store: ObjectStore,
+    log: ResolvedLog,
+    times: TimeRange,
+    offsets: OffsetRange,
+    *,
+    max_batch_bytes: int = DEFAULT_LIMIT,
+) -> OffsetRange:
+    """The offsets of ``offsets`` from the first record not older than ``times.since_ms`` on, and below the first not
+    older than ``times.until_ms``.
+
+    Both are looked up in the whole log, whatever ``offsets`` are: ranges of offsets that follow each other give
+    together what one range over all of them gives. Control records do not count. Where nothing is as new as
+    ``since_ms`` the range is empty, at the end of the log.
+
+    Raises:
+        as ``offset_for_time``.
+    """
+
+    def first_at(timestamp_ms: int, start: int) -> int | None:
+        found = offset_for_time(
+            store, log, timestamp_ms, counts_markers=False, start=start, max_batch_bytes=max_batch_bytes
+        )
+        return None if found is None else found.offset
+
+    since, stop = 0, offsets.stop
+    if times.since_ms is not None:
+        found = first_at(times.since_ms, 0)
+        if found is None:
+            end = _read_end(store, log, max_batch_bytes)
+            found = log.stop if end is None else end
+            stop = max(offsets.start, found) if stop is None else stop
+        since = found
+    if times.until_ms is not None and (stop is None or since < stop):
+        rises = times.since_ms is not None and times.since_ms <= times.until_ms
+        until = first_at(times.until_ms, since if rises else 0)
+        stop = stop if until is None else until if stop is None else min(stop, until)
+    start = max(offsets.start, since)
+    if stop is not None and start > stop:
+        start = stop = max(offsets.start, stop)
+    return OffsetRange(start, stop)
+
+
+class _Search:
+    """One look-up: what is looked for, and where."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        log: ResolvedLog,
+        timestamp_ms: int,
+        counts_markers: bool,
+        start: int,
+        max_batch_bytes: int,
+    ) -> None:
+        self._store = store
+        self._lineage = log.lineage
+        self._timestamp_ms = timestamp_ms
+        self._counts_markers = counts_markers
+        self._start = start
+        self._max_batch_bytes = max_batch_bytes
+        self._decompressor = Decompressor(max_batch_bytes)
+
+    def may_hold(self, segment: Segment) -> bool:
+        """Whether the catalogue leaves it open that something in the segment is new enough."""
+        if not segment.log_size:
+            return False
+        newest_ms = segment.max_timestamp_ms
+        return segment.is_active or newest_ms is None or newest_ms >= self._timestamp_ms
+
+    def newest_ms(self, part: Part) -> int | None:
+        """The largest time in the segment, of its time index's last entry; ``None`` where that cannot be relied on.
+
+        A segment that is no longer written to has an entry for it, and no zeros behind.
+        """
+        segment = part.segment
+        name = segment.files.time_index
+        if segment.is_active or segment.max_timestamp_ms is not None or name is None:
+            return None
+        try:
+            size = segment.files.sizes.get(name)
+            size = self._store.size(name) if size is None else size
+            if size < _TIME_ENTRY.size or size % _TIME_ENTRY.size:
+                return None
+            last = ByteRange(size - _TIME_ENTRY.size, size)
+            timestamp_ms, relative_offset = _TIME_ENTRY.unpack(self._store.read_ranges(name, [last])[0])
+        except ObjectNotFoundError:
+            return None
+        last_offset = part.stop - 1 if segment.last_offset is None else segment.last_offset
+        if timestamp_ms <= 0 or not 0 <= relative_offset <= last_offset - segment.base_offset:
+            return None
+        return int(timestamp_ms)
+
+    def in_part(self, part: Part) -> TimestampOffset | None:
+        """The first record of the part that will do. An index that misleads costs reading from the segment's start."""
+        first = max(self._start, part.start)
+        at = self._indexed(part.segment, first)
+        try:
+            try:
+                return self._from(part, first, at)
+            except FormatError:
+                if not at.position:
+                    raise
+                return self._from(part, first, OffsetPosition(part.segment.base_offset, 0))
+        except FormatError as error:
+            error.located(source=self._store.url(part.segment.files.log))
+            raise
+
+    def _indexed(self, segment: Segment, first: int) -> OffsetPosition:
+        """Where to begin: no batch before holds a time that will do at ``first`` or later."""
+        beginning = OffsetPosition(segment.base_offset, 0)
+        times, offsets = segment.files.time_index, segment.files.offset_index
+        if offsets is None:
+            return beginning
+        if times is not None:
+            try:
+                index = parse_time_index(self._read(segment, times), segment.base_offset)
+                if not index.trailing_bytes:
+                    first = max(first, index.lookup(self._timestamp_ms).offset)
+            except (FormatError, ObjectNotFoundError):
+                pass  # then the times say nothing, and the offsets still do
+        if first <= segment.base_offset:
+            return beginning
+        try:
+            data = self._read(segment, offsets)
+            return parse_offset_index(data, segment.base_offset, log_size=segment.log_size).lookup(first)
+        except (FormatError, ObjectNotFoundError):
+            return beginning
+
+    def _read(self, segment: Segment, name: str) -> bytes:
+        return read_whole(self._store, name, segment.files.sizes.get(name))
+
+    def _from(self, part: Part, first: int, at: OffsetPosition) -> TimestampOffset | None:
+        with closing(self._batches(part.segment, at)) as batches:
+            for batch in batches:
+                header = batch.header
+                last = header.last_offset if isinstance(header, RecordBatchHeader) else header.offset
+                if last >= first and self._counts(header, first):
+                    found = self._in_batch(batch, OffsetRange(first, part.stop))
+                    if found is not None:
+                        return found
+                if last >= part.stop - 1:
+                    break
+        return None
+
+    def _counts(self, header: RecordBatchHeader | MessageHeader, first: int) -> bool:
+        """Whether a batch may hold the record: new enough, wanted, and of the history that counts."""
+        if not isinstance(header, RecordBatchHeader):
+            return header.timestamp_ms >= self._timestamp_ms
+        if header.max_timestamp < self._timestamp_ms or (header.is_control and not self._counts_markers):
+            return False
+        if self._lineage is None or header.partition_leader_epoch < 0:
+            return True
+        # at the first offset wanted: after DeleteRecords a lineage may begin inside a batch
+        epoch = self._lineage.epoch_for(max(header.base_offset, first))
+        return epoch is None or epoch == header.partition_leader_epoch
+
+    def _in_batch(self, batch: BatchReady, wanted: OffsetRange) -> TimestampOffset | None:
+        epoch = batch.header.partition_leader_epoch if isinstance(batch.header, RecordBatchHeader) else -1
+        try:
+            for record in iter_records(batch.data, self._decompressor):
+                if record.timestamp_ms >= self._timestamp_ms and record.offset in wanted:
+                    return TimestampOffset(record.offset, record.timestamp_ms, epoch if epoch >= 0 else None)
+        except FormatError as error:
+            error.located(position_shift=batch.position)
+            raise
+        return None
+
+    def _batches(self, segment: Segment, at: OffsetPosition) -> Generator[BatchReady, None, None]:
+        scanner = SegmentScanner(start=at.position, stop=segment.log_size, max_batch_size=self._max_batch_bytes)
+        is_checked = at.position == 0
+        with closing(self._pieces(segment, at.position)) as pieces:
+            while True:
+                answer = scanner.next()
+                if isinstance(answer, NeedData):
+                    scanner.feed(next(pieces, b""))
+                    continue
+                if not is_checked:
+                    _require_indexed(answer, at, segment.base_offset)
+                    is_checked = True
+                if isinstance(answer, Done):
+                    _require_whole(answer, segment)
+                    return
+                yield answer
+
+    def _pieces(self, segment: Segment, position: int) -> Generator[memoryview, None, None]:
+        """The log from a position on, in requests that grow: the record looked for lies near an index entry."""
+        size = _FIRST_PIECE
+        expected_size = None if segment.is_active else segment.log_size
+        while position < segment.log_size:
+            wanted = ByteRange(position, min(position + size, segment.log_size))
+            with closing(self._store.read_pieces(segment.files.log, wanted, expected_size=expected_size)) as pieces:
+                yield from pieces
+            position, size = wanted.stop, min(4 * size, _LARGEST_PIECE)
+
+
+def _require_indexed(answer: BatchReady | Done, at: OffsetPosition, base_offset: int) -> None:
+    """Hold what stands at an index entry against the entry, which has the last offset of what was appended there."""
+    if isinstance(answer, BatchReady):
+        header = answer.header
+        first = header.base_offset if isinstance(header, RecordBatchHeader) else header.offset
+        if base_offset <= first <= at.offset:
+            return
+    raise CorruptIndexError(
+        "an index entry does not point at the batch that it stands for",
+        position=at.position,
+        found=f"offset {first}" if isinstance(answer, BatchReady) else "no batch",
+        expected=f"offset {at.offset}, or less",
+    )
+
+
+def _require_whole(done: Done, segment: Segment) -> None:
+    """Raise where a finished segment ends too early: the record looked for may have stood there."""
+    if done.tail is Tail.END or segment.is_active or (segment.is_padded and done.tail is not Tail.CUT):
+        return
+    raise TruncatedError(
+        "the segment ends inside a batch" if done.tail is Tail.CUT else "the segment ends in zeros",
+        position=done.position,
+        base_offset=done.base_offset,
+        found=f"{done.trailing_bytes} bytes after the last whole batch",
+        expected="a whole batch",
+        hint="The copy is incomplete: fetch the segment again",
+    )
