@@ -187,7 +187,6 @@ def test_the_ends_of_a_brokers_directory_are_the_brokers(case: Case) -> None:
         assert ends.stable_end == answers["last_stable"]["offset"]
 
 
-@pytest.mark.xfail(strict=True, reason="read_lineage leaves the end of the last remote segment open, over local ones")
 def test_the_remote_tier_with_the_brokers_directory_ends_where_the_broker_does() -> None:
     one = case("tv2", "txn-open")
     source = open_source(str(one.remote_root), catalog=Catalog(log_directory=str(one.root / "local")))
