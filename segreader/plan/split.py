@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from segreader.isolation import AbortedTransactions, IsolationLevel
-from segreader.plan.lineage import Dropped
+from segreader.plan.lineage import DropReason
 from segreader.ranges import ByteRange, OffsetRange
 from segreader.segment import TopicIdPartition
 
@@ -132,16 +132,19 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class PlannedDrop:
-    """Part of a segment that is not read, because another segment or the lineage says otherwise."""
+    """Offsets ``start <= offset < stop`` of a segment that are not read from it, and why."""
 
     partition: TopicIdPartition
     log: str
-    dropped: Dropped
+    start: int
+    stop: int
+    reason: DropReason
+    detail: str
 
     @property
     def text(self) -> str:
         """What is left out and why, for people."""
-        return f"{self.partition}: {self.log}: {self.dropped.text}"
+        return f"{self.partition}: {self.log}: {self.detail}"
 
 
 @dataclass(frozen=True, slots=True)

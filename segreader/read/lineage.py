@@ -74,7 +74,7 @@ def read_lineage(
         replace(segment, epochs=clip(known, segment.base_offset, segment.last_offset or 0))
         if segment.epochs is None and known
         else segment
-        for segment, known in zip(_with_ends(store, log, files, lineage, max_batch_bytes), files, strict=True)
+        for segment, known in zip(_with_ends(store, log, files, lineage, local, max_batch_bytes), files, strict=True)
     ]
     if local is not None:
         segments += _with_local_ends(local)
@@ -178,6 +178,7 @@ def _with_ends(
     log: PartitionLog,
     files: Sequence[LeaderEpochs | None],
     lineage: LeaderEpochs | None,
+    local: PartitionLog | None,
     max_batch_bytes: int,
 ) -> list[Segment]:
     """The segments with their last offsets."""
@@ -192,6 +193,10 @@ def _with_ends(
     def end(index: int) -> Segment:
         segment = segments[index]
         next_base = following.get(segment.base_offset)
+        if next_base is None and local is not None:
+            last = read_last_offset(store, segment, max_batch_bytes)
+            # a broker deletes nothing that is not uploaded: what its directory lacks, the remote tier has
+            return replace(segment, last_offset=max(last or 0, local.segments[0].base_offset - 1))
         if not is_looked_at:
             return replace(segment, last_offset=OPEN_END if next_base is None else next_base - 1)
         last = read_last_offset(store, segment, max_batch_bytes)

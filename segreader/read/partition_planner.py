@@ -70,7 +70,12 @@ class PartitionPlanner:
         )
         log = readable.resolved
         self._notes += [*source.log.notes, *readable.notes]
-        self._dropped += [PlannedDrop(log.partition, one.segment.files.log, one) for one in log.dropped]
+        beside = set() if source.local is None else {segment.files.log for segment in source.local.segments}
+        self._dropped += [
+            PlannedDrop(log.partition, one.segment.files.log, one.start, one.stop, one.reason, one.text)
+            for one in log.dropped
+            if one.segment.files.log not in beside
+        ]
         if times is not None:
             from segreader.read.time_offsets import offsets_between
 

@@ -33,6 +33,8 @@ _NAMES = (
     "isolationLevel",
     "kafka.isolation.level",
     "failOnDataLoss",
+    "layout",
+    "keys",
     "splitBytes",
     "batchBytes",
     "batchRecords",
@@ -50,9 +52,7 @@ _LATER = (
     "maxTriggerDelay",
     "maxBytesPerTrigger",
     "readBudget",
-    "layout",
     "credentials",
-    "keys",
     "verify",
     "rawColumns",
     "tail",
@@ -99,6 +99,8 @@ class SparkOptions:
         starting_offsets: first offset of each partition; ``None`` reads from the earliest.
         ending_offsets: offset after the last of each partition; ``None`` reads to the end.
         include_headers: whether the schema has the column ``headers``.
+        layout: which layout to see there; by default it is told from the names.
+        keys: path of the broker's properties file that names the keys of encrypted segments; tasks read it, too.
         split_bytes: how many stored bytes one task shall read.
         batch_bytes: close an Arrow batch at this many bytes of records …
         batch_records: … or this many records, whichever comes first.
@@ -110,6 +112,8 @@ class SparkOptions:
     ending_offsets: PartitionOffsets | None = None
     include_headers: bool = False
     isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED
+    layout: str | None = None
+    keys: str | None = None
     split_bytes: int = 128 * MIB
     batch_bytes: int = 4 * MIB
     batch_records: int = 65536
@@ -140,6 +144,8 @@ def parse_options(options: Mapping[str, str]) -> SparkOptions:
         ending_offsets=ending,
         include_headers=_boolean(given, "includeHeaders", default=False),
         isolation_level=_isolation_level(given),
+        layout=given.get("layout"),
+        keys=given.get("keys"),
         split_bytes=_size(given, "splitBytes", default=128 * MIB),
         batch_bytes=_size(given, "batchBytes", default=4 * MIB, most=LARGEST_BATCH),
         batch_records=_size(given, "batchRecords", default=65536, most=2**31 - 1),

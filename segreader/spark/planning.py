@@ -19,7 +19,7 @@ from segreader.errors import (
 from segreader.plan.split import ReadPlan
 from segreader.ranges import OffsetRange
 from segreader.read.scan import scan
-from segreader.read.source import LocationSource
+from segreader.read.source import Catalog, LocationSource
 from segreader.spark.offsets import EARLIEST, LATEST, PartitionOffsets
 from segreader.spark.options import SparkOptions
 
@@ -52,6 +52,8 @@ def plan_read(options: SparkOptions) -> ReadPlan:
                 partitions=same,
                 offsets=wanted,
                 isolation_level=options.isolation_level,
+                layout=options.layout,
+                rsm_config=options.keys,
                 split_bytes=options.split_bytes,
             )
             try:
@@ -70,7 +72,7 @@ def plan_read(options: SparkOptions) -> ReadPlan:
 
 
 def _chosen_partitions(options: SparkOptions) -> Partitions:
-    there = _partitions_at(options.location)
+    there = _partitions_at(options)
     choice = options.choice
     if choice.pattern is not None:
         chosen = {topic: partitions for topic, partitions in there.items() if choice.matches(topic)}
@@ -91,9 +93,14 @@ def _chosen_partitions(options: SparkOptions) -> Partitions:
     return chosen
 
 
-def _partitions_at(location: str) -> Partitions:
+def open_location(options: SparkOptions) -> LocationSource:
+    """The location of a read, as driver and tasks see it."""
+    return LocationSource(options.location, catalog=Catalog(layout=options.layout, rsm_config=options.keys))
+
+
+def _partitions_at(options: SparkOptions) -> Partitions:
     """The first offset of every partition of every topic, whether or not it can be read."""
-    source = LocationSource(location, None)
+    source = open_location(options)
     starts: Partitions = defaultdict(dict)
     for place in find_places(source.store, source.prefix, source.layouts):
         log = read_place(source.store, place, source.layouts)

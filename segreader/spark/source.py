@@ -18,10 +18,9 @@ from segreader.errors import OptionError
 from segreader.plan.split import Split
 from segreader.read.metrics import ScanMetrics
 from segreader.read.options import ReadOptions
-from segreader.read.source import LocationSource
 from segreader.read.split_reader import read_split
 from segreader.spark.options import SparkOptions, parse_options
-from segreader.spark.planning import plan_read
+from segreader.spark.planning import open_location, plan_read
 from segreader.spark.schema import READ_NAMES, arrow_schema, project, spark_schema, to_spark
 
 NAME = "segreader"
@@ -76,7 +75,7 @@ class SegmentReader(DataSourceReader):
         if not isinstance(partition, SplitPartition):  # Spark's stand-in where there is nothing to read
             return
         _freeze_imports()
-        store = LocationSource(self.options.location, None).store
+        store = open_location(self.options).store
         schema = arrow_schema(self.columns)
         metrics = ScanMetrics()
         read_options = ReadOptions(

@@ -63,7 +63,7 @@ class StoreView:
         out = []
         for wanted in ranges:
             self._require_inside(name, wanted, file.size)
-            out.append(b"".join(file.pieces(wanted)))
+            out.append(b"".join(bytes(piece) for piece in file.pieces(wanted)))  # a piece lives until the next
         return out
 
     def read_into(self, name: str, start: int, buffer: memoryview) -> None:
