@@ -1,0 +1,193 @@
+"""What every command takes that reads a location: where, which partitions, and how segments are found there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from segreader.cli.location import parse_location, parse_options, storage_option
+from segreader.cli.topic import parse_topic
+
+if TYPE_CHECKING:
+    from segreader.read.source import Catalog, LocationSource, UrlSource
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+_CATALOG = (
+    click.option(
+        "--layout",
+        metavar="NAME",
+        help="Which layout to see there, or pattern:REGEX; docs/layouts has one page for each. Default: told from the "
+        "names.",
+    ),
+    click.option(
+        "--rsm-config",
+        metavar="FILE",
+        help="The broker's properties file, for the keys, the prefix and the bucket of a plugin's segments (with or "
+        "without rsm.config.).",
+    ),
+    click.option(
+        "--metadata",
+        metavar="DIR",
+        help="Where the log directories of __remote_log_metadata lie: which segments are finished, and which deleted.",
+    ),
+    click.option(
+        "--segments-from",
+        type=click.Choice(["listing", "metadata", "both"]),
+        help="Which of the two to believe. Default: both, with --metadata.",
+    ),
+    click.option(
+        "--log-directory",
+        metavar="DIR",
+        help="A broker's log directory, or a copy: its segments go on where the remote tier ends.",
+    ),
+    click.option(
+        "--leader-epochs",
+        metavar="FILE|DIR",
+        help="A leader-epoch-checkpoint of the live log: which history counts after an unclean election.",
+    ),
+)
+
+_PARTITIONS = (
+    click.argument("location", required=False),
+    click.argument("topic_argument", required=False, metavar="[TOPIC[/PARTITION]]"),
+    click.option("--topic", metavar="NAME", help="Only this topic. Default: every topic there."),
+    click.option("--topic-id", metavar="ID", help="Which topic of that name, where it was deleted and created again."),
+    click.option(
+        "--partition",
+        "partitions",
+        type=click.IntRange(0),
+        multiple=True,
+        metavar="N",
+        help="Only this partition; may be repeated.",
+    ),
+)
+
+TIMES_HELP = "2026-11-01T00:00Z, -1h (before now; s m h d w), now, or ms since 1970 UTC"
+"""What a time may look like, for the help of options."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Where a command reads, and which partitions of it.
+
+    Args:
+        location: as it was typed, or ``None``; then there are ``urls``, or ``catalog`` names the bucket.
+        urls: of ``@FILE``.
+        topic, topic_id, partitions: what is asked for; everything by default.
+        storage_options: credentials, endpoint and settings.
+        catalog: how segments are found.
+    """
+
+    location: str | None
+    urls: list[str] | None = field(repr=False)
+    topic: str | None
+    topic_id: str | None
+    partitions: tuple[int, ...] | None
+    storage_options: Mapping[str, object] = field(repr=False)
+    catalog: Catalog
+
+    def open(self) -> LocationSource | UrlSource:
+        """The source to read from; raises as ``open_source``."""
+        from segreader.read.source import open_source
+
+        return open_source(self.location, urls=self.urls, storage_options=self.storage_options, catalog=self.catalog)
+
+    def scan_arguments(self) -> dict[str, Any]:
+        """The arguments of ``segreader.scan`` that say the same."""
+        from dataclasses import fields
+
+        return {
+            "location": self.location,
+            "urls": self.urls,
+            "topic": self.topic,
+            "topic_id": self.topic_id,
+            "partitions": self.partitions,
+            "storage_options": self.storage_options,
+        } | {name.name: getattr(self.catalog, name.name) for name in fields(self.catalog)}
+
+
+def catalog_options(command: _F) -> Callable[..., Any]:
+    """The options of ``Catalog``; the command gets them together, as ``make_catalog``, which it calls."""
+
+    @wraps(command)
+    def with_catalog(
+        *arguments: Any,
+        layout: str | None,
+        rsm_config: str | None,
+        metadata: str | None,
+        segments_from: str | None,
+        log_directory: str | None,
+        leader_epochs: str | None,
+        **others: Any,
+    ) -> Any:
+        def make_catalog() -> Catalog:
+            from segreader.read.source import Catalog
+
+            return Catalog(
+                layout=layout,
+                rsm_config=rsm_config,
+                metadata=metadata,
+                segments_from=segments_from,
+                log_directory=log_directory,
+                leader_epochs=leader_epochs,
+            )
+
+        return command(*arguments, make_catalog=make_catalog, **others)
+
+    return _decorated(with_catalog, _CATALOG)
+
+
+def selection_options(command: _F) -> Callable[..., Any]:
+    """LOCATION, TOPIC and the options that say where and what; the command gets them together, as ``select``.
+
+    Calling it reads ``@FILE`` and files of secrets; usage errors that need neither are told first.
+    """
+
+    @wraps(command)
+    def with_selection(
+        *arguments: Any,
+        location: str | None,
+        topic_argument: str | None,
+        topic: str | None,
+        topic_id: str | None,
+        partitions: tuple[int, ...],
+        storage_options: tuple[str, ...],
+        make_catalog: Callable[[], Catalog],
+        **others: Any,
+    ) -> Any:
+        def select() -> Selection:
+            catalog = make_catalog()
+            name, wanted = _topic_and_partitions(topic_argument, topic, partitions)
+            if location is None and catalog.rsm_config is None:
+                raise click.UsageError(
+                    "Missing argument 'LOCATION'. Only an --rsm-config that names a bucket stands in"
+                )
+            place, urls = (None, None) if location is None else parse_location(location)
+            return Selection(place, urls, name, topic_id, wanted, parse_options(storage_options), catalog)
+
+        return command(*arguments, select=select, **others)
+
+    return _decorated(storage_option(catalog_options(with_selection)), _PARTITIONS)
+
+
+def _decorated(command: Callable[..., Any], options: tuple[Callable[[Any], Any], ...]) -> Callable[..., Any]:
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def _topic_and_partitions(
+    argument: str | None, topic: str | None, partitions: tuple[int, ...]
+) -> tuple[str | None, tuple[int, ...] | None]:
+    """The topic and the partitions that the argument TOPIC and the options name together."""
+    name, number = parse_topic(argument)
+    if name is not None and topic is not None:
+        raise click.UsageError("The topic is named twice: as TOPIC and with --topic. Leave one out")
+    if number is not None and partitions:
+        raise click.UsageError("Partitions are named twice: in TOPIC and with --partition. Leave one out")
+    return name if name is not None else topic, (number,) if number is not None else partitions or None
