@@ -77,7 +77,7 @@ def backfill(
 
     \b
     Exit codes: 0 fine; 2 wrong usage; 3 something is not there or not allowed;
-    4 the storage failed; 5 the data cannot be decoded, or its transactions not decided.
+    4 the storage failed; 5 the data cannot be decoded.
     """
     if bool(topics) == (pattern is not None):
         raise click.UsageError("say what to read: either --topic NAME or --pattern REGEX ('.*' is every topic)")
@@ -94,6 +94,9 @@ def backfill(
     began = time.monotonic()
     plan = plan_read(parsed)
     click.echo(describe_plan(plan, in_detail=dry_run), err=not dry_run)
+    for end in plan.ends:
+        if end.reason.is_early:
+            click.echo(end.text, err=True)
     if dry_run:
         return
     click.echo("Starting Spark", err=True)

@@ -26,6 +26,7 @@ class PartitionLog:
     incomplete: tuple[IncompleteSegment, ...] = ()
     foreign: tuple[str, ...] = field(default=(), repr=False)
     notes: tuple[str, ...] = ()
+    log_start: int | None = None
 
 
 def list_places(
@@ -81,6 +82,7 @@ def read_place(store: ObjectStore, place: PartitionPlace, layouts: Sequence[Layo
         tuple(sorted(found.incomplete, key=lambda one: one.base_offset)),
         tuple(found.foreign),
         tuple(notes),
+        found.log_start,
     )
 
 

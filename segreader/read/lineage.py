@@ -80,7 +80,7 @@ def read_lineage(
         segments += _with_local_ends(local)
     if is_assumed:
         notes.append(f"{log.partition}: no leader-epoch checkpoint can be read; the lineage is put together from parts")
-    log_start = None
+    log_start = log.log_start
     if local is not None and not log.segments:
         log_start = _read_log_start(store, local)
         lineage = _from_the_first_segment(lineage, segments)

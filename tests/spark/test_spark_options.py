@@ -76,7 +76,7 @@ def test_what_spark_adds_by_itself_is_passed_over() -> None:
         "maxOffsetsPerTrigger",
         "minPartitions",
         "tail",
-        "layout",
+        "credentials",
         "storage.region",
     ],
 )

@@ -12,12 +12,11 @@ from segreader.errors import (
     ObjectNotFoundError,
     OffsetOutOfRangeError,
     OptionError,
-    UndecidedTransactionError,
 )
-from segreader.plan.split import ReadPlan
+from segreader.plan.split import EndReason, ReadPlan
 from segreader.ranges import OffsetRange
 from segreader.spark.options import parse_options
-from segreader.spark.planning import plan_read, require_decided
+from segreader.spark.planning import plan_read
 
 REMOTE = str(CORPUS / "tv2" / "remote")
 
@@ -76,9 +75,11 @@ def test_each_partition_is_read_within_its_own_offsets() -> None:
         startingOffsets='{"multi":{"0":100,"1":-2}}',
         endingOffsets='{"multi":{"0":200,"1":-1}}',
     )
-    wanted = {split.partition.partition: split.offsets for split in chosen.splits}
+    by_partition = {n: [s.offsets for s in chosen.splits if s.partition.partition == n] for n in (0, 1)}
 
-    assert wanted == {0: OffsetRange(100, 200), 1: OffsetRange(0, None)}
+    assert by_partition[0] == [OffsetRange(100, 200)]
+    assert by_partition[1][0].start == 0
+    assert by_partition[1][-1].stop is None
     assert chosen.size < plan(assign='{"multi":[0,1]}').size
 
 
@@ -101,14 +102,14 @@ def test_an_end_before_the_first_segment_is_an_error() -> None:
         plan(subscribe="retention", endingOffsets='{"retention":{"0":1}}')
 
 
-def test_an_undecided_transaction_is_told_with_every_partition_it_stops() -> None:
-    undecided = plan(subscribe="txn-marker-active,nulls")
+def test_a_topic_is_read_up_to_its_last_stable_offset_as_a_consumer_would() -> None:
+    ends = {end.partition.topic: end for end in plan(subscribe="txn-marker-active,nulls").ends}
     lso = case("tv2", "txn-marker-active").offline_lso(0)
-
-    with pytest.raises(UndecidedTransactionError, match=f"txn-marker-active-0 from offset {lso} on"):
-        require_decided(undecided)
-    require_decided(plan(subscribe="txn-marker-active", endingOffsets=f'{{"txn-marker-active":{{"0":{lso}}}}}'))
-    require_decided(plan(subscribe="txn-marker-active", isolationLevel="read_uncommitted"))
+    assert (ends["txn-marker-active"].offset, ends["txn-marker-active"].reason) == (lso, EndReason.OPEN_TRANSACTION)
+    assert not ends["nulls"].reason.is_early
+    bounded = plan(subscribe="txn-marker-active", endingOffsets=f'{{"txn-marker-active":{{"0":{lso}}}}}')
+    assert not bounded.ends[0].reason.is_early
+    assert not plan(subscribe="txn-marker-active", isolationLevel="read_uncommitted").ends[0].reason.is_early
 
 
 def test_a_split_is_small_and_knows_no_more_than_names_and_numbers() -> None:

@@ -133,7 +133,6 @@ def test_damaged_data_ends_in_five_and_names_the_place(tmp_path: Path, capsys: p
         (["--topic", "recreated"], 2, "one name, 2 topic ids"),
         (["--topic", "nope"], 3, "topic 'nope' is not here"),
         (["--pattern", "nope"], 3, "no topic matches 'nope'"),
-        (["--topic", "txn-marker-active"], 5, "txn-marker-active-0 from offset 11 on"),
     ],
 )
 def test_what_cannot_be_read_is_told_before_spark_starts(

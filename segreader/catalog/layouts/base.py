@@ -59,13 +59,15 @@ class PartitionFiles:
     """What a listing of a partition holds.
 
     ``segments`` are the complete ones, in any order, overlapping ones too. ``foreign`` are objects that belong to no
-    segment and to no other file that the layout knows.
+    segment and to no other file that the layout knows. ``log_start`` is the first offset that is not deleted, where the
+    layout records it.
     """
 
     segments: Sequence[Segment]
     incomplete: Sequence[IncompleteSegment] = ()
     foreign: Sequence[str] = ()
     notes: Sequence[str] = field(default=())
+    log_start: int | None = None
 
 
 class Layout(Protocol):

@@ -99,13 +99,8 @@ class RedpandaLayout:
         alive = [meta for meta in metas if start is None or meta.committed_offset >= start]
         if manifest.replaced:
             notes.append(f"{place.partition}: {len(manifest.replaced)} rewritten objects are stale and not read")
-        if manifest.start_kafka_offset is not None:
-            notes.append(
-                f"{place.partition}: records below offset {manifest.start_kafka_offset} were deleted (DeleteRecords); "
-                "as far as they are still stored they are read"
-            )
         segments = _segments(alive, directory, place.partition, store.url(path + name))
-        return PartitionFiles(segments, notes=tuple(notes))
+        return PartitionFiles(segments, notes=tuple(notes), log_start=manifest.start_kafka_offset)
 
     def view(self, store: ObjectStore) -> ObjectStore:
         """The store in which segments are Kafka's."""
