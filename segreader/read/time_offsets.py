@@ -1,10 +1,10 @@
 """Offsets as a broker's ``ListOffsets`` gives them, from files: the log's ends, and the first record not older than a
 time.
 
-Times may be out of order inside a batch, between batches and between segments, so the answer is the first record in
-order of offset, wherever later or earlier ones lie. Source: ``RemoteLogManager.findOffsetByTimestamp``,
-``FileRecords.searchForTimestamp`` (Kafka 4.0). Where the broker passes over records that count, this does not: behind
-a segment without any batch, and in the live part of a segment whose end is of another history.
+Times may be out of order inside a batch, between batches and between segments: the answer is the first record in order
+of offset. Source: ``RemoteLogManager.findOffsetByTimestamp``, ``FileRecords.searchForTimestamp`` (Kafka 4.0). A broker
+looks into one segment only. This goes on where no record of a segment will do though its largest time would: the
+cleaner has left none, or the time stands in a tail that is of another history.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Final
 
-from segreader.errors import CorruptIndexError, FormatError, ObjectNotFoundError, TruncatedError
+from segreader.errors import CorruptBatchError, CorruptIndexError, FormatError, ObjectNotFoundError, TruncatedError
 from segreader.format.batch import RecordBatchHeader
 from segreader.format.compression import DEFAULT_LIMIT, Decompressor
+from segreader.format.leader_epochs import LeaderEpochs
 from segreader.format.message_set import MessageHeader
 from segreader.format.offset_index import OffsetPosition, parse_offset_index
 from segreader.format.records import iter_records
@@ -119,7 +120,7 @@ def offset_for_time(
         FormatError: damage keeps the record from being found.
         StorageError: bytes cannot be had.
     """
-    search = _Search(store, log, timestamp_ms, counts_markers, start, max_batch_bytes)
+    search = _Search(store, log.lineage, timestamp_ms, counts_markers, start, Decompressor(max_batch_bytes))
     parts = [part for part in log.parts if part.stop > start and search.may_hold(part.segment)]
     for first in range(0, len(parts), _AT_ONCE):
         some = parts[first : first + _AT_ONCE]
@@ -174,32 +175,23 @@ def offsets_between(
     return OffsetRange(start, stop)
 
 
+@dataclass(frozen=True, slots=True)
 class _Search:
     """One look-up: what is looked for, and where."""
 
-    def __init__(
-        self,
-        store: ObjectStore,
-        log: ResolvedLog,
-        timestamp_ms: int,
-        counts_markers: bool,
-        start: int,
-        max_batch_bytes: int,
-    ) -> None:
-        self._store = store
-        self._lineage = log.lineage
-        self._timestamp_ms = timestamp_ms
-        self._counts_markers = counts_markers
-        self._start = start
-        self._max_batch_bytes = max_batch_bytes
-        self._decompressor = Decompressor(max_batch_bytes)
+    store: ObjectStore
+    lineage: LeaderEpochs | None
+    timestamp_ms: int
+    counts_markers: bool
+    start: int
+    decompressor: Decompressor
 
     def may_hold(self, segment: Segment) -> bool:
         """Whether the catalogue leaves it open that something in the segment is new enough."""
         if not segment.log_size:
             return False
         newest_ms = segment.max_timestamp_ms
-        return segment.is_active or newest_ms is None or newest_ms >= self._timestamp_ms
+        return segment.is_active or newest_ms is None or newest_ms >= self.timestamp_ms
 
     def newest_ms(self, part: Part) -> int | None:
         """The largest time in the segment, of its time index's last entry; ``None`` where that cannot be relied on.
@@ -212,11 +204,11 @@ class _Search:
             return None
         try:
             size = segment.files.sizes.get(name)
-            size = self._store.size(name) if size is None else size
+            size = self.store.size(name) if size is None else size
             if size < _TIME_ENTRY.size or size % _TIME_ENTRY.size:
                 return None
             last = ByteRange(size - _TIME_ENTRY.size, size)
-            timestamp_ms, relative_offset = _TIME_ENTRY.unpack(self._store.read_ranges(name, [last])[0])
+            timestamp_ms, relative_offset = _TIME_ENTRY.unpack(self.store.read_ranges(name, [last])[0])
         except ObjectNotFoundError:
             return None
         last_offset = part.stop - 1 if segment.last_offset is None else segment.last_offset
@@ -226,7 +218,7 @@ class _Search:
 
     def in_part(self, part: Part) -> TimestampOffset | None:
         """The first record of the part that will do. An index that misleads costs reading from the segment's start."""
-        first = max(self._start, part.start)
+        first = max(self.start, part.start)
         at = self._indexed(part.segment, first)
         try:
             try:
@@ -236,7 +228,7 @@ class _Search:
                     raise
                 return self._from(part, first, OffsetPosition(part.segment.base_offset, 0))
         except FormatError as error:
-            error.located(source=self._store.url(part.segment.files.log))
+            error.located(source=self.store.url(part.segment.files.log))
             raise
 
     def _indexed(self, segment: Segment, first: int) -> OffsetPosition:
@@ -249,7 +241,7 @@ class _Search:
             try:
                 index = parse_time_index(self._read(segment, times), segment.base_offset)
                 if not index.trailing_bytes:
-                    first = max(first, index.lookup(self._timestamp_ms).offset)
+                    first = max(first, index.lookup(self.timestamp_ms).offset)
             except (FormatError, ObjectNotFoundError):
                 pass  # then the times say nothing, and the offsets still do
         if first <= segment.base_offset:
@@ -261,51 +253,78 @@ class _Search:
             return beginning
 
     def _read(self, segment: Segment, name: str) -> bytes:
-        return read_whole(self._store, name, segment.files.sizes.get(name))
+        return read_whole(self.store, name, segment.files.sizes.get(name))
 
     def _from(self, part: Part, first: int, at: OffsetPosition) -> TimestampOffset | None:
+        found = None
+        before = None if at.position else part.segment.base_offset - 1
         with closing(self._batches(part.segment, at)) as batches:
             for batch in batches:
-                header = batch.header
-                last = header.last_offset if isinstance(header, RecordBatchHeader) else header.offset
-                if last >= first and self._counts(header, first):
-                    found = self._in_batch(batch, OffsetRange(first, part.stop))
+                if batch is None:
                     if found is not None:
-                        return found
+                        break
+                    continue
+                header = batch.header
+                if isinstance(header, RecordBatchHeader):
+                    _require_order(header, before, part, batch.position)
+                if found is not None:  # and the batch behind it shows that its offsets can be
+                    break
+                last = header.last_offset if isinstance(header, RecordBatchHeader) else header.offset
+                if last >= first and self._is_wanted(header):
+                    self._require_epoch(batch, OffsetRange(first, part.stop))
+                    found = self._in_batch(batch, OffsetRange(first, part.stop))
                 if last >= part.stop - 1:
                     break
-        return None
+                before = last if before is None else max(before, last)
+        return found
 
-    def _counts(self, header: RecordBatchHeader | MessageHeader, first: int) -> bool:
-        """Whether a batch may hold the record: new enough, wanted, and of the history that counts."""
-        if not isinstance(header, RecordBatchHeader):
-            return header.timestamp_ms >= self._timestamp_ms
-        if header.max_timestamp < self._timestamp_ms or (header.is_control and not self._counts_markers):
-            return False
-        if self._lineage is None or header.partition_leader_epoch < 0:
-            return True
-        # at the first offset wanted: after DeleteRecords a lineage may begin inside a batch
-        epoch = self._lineage.epoch_for(max(header.base_offset, first))
-        return epoch is None or epoch == header.partition_leader_epoch
+    def _is_wanted(self, header: RecordBatchHeader | MessageHeader) -> bool:
+        """Whether a batch may hold the record: new enough, and no marker where these do not count."""
+        if isinstance(header, RecordBatchHeader):
+            is_new = header.max_timestamp >= self.timestamp_ms
+            return is_new and (self.counts_markers or not header.is_control)
+        return header.timestamp_ms >= self.timestamp_ms
+
+    def _require_epoch(self, batch: BatchReady, wanted: OffsetRange) -> None:
+        """Raise if another leader epoch wrote the batch than the live log has there.
+
+        Asked at its first offset wanted: after DeleteRecords a lineage may begin inside a batch.
+        """
+        header = batch.header
+        if not isinstance(header, RecordBatchHeader) or self.lineage is None or header.partition_leader_epoch < 0:
+            return
+        at = max(header.base_offset, wanted.start)
+        epoch = self.lineage.epoch_for(at)
+        if at in wanted and epoch not in (None, header.partition_leader_epoch):
+            raise CorruptBatchError(
+                "a batch's leader epoch cannot be",
+                position=batch.position,
+                base_offset=header.base_offset,
+                found=f"epoch {header.partition_leader_epoch}",
+                expected=f"epoch {epoch}, by the leader-epoch checkpoints here",
+                hint="A leader epoch is not under the CRC: read another copy of this segment",
+            )
 
     def _in_batch(self, batch: BatchReady, wanted: OffsetRange) -> TimestampOffset | None:
         epoch = batch.header.partition_leader_epoch if isinstance(batch.header, RecordBatchHeader) else -1
         try:
-            for record in iter_records(batch.data, self._decompressor):
-                if record.timestamp_ms >= self._timestamp_ms and record.offset in wanted:
+            for record in iter_records(batch.data, self.decompressor):
+                if record.timestamp_ms >= self.timestamp_ms and record.offset in wanted:
                     return TimestampOffset(record.offset, record.timestamp_ms, epoch if epoch >= 0 else None)
         except FormatError as error:
             error.located(position_shift=batch.position)
             raise
         return None
 
-    def _batches(self, segment: Segment, at: OffsetPosition) -> Generator[BatchReady, None, None]:
-        scanner = SegmentScanner(start=at.position, stop=segment.log_size, max_batch_size=self._max_batch_bytes)
+    def _batches(self, segment: Segment, at: OffsetPosition) -> Generator[BatchReady | None, None, None]:
+        """The batches from an index entry on; ``None`` each time before bytes are asked for."""
+        scanner = SegmentScanner(start=at.position, stop=segment.log_size, max_batch_size=self.decompressor.limit)
         is_checked = at.position == 0
         with closing(self._pieces(segment, at.position)) as pieces:
             while True:
                 answer = scanner.next()
                 if isinstance(answer, NeedData):
+                    yield None
                     scanner.feed(next(pieces, b""))
                     continue
                 if not is_checked:
@@ -322,9 +341,30 @@ class _Search:
         expected_size = None if segment.is_active else segment.log_size
         while position < segment.log_size:
             wanted = ByteRange(position, min(position + size, segment.log_size))
-            with closing(self._store.read_pieces(segment.files.log, wanted, expected_size=expected_size)) as pieces:
+            with closing(self.store.read_pieces(segment.files.log, wanted, expected_size=expected_size)) as pieces:
                 yield from pieces
             position, size = wanted.stop, min(4 * size, _LARGEST_PIECE)
+
+
+def _require_order(header: RecordBatchHeader, before: int | None, part: Part, position: int) -> None:
+    """Raise where a batch begins below the last offset ahead of it, or jumps out of its segment.
+
+    Args:
+        before: the last offset ahead of it, where that is known.
+    """
+    if before is None:
+        return
+    last_offset = part.segment.last_offset
+    is_outside = last_offset is not None and last_offset < part.stop <= header.last_offset
+    if header.base_offset <= before or (is_outside and header.base_offset > before + 1):
+        raise CorruptBatchError(
+            "a batch's offsets cannot be",
+            position=position,
+            base_offset=header.base_offset,
+            found=f"offsets {header.base_offset} to {header.last_offset} after {before}",
+            expected=f"offsets that rise, below {part.stop}",
+            hint="A base offset is not under the CRC: read another copy of this segment",
+        )
 
 
 def _require_indexed(answer: BatchReady | Done, at: OffsetPosition, base_offset: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -20,6 +21,8 @@ from segreader.catalog.layouts.registry import open_view
 from segreader.catalog.listing import list_places, read_place
 from segreader.errors import CorruptBatchError, TruncatedError
 from segreader.format.compression import Codec
+from segreader.format.offset_index import parse_offset_index
+from segreader.format.time_index import parse_time_index
 from segreader.plan.lineage import ResolvedLog
 from segreader.plan.split import EndReason
 from segreader.ranges import OffsetRange
@@ -295,20 +298,19 @@ def name_of(store: MemoryStore, end: str) -> str:
 
 
 def test_an_index_entry_that_points_anywhere_costs_reading_and_never_the_answer() -> None:
-    built = rising_log(60, interval=1)
+    built = rising_log(60)
     files = local_tiered_files("t", built)
     index = next(name for name in files if name.endswith(".index"))
-    data, size = bytearray(files[index]), len(built[0].to_bytes())
-    entry = next(at for at in range(0, len(data), 8) if int.from_bytes(data[at : at + 4], "big") == 30)
-    before = int.from_bytes(data[entry - 4 : entry], "big")
-    after = int.from_bytes(data[entry + 12 : entry + 16], "big")
+    entries = list(parse_offset_index(files[index], 0))
+    moved, following = entries[5], entries[6]
+    data = bytearray(files[index])
+    positions = {*range(entries[4].position + 1, following.position, 47), *built[0].batch_positions}
 
-    for position in range(before + 1, after, 13):
-        data[entry + 4 : entry + 8] = position.to_bytes(4, "big")
+    for position in sorted(one for one in positions if entries[4].position < one < following.position):
+        data[5 * 8 + 4 : 6 * 8] = position.to_bytes(4, "big")
         store = MemoryStore({**files, index: bytes(data)})
-        found = offset_for_time(store, resolved(store), 30, counts_markers=True)
-        assert found == TimestampOffset(30, 30, 0)
-    assert after < size
+        found = offset_for_time(store, resolved(store), moved.offset, counts_markers=True)
+        assert found == TimestampOffset(moved.offset, moved.offset, 0)
 
 
 def test_a_time_in_one_of_many_segments_costs_their_last_entries_and_one_piece_of_one_log() -> None:
@@ -355,10 +357,14 @@ def test_segments_that_the_catalogue_knows_to_be_older_are_not_touched() -> None
     assert store.requests == []
 
 
-def test_the_tail_of_an_active_segment_is_searched_though_its_time_index_does_not_know_it() -> None:
+@pytest.mark.parametrize("preallocated", [True, False])
+def test_the_tail_of_an_active_segment_is_searched_though_its_time_index_does_not_know_it(preallocated: bool) -> None:
     segment = SegmentBuilder(index_interval_bytes=1000).batch(timed(*range(100, 140))).batch(timed(*range(140, 150)))
     segment.batch(timed(150))
-    store = MemoryStore(broker_log_files("t", [segment], preallocated=4096))
+    files = broker_log_files("t", [segment], preallocated=4096)
+    name = next(name for name in files if name.endswith(".timeindex"))
+    assert parse_time_index(files[name], 0).max_timestamp_ms == 149
+    store = MemoryStore(files if preallocated else {**files, name: files[name].rstrip(b"\0")})
 
     found = offset_for_time(store, resolved(store), 150, counts_markers=True)
 
@@ -376,6 +382,32 @@ def test_a_batch_of_another_leader_epoch_does_not_count() -> None:
 
     assert offset_for_time(store, log, 5, counts_markers=True) == TimestampOffset(4, 9, 3)
     assert offset_for_time(store, log, 2, counts_markers=True) == TimestampOffset(1, 2, 0)
+
+
+def with_byte(builder: SegmentBuilder, batch: int, at: int, value: int) -> SegmentBuilder:
+    """The same segment with one byte of a batch's header changed."""
+    data = bytearray(builder.to_bytes())
+    data[builder.batch_positions[batch] + at] = value
+    changed = copy.copy(builder)
+    changed._data = data
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("at", "value"), [pytest.param(7, 200, id="ahead"), pytest.param(7, 0, id="back"), pytest.param(15, 9, id="epoch")]
+)
+@pytest.mark.parametrize("timestamp_ms", [5, 6])
+def test_a_batch_whose_offsets_or_epoch_cannot_be_raises_instead_of_hiding_its_records(
+    at: int, value: int, timestamp_ms: int
+) -> None:
+    first = SegmentBuilder().batch(timed(1)).batch(timed(5, 6)).batch(timed(7))
+    second = first.roll().batch(timed(8))
+    store = MemoryStore(local_tiered_files("t", [with_byte(first, 1, at, value), second]))
+
+    with pytest.raises(CorruptBatchError) as caught:
+        offset_for_time(store, resolved(store), timestamp_ms, counts_markers=True)
+    assert caught.value.position == first.batch_positions[1]
+    assert caught.value.source is not None
 
 
 def test_a_finished_segment_that_is_cut_before_the_record_raises_instead_of_naming_a_later_one() -> None:
