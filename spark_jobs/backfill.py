@@ -94,9 +94,9 @@ def backfill(
     began = time.monotonic()
     plan = plan_read(parsed)
     click.echo(describe_plan(plan, in_detail=dry_run), err=not dry_run)
-    for end in plan.ends:
-        if end.reason.is_early:
-            click.echo(end.text, err=True)
+    for stop in plan.ends:
+        if stop.reason.is_early:
+            click.echo(stop.text, err=True)
     if dry_run:
         return
     click.echo("Starting Spark", err=True)

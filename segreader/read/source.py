@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from segreader.catalog.joined import from_metadata, join
-from segreader.catalog.layouts import log_directory
+from segreader.catalog.layouts import local_tiered, log_directory, pinterest
 from segreader.catalog.layouts.base import PartitionPlace
 from segreader.catalog.layouts.registry import choose_layouts, location_of, open_view
 from segreader.catalog.listing import PartitionLog, list_places, read_place, refuse_two_topics
 from segreader.catalog.loose import find_listed_segments
 from segreader.catalog.metadata_log import RemoteLogMetadata
 from segreader.catalog.metadata_topic import read_remote_log_metadata
+from segreader.catalog.walk import find_all
 from segreader.errors import FormatError, ObjectNotFoundError, OptionError, UnknownLayoutError
 from segreader.format.leader_epochs import LeaderEpochs, parse_leader_epochs
 from segreader.read.small_objects import read_whole
@@ -221,6 +222,7 @@ class UrlSource:
         urls: of segments and their indexes, in any order.
         is_trusted: whether the user typed them: then the hosts they name are allowed.
         renew: called with an expired URL, gives another one for the same object.
+        rsm_config: the broker's properties file, where segments are encrypted.
     """
 
     def __init__(
@@ -230,6 +232,7 @@ class UrlSource:
         *,
         is_trusted: bool = False,
         renew: Callable[[str], str] | None = None,
+        rsm_config: str | os.PathLike[str] | None = None,
     ) -> None:
         from segreader.storage.http_settings import HttpSettings
         from segreader.storage.option_sources import find_storage_options
@@ -242,13 +245,25 @@ class UrlSource:
             hosts = {"{0.scheme}://{0.netloc}".format(split_url(url)) for url in urls}
             policy = policy.with_hosts(sorted(host for host in hosts if "@" not in host))
         settings = HttpSettings(ca_file=options.ca_file, verify=options.verify is not False)
-        self.store: ObjectStore = UrlListStore(UrlList(urls, renew), settings=replace(settings, policy=policy))
+        store = UrlListStore(UrlList(urls, renew), settings=replace(settings, policy=policy))
+        self.layouts = tuple(
+            layout
+            for layout in choose_layouts(None, rsm_config=rsm_config)
+            if layout.name not in (local_tiered.NAME, log_directory.NAME, pinterest.NAME)  # those of loose files
+        )
+        self.store = open_view(store, self.layouts)
         self.shown = f"{len(urls)} URLs"
 
     def logs(
         self, *, topic: str | None, topic_id: str | None, partitions: Collection[int] | None
     ) -> Iterator[SourceLog]:
         """By the names in the URLs' paths, and by the first batch where a name says nothing."""
+        if find_all(self.store, "", self.layouts):
+            for place in list_places(
+                self.store, "", self.layouts, topic=topic, topic_id=topic_id, partitions=partitions
+            ):
+                yield SourceLog(read_place(self.store, place, self.layouts))
+            return
         only = next(iter(partitions)) if partitions is not None and len(partitions) == 1 else None
         segments = find_listed_segments(self.store, topic=topic, partition=only)
         if not segments:
@@ -311,13 +326,18 @@ def open_source(
         storage_options = {**found, **(storage_options or {})}
     if (location is None) == (urls is None):
         raise OptionError("say where to read: a location, or urls=[…]", hint="Give one of the two")
-    if catalog is not None and catalog != Catalog() and (urls is not None or _is_url(location)):
-        raise OptionError("layout, metadata and what else finds segments mean nothing for URLs", hint="Leave them out")
+    catalog = catalog or Catalog()
+    is_listed = urls is not None or _is_url(location)
+    if is_listed and catalog != Catalog(rsm_config=catalog.rsm_config):
+        raise OptionError(
+            "layout, metadata, log_directory and leader_epochs mean nothing for URLs",
+            hint="Leave them out: the names in the URLs' paths tell what they are",
+        )
     if urls is not None:
-        return UrlSource(urls, storage_options, renew=renew)
+        return UrlSource(urls, storage_options, renew=renew, rsm_config=catalog.rsm_config)
     text = os.fspath(location) if location is not None else ""
     if _is_url(location):
-        return UrlSource([text], storage_options, is_trusted=True, renew=renew)
+        return UrlSource([text], storage_options, is_trusted=True, renew=renew, rsm_config=catalog.rsm_config)
     return LocationSource(text, storage_options, catalog=catalog)
 
 

@@ -73,11 +73,19 @@ class UrlList:
 
 
 class UrlListStore(HttpStore):
-    """The objects of a ``UrlList``; only the sizes of logs are looked up when they are listed."""
+    """The objects of a ``UrlList``; only the sizes of logs are looked up when they are listed, each once."""
 
     def __init__(self, urls: UrlList, *, settings: HttpSettings) -> None:
         super().__init__(urls, settings=settings)
         self._list = urls
+        self._sizes: dict[str, int] = {}
+
+    def url(self, name: str) -> str:
+        """The URL without its query string; the name itself if it is not in the list."""
+        try:
+            return super().url(name)
+        except ObjectNotFoundError:
+            return name
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """The objects of the list, in order of name. Sizes of objects that are no logs are not told."""
@@ -91,8 +99,9 @@ class UrlListStore(HttpStore):
         with ThreadPoolExecutor(_AT_ONCE) as workers:
             while page := list(islice(infos, _PAGE)):
                 logs = [info.name for info in page if info.name.endswith(_SIZED)]
-                sizes = dict(zip(logs, workers.map(self.size, logs), strict=True))
-                yield from (replace(info, size=sizes.get(info.name, -1)) for info in page)
+                unknown = [name for name in logs if name not in self._sizes]
+                self._sizes.update(zip(unknown, workers.map(self.size, unknown), strict=True))
+                yield from (replace(info, size=self._sizes.get(info.name, -1)) for info in page)
 
 
 def split_url(text: str) -> SplitResult:

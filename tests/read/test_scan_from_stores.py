@@ -5,10 +5,12 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from corpus import FIXTURES
 from servers.objects import TIERED, tiered_topics
 from servers.pool import STARTERS, ServerPool
 
@@ -99,3 +101,20 @@ def test_a_directory_below_a_file_url_gives_the_records(tmp_path: Path) -> None:
     store, prefix = open_store(f"file://{tmp_path}")
     assert len(list(store.list(prefix))) == len(tiered_topics("nulls"))
     assert segreader.scan(f"file://{tmp_path}").to_arrow().equals(segreader.scan(tmp_path).to_arrow())
+
+
+def test_encrypted_segments_come_from_a_bucket_and_by_signed_urls(servers: ServerPool) -> None:
+    encrypted = FIXTURES / "corpus" / "aiven-encrypted"
+    given = {"rsm_config": FIXTURES / "aiven-encrypted.properties"}
+    here = segreader.scan(encrypted / "remote", topic="second-key", **given).to_arrow()
+    assert here.num_rows == 64
+    server = servers.get("moto")
+    files = [file for file in (encrypted / "remote").rglob("second-key*/0/*") if file.is_file()]
+    names = {f"aiven/{file.relative_to(encrypted / 'remote').as_posix()}": file.read_bytes() for file in files}
+    server.upload(names)
+    with segreader.scan("s3://segments/aiven", storage_options=server.storage_options, **given) as scan:
+        assert scan.to_arrow().equals(here)
+    urls = [server.signed_url(name) for name in names]
+    host = "{0.scheme}://{0.netloc}".format(urlsplit(urls[0]))
+    with segreader.scan(urls=urls, storage_options={"allow_hosts": host}, **given) as scan:
+        assert scan.to_arrow().equals(here)
