@@ -13,6 +13,7 @@ from segreader.ranges import OffsetRange
 from segreader.read.lineage import OPEN_END, read_lineage
 from segreader.read.small_objects import read_whole
 from segreader.read.source import SourceLog
+from segreader.read.time_offsets import offsets_between
 from segreader.read.times import TimeRange
 from segreader.read.transactions import TransactionState, read_transaction_state
 from segreader.storage.base import ObjectStore
@@ -77,8 +78,6 @@ class PartitionPlanner:
             if one.segment.files.log not in beside
         ]
         if times is not None:
-            from segreader.read.time_offsets import offsets_between
-
             offsets = offsets_between(self._store, log, times, offsets, max_batch_bytes=self._max_batch_bytes)
         state = None
         if self._isolation_level is IsolationLevel.READ_COMMITTED:
