@@ -168,9 +168,9 @@ def _choose(
 
 
 def _with_local_ends(local: PartitionLog) -> list[Segment]:
-    """The segments of a log directory, each up to the next one; their batches are those of the live log."""
-    ended = [replace(one, last_offset=two.base_offset - 1) for one, two in pairwise(local.segments)]
-    return ended + [replace(segment, last_offset=OPEN_END) for segment in local.segments[-1:]]
+    """The segments of a log directory, each up to the next one; a remote copy that reaches as far is preferred."""
+    ended = [replace(one, last_offset=two.base_offset - 1, version=-1) for one, two in pairwise(local.segments)]
+    return ended + [replace(segment, last_offset=OPEN_END, version=-1) for segment in local.segments[-1:]]
 
 
 def _with_ends(
@@ -188,6 +188,7 @@ def _with_ends(
         return list(segments)
     bases = sorted({segment.base_offset for segment in segments} | {one.base_offset for one in log.incomplete})
     following = dict(pairwise(bases))
+    begins = {entry.start_offset for entry in lineage or ()}
     is_looked_at = len(unknown) < len(segments) or _may_overlap(segments, files, lineage)
 
     def end(index: int) -> Segment:
@@ -198,7 +199,10 @@ def _with_ends(
             # a broker deletes nothing that is not uploaded: what its directory lacks, the remote tier has
             return replace(segment, last_offset=max(last or 0, local.segments[0].base_offset - 1))
         if not is_looked_at:
-            return replace(segment, last_offset=OPEN_END if next_base is None else next_base - 1)
+            last = OPEN_END if next_base is None else next_base - 1
+            if lineage and next_base in begins:  # what this one holds beyond may be of a history that was given up
+                last = max(last, read_last_offset(store, segment, max_batch_bytes) or 0)
+            return replace(segment, last_offset=last)
         last = read_last_offset(store, segment, max_batch_bytes)
         if last is None:  # damage hides it: reading will say so, unless there is a sound copy
             last = OPEN_END if next_base is None else next_base - 1

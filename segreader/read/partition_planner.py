@@ -6,7 +6,7 @@ from segreader.errors import FormatError, ObjectNotFoundError, SegmentGapError
 from segreader.format.compression import DEFAULT_LIMIT
 from segreader.format.offset_index import OffsetIndex, parse_offset_index
 from segreader.isolation import AbortedTransactions, IsolationLevel
-from segreader.plan.lineage import Part, ResolvedLog, epochs_within
+from segreader.plan.lineage import DropReason, Part, ResolvedLog, epochs_within
 from segreader.plan.planner import DEFAULT_SPLIT_BYTES, cut_segment, needs_index, offset_at, overlapping
 from segreader.plan.split import EndReason, Gap, PlannedDrop, ReadEnd, ReadPlan, Split
 from segreader.ranges import OffsetRange
@@ -71,11 +71,10 @@ class PartitionPlanner:
         )
         log = readable.resolved
         self._notes += [*source.log.notes, *readable.notes]
-        beside = set() if source.local is None else {segment.files.log for segment in source.local.segments}
         self._dropped += [
             PlannedDrop(log.partition, one.segment.files.log, one.start, one.stop, one.reason, one.text)
             for one in log.dropped
-            if one.segment.files.log not in beside
+            if source.local is None or one.reason is not DropReason.DUPLICATE  # both tiers hold the same
         ]
         if times is not None:
             offsets = offsets_between(self._store, log, times, offsets, max_batch_bytes=self._max_batch_bytes)

@@ -1,0 +1,144 @@
+"""What is decided before anything is read: lineage, gaps, ends, and what is given beside a location."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+import segreader
+from segreader.errors import ObjectNotFoundError, OptionError, SegmentGapError
+from segreader.plan.lineage import DropReason
+from segreader.plan.split import EndReason
+from segreader.testing.builder import SegmentBuilder
+from segreader.testing.directory import write_broker_log, write_local_tiered
+
+
+def offsets(scan: segreader.Scan) -> list[int]:
+    return [record.offset for record in scan.records()]
+
+
+def three_segments() -> list[SegmentBuilder]:
+    first = SegmentBuilder(0).batch([b"0", b"1"]).batch([b"2", b"3"])
+    second = first.roll().batch([b"4", b"5"])
+    return [first, second, second.roll().batch([b"6", b"7"])]
+
+
+def without(place: Path, base: int, *kinds: str) -> None:
+    for kind in kinds or ("*",):
+        for file in place.glob(f"{base:020d}-*.{kind}"):
+            file.unlink()
+
+
+def test_offsets_that_no_segment_has_are_an_error_before_anything_is_read(tmp_path: Path) -> None:
+    without(write_local_tiered(tmp_path, "orders", three_segments()), 4, "log")
+    with pytest.raises(SegmentGapError, match="no segment with 4 to 5") as caught:
+        segreader.scan(tmp_path).plan()
+    assert caught.value.offset == 4
+    assert "--on-gap report" in str(caught.value)
+    scan = segreader.scan(tmp_path, on_gap="report")
+    assert offsets(scan) == [0, 1, 2, 3, 6, 7]
+    (gap,) = scan.plan().gaps
+    assert (gap.start, gap.stop) == (4, 6)
+    for bounded in (":4", "6:"):
+        assert segreader.scan(tmp_path, offsets=bounded).plan().gaps == ()
+
+
+def test_a_transaction_that_is_open_where_a_gap_begins_is_not_shown(tmp_path: Path) -> None:
+    first = SegmentBuilder(0).batch([b"0"]).batch([b"?"], producer_id=7, transactional=True).batch([b"2"])
+    second = first.roll().marker(7, abort=True)
+    third = second.roll().batch([b"4"])
+    without(write_local_tiered(tmp_path, "orders", [first, second, third]), 3)
+    side_file_only = write_local_tiered(tmp_path / "b", "orders", [first, second, third])
+    without(side_file_only, 3, "log", "txnindex")
+    scan = segreader.scan(tmp_path / "b", on_gap="report")
+    assert offsets(scan) == [0, 4]
+    (gap,) = scan.plan().gaps
+    assert (gap.held_back, gap.start, gap.stop) == (1, 3, 4)
+    assert offsets(segreader.scan(tmp_path / "b", on_gap="report", isolation_level="read_uncommitted")) == [0, 1, 2, 4]
+
+
+def test_a_copy_that_was_uploaded_again_is_read_once_and_the_whole_one_of_both(tmp_path: Path) -> None:
+    place = write_local_tiered(tmp_path, "orders", three_segments())
+    log = next(place.glob(f"{4:020d}-*.log"))
+    for file in place.glob(f"{4:020d}-*"):
+        (place / (file.name[:21] + "B" * 22 + file.name[43:])).write_bytes(file.read_bytes())
+    (place / (log.name[:21] + "B" * 22 + ".log")).write_bytes(log.read_bytes()[:40])
+    scan = segreader.scan(tmp_path)
+    assert offsets(scan) == list(range(8))
+    assert "B" * 22 not in "".join(split.log for split in scan.plan().splits)
+
+
+def test_records_of_a_history_that_was_given_up_are_dropped_with_the_reason(tmp_path: Path) -> None:
+    old = SegmentBuilder(0).batch([b"0"]).batch([b"1"]).batch([b"dead 2"]).batch([b"dead 3"])
+    new = SegmentBuilder(2, leader_epoch=3).batch([b"live 2"]).batch([b"live 3"]).batch([b"4"])
+    new.leader_epochs = [*old.leader_epochs, *new.leader_epochs]
+    write_local_tiered(tmp_path, "orders", [old, new])
+    scan = segreader.scan(tmp_path)
+    assert [record.value for record in scan.records()] == [b"0", b"1", b"live 2", b"live 3", b"4"]
+    (dropped,) = scan.plan().dropped
+    assert (dropped.start, dropped.stop, dropped.reason) == (2, 4, DropReason.DIVERGED)
+    assert "its epochs here: 0" in dropped.text
+
+
+def test_a_log_directory_says_how_a_transaction_ended_that_the_remote_tier_leaves_open(tmp_path: Path) -> None:
+    first = SegmentBuilder(0).batch([b"0"]).batch([b"gone"], producer_id=7, transactional=True)
+    second = first.roll().marker(7, abort=True).batch([b"3"])
+    write_local_tiered(tmp_path / "remote", "orders", [first])
+    write_broker_log(tmp_path / "local", "orders", [first, second])
+    alone = segreader.scan(tmp_path / "remote")
+    assert offsets(alone) == [0]
+    assert alone.plan().ends[0].reason is EndReason.OPEN_TRANSACTION
+    both = segreader.scan(tmp_path / "remote", log_directory=tmp_path / "local")
+    assert offsets(both) == [0, 3]
+    assert not both.plan().ends[0].reason.is_early
+    assert both.plan().dropped == ()
+
+
+def test_a_checkpoint_of_the_live_log_decides_against_the_newest_segment(tmp_path: Path) -> None:
+    write_local_tiered(tmp_path / "remote", "orders", [SegmentBuilder(0).batch([b"0"]).batch([b"dead"])])
+    (tmp_path / "checkpoint").write_text("0\n2\n0 0\n5 1\n")
+    scan = segreader.scan(tmp_path / "remote", leader_epochs=tmp_path / "checkpoint")
+    assert offsets(scan) == [0]
+    write_local_tiered(tmp_path / "remote", "orders", [SegmentBuilder(0).batch([b"0"])], partition=1)
+    with pytest.raises(OptionError, match="for several partitions"):
+        segreader.scan(tmp_path / "remote", leader_epochs=tmp_path / "checkpoint").plan()
+    with pytest.raises(ObjectNotFoundError, match="no leader-epoch-checkpoint of these partitions"):
+        segreader.scan(tmp_path / "remote", leader_epochs=tmp_path).plan()
+
+
+def test_what_only_makes_sense_together_is_refused_apart(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="needs the metadata topic"):
+        segreader.scan(tmp_path, segments_from="metadata")
+    with pytest.raises(OptionError, match="unknown catalog"):
+        segreader.scan(tmp_path, segments_from="guess")
+    with pytest.raises(OptionError, match="mean nothing for URLs"):
+        segreader.scan(urls=["https://host/a.log"], layout="uber")
+    with pytest.raises(OptionError, match=r"unknown layout.*Did you mean 'aiven'"):
+        segreader.scan(tmp_path, layout="aivn")
+    with pytest.raises(OptionError, match="on_gap"):
+        segreader.scan(tmp_path, on_gap="ignore")
+    with pytest.raises(OptionError, match="since lies after until"):
+        segreader.scan(tmp_path, since="now", until="-1h")
+
+
+def test_a_segment_that_vanishes_after_the_plan_is_retention_or_a_reported_hole(tmp_path: Path) -> None:
+    place = write_local_tiered(tmp_path, "orders", three_segments())
+    scans = [segreader.scan(tmp_path, on_missing=choice) for choice in ("fail", "skip")]
+    for scan in scans:
+        scan.plan()
+    without(place, 4)
+    with pytest.raises(ObjectNotFoundError, match="Retention may have removed it") as caught:
+        offsets(scans[0])
+    assert caught.value.offset == 4
+    assert offsets(scans[1]) == [0, 1, 2, 3, 6, 7]
+    (missing,) = scans[1].metrics.missing
+    assert (missing.start, missing.stop) == (4, 6)
+
+
+def test_a_plan_survives_pickling_with_all_it_says(tmp_path: Path) -> None:
+    without(write_local_tiered(tmp_path, "orders", three_segments()), 4, "log")
+    plan = segreader.scan(tmp_path, on_gap="report").plan()
+    assert pickle.loads(pickle.dumps(plan)) == plan
+    assert all(len(pickle.dumps(split)) < 2048 for split in plan.splits)
