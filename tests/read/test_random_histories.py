@@ -1,0 +1,291 @@
+"""Random histories of a partition: a scan of the remote tier against what the simulator says a consumer must see.
+
+``SEGREADER_EXAMPLES=15000`` makes every property here run that many examples, other ones each time.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import Phase, assume, given, settings
+from hypothesis import strategies as st
+from simulator import SimulatedPartition, Truth
+
+import segreader
+from segreader.format.record import Record
+from segreader.testing.side_files import AbortedEntry, encode_transaction_index
+
+Event = tuple[str, tuple[int, ...]]
+"""A verb of ``SimulatedPartition`` and its arguments."""
+
+PLAIN, IDEMPOTENT, TV1, TV2, WORN_OUT = range(5)
+"""The simulated producers; the last one soon has no epoch left."""
+
+KERNELS = ["native", "reference"]
+SPLITS = [1, 500, 1 << 30]
+PARTIAL_SETS = "sets of files without an index, a checkpoint or a snapshot are taken for segments"
+ENDS = "the last offset of a segment is taken from the next base, and of the last segment from nowhere"
+WANTED = os.environ.get("SEGREADER_EXAMPLES")
+
+
+def examples(count: int) -> settings:
+    """Few examples, always the same; or many others, made small where they fail, which takes minutes."""
+    phases = [Phase.generate, Phase.shrink] if WANTED else [Phase.generate]
+    return settings(
+        max_examples=int(WANTED or count), derandomize=WANTED is None, deadline=None, database=None, phases=phases
+    )
+
+
+def event(name: str, *arguments: st.SearchStrategy[int]) -> st.SearchStrategy[Event]:
+    return st.tuples(st.just(name), st.tuples(*arguments))
+
+
+def numbers(first: int, last: int) -> st.SearchStrategy[int]:
+    return st.integers(first, last)
+
+
+ROLL = event("roll")
+DATA = event(
+    "append", numbers(PLAIN, WORN_OUT), numbers(1, 3), st.sampled_from([0, 0, 1, 3, 4]), st.sampled_from([1, 1, 0])
+)
+MARKER = event("finish", numbers(TV1, WORN_OUT), numbers(0, 1), st.sampled_from([0, 0, 0, 1]))
+UPLOAD = event("upload", numbers(1, 4))
+ORDINARY = [ROLL, DATA, DATA, DATA, DATA, MARKER, MARKER, MARKER, ROLL, UPLOAD]
+
+FAILED_UPLOAD = event("fail_upload", numbers(1, 5))
+UNTOLD_UPLOAD = event("fail_upload", numbers(6, 6))
+RETENTION = event("expire", numbers(1, 3), numbers(0, 5))
+DELETE_RECORDS = event("delete_records", numbers(0, 50))
+TROUBLE = [UNTOLD_UPLOAD, RETENTION, DELETE_RECORDS]
+
+ELECTION = event("elect", numbers(0, 4), numbers(0, 3))
+UNCLEAN_ELECTION = event("elect_unclean", numbers(1, 20), numbers(0, 4), numbers(0, 3))
+ELECTIONS = [ELECTION, UNCLEAN_ELECTION, UNCLEAN_ELECTION, ROLL, UPLOAD]
+
+
+@st.composite
+def histories(draw: st.DrawFn, *kinds: st.SearchStrategy[Event]) -> list[Event]:
+    """What happens to a partition; in half of them every transaction ends at last, and what can be is uploaded."""
+    events = draw(st.lists(st.sampled_from(kinds).flatmap(lambda kind: kind), min_size=25, max_size=90))
+    if draw(st.booleans()):
+        events += [("finish", (producer, draw(numbers(0, 1)), 0)) for producer in (TV1, TV2, WORN_OUT)]
+        events += [("roll", ()), ("upload", (90,))]
+    return events
+
+
+def play(events: Sequence[Event]) -> SimulatedPartition:
+    partition = SimulatedPartition()
+    for name, arguments in events:
+        getattr(partition, name)(*arguments)
+    return partition
+
+
+def seen(records: Sequence[Record] | Sequence[segreader.ConsumerRecord]) -> list[tuple[object, ...]]:
+    return [(r.offset, r.timestamp_ms, r.key, r.value, r.headers) for r in records]
+
+
+def read(root: Path, **arguments: Any) -> tuple[list[tuple[object, ...]], int | None]:
+    """The records of a scan, and the offset at which its plan says that they end."""
+    with segreader.scan(root, **arguments) as scan:
+        (end,) = scan.plan().ends
+        return seen(list(scan.records())), end.offset
+
+
+def judge(partition: SimulatedPartition, truth: Truth, data: st.DataObject, *, told_by_leader: bool = False) -> None:
+    """Scan what the leaders uploaded, all of it and a random part, and hold it against the truth."""
+    assume(any(segment.is_whole for segment in partition.remote))
+    assume(not truth.has_hole and not truth.open_since_unseen)
+    start = data.draw(st.integers(0, truth.end + 1), "start")
+    stop = data.draw(st.integers(start, truth.end + 2), "stop")
+    arguments: dict[str, Any] = {
+        "split_bytes": data.draw(st.sampled_from(SPLITS), "split_bytes"),
+        "kernel": data.draw(st.sampled_from(KERNELS), "kernel"),
+    }
+    with TemporaryDirectory() as name:
+        root = Path(name, "remote")
+        partition.write(root)
+        if told_by_leader:
+            arguments["leader_epochs"] = Path(name, "leader-epoch-checkpoint")
+            arguments["leader_epochs"].write_bytes(partition.leader_epoch_checkpoint())
+        for level, expected, end in (
+            ("uncommitted", truth.uncommitted, truth.end),
+            ("committed", truth.committed, truth.stable_end),
+        ):
+            arguments["isolation_level"] = f"read_{level}"
+            records, said = read(root, **arguments)
+            assert records == seen(expected)
+            if truth.start < end < truth.end:
+                assert said == end
+            elif truth.start < end:  # it may not be known yet; what it leaps over, DeleteRecords has deleted
+                assert said in (None, end) or end < said <= partition.log_start
+            part = [record for record in expected if start <= record.offset < stop]
+            assert read(root, offsets=(start, stop), **arguments)[0] == seen(part)
+
+
+@examples(150)
+@given(histories(*ORDINARY), st.data())
+def test_a_scan_gives_what_a_consumer_sees_whatever_producers_do(events: list[Event], data: st.DataObject) -> None:
+    partition = play(events)
+    judge(partition, partition.truth(), data)
+
+
+@examples(150)
+@given(histories(*ORDINARY, *ORDINARY, *TROUBLE), st.data())
+def test_repeated_uploads_retention_and_deletion_change_no_record(events: list[Event], data: st.DataObject) -> None:
+    partition = play(events)
+    judge(partition, partition.truth(), data)
+
+
+@pytest.mark.xfail(reason=PARTIAL_SETS, strict=True)
+@examples(150)
+@given(histories(*ORDINARY, *ORDINARY, *TROUBLE, FAILED_UPLOAD), st.data())
+def test_what_a_failed_upload_left_is_no_segment(events: list[Event], data: st.DataObject) -> None:
+    partition = play(events)
+    judge(partition, partition.truth(), data)
+
+
+@examples(150)
+@given(histories(*ORDINARY, *ELECTIONS), st.data())
+def test_after_any_elections_a_scan_gives_the_branch_that_lives(events: list[Event], data: st.DataObject) -> None:
+    partition = play(events)
+    assume(not partition.is_deceptive)
+    judge(partition, partition.truth(), data)
+
+
+@pytest.mark.xfail(reason=PARTIAL_SETS, strict=True)
+@examples(150)
+@given(histories(*ORDINARY, *ORDINARY, *TROUBLE, FAILED_UPLOAD, *ELECTIONS), st.data())
+def test_everything_at_once_changes_no_record(events: list[Event], data: st.DataObject) -> None:
+    partition = play(events)
+    assume(not partition.is_deceptive)
+    judge(partition, partition.truth(), data)
+
+
+@pytest.mark.xfail(reason=ENDS, strict=True)
+@examples(150)
+@given(histories(*ORDINARY, *TROUBLE, *ELECTIONS), st.data())
+def test_with_the_leaders_checkpoint_the_survivor_need_not_have_uploaded(
+    events: list[Event], data: st.DataObject
+) -> None:
+    partition = play(events)
+    judge(partition, partition.truth(told_by_leader=True), data, told_by_leader=True)
+
+
+# found by the properties above, made small
+
+
+def data_of(producer: int, count: int = 1, transactional: int = 1) -> Event:
+    return ("append", (producer, count, 0, transactional))
+
+
+def scanned(partition: SimulatedPartition, folder: Path, **arguments: Any) -> list[int]:
+    partition.write(folder / "remote")
+    return [record.offset for record in segreader.scan(folder / "remote", **arguments).records()]
+
+
+def values(records: Sequence[Record]) -> list[int]:
+    return [record.offset for record in records]
+
+
+@pytest.mark.xfail(reason=ENDS, strict=True)
+def test_a_segment_that_begins_before_an_older_one_is_read_to_its_own_end(tmp_path: Path) -> None:
+    before = [*[data_of(PLAIN)] * 7, ("roll", ()), data_of(PLAIN), ("roll", ()), ("upload", (2,))]
+    partition = play([*before, *[data_of(PLAIN)] * 3, ("elect", (4, 2)), ("upload", (1,))])
+    assert [(s.base_offset, s.stop) for s in partition.remote] == [(0, 7), (7, 8), (6, 10)]
+    assert scanned(partition, tmp_path) == list(range(10))
+
+
+@pytest.mark.xfail(reason=PARTIAL_SETS, strict=True)
+@pytest.mark.parametrize("written", range(1, 5))
+def test_a_set_that_lacks_a_file_is_no_segment(tmp_path: Path, written: int) -> None:
+    first = [data_of(PLAIN), ("roll", ()), ("upload", (1,))]
+    partition = play([*first, *[data_of(PLAIN)] * 3, ("roll", ()), ("fail_upload", (written,))])
+    assert scanned(partition, tmp_path) == [0]
+
+
+@pytest.mark.xfail(reason=ENDS, strict=True)
+def test_the_log_starts_where_the_segment_that_reaches_farthest_says(tmp_path: Path) -> None:
+    before = [*[data_of(PLAIN)] * 4, ("roll", ()), *[data_of(PLAIN)] * 2, ("roll", ()), ("upload", (2,))]
+    partition = play([*before, *[data_of(PLAIN)] * 3, ("delete_records", (34,)), ("elect", (5, 2)), ("upload", (1,))])
+    assert [(s.base_offset, s.stop) for s in partition.remote] == [(0, 4), (4, 6), (3, 8)]
+    assert partition.remote[-1].lineage == ((0, 3),)
+    assert scanned(partition, tmp_path) == [3, 4, 5, 6, 7]
+
+
+@pytest.mark.xfail(reason=ENDS, strict=True)
+def test_a_transaction_open_since_before_the_log_start_holds_back_what_follows(tmp_path: Path) -> None:
+    events = [data_of(TV1), *[data_of(PLAIN)] * 5, ("roll", ()), data_of(PLAIN), ("finish", (TV1, 0))]
+    partition = play([*events, ("delete_records", (25,)), ("upload", (1,)), ("elect", (0, 0))])
+    assert partition.truth().committed == ()
+    checkpoint = tmp_path / "leader-epoch-checkpoint"
+    checkpoint.write_bytes(partition.leader_epoch_checkpoint())
+    assert scanned(partition, tmp_path) == []
+    assert scanned(partition, tmp_path, leader_epochs=checkpoint) == []
+
+
+# the judge itself
+
+
+def test_the_simulator_keeps_to_the_specified_scenario_of_three_interleaved_producers() -> None:
+    partition = play(
+        [
+            data_of(PLAIN),
+            data_of(TV1, 2),
+            data_of(TV2),
+            ("finish", (TV1, 0)),
+            data_of(TV1),
+            data_of(TV2, 2),
+            ("roll", ()),
+            ("finish", (TV1, 1)),
+            data_of(WORN_OUT),
+            ("finish", (TV2, 1)),
+            data_of(TV1, 1, 0),
+            ("finish", (TV1, 0)),
+            data_of(TV1),
+            ("roll", ()),
+            ("upload", (9,)),
+        ]
+    )
+    (first,) = partition.remote
+    assert "txnindex" not in first.files
+    open_transactions = {e.producer_id: e.current_txn_first_offset for e in first.batches[-1].producers}
+    assert open_transactions == {2000: 5, 3000: 3}
+    truth = partition.truth()
+    assert (truth.end, truth.stable_end, values(truth.committed)) == (8, 3, [0, 1, 2])
+
+    partition.finish(WORN_OUT, abort=False)
+    partition.finish(TV1, abort=False)
+    partition.roll()
+    partition.upload(9)
+    rows = [AbortedEntry(2000, 5, 8, 3), AbortedEntry(3000, 3, 10, 9)]
+    assert partition.remote[1].files["txnindex"] == encode_transaction_index(rows)
+    assert values(partition.truth().committed) == [0, 1, 2, 9, 11, 13]
+
+
+def test_the_simulators_survivor_of_an_unclean_election_uploads_from_the_fork_on() -> None:
+    partition = play(
+        [
+            data_of(PLAIN, 3),
+            data_of(TV1, 3),
+            ("finish", (TV1, 1)),
+            ("roll", ()),
+            ("upload", (1,)),
+            ("elect_unclean", (1, 0, 0)),
+        ]
+    )
+    assert partition.is_deceptive
+    told = partition.truth(told_by_leader=True)
+    assert (told.end, told.stable_end, values(told.committed)) == (6, 3, [0, 1, 2])
+
+    partition.finish(TV1, abort=False)
+    partition.append(PLAIN, 1)
+    partition.roll()
+    partition.upload()
+    assert not partition.is_deceptive
+    assert partition.remote[-1].files["leader_epoch_checkpoint"] == b"0\n2\n0 0\n1 6\n"
+    assert values(partition.truth().committed) == [0, 1, 2, 3, 4, 5, 7]
