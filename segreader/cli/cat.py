@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 import click
 
+from segreader.cli.catalog_options import Selection, selection_options
 from segreader.cli.encoding import encoding_options
 from segreader.cli.exit_codes import ExitCode
-from segreader.cli.location import parse_location, parse_options, storage_option
 from segreader.cli.output import debug_option, is_terminal, output_option
+from segreader.cli.scan_options import scan_options
 
 _BINARY = ("parquet", "arrow")
 
@@ -17,35 +21,25 @@ Examples:
   segreader cat /mnt/tiered --topic orders --offsets 4711: --limit 1 -o json
   segreader cat /var/lib/kafka/orders-0 --isolation read_uncommitted --value-encoding hex
   segreader cat s3://logs/tiered --topic orders --storage-option region=eu-west-1
+  segreader cat s3://logs/tiered orders/3 --since 2026-11-01T00:00Z --until -1h
+  segreader cat --rsm-config server.properties --topic orders
   segreader cat @urls.txt --stats
   segreader cat /mnt/tiered --topic orders --on-corrupt skip -o parquet --output-file orders.parquet
 """
 
 
 @click.command(epilog=_EPILOG, short_help="Print records, as a consumer would be given them.")
-@click.argument("location")
-@click.option("--topic", help="Only this topic. Default: every topic there.")
-@click.option("--topic-id", help="Which topic of that name, where it was deleted and created again.")
-@click.option(
-    "--partition", "partitions", type=click.IntRange(0), multiple=True, help="Only this partition; may be repeated."
-)
-@click.option("--offsets", metavar="A:B", help="Only offsets from A on and below B; either may be left out.")
-@click.option(
-    "--isolation",
-    type=click.Choice(["read_committed", "read_uncommitted"]),
-    default="read_committed",
-    show_default=True,
-    help="Which records a reader is given, as isolation.level of a consumer.",
-)
+@selection_options
+@scan_options
 @encoding_options
 @click.option("--limit", type=click.IntRange(0), metavar="N", help="Stop reading after N records.")
 @click.option(
-    "--on-corrupt",
+    "--on-missing",
     type=click.Choice(["fail", "skip"]),
     default="fail",
     show_default=True,
-    help="At damage: print the records before it and fail (exit code 5), or pass over it, "
-    "say so on stderr and go on (exit code 1).",
+    help="Where a segment vanishes while it is read, as retention does: fail, or go on behind it and say so on stderr "
+    "(exit code 1).",
 )
 @click.option(
     "--output-file",
@@ -54,37 +48,31 @@ Examples:
     metavar="FILE",
     help="Write there instead of to stdout.",
 )
-@storage_option
 @click.option("--stats", is_flag=True, help="Tell on stderr what the read cost: requests, bytes, retries, waits.")
 @output_option("ndjson", "json", "csv", "table", "parquet", "arrow")
 @debug_option
 def cat(
-    location: str,
-    topic: str | None,
-    topic_id: str | None,
-    partitions: tuple[int, ...],
-    offsets: str | None,
-    isolation: str,
+    select: Callable[[], Selection],
+    asked: Mapping[str, Any],
     key_encoding: str | None,
     value_encoding: str | None,
     limit: int | None,
-    on_corrupt: str,
+    on_missing: str,
     output_file: str | None,
-    storage_options: tuple[str, ...],
     stats: bool,
     form: str,
 ) -> int:
     """Print the records at LOCATION, ordered by topic, partition and offset.
 
-    LOCATION is a directory, or a prefix in a bucket (s3://, abfss://, gs://, any URL that fsspec knows), in the layout
-    of Kafka's LocalTieredStorage or of a broker's log directory; or one partition's directory in either. It may also be
-    the signed URL of one segment, or @FILE with the signed URLs of segments and their indexes, one a line.
+    LOCATION is a directory, or a prefix in a bucket (s3://, abfss://, gs://, any URL that fsspec knows), in a layout
+    that docs/layouts knows; or one partition's directory. It may also be the signed URL of one segment, or @FILE with
+    the signed URLs of segments and their indexes, one a line; and it may be left out where --rsm-config names a bucket.
+    TOPIC is a topic (orders) or one partition of it (orders/3), as --topic and --partition.
 
     Records of aborted transactions are left out (--isolation), and so are control records.
 
-    Where the files do not say how a transaction ended, the records before it are printed and the command fails
-    (exit code 5), for it never guesses. The end of a log that a broker still writes to may be cut: that is told on
-    stderr and is no error.
+    Where the files do not say how a transaction ended, the records end before it: that is told on stderr and is no
+    error, for the marker may not be uploaded yet. So is the cut end of a log that a broker still writes to.
 
     ndjson has one object a line with the fields topic, partition, offset, timestamp (ms), timestamp_type,
     leader_epoch, key, value and headers; docs/cli.md says more. parquet and arrow (an IPC stream) keep bytes as bytes.
@@ -98,19 +86,12 @@ def cat(
     from segreader.format.columns import DEFAULT_MAX_ROWS
     from segreader.read.scan import scan
 
-    place, urls = parse_location(location)
     found = scan(
-        place,
-        urls=urls,
-        storage_options=parse_options(storage_options),
-        topic=topic,
-        topic_id=topic_id,
-        partitions=partitions or None,
-        offsets=offsets,
-        isolation_level=isolation,
+        **select().scan_arguments(),
+        **asked,
         columns=columns_for(form),
         batch_rows=min(limit or DEFAULT_MAX_ROWS, DEFAULT_MAX_ROWS),
-        on_corrupt=on_corrupt,
+        on_missing=on_missing,
     )
     is_whole = print_records(
         found,

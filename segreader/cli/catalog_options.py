@@ -91,6 +91,13 @@ class Selection:
     storage_options: Mapping[str, object] = field(repr=False)
     catalog: Catalog
 
+    @property
+    def is_narrowed(self) -> bool:
+        """Whether more is said than where to read."""
+        from segreader.read.source import Catalog
+
+        return (self.topic, self.topic_id, self.partitions) != (None, None, None) or self.catalog != Catalog()
+
     def open(self) -> LocationSource | UrlSource:
         """The source to read from; raises as ``open_source``."""
         from segreader.read.source import open_source

@@ -2,45 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from segreader.cli.catalog_options import TIMES_HELP, Selection, selection_options
 from segreader.cli.exit_codes import ExitCode
-from segreader.cli.location import parse_options, storage_option
 from segreader.cli.output import debug_option, output_option, write_json_rows
 from segreader.cli.progress import progress
 
 if TYPE_CHECKING:
+    from segreader.read.source import LocationSource, UrlSource
+    from segreader.read.times import TimeRange
     from segreader.segment import Segment
     from segreader.storage.base import ObjectStore
 
 _EPILOG = """\b
 Examples:
   segreader inspect /var/lib/kafka/orders-0
-  segreader inspect /mnt/tiered --topic orders
+  segreader inspect /mnt/tiered orders/3 --since -1d
   segreader inspect 00000000000000000000.log -o json
 """
 
 
 @click.command(epilog=_EPILOG, short_help="Summarise a segment, a partition or a directory.")
-@click.argument("location", metavar="FILE|DIR")
-@click.option("--topic", help="Only this topic of a directory. Default: every topic there.")
-@storage_option
+@selection_options
+@click.option(
+    "--since",
+    metavar="T",
+    help=f"Only segments with records from the first one on that is not older than T: {TIMES_HELP}.",
+)
+@click.option("--until", metavar="T", help="Only segments with records before the first one that is not older than T.")
 @output_option("table", "json", "ndjson")
 @debug_option
-def inspect(location: str, topic: str | None, storage_options: tuple[str, ...], form: str) -> int:
-    """Summarise what FILE (a .log) or DIR holds: batches, records, offsets, times, codecs, producers, transactions.
+def inspect(select: Callable[[], Selection], since: str | None, until: str | None, form: str) -> int:
+    """Summarise what LOCATION holds: batches, records, offsets, times, codecs, producers, transactions.
 
-    DIR may be a prefix in a bucket, too (s3://, abfss://, gs://). In a directory each partition is summarised apart.
-    Every batch is read, its CRC checked and its records decompressed, but not decoded one by one; index files are
-    checked too. Damage is listed, and makes the exit code 1.
+    LOCATION is one .log file, or whatever segreader cat takes: a directory, a prefix in a bucket (s3://, abfss://,
+    gs://), @FILE. Each partition is summarised apart. Every batch is read, its CRC checked and its records
+    decompressed, but not decoded one by one; index files are checked too. Damage is listed, and makes the exit code 1.
+
+    With --since or --until only the segments of the live log are looked at, and those whole that hold such records.
     """
-    if topic is not None and Path(location).is_file():
-        raise click.UsageError("--topic chooses in a directory, and this is a file. Leave it out")
-    summaries = _Summaries(location, topic, storage_options)
+    from segreader.read.times import parse_time_range
+
+    selection, times = select(), parse_time_range(since, until)
+    path = Path(selection.location) if selection.location is not None else None
+    if path is not None and path.is_file():
+        if selection.is_narrowed or times is not None:
+            raise click.UsageError("--topic and the like choose in a directory, and this is a file. Leave them out")
+        store, logs = _of_file(path.absolute())
+    else:
+        source = selection.open()
+        found = _of_location(source, selection) if times is None else _of_times(source, selection, times)
+        store, logs = source.store, [(place, segments) for place, segments in found if segments]
+    summaries = _Summaries(store, logs)
     if form == "table":
         from segreader.cli.summary_tables import print_summaries
 
@@ -53,16 +71,12 @@ def inspect(location: str, topic: str | None, storage_options: tuple[str, ...], 
 class _Summaries:
     """One summary a partition, and whether all of them are free of damage."""
 
-    def __init__(self, location: str, topic: str | None, storage_options: tuple[str, ...]) -> None:
-        self._location, self._topic, self._options = location, topic, storage_options
+    def __init__(self, store: ObjectStore, logs: Sequence[tuple[str, Sequence[Segment]]]) -> None:
+        self._store, self._logs = store, logs
         self.is_sound = True
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        path = Path(self._location)
-        store, logs = (
-            _of_file(path.absolute()) if path.is_file() else _of_location(self._location, self._topic, self._options)
-        )
-        whole = sum(segment.log_size for _, segments in logs for segment in segments)
+        whole = sum(segment.log_size for _, segments in self._logs for segment in segments)
         done = 0
         with progress(lambda: (done, whole, None)) as tick:
 
@@ -71,15 +85,13 @@ class _Summaries:
                 done += size
                 tick()
 
-            yield from self._each(store, logs, tell)
+            yield from self._each(tell)
 
-    def _each(
-        self, store: ObjectStore, logs: list[tuple[str, list[Segment]]], tell: Callable[[int], None]
-    ) -> Iterator[dict[str, Any]]:
+    def _each(self, tell: Callable[[int], None]) -> Iterator[dict[str, Any]]:
         from segreader.cli.summary import LogSummary
 
-        for source, segments in logs:
-            summary = LogSummary(store, tell)
+        for source, segments in self._logs:
+            summary = LogSummary(self._store, tell)
             for segment in segments:
                 summary.add(segment)
             self.is_sound &= summary.is_sound
@@ -92,29 +104,46 @@ class _Summaries:
             } | summary.to_json()
 
 
-def _of_location(
-    location: str, topic: str | None, storage_options: tuple[str, ...]
-) -> tuple[ObjectStore, list[tuple[str, list[Segment]]]]:
-    """The partitions of a directory or bucket, each with its segments by base offset."""
-    from segreader.catalog.listing import read_place
-    from segreader.catalog.walk import Wanted, find_all, find_places
-    from segreader.errors import ObjectNotFoundError
-    from segreader.read.source import LocationSource
+_Logs = Iterator[tuple[str, Sequence["Segment"]]]
+"""Partitions: where each lies, and its segments by base offset."""
 
-    source = LocationSource(location, parse_options(storage_options))
-    places = find_places(source.store, source.prefix, source.layouts, Wanted(topic))
-    if not places:
-        there = sorted({one.partition.topic for one in find_all(source.store, source.prefix, source.layouts)})
-        raise ObjectNotFoundError(f"topic {topic!r} is not here", source=source.shown, found=", ".join(there))
-    logs = []
-    for place in places:
-        segments = list(read_place(source.store, place, source.layouts).segments)
+
+def _of_location(source: LocationSource | UrlSource, selection: Selection) -> _Logs:
+    """Everything that lies there, also what leader epochs would drop; by the metadata topic only finished segments."""
+    from segreader.catalog.joined import join
+    from segreader.catalog.walk import Wanted
+    from segreader.read.partition_overview import places_of, read_log
+    from segreader.read.source import UrlSource
+
+    topic, topic_id, partitions = selection.topic, selection.topic_id, selection.partitions
+    if isinstance(source, UrlSource):
+        for known in source.logs(topic=topic, topic_id=topic_id, partitions=partitions):
+            yield source.shown, known.log.segments
+        return
+    metadata = source.read_metadata(topic=topic, topic_id=topic_id, partitions=partitions)
+    for place in places_of(source, Wanted(topic, topic_id, partitions)):
+        log = read_log(source, place, metadata)
+        if metadata is not None and source.catalog.segments_from != "metadata":
+            log = join(log, metadata)
+        yield source.store.url(place.prefixes[0].removesuffix("/")), log.segments
+
+
+def _of_times(source: LocationSource | UrlSource, selection: Selection, times: TimeRange) -> _Logs:
+    """The segments of the live log that hold records of these times."""
+    from segreader.plan.planner import overlapping
+    from segreader.ranges import OffsetRange
+    from segreader.read.lineage import read_lineage
+    from segreader.read.time_offsets import offsets_between
+
+    for one in source.logs(topic=selection.topic, topic_id=selection.topic_id, partitions=selection.partitions):
+        log = read_lineage(source.store, one.log, local=one.local, given=one.leader_epochs).resolved
+        wanted = offsets_between(source.store, log, times, OffsetRange())
+        segments = [part.segment for part, _ in overlapping(log.parts, wanted)]
         if segments:
-            logs.append((source.store.url(place.prefixes[0].removesuffix("/")), segments))
-    return source.store, logs
+            yield source.store.url(segments[0].files.log.rpartition("/")[0]), segments
 
 
-def _of_file(path: Path) -> tuple[ObjectStore, list[tuple[str, list[Segment]]]]:
+def _of_file(path: Path) -> tuple[ObjectStore, list[tuple[str, Sequence[Segment]]]]:
     """One segment: with the files beside it where its name and place are Kafka's, alone otherwise."""
     from segreader.catalog.layouts import local_tiered, log_directory
     from segreader.catalog.layouts.names import REMOTE_FILE

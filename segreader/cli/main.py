@@ -13,9 +13,15 @@ import click
 from segreader.cli.exit_codes import ExitCode, describe, exit_code
 from segreader.cli.output import debug_option, say, stdout
 
-_VERBS = ("cat", "dump", "inspect", "version")
+_VERBS = ("cat", "dump", "inspect", "ls", "offsets", "plan", "version")
 
 _HELP = """Read Apache Kafka log segments where they lie: in tiered storage or a broker's log directory, with no broker.
+
+\b
+See what is there, and what reading it would cost:
+  segreader ls s3://logs/tiered
+  segreader ls s3://logs/tiered orders/3
+  segreader plan s3://logs/tiered orders --since -1d
 
 \b
 Look at a file, or at everything below a directory:
@@ -24,7 +30,8 @@ Look at a file, or at everything below a directory:
 
 \b
 Print records as JSON, one a line, just as a consumer would be given them:
-  segreader cat /mnt/tiered --topic orders --partition 0 --offsets 100:200
+  segreader cat /mnt/tiered orders/0 --offsets 100:200
+  segreader cat /mnt/tiered orders --since 2026-11-01T00:00Z --until -1h
   segreader cat /mnt/tiered --topic orders | jq .value
 
 \b

@@ -75,6 +75,16 @@ def shown_time(timestamp_ms: int | None) -> str:
     return time.isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")
 
 
+def shown_size(size: int) -> str:
+    """A size in bytes for people, in binary units."""
+    number, unit = float(size), "B"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if number < 1024 or unit == "TiB":
+            break
+        number /= 1024
+    return f"{size} B" if unit == "B" else f"{number:.1f} {unit}"
+
+
 def console(file: IO[str] | None = None) -> Console:
     """A rich console on a file, by default stdout."""
     from rich.console import Console

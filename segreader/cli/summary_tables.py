@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from segreader.cli.encoding import printable
-from segreader.cli.output import console, shown_time
+from segreader.cli.output import console, shown_size, shown_time
 
 Row = dict[str, Any]
 
@@ -59,7 +59,7 @@ def _print_many(out: Console, rows: Sequence[Row]) -> None:
         table.add_row(
             name,
             str(row["segments"]),
-            _bytes(row["size"]),
+            shown_size(row["size"]),
             str(row["batches"]),
             str(row["records"]),
             _offsets(row),
@@ -73,7 +73,7 @@ def _print_many(out: Console, rows: Sequence[Row]) -> None:
     footer = (
         f"{len(rows)} partitions",
         _sum(rows, "segments"),
-        _bytes(sum(row["size"] for row in rows)),
+        shown_size(sum(row["size"] for row in rows)),
         _sum(rows, "batches"),
         _sum(rows, "records"),
     )
@@ -88,7 +88,7 @@ def _print_one(out: Console, row: Row) -> None:
     for name, text in (
         ("source", row["source"]),
         ("partition", _name(row) + (f" (topic id {row['topic_id']})" if row["topic_id"] else "")),
-        ("segments", f"{row['segments']}, {_bytes(row['size'])}"),
+        ("segments", f"{row['segments']}, {shown_size(row['size'])}"),
         ("batches", f"{row['batches']}, of these {row['control_batches']} control batches"),
         ("records", str(row["records"])),
         ("offsets", _offsets(row)),
@@ -114,7 +114,7 @@ def _print_codecs(out: Console, codecs: Sequence[Row]) -> None:
         bar = Bar(largest, 0, codec["stored_bytes"], width=_BAR_WIDTH, color="cyan")
         ratio = "" if codec["ratio"] is None else f"{codec['ratio']:.2f}"
         table.add_row(
-            codec["codec"], _bytes(codec["stored_bytes"]), bar, str(codec["batches"]), str(codec["records"]), ratio
+            codec["codec"], shown_size(codec["stored_bytes"]), bar, str(codec["batches"]), str(codec["records"]), ratio
         )
     out.print(table)
 
@@ -163,13 +163,3 @@ def _sum(rows: Sequence[Row], name: str) -> str:
 
 def _more(rows: Sequence[Row]) -> str:
     return f" and {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else ""
-
-
-def _bytes(size: int) -> str:
-    """A size for people, in binary units."""
-    number, unit = float(size), "B"
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if number < 1024 or unit == "TiB":
-            break
-        number /= 1024
-    return f"{size} B" if unit == "B" else f"{number:.1f} {unit}"

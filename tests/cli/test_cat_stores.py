@@ -31,7 +31,7 @@ def test_a_signed_url_of_one_segment_prints_its_records(
     assert records == [record for record in truth if first <= record.offset <= last]
     stats = dict(line.split() for line in told.decode().splitlines())
     assert int(stats["records"]) == len(records)
-    assert int(stats["requests"]) >= 2
+    assert int(stats["requests"]) >= 1
     query = url.partition("?")[2]
     assert query
     assert not any(part.encode() in told for part in query.split("&") if len(part) > 12)

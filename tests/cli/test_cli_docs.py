@@ -122,6 +122,28 @@ def test_rows_of_inspect(out: Any, log: Path) -> None:
     assert found == set(documented("## `segreader inspect`"))
 
 
+def test_rows_of_ls(out: Any, log: Path) -> None:
+    (log / "unknown").touch()
+
+    for arguments, after in (
+        ([], "Without a topic there is one"),
+        (["t"], "With a topic, one for each partition"),
+        (["t/0", "--all"], "With a partition ("),
+    ):
+        found = {name for row in out("ls", log.parent, *arguments) for name in names(row)}
+        assert found == set(documented(after)), after
+
+
+def test_a_dropped_part_in_ls_and_a_plan_have_all_names(out: Any) -> None:
+    diverged = case("cluster", "diverged-txn")
+    rows = out("ls", diverged.remote_root, "diverged-txn/0")
+    (plan,) = out("plan", diverged.remote_root, "diverged-txn")
+    plan["partitions"][0]["gaps"].append({"start_offset": 0, "stop_offset": 1, "held_back": None})
+
+    assert {name for row in rows for name in names(row)} == set(documented("With a partition ("))
+    assert set(names(plan)) == set(documented("## `segreader plan`"))
+
+
 def test_facts_of_version(out: Any) -> None:
     assert list(out("version")[0]) == documented("## `segreader version`")
 
@@ -130,7 +152,7 @@ def test_exit_codes() -> None:
     assert {int(code) for code in re.findall(r"^\| (\d+) \|", TEXT, re.MULTILINE)} == set(ExitCode)
 
 
-@pytest.mark.parametrize("verb", ["cat", "dump", "inspect"])
+@pytest.mark.parametrize("verb", ["cat", "dump", "inspect", "ls", "offsets", "plan"])
 def test_the_options_named_there_are_those_of_the_command(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     main([verb, "--help"])
     option = re.compile("--[a-z][a-z-]*")

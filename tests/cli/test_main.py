@@ -26,7 +26,17 @@ def run(*arguments: str, then: str = "sys.exit(code)") -> subprocess.CompletedPr
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["--version"], ["cat", "--help"], ["dump", "--help"], ["inspect", "-h"]]
+    "arguments",
+    [
+        ["--help"],
+        ["--version"],
+        ["cat", "--help"],
+        ["dump", "--help"],
+        ["inspect", "-h"],
+        ["ls", "-h"],
+        ["offsets", "-h"],
+        ["plan", "-h"],
+    ],
 )
 def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
     done = run(*arguments, then=f"print([m for m in {HEAVY} if m in sys.modules], file=sys.stderr); sys.exit(code)")
@@ -39,12 +49,12 @@ def test_help_shows_every_command_and_examples(capsys: pytest.CaptureFixture[str
     assert main(["--help"]) == 0
     out = capsys.readouterr().out
 
-    assert all(f"\n  {verb} " in out for verb in ("cat", "dump", "inspect", "version"))
+    assert all(f"\n  {verb} " in out for verb in ("cat", "dump", "inspect", "ls", "offsets", "plan", "version"))
     assert "segreader cat /mnt/tiered --topic orders" in out
     assert "..." not in out.partition("Commands:")[2]
 
 
-@pytest.mark.parametrize("verb", ["cat", "dump", "inspect"])
+@pytest.mark.parametrize("verb", ["cat", "dump", "inspect", "ls", "offsets", "plan"])
 def test_the_help_of_a_command_ends_with_examples(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([verb, "--help"]) == 0
 

@@ -1,0 +1,235 @@
+"""``segreader plan``: what a read would do, decided before any record is read, and what it would cost."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from segreader.cli.catalog_options import Selection, selection_options
+from segreader.cli.exit_codes import ExitCode
+from segreader.cli.output import debug_option, output_option, say, write_json_rows
+from segreader.cli.scan_options import scan_options
+from segreader.errors import ObjectNotFoundError, OptionError
+
+if TYPE_CHECKING:
+    from segreader.plan.cost import CostEstimate, PriceTable
+    from segreader.plan.split import ReadPlan, Split
+    from segreader.read.scan import Scan
+    from segreader.segment import TopicIdPartition
+
+Row = dict[str, Any]
+
+_LONGEST_FILE = 64 << 10
+
+_EPILOG = """\b
+Examples:
+  segreader plan /mnt/tiered --topic orders
+  segreader plan s3://logs/tiered orders/3 --since -1h --splits
+  segreader plan s3://logs/tiered orders --price get_per_1000=0.0004 --price gib_out=0.09 --price currency=USD
+  segreader plan /mnt/tiered orders --offsets 4711: -o json | jq '.[0].cost'
+"""
+
+
+@click.command(epilog=_EPILOG, short_help="Print what a read would do and cost, without reading a record.")
+@selection_options
+@scan_options
+@click.option(
+    "--split-bytes",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Stored bytes of a split to aim at. Default: 128 MiB.",
+)
+@click.option("--splits", "has_splits", is_flag=True, help="Show each split in the table. JSON has them always.")
+@click.option(
+    "--prices",
+    "price_file",
+    metavar="FILE",
+    help="A price table in JSON or TOML: get_per_1000 (GET requests), gib_out (bytes), currency.",
+)
+@click.option(
+    "--price",
+    "price_texts",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="One entry of the price table; may be repeated. No prices are built in: they change.",
+)
+@output_option("table", "json", "ndjson")
+@debug_option
+def plan(
+    select: Callable[[], Selection],
+    asked: Mapping[str, Any],
+    split_bytes: int | None,
+    has_splits: bool,
+    price_file: str | None,
+    price_texts: tuple[str, ...],
+    form: str,
+) -> int:
+    """Print what segreader cat with the same options would read: where each partition ends and why, what is missing,
+    what is left out because another segment or leader epochs say so, how many bytes and requests it takes.
+
+    Indexes, snapshots, leader-epoch checkpoints and manifests are read; of logs only what decides where records are:
+    the end of the last segment of a partition, and the batches near a time.
+
+    Requests are those over HTTP when nothing fails. With prices of your own (--prices, --price) the cost is told in
+    money, too; built-in prices there are none. -o json has everything, in one object.
+    """
+    prices = _prices(price_file, price_texts)
+    from segreader.read.scan import scan
+
+    selection = select()
+    if split_bytes is not None:
+        asked = {**asked, "split_bytes": split_bytes}
+    with scan(**selection.scan_arguments(), **asked) as found:
+        decided = found.plan()
+        cost = _cost(found, prices)
+        if form == "table":
+            from segreader.cli.plan_tables import print_plan
+
+            print_plan(decided, cost, has_splits=has_splits)
+        else:
+            write_json_rows([plan_row(decided, cost, found.isolation_level.value)], form)
+    for note in dict.fromkeys(decided.notes):
+        say(f"note: {note}")
+    return ExitCode.OK
+
+
+def _cost(found: Scan, prices: PriceTable | None) -> CostEstimate:
+    from segreader.plan.cost import estimate
+
+    return estimate(found.plan(), prices, planning_requests=_requests(found.store))
+
+
+def _requests(store: Any) -> int | None:
+    """The requests that a store has sent until now; ``None`` where it does not count them."""
+    while (metrics := getattr(store, "metrics", None)) is None:
+        if (inner := getattr(store, "inner", None)) is None:
+            return None
+        store = inner
+    return int(metrics.requests)
+
+
+def _prices(file: str | None, texts: tuple[str, ...]) -> PriceTable | None:
+    """The price table of a command line; its own entries go before those of the file."""
+    from segreader.plan.cost import parse_prices
+
+    if file is None and not texts:
+        return None
+    given = {} if file is None else _read_prices(file)
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise OptionError("a price is NAME=VALUE", expected="such as get_per_1000=0.0004")
+        given[name] = value
+    return parse_prices(given)
+
+
+def _read_prices(name: str) -> dict[str, object]:
+    try:
+        with open(name, "rb") as file:
+            data = file.read(_LONGEST_FILE + 1)
+    except OSError as error:
+        raise ObjectNotFoundError("the price table cannot be read", source=name, found=error.strerror) from None
+    try:
+        if len(data) > _LONGEST_FILE:
+            raise ValueError("too long")
+        text = data.decode("utf-8")
+        parse = tomllib.loads if name.lower().endswith(".toml") else json.loads
+        given = parse(text, parse_float=Decimal)
+    except (ValueError, RecursionError):  # both parsers' errors are ValueErrors, as are texts that are not UTF-8
+        raise OptionError("the price table is no JSON or TOML (.toml)", source=name) from None
+    if not isinstance(given, dict):
+        raise OptionError("the price table is no object of names and values", source=name)
+    return given
+
+
+def plan_row(decided: ReadPlan, cost: CostEstimate, isolation_level: str) -> Row:
+    """Everything that a plan says, as one object for JSON."""
+    return {
+        "location": decided.location,
+        "isolation_level": isolation_level,
+        "partitions": list(_partition_rows(decided)),
+        "notes": list(dict.fromkeys(decided.notes)),
+        "cost": {
+            "objects": cost.objects,
+            "requests": cost.requests,
+            "planning_requests": cost.planning_requests,
+            "size": cost.size,
+            "currency": cost.prices.currency if cost.prices is not None else None,
+            "money": _money(cost.money),
+            "money_for_requests": _money(cost.money_for_requests),
+            "money_for_bytes": _money(cost.money_for_bytes),
+        },
+    }
+
+
+def _partition_rows(decided: ReadPlan) -> Iterator[Row]:
+    splits: dict[TopicIdPartition, list[Split]] = defaultdict(list)
+    gaps: dict[TopicIdPartition, list[Row]] = defaultdict(list)
+    dropped: dict[TopicIdPartition, list[Row]] = defaultdict(list)
+    for split in decided.splits:
+        splits[split.partition].append(split)
+    for gap in decided.gaps:
+        gaps[gap.partition].append({"start_offset": gap.start, "stop_offset": gap.stop, "held_back": gap.held_back})
+    for drop in decided.dropped:
+        dropped[drop.partition].append(
+            {
+                "log": drop.log,
+                "start_offset": drop.start,
+                "stop_offset": _offset(drop.stop),
+                "reason": drop.reason.value,
+                "detail": drop.detail,
+            }
+        )
+    for end in decided.ends:
+        mine = splits[end.partition]
+        yield {
+            "topic": end.partition.topic,
+            "partition": end.partition.partition,
+            "topic_id": end.partition.topic_id,
+            "start_offset": mine[0].offsets.start if mine else None,
+            "stop_offset": end.offset,
+            "end_reason": end.reason.value,
+            "open_producer_id": end.producer_id,
+            "size": sum(split.positions.size for split in mine),
+            "gaps": gaps[end.partition],
+            "dropped": dropped[end.partition],
+            "splits": [_split_row(split) for split in mine],
+        }
+
+
+def _split_row(split: Split) -> Row:
+    return {
+        "log": split.log,
+        "log_size": split.log_size,
+        "start_position": split.positions.start,
+        "stop_position": split.positions.stop,
+        "start_offset": split.offsets.start,
+        "stop_offset": split.offsets.stop,
+        "base_offset": split.base_offset,
+        "offset_bound": split.offset_bound,
+        "stop_of_part": split.stop_of_part,
+        "offset_index": split.offset_index,
+        "is_active": split.is_active,
+        "is_padded": split.is_padded,
+        "leader_epochs": [{"epoch": epoch, "first_offset": first} for epoch, first in split.epochs],
+        "aborted": [
+            {"producer_id": one.producer_id, "first_offset": one.first_offset, "last_offset": one.last_offset}
+            for one in split.aborted
+        ],
+    }
+
+
+def _offset(stop: int) -> int | None:
+    from segreader.read.lineage import OPEN_END
+
+    return stop if stop <= OPEN_END else None
+
+
+def _money(amount: Decimal | None) -> float | None:
+    return None if amount is None else float(amount)

@@ -1,0 +1,118 @@
+"""``segreader plan`` on a terminal."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from segreader.cli.encoding import printable
+from segreader.cli.output import console, shown_size
+from segreader.plan.split import EndReason, ReadEnd
+
+if TYPE_CHECKING:
+    from segreader.plan.cost import CostEstimate
+    from segreader.plan.split import ReadPlan, Split
+    from segreader.segment import TopicIdPartition
+
+_SHOWN = 20
+
+
+def print_plan(decided: ReadPlan, cost: CostEstimate, *, has_splits: bool) -> None:
+    """Print what a plan says and costs."""
+    out = console()
+    splits: dict[TopicIdPartition, list[Split]] = defaultdict(list)
+    for split in decided.splits:
+        splits[split.partition].append(split)
+    _print_partitions(out, decided, splits)
+    if has_splits and decided.splits:
+        out.print()
+        _print_splits(out, decided.splits)
+    _print_lines(out, "gap", (gap.text for gap in decided.gaps), "red")
+    _print_lines(out, "left out", (drop.text for drop in decided.dropped), "yellow")
+    _print_cost(out, decided, cost)
+
+
+def _print_partitions(out: Console, decided: ReadPlan, splits: dict[TopicIdPartition, list[Split]]) -> None:
+    table = _table("partition", "splits", "size", "offsets", "ends")
+    for end in decided.ends:
+        mine = splits.get(end.partition, [])
+        table.add_row(
+            str(end.partition),
+            str(len(mine)),
+            shown_size(sum(split.positions.size for split in mine)),
+            _offsets(mine[0].offsets.start, end.offset) if mine else "nothing",
+            Text(_reason(end), "yellow" if end.reason.is_early else ""),
+        )
+    out.print(table)
+
+
+def _print_splits(out: Console, splits: Iterable[Split]) -> None:
+    table = _table("bytes", "size", "offsets", "aborted", "log")
+    for split in splits:
+        table.add_row(
+            f"{split.positions.start}..{split.positions.stop}",
+            shown_size(split.positions.size),
+            _offsets(split.offsets.start, split.offsets.stop),
+            str(len(split.aborted) or ""),
+            Text(printable(split.log, 1000), overflow="fold"),
+        )
+    out.print(table)
+
+
+def _print_lines(out: Console, name: str, texts: Iterable[str], style: str) -> None:
+    lines = list(texts)
+    for text in lines[:_SHOWN]:
+        out.print(Text(f"{name}: {printable(text, 1000)}", style), soft_wrap=True)
+    if len(lines) > _SHOWN:
+        out.print(Text(f"{name}: {len(lines) - _SHOWN} more; -o json has all", style))
+
+
+def _print_cost(out: Console, decided: ReadPlan, cost: CostEstimate) -> None:
+    facts = Table.grid(padding=(0, 2))
+    planning = "" if cost.planning_requests is None else f", and {cost.planning_requests} for this plan"
+    money = "give your prices with --prices or --price"
+    if cost.prices is not None and cost.money is not None:
+        parts = f"requests {_money(cost.money_for_requests)}, bytes {_money(cost.money_for_bytes)}"
+        money = f"{_money(cost.money)} {cost.prices.currency}".rstrip() + f" ({parts})"
+    for name, text in (
+        ("partitions", str(len(decided.ends))),
+        ("splits", str(len(decided.splits))),
+        ("objects", str(cost.objects)),
+        ("bytes", f"{cost.size} ({shown_size(cost.size)})"),
+        ("GET requests", f"{cost.requests} over HTTP{planning}"),
+        ("cost", money),
+    ):
+        facts.add_row(Text(name, "dim"), Text(text))
+    out.print()
+    out.print(facts)
+
+
+def _reason(end: ReadEnd) -> str:
+    match end.reason:
+        case EndReason.OPEN_TRANSACTION:
+            return f"before a transaction of producer {end.producer_id} that is still open"
+        case EndReason.DAMAGE:
+            return "before damage that hides how transactions ended"
+        case EndReason.REQUESTED:
+            return "as asked for"
+        case EndReason.END_OF_DATA:
+            return "with the last segment"
+
+
+def _offsets(start: int, stop: int | None) -> str:
+    return f"{start}..{'' if stop is None else stop}"
+
+
+def _money(amount: Decimal | None) -> str:
+    """An amount without an exponent, to six digits behind the point."""
+    return "" if amount is None else f"{amount:.6f}".rstrip("0").rstrip(".")
+
+
+def _table(*columns: str) -> Table:
+    return Table(*columns, box=None, pad_edge=False, header_style="dim")
