@@ -65,6 +65,19 @@ def seen_with_lookup(log: list[Batch], aborted: AbortedTransactions) -> list[int
     ]
 
 
+def seen_in_order(log: list[Batch], aborted: AbortedTransactions) -> list[int]:
+    """As ``seen_with_lookup``, one batch after another."""
+    covered = aborted.in_order()
+    producer_ids, bases = [batch.producer_id for batch in log], [batch.base_offset for batch in log]
+    hidden = {
+        number
+        for row, batch in enumerate(log)
+        if batch.is_transactional and not batch.is_control
+        for number in covered([row], producer_ids, bases)
+    }
+    return [batch.base_offset for row, batch in enumerate(log) if not batch.is_control and row not in hidden]
+
+
 def seen_with_queue(log: list[Batch], rows: list[tuple[int, int]]) -> list[int]:
     queue = AbortedTransactionFilter(rows)
     return [batch.base_offset for batch in log if queue.admits(batch, ends_in_abort=batch.is_abort)]
@@ -184,6 +197,31 @@ def test_a_part_of_the_log_needs_only_what_touches_it() -> None:
     assert list(aborted.within(0, 3)) == list(aborted.within(11, 99)) == []
 
 
+@given(st.lists(st.tuples(*[st.integers(0, 400)] * 2), max_size=150), st.tuples(*[st.integers(0, 450)] * 2))
+@settings(max_examples=150, deadline=None)
+def test_what_touches_a_part_of_the_log_is_found_among_many(
+    spans: list[tuple[int, int]], part: tuple[int, int]
+) -> None:
+    entries = [AbortedTransaction(7, first, first + length + 1, 0) for first, length in spans]
+    start, stop = sorted(part)
+
+    found = AbortedTransactions(entries).within(start, stop)
+
+    assert found == AbortedTransactions(
+        entry for entry in entries if entry.last_offset >= start and entry.first_offset < stop
+    )
+    assert [found.covers(7, offset) for offset in range(start, stop)] == [
+        AbortedTransactions(entries).covers(7, offset) for offset in range(start, stop)
+    ]
+
+
+def test_a_hundred_thousand_aborted_transactions_take_a_few_mebibytes_in_a_plan() -> None:
+    aborted = AbortedTransactions(AbortedTransaction(at % 7, 3 * at, 3 * at + 2, 3 * at + 3) for at in range(100_000))
+
+    assert len(pickle.dumps(aborted)) < 100_000 * 33
+    assert len(aborted.within(150_000, 150_300)) == 100
+
+
 def test_aborted_transactions_survive_pickle() -> None:
     aborted = pickle.loads(pickle.dumps(AbortedTransactions(ROWS)))
 
@@ -264,6 +302,7 @@ def test_lookup_and_queue_agree_with_the_simulator_from_any_starting_point(log: 
         first_offset = log[start].base_offset
         ahead = [(r.producer_id, r.first_offset) for r in reversed(rows) if r.last_offset >= first_offset]
         assert seen_with_lookup(log[start:], AbortedTransactions(rows)) == truth(log, start)
+        assert seen_in_order(log[start:], AbortedTransactions(rows)) == truth(log, start)
         assert seen_with_queue(log[start:], ahead) == truth(log, start)
 
 

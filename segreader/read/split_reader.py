@@ -36,7 +36,7 @@ from segreader.format.kernel import load_kernel
 from segreader.format.message_set import parse_message_set_entry
 from segreader.format.offset_index import parse_offset_index
 from segreader.format.scanner import BatchRun, Done, NeedData, SegmentScanner, Tail
-from segreader.isolation import IsolationLevel
+from segreader.isolation import CoveredBatches, IsolationLevel
 from segreader.plan.split import Split
 from segreader.ranges import ByteRange
 from segreader.read.arrow import to_record_batch
@@ -46,6 +46,7 @@ from segreader.read.small_objects import read_whole
 from segreader.storage.base import ObjectStore
 
 _MARKED = CONTROL_FLAG | TRANSACTIONAL_FLAG
+_DECISION, _SKIP = int(Table.DECISION), int(Decision.SKIP)
 
 
 def read_split(
@@ -81,6 +82,7 @@ class SplitReader:
         )
         self.next_offset = 0
         self._last_offset = -1  # of the batch before, in this split
+        self._aborted_of: CoveredBatches | None = None
 
     def read(self, split: Split, next_offset: int | None = None) -> Iterator[pa.RecordBatch]:
         """The records of ``split``; see ``read_split``.
@@ -94,6 +96,8 @@ class SplitReader:
         state[State.STOP_OFFSET] = NO_STOP if split.offsets.stop is None else split.offsets.stop
         self.metrics.splits += 1
         self._last_offset = split.base_offset - 1
+        is_committed = split.isolation_level is IsolationLevel.READ_COMMITTED and len(split.aborted) > 0
+        self._aborted_of = split.aborted.in_order() if is_committed else None
         position = split.positions.start
         while position < split.positions.stop:
             scanner = SegmentScanner(
@@ -164,20 +168,23 @@ class SplitReader:
     def _decide(self, split: Split, run: BatchRun, rows: int) -> None:
         """Mark the batches that no reader at this isolation level is given."""
         self.metrics.batches += rows
-        is_committed = split.isolation_level is IsolationLevel.READ_COMMITTED and len(split.aborted) > 0
-        table = run.table
-        for index, attributes in enumerate(table[Table.ATTRIBUTES : rows * TABLE_WIDTH : TABLE_WIDTH]):
-            if not attributes & _MARKED:
-                continue
-            row = index * TABLE_WIDTH
-            if table[row + Table.MAGIC] < 2 or table[row + Table.DECISION] != Decision.DECODE:
-                continue
-            if attributes & CONTROL_FLAG:
-                table[row + Table.DECISION] = Decision.SKIP
-                self.metrics.control_batches += 1
-            elif is_committed and split.aborted.covers(table[row + Table.PRODUCER_ID], table[row + Table.BASE_OFFSET]):
-                table[row + Table.DECISION] = Decision.SKIP
-                self.metrics.aborted_batches += 1
+        table, stop = run.table, rows * TABLE_WIDTH
+        flags, decisions = table[Table.ATTRIBUTES : stop : TABLE_WIDTH], table[Table.DECISION : stop : TABLE_WIDTH]
+        magics = table[Table.MAGIC : stop : TABLE_WIDTH]
+        if min(magics, default=2) < 2 or any(decisions):  # in old formats the flags mean something else
+            for row in range(rows):
+                if magics[row] < 2 or decisions[row]:
+                    flags[row] = 0
+        hidden = [row for row, attributes in enumerate(flags) if attributes & CONTROL_FLAG]
+        self.metrics.control_batches += len(hidden)
+        if self._aborted_of is not None:
+            data = [row for row, attributes in enumerate(flags) if attributes & _MARKED == TRANSACTIONAL_FLAG]
+            producer_ids = table[Table.PRODUCER_ID : stop : TABLE_WIDTH]
+            aborted = self._aborted_of(data, producer_ids, table[Table.BASE_OFFSET : stop : TABLE_WIDTH])
+            self.metrics.aborted_batches += len(aborted)
+            hidden += aborted
+        for row in hidden:
+            table[row * TABLE_WIDTH + _DECISION] = _SKIP
 
     def _decode(self, split: Split, run: BatchRun, rows: int) -> Generator[pa.RecordBatch, None, bool]:
         """The run's records, in full record batches; returns whether the wanted offsets end inside it."""
