@@ -228,6 +228,24 @@ def test_a_transaction_open_since_before_the_log_start_holds_back_what_follows(t
     assert scanned(partition, tmp_path, leader_epochs=checkpoint) == []
 
 
+@pytest.mark.xfail(reason=ENDS, strict=True)
+def test_what_is_left_of_a_lost_branch_does_not_move_the_end(tmp_path: Path) -> None:
+    uploaded = [*[data_of(PLAIN)] * 5, ("roll", ()), *[data_of(PLAIN)] * 4, ("roll", ()), ("upload", (2,))]
+    survivor = [
+        ("elect_unclean", (7, 0, 0)),
+        data_of(PLAIN),
+        ("roll", ()),
+        data_of(PLAIN),
+        ("roll", ()),
+        ("upload", (2,)),
+    ]
+    partition = play([*uploaded, *survivor, ("expire", (1, 1))])
+    assert [(s.base_offset, s.stop, s.is_whole) for s in partition.remote] == [(3, 4, True), (5, 9, False)]
+    assert scanned(partition, tmp_path) == [3]
+    (end,) = segreader.scan(tmp_path / "remote").plan().ends
+    assert end.offset in (None, 4)
+
+
 # the judge itself
 
 
