@@ -159,7 +159,7 @@ def _partition_row(row: PartitionOverview) -> Row:
         "size": row.size,
         "start_offset": row.start_offset,
         "stop_offset": row.stop_offset,
-        "first_timestamp": row.first_timestamp_ms,
+        "first_indexed_timestamp": row.first_indexed_ms,
         "max_timestamp": row.max_timestamp_ms,
         "incomplete": row.incomplete,
         "foreign": row.foreign,

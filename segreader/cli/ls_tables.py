@@ -42,7 +42,7 @@ def print_partitions(rows: Sequence[Row]) -> None:
                 f"{row['topic']}-{row['partition']}",
                 row["topic_id"] or "",
                 _span(_number(row["start_offset"]), _number(row["stop_offset"])),
-                _span(shown_time(row["first_timestamp"])[:19], shown_time(row["max_timestamp"])[:19]),
+                _span(shown_time(row["first_indexed_timestamp"])[:19], shown_time(row["max_timestamp"])[:19]),
                 _size(row["size"]),
                 _number(row["segments"]),
                 _number(row["incomplete"] or None),

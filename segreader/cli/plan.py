@@ -101,17 +101,10 @@ def plan(
 
 def _cost(found: Scan, prices: PriceTable | None) -> CostEstimate:
     from segreader.plan.cost import estimate
+    from segreader.storage.metrics import metrics_of
 
-    return estimate(found.plan(), prices, planning_requests=_requests(found.store))
-
-
-def _requests(store: Any) -> int | None:
-    """The requests that a store has sent until now; ``None`` where it does not count them."""
-    while (metrics := getattr(store, "metrics", None)) is None:
-        if (inner := getattr(store, "inner", None)) is None:
-            return None
-        store = inner
-    return int(metrics.requests)
+    metrics = metrics_of(found.store)
+    return estimate(found.plan(), prices, planning_requests=metrics.requests if metrics is not None else None)
 
 
 def _prices(file: str | None, texts: tuple[str, ...]) -> PriceTable | None:

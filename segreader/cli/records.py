@@ -17,6 +17,7 @@ from segreader.format.record import TimestampType
 from segreader.read.options import DEFAULT_COLUMNS
 from segreader.read.records import RECORD_COLUMNS
 from segreader.read.scan import Scan
+from segreader.storage.metrics import metrics_of
 
 CSV_FIELDS = (
     "topic",
@@ -103,7 +104,7 @@ def say_stats(scan: Scan) -> None:
     rows: dict[str, object] = {"kernel": metrics.kernel, "records": metrics.records, "batches": metrics.batches}
     rows |= {"bytes_read": metrics.bytes_read, "bytes_decompressed": metrics.body_bytes}
     rows |= {"control_batches": metrics.control_batches, "aborted_batches": metrics.aborted_batches}
-    stored = getattr(scan.store, "metrics", None)
+    stored = metrics_of(scan.store)
     rows |= stored.as_dict() if stored is not None else {"requests": metrics.requests}
     for name, value in rows.items():
         say(f"{name:<20} {f'{value:.4f}' if isinstance(value, float) else value}")

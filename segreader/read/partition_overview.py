@@ -48,7 +48,7 @@ class PartitionOverview:
         size: bytes of their logs, plain; ``None`` where a listing does not tell.
         start_offset: the smallest one of all segments; ``None`` without segments.
         stop_offset: one more than the largest; ``None`` where that cannot be told.
-        first_timestamp_ms: a time among the first records, by the first time index; ``None`` where there is none.
+        first_indexed_ms: the earliest time that a time index has: that of the newest record up to its first entry.
         max_timestamp_ms: the largest time, by the catalogue or the last time index; while a broker writes to the
             last segment, that of what it has indexed.
         incomplete, foreign: how many sets lack something, how many objects belong to nothing.
@@ -63,7 +63,7 @@ class PartitionOverview:
     size: int | None = None
     start_offset: int | None = None
     stop_offset: int | None = None
-    first_timestamp_ms: int | None = None
+    first_indexed_ms: int | None = None
     max_timestamp_ms: int | None = None
     incomplete: int = 0
     foreign: int = 0
@@ -140,7 +140,7 @@ def _partition(
         size=None if any(size < 0 for size in sizes) else sum(sizes),
         start_offset=min((segment.base_offset for segment in log.segments), default=None),
         stop_offset=_stop_offset(store, log.segments),
-        first_timestamp_ms=first_ms,
+        first_indexed_ms=first_ms,
         max_timestamp_ms=max_ms,
         incomplete=len(log.incomplete),
         foreign=len(log.foreign),
@@ -168,7 +168,7 @@ def _stop_offset(store: ObjectStore, segments: Sequence[Segment]) -> int | None:
 
 
 def _times(store: ObjectStore, segments: Sequence[Segment]) -> tuple[int | None, int | None]:
-    """A time among the first records, and the largest one."""
+    """The earliest time in an index, and the largest one."""
     if not segments:
         return None, None
     first_ms = indexed_times(store, segments[0])[0]

@@ -94,3 +94,12 @@ class StorageMetrics:
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
         self._lock = threading.Lock()
+
+
+def metrics_of(store: object) -> StorageMetrics | None:
+    """The counters of a store, also of one that views are laid over; ``None`` where nothing is counted."""
+    while store is not None:
+        if isinstance(metrics := getattr(store, "metrics", None), StorageMetrics):
+            return metrics
+        store = getattr(store, "inner", None)
+    return None

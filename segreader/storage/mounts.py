@@ -30,6 +30,11 @@ class MountedStores:
     def __repr__(self) -> str:
         return f"MountedStores({self._mounts!r})"
 
+    @property
+    def inner(self) -> ObjectStore:
+        """The store of all names that are under no other one's prefix."""
+        return self._mounts[""]
+
     def url(self, name: str) -> str:
         """As the store says that has it."""
         store, inner = self._find(name)
