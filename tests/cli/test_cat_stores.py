@@ -1,4 +1,4 @@
-"""``segreader cat`` on a signed URL that somebody typed, and what it tells of its cost."""
+"""Commands on a bucket and on a signed URL that somebody typed, and what they tell of their cost."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 
 import pytest
 from corpus import case, normal
-from servers.objects import tiered_topics
+from servers.objects import TIERED, tiered_topics
 from servers.pool import ServerPool
 
 from segreader.cli.main import main
@@ -35,3 +35,29 @@ def test_a_signed_url_of_one_segment_prints_its_records(
     query = url.partition("?")[2]
     assert query
     assert not any(part.encode() in told for part in query.split("&") if len(part) > 12)
+
+
+def test_a_plan_counts_the_requests_that_it_took_and_foretells_those_of_the_read(
+    servers: ServerPool, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    server = servers.get("swift")
+    server.upload({f"planned/{key}": data for key, data in tiered_topics("txn-span").items()})
+    options = [f"--storage-option={name}={value}" for name, value in server.storage_options.items()]
+    location = ["s3://segments/planned", "txn-span", *options]
+
+    assert main(["plan", *location, "-o", "json"]) == 0
+    out, _ = capsysbinary.readouterr()
+    (plan,) = json.loads(out)
+    assert main(["cat", *location, "--stats", "-o", "ndjson"]) == 0
+    _, told = capsysbinary.readouterr()
+    stats = dict(line.split() for line in told.decode().splitlines())
+
+    cost = plan["cost"]
+    assert cost["requests"] == cost["objects"] == len(list(TIERED.glob("txn-span-*/*.log")))
+    assert int(stats["requests"]) == cost["planning_requests"] + cost["requests"]
+    assert int(stats["bytes_read"]) == cost["size"]
+    assert main(["ls", *location, "-o", "ndjson"]) == 0
+    (partition,) = [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
+    assert partition["segments"] == cost["objects"]
+    secret = str(server.storage_options["secret"]).encode()
+    assert secret not in out
