@@ -1,0 +1,161 @@
+"""``segreader verify``: what is wrong at a location, and what to do about it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from segreader.cli.catalog_options import Selection, selection_options
+from segreader.cli.exit_codes import ExitCode
+from segreader.cli.output import console, debug_option, output_option, say, write_json_rows
+from segreader.cli.progress import progress
+from segreader.errors import OptionError
+
+if TYPE_CHECKING:
+    from segreader.read.source import LocationSource
+    from segreader.read.verify.findings import Finding
+
+Row = dict[str, Any]
+
+_EPILOG = """\b
+Examples:
+  segreader verify /mnt/tiered
+  segreader verify s3://logs/tiered orders/3 --deep
+  segreader verify /mnt/tiered --metadata /var/lib/kafka -o json
+  segreader verify s3://logs/tiered --rsm-config server.properties --deep
+"""
+
+_COLOURS = {"error": "red", "warning": "yellow", "info": "dim"}
+
+
+@click.command(epilog=_EPILOG, short_help="Find what is wrong with segments, their indexes and their names.")
+@selection_options
+@click.option(
+    "--deep",
+    is_flag=True,
+    help="Read every log: checksums, records, and whether indexes, snapshots and markers agree with the batches.",
+)
+@click.option("--all", "has_all", is_flag=True, help="Show info, too: states that a sound cluster goes through.")
+@output_option("table", "json", "ndjson")
+@debug_option
+def verify(select: Callable[[], Selection], deep: bool, has_all: bool, form: str) -> int:
+    """Print what is wrong at LOCATION, or with one topic or partition of it, and what to do.
+
+    Without --deep the listing, the files beside the logs, and some batch headers of each log are looked at; with it
+    every byte is read. With --metadata the objects are held against the metadata topic, too.
+
+    Each finding has a code, which docs/verify.md explains, and a severity: an error where records are lost, unreadable
+    or would be given wrongly, a warning where something is not as Kafka leaves it. Either makes the exit code 1. info
+    is shown with --all only. An object that cannot be read is a finding, and the next one is looked at.
+    """
+    from segreader.read.source import LocationSource
+
+    selection = select()
+    source = selection.open()
+    try:
+        if not isinstance(source, LocationSource):
+            raise OptionError(
+                "a list of URLs cannot be verified: nothing says what else is there",
+                hint="Give a directory or a prefix in a bucket",
+            )
+        findings = _Findings(selection, source, deep, has_all)
+        if form == "table":
+            _print_table(list(findings.shown()), findings.place)
+        else:
+            write_json_rows(map(_row, findings.shown()), form)
+        say(findings.summary)
+    finally:
+        source.store.close()
+    return ExitCode.FINDINGS if findings.are_findings else ExitCode.OK
+
+
+class _Findings:
+    """The findings of one call, and how many there were of each severity."""
+
+    def __init__(self, selection: Selection, source: LocationSource, deep: bool, has_all: bool) -> None:
+        self._selection, self._source, self._deep, self._has_all = selection, source, deep, has_all
+        self._counts: Counter[str] = Counter()
+
+    def shown(self) -> Iterator[Finding]:
+        """Those to print, as they are found."""
+        from segreader.read.verify.verify import Reading
+        from segreader.read.verify.verify import verify as find
+
+        wanted, reading = self._selection, Reading()
+        with progress(lambda: (reading.done, reading.whole, None)) as tick:
+            reading.tick = tick
+            for finding in find(
+                self._source,
+                topic=wanted.topic,
+                topic_id=wanted.topic_id,
+                partitions=wanted.partitions,
+                deep=self._deep,
+                reading=reading,
+            ):
+                self._counts[finding.severity.value] += 1
+                if self._has_all or finding.severity.value != "info":
+                    yield finding
+
+    @property
+    def place(self) -> str:
+        """Where it is looked."""
+        return self._source.shown
+
+    @property
+    def are_findings(self) -> bool:
+        """Whether something is wrong."""
+        return bool(self._counts["error"] or self._counts["warning"])
+
+    @property
+    def summary(self) -> str:
+        """How many there were, in one line."""
+        counts = self._counts
+        text = f"{_number(counts['error'], 'error')}, {_number(counts['warning'], 'warning')}, {counts['info']} info"
+        if counts["info"] and not self._has_all:
+            text += " (shown with --all)"
+        return text if self._deep else f"{text}; logs were not read: --deep does"
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count} {what}" + ("" if count == 1 else "s")
+
+
+def _row(finding: Finding) -> Row:
+    partition = finding.partition
+    return {
+        "code": finding.code.value,
+        "severity": finding.severity.value,
+        "topic": partition.topic if partition is not None else None,
+        "partition": partition.partition if partition is not None else None,
+        "topic_id": partition.topic_id if partition is not None else None,
+        "object": finding.object,
+        "position": finding.position,
+        "offset": finding.offset,
+        "explanation": finding.explanation,
+        "action": finding.action,
+    }
+
+
+def _print_table(findings: list[Finding], place: str) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    out = console()
+    if not findings:
+        return
+    table = Table("severity", "code", "object", "byte", "offset", "what", box=None, pad_edge=False, header_style="dim")
+    for finding in findings:
+        table.add_row(
+            Text(finding.severity.value, style=_COLOURS[finding.severity.value]),
+            finding.code.value,
+            finding.object.removeprefix(place).lstrip("/") or ".",
+            "" if finding.position is None else str(finding.position),
+            "" if finding.offset is None else str(finding.offset),
+            finding.explanation,
+        )
+    out.print(table)
+    for code, action in {finding.code.value: finding.action for finding in findings}.items():
+        out.print(f"{code}: {action}")

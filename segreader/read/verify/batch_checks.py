@@ -1,0 +1,249 @@
+"""Every batch of a log, read and decoded: its checksum, its records, its place among the others."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Final
+
+import crc32c
+
+from segreader.errors import FormatError, UnsupportedCodecError
+from segreader.format.columns import TABLE_WIDTH, Buffer, BufferPool, ColumnBuffers, Damage, Outcome, State, Table
+from segreader.format.compression import Decompressor
+from segreader.format.control import parse_control_key
+from segreader.format.damage import damage_error
+from segreader.format.kernel import load_kernel
+from segreader.format.message_set import parse_message_set_entry
+from segreader.format.records import iter_records
+from segreader.format.scanner import BatchRun, Done, NeedData, SegmentScanner, Tail
+from segreader.ranges import ByteRange
+from segreader.read.verify.batch import Batch, batch_of_row
+from segreader.read.verify.codes import Code
+from segreader.read.verify.findings import Findings
+from segreader.segment import Segment
+from segreader.storage.base import ObjectStore
+
+_NOTHING_BEFORE: Final = -(1 << 63)
+
+
+@dataclass(slots=True)
+class Audits:
+    """Who looks at the batches of a segment besides.
+
+    Args:
+        batch: called with every batch whose offsets rise.
+        marker: called with every batch that ends a transaction, and whether it aborts it.
+        end: called when the log has ended with its last batch.
+    """
+
+    batch: list[Callable[[Batch], None]]
+    marker: list[Callable[[Batch, bool], None]]
+    end: list[Callable[[], None]]
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnd:
+    """How reading a log ended: behind the batch that ends with offset ``end``; ``is_sound`` if nothing was found."""
+
+    end: int
+    tail: Done | FormatError
+    is_sound: bool
+
+
+def audit_log(
+    found: Findings,
+    store: ObjectStore,
+    segment: Segment,
+    audits: Audits,
+    *,
+    limit: int | None,
+    tell: Callable[[int], None],
+) -> LogEnd:
+    """Read a whole log, decode it, and show its batches to the audits.
+
+    Args:
+        limit: the last offset that the segment may have, where that is known.
+        tell: called with the number of bytes that were read.
+
+    Raises:
+        StorageError, CatalogError: bytes cannot be had.
+    """
+    decoder, order = _Decoder(found, segment), _Order(found, segment, limit)
+    scanner = SegmentScanner(stop=segment.log_size)
+    if not segment.log_size:
+        for end in audits.end:
+            end()
+        return LogEnd(order.last, Done(Tail.END, 0), True)
+    with closing(store.read_pieces(segment.files.log, ByteRange(0, segment.log_size))) as pieces:
+        while True:
+            try:
+                answer = scanner.next_run()
+            except FormatError as error:
+                return LogEnd(order.last, error, False)
+            if isinstance(answer, NeedData):
+                piece = next(pieces, b"")
+                scanner.feed(piece)
+                tell(len(piece))
+            elif isinstance(answer, BatchRun):
+                damaged = decoder.decode(answer)
+                for row in range(answer.rows):
+                    batch = batch_of_row(answer.table, row)
+                    if not order.fits(batch):
+                        continue
+                    for look in audits.batch:
+                        look(batch)
+                    if batch.is_control and batch.is_transactional and row not in damaged:
+                        is_abort = decoder.end_of_transaction(answer, row)
+                        for audit in audits.marker if is_abort is not None else ():
+                            audit(batch, bool(is_abort))
+            else:
+                is_sound = not (decoder.has_damage or order.is_broken)
+                if answer.tail is Tail.END or segment.is_active:
+                    for end in audits.end:
+                        end()
+                return LogEnd(order.last, answer, is_sound)
+
+
+class _Order:
+    """Remembers the offsets of the batch before."""
+
+    def __init__(self, found: Findings, segment: Segment, limit: int | None) -> None:
+        self._found, self._segment, self._limit = found, segment, limit
+        self.last = segment.base_offset - 1
+        self.is_broken = False
+        self._is_first = True
+
+    def fits(self, batch: Batch) -> bool:
+        """Whether the batch's offsets are above those before; notes it if not, or if they are outside the segment."""
+        base = batch.base_offset
+        where = f"the batch has offsets {base} to {batch.last_offset}"
+        is_first, self._is_first = self._is_first, False
+        if batch.last_offset < base:
+            self._note(Code.BROKEN_BATCH, where, batch)
+            return False
+        if not is_first and base <= self.last:
+            self._note(Code.OFFSETS_NOT_RISING, f"{where}, and the one before ends with {self.last}", batch)
+            return False
+        if base < self._segment.base_offset and not is_first:  # of the first one the name is held to account
+            self._note(Code.BATCH_OUTSIDE_SEGMENT, f"{where}, below {self._segment.base_offset}", batch)
+        if self._limit is not None and batch.last_offset > self._limit:
+            self._note(Code.BATCH_OUTSIDE_SEGMENT, f"{where}, and the segment ends with {self._limit}", batch)
+        self.last = batch.last_offset
+        return True
+
+    def _note(self, code: Code, text: str, batch: Batch) -> None:
+        self.is_broken = True
+        self._found.add(code, self._segment.files.log, text, position=batch.position, offset=batch.base_offset)
+
+
+class _Decoder:
+    """Decodes every record, keeps none, and holds the header's largest timestamp against the records'."""
+
+    def __init__(self, found: Findings, segment: Segment) -> None:
+        self._found, self._name = found, segment.files.log
+        self._kernel = load_kernel()
+        self._decompressor = Decompressor()
+        self._columns = ColumnBuffers(frozenset({"timestamp_ms", "position"}), BufferPool(1 << 20))
+        self._columns.state[State.NEXT_OFFSET] = _NOTHING_BEFORE
+        self._columns.state[State.CURSOR_MOVES] = 0
+        self.has_damage = False
+
+    def decode(self, run: BatchRun) -> set[int]:
+        """Decode a run of batches; returns the rows of those that cannot be."""
+        columns, state = self._columns, self._columns.state
+        largest: dict[int, int] = {}
+        damaged: set[int] = set()
+        state[State.BATCH_ROW], state[State.RECORDS_LEFT] = 0, -1
+        while True:
+            error: FormatError | None = None
+            row = state[State.BATCH_ROW]
+            try:
+                outcome = Outcome(
+                    self._kernel.decode_batches(
+                        columns,
+                        run.data,
+                        run.data_position,
+                        run.table,
+                        run.rows,
+                        crc32c.crc32c,
+                        self._decompressor.decompress,
+                    )
+                )
+                if outcome is Outcome.LEGACY:
+                    row = state[State.BATCH_ROW]
+                    parse_message_set_entry(_bytes_of(run, row), self._decompressor)
+                    state[State.BATCH_ROW] += 1
+            except FormatError as raised:
+                error, outcome = raised, Outcome.DAMAGED
+            if outcome is Outcome.GROW and columns.make_room():
+                continue
+            self._keep_largest(largest)
+            if outcome is Outcome.DAMAGED:
+                row = state[State.BATCH_ROW]
+                self._note(error or damage_error(state, run.table), run, row, is_crc=error is None and _is_crc(state))
+                damaged.add(row)
+                state[State.BATCH_ROW] += 1
+                state[State.RECORDS_LEFT] = -1
+            if outcome in (Outcome.DONE, Outcome.STOPPED):
+                columns.body = b""
+                break
+        self._compare(run, largest, damaged)
+        self.has_damage |= bool(damaged)
+        return damaged
+
+    def end_of_transaction(self, run: BatchRun, row: int) -> bool | None:
+        """Whether a control batch aborts; ``None`` if it ends no transaction, as one that the cleaner emptied."""
+        try:
+            record = next(iter_records(_bytes_of(run, row), self._decompressor, check_crcs=False), None)
+            key = parse_control_key(record.key) if record is not None else None
+        except FormatError:
+            return None
+        return key.is_abort if key is not None and key.is_end_of_transaction else None
+
+    def _keep_largest(self, largest: dict[int, int]) -> None:
+        """Note the largest timestamp of each batch in the buffers, and empty them."""
+        columns = self._columns
+        rows, positions, times = columns.rows, columns.buffers[Buffer.POSITION], columns.buffers[Buffer.TIMESTAMP]
+        if rows and positions is not None and times is not None:
+            of_row, time_of = memoryview(positions)[: 8 * rows].cast("q"), memoryview(times)[: 8 * rows].cast("q")
+            first = 0
+            while first < rows:
+                position = of_row[first]
+                after = bisect_right(of_row, position, first, rows)
+                largest[position] = max(largest.get(position, _NOTHING_BEFORE), max(time_of[first:after]))
+                first = after
+            of_row.release()
+            time_of.release()
+        columns.reset()
+
+    def _compare(self, run: BatchRun, largest: dict[int, int], damaged: set[int]) -> None:
+        for row in range(run.rows):
+            batch = batch_of_row(run.table, row)
+            if batch.magic < 2 or batch.has_append_time or row in damaged or batch.position not in largest:
+                continue
+            if (expected := max(-1, largest[batch.position])) != batch.max_timestamp:
+                text = f"the header says {batch.max_timestamp}, and the records have {expected}"
+                offset, position = batch.base_offset, batch.position
+                self._found.add(Code.WRONG_MAX_TIMESTAMP, self._name, text, position=position, offset=offset)
+
+    def _note(self, error: FormatError, run: BatchRun, row: int, *, is_crc: bool) -> None:
+        start, base = run.table[row * TABLE_WIDTH + Table.POSITION], run.table[row * TABLE_WIDTH + Table.BASE_OFFSET]
+        code = Code.UNDECODABLE_RECORDS
+        if is_crc or "CRC" in error.message:
+            code = Code.CRC_MISMATCH
+        elif isinstance(error, UnsupportedCodecError):
+            code = Code.UNSUPPORTED_CODEC
+        error.base_offset, error.position = base, start
+        self._found.add_error(error, self._name, code=code)
+
+
+def _is_crc(state: Sequence[int]) -> bool:
+    return state[State.DAMAGE] == Damage.CRC
+
+
+def _bytes_of(run: BatchRun, row: int) -> memoryview:
+    start = run.table[row * TABLE_WIDTH + Table.POSITION] - run.data_position
+    return run.data[start : start + run.table[row * TABLE_WIDTH + Table.SIZE]]

@@ -1,0 +1,141 @@
+"""What verification can say: a finding, how grave each kind is, and what to do about it. One table knows them all."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Final
+
+from segreader.errors import (
+    CorruptBatchError,
+    DecryptionError,
+    FormatError,
+    ManifestError,
+    ObjectNotFoundError,
+    SegreaderError,
+    UnsupportedCodecError,
+    UnsupportedMagicError,
+)
+from segreader.read.verify.codes import Code, Severity
+from segreader.read.verify.rules import RULES
+from segreader.segment import TopicIdPartition
+from segreader.storage.base import ObjectStore
+
+_MOST_OF_A_KIND: Final = 20
+"""Findings of one code about one segment; more of them say nothing new."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is not as it should be, or that is worth knowing.
+
+    Args:
+        code: which kind; stable.
+        object: its URL, without a query string; of a partition or topic the place where it was looked for.
+        position: byte in the object that it is about.
+        offset: the record, batch or segment it is about.
+        explanation: what was found here, and what was expected.
+        partition: whose object; the partition is -1 for a whole topic, ``None`` for the whole location.
+    """
+
+    code: Code
+    object: str
+    explanation: str
+    position: int | None = None
+    offset: int | None = None
+    partition: TopicIdPartition | None = None
+
+    @property
+    def severity(self) -> Severity:
+        """How grave it is: the same for all findings of a code."""
+        return RULES[self.code].severity
+
+    @property
+    def action(self) -> str:
+        """What to do."""
+        return RULES[self.code].action
+
+
+class Findings:
+    """Collects what is found about one subject; of very many of one code only the first ones.
+
+    Args:
+        store: knows how to show the names of objects.
+        partition: whose objects they are.
+    """
+
+    def __init__(self, store: ObjectStore, partition: TopicIdPartition | None = None) -> None:
+        self._store, self._partition = store, partition
+        self._found: list[Finding] = []
+        self._counts: Counter[Code] = Counter()
+
+    @property
+    def codes(self) -> frozenset[Code]:
+        """Every code that was found."""
+        return frozenset(self._counts)
+
+    def add(
+        self, code: Code, name: str, explanation: str, *, position: int | None = None, offset: int | None = None
+    ) -> None:
+        """Note a finding about the object ``name``."""
+        self._append(Finding(code, self._store.url(name), explanation, position, offset, self._partition))
+
+    def add_error(self, error: SegreaderError, name: str, *, code: Code | None = None) -> None:
+        """Note an error, under the code that its class calls for; about ``name``, unless it names an object itself."""
+        text = error.message if error.found is None else f"{error.message}; found {error.found}"
+        if error.expected is not None:
+            text += f", expected {error.expected}"
+        offset = error.offset if error.offset is not None else error.base_offset
+        source = error.source or self._store.url(name)
+        self._append(Finding(code or code_of(error), source, text, error.position, offset, self._partition))
+
+    def _append(self, finding: Finding) -> None:
+        if any(_is_same(finding, one) for one in self._found[-_MOST_OF_A_KIND:]):
+            return
+        self._counts[finding.code] += 1
+        if self._counts[finding.code] <= _MOST_OF_A_KIND:
+            self._found.append(finding)
+
+    def take(self, known: frozenset[Code] = frozenset()) -> list[Finding]:
+        """What was found, without what merely follows from something else that was found.
+
+        Args:
+            known: codes that were found about the same subject before.
+        """
+        found = known | self.codes
+        hidden = {code for cause in found for code in RULES[cause].hides}
+        left = [one for one in self._found if one.code not in hidden]
+        for code, count in self._counts.items():
+            if count > _MOST_OF_A_KIND and code not in hidden:
+                last = next(one for one in reversed(left) if one.code is code)
+                text = f"and {count - _MOST_OF_A_KIND} more of this kind"
+                left.append(Finding(code, last.object, text, None, None, self._partition))
+        return left
+
+
+def _is_same(one: Finding, other: Finding) -> bool:
+    """Whether two findings say the same; a key that is not at hand is missing for all objects of a segment."""
+    if one.code is other.code is Code.UNDECRYPTABLE:
+        return one.explanation == other.explanation
+    return one == other
+
+
+def code_of(error: SegreaderError) -> Code:
+    """The code for an error that ended a look at an object."""
+    match error:
+        case DecryptionError():
+            return Code.UNDECRYPTABLE
+        case ManifestError():
+            return Code.BAD_MANIFEST
+        case ObjectNotFoundError():
+            return Code.VANISHED
+        case UnsupportedMagicError():
+            return Code.UNSUPPORTED_MAGIC
+        case UnsupportedCodecError():
+            return Code.UNSUPPORTED_CODEC
+        case CorruptBatchError():
+            return Code.BROKEN_BATCH
+        case FormatError():
+            return Code.UNDECODABLE_RECORDS
+        case _:
+            return Code.UNREADABLE_OBJECT

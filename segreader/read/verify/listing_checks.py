@@ -1,0 +1,202 @@
+"""What a listing alone shows: sets that are not whole, names that are nearly right, and what belongs to nothing."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from segreader.catalog.layouts import log_directory
+from segreader.catalog.layouts.base import IncompleteSegment, PartitionPlace
+from segreader.catalog.listing import PartitionLog
+from segreader.read.verify.codes import Code
+from segreader.read.verify.findings import Findings
+from segreader.segment import Segment
+from segreader.storage.base import ObjectInfo, ObjectStore
+from segreader.storage.view import StoreView
+
+_MISSING: Final = {
+    "log": Code.MISSING_LOG,
+    "rsm-manifest": Code.MISSING_MANIFEST,
+    "indexes": Code.MISSING_INDEXES,
+    "index": Code.MISSING_OFFSET_INDEX,
+    "timeindex": Code.MISSING_TIME_INDEX,
+    "snapshot": Code.MISSING_SNAPSHOT,
+    "leader_epoch_checkpoint": Code.MISSING_LEADER_EPOCHS,
+    "leader-epoch-checkpoint": Code.MISSING_LEADER_EPOCHS,
+}
+_UPLOAD_ORDER: Final = ("log", "index", "timeindex", "leader_epoch_checkpoint", "snapshot", "indexes", "rsm-manifest")
+"""In which plugins write the files of a segment. Source: ``LocalTieredStorage`` (4.3), Aiven's plugin (1.0)."""
+
+_UPLOAD_TAKES_MS: Final = 3_600_000
+_MAX_OFFSET: Final = (1 << 63) - 1
+_MOST_DIRECTORIES: Final = 1000
+
+_LIKE_A_SEGMENT: Final = re.compile(
+    r"\w{10,}([-._][\w-]+)?\.(log|index|timeindex|txnindex|snapshot|leader_epoch_checkpoint|rsm-manifest|indexes)"
+)
+_IN_TRANSIT: Final = re.compile(r".+\.(deleted|cleaned|swap|tmp)")
+_NO_SEGMENT: Final = re.compile(r"(\d{20}|0{10}\d{10})-\d{10}\.checkpoint|.*\.kafka_cleanshutdown|remote_log_snapshot")
+
+
+class NoticingStore(StoreView):
+    """A store that remembers which directories a walk found to hold files that look like those of segments."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        super().__init__(store)
+        self.segment_like: dict[str, str] = {}
+
+    def open(self, name: str) -> None:
+        """It stands for nothing else."""
+
+    def list_level(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """As the store below."""
+        for info in self.inner.list_level(prefix):
+            directory, _, file = info.name.rpartition("/")
+            if (
+                file
+                and directory not in self.segment_like
+                and len(self.segment_like) < _MOST_DIRECTORIES
+                and _LIKE_A_SEGMENT.fullmatch(file)
+            ):
+                self.segment_like[directory] = info.name
+            yield info
+
+
+def check_places(
+    found: Findings, prefix: str, places: Sequence[PartitionPlace], seen: NoticingStore, *, are_all: bool
+) -> None:
+    """Note what the partitions of a location show together.
+
+    Args:
+        seen: through which they were looked for.
+        are_all: whether no partitions were chosen, so that one can be missing.
+    """
+    ids: dict[str, set[str]] = defaultdict(set)
+    numbers: dict[tuple[str, str], set[int]] = defaultdict(set)
+    for place in places:
+        one = place.partition
+        ids[one.topic].add(one.topic_id or "")
+        numbers[one.topic, one.topic_id or ""].add(one.partition)
+    for topic, of_topic in ids.items():
+        if len(of_topic) > 1:
+            text = f"topic {topic!r} has the ids {' and '.join(sorted(of_topic))}"
+            found.add(Code.RECREATED_TOPIC, prefix, text)
+    if are_all:
+        for (topic, _), have in numbers.items():
+            missing = sorted(set(range(max(have))) - have) if max(have) < 100_000 else []
+            if missing:
+                shown = ", ".join(map(str, missing[:8])) + (" …" if len(missing) > 8 else "")
+                found.add(Code.MISSING_PARTITION, prefix, f"topic {topic!r} has no partition {shown}")
+    known = tuple(prefix for place in places for prefix in place.prefixes)
+    for directory, name in seen.segment_like.items():
+        if not f"{directory}/".startswith(known) and not log_directory_in_transit(directory):
+            text = f"{name.rpartition('/')[2]} looks like a segment's, and {directory or '/'} names no partition"
+            found.add(Code.STRAY_SEGMENTS, f"{directory}/" if directory else name, text)
+
+
+def log_directory_in_transit(directory: str) -> bool:
+    """Whether a broker is moving or deleting this partition. Source: ``LogFileUtils`` (4.0)."""
+    return directory.endswith(("-delete", "-future", "-stray"))
+
+
+def check_listing(found: Findings, log: PartitionLog, place: PartitionPlace, store: ObjectStore) -> None:
+    """Note names that are nearly right, and what is foreign."""
+    for name in log.foreign:
+        _check_foreign(found, name)
+    for segment in log.segments:
+        _check_name(found, segment.files.log, segment.base_offset)
+    directory = place.prefixes[0]
+    if not directory.isascii():
+        text = "the directory's name has letters or digits that Kafka does not write"
+        found.add(Code.MALFORMED_NAME, directory, text)
+    if re.search(r"-0\d+(-[A-Za-z0-9_-]{22})?/$", directory):
+        found.add(Code.MALFORMED_NAME, directory, "the number of the partition has zeros before it")
+    if log.layout == log_directory.NAME:
+        _check_log_directory(found, log, place, store)
+    for note in log.notes:
+        found.add(Code.NOTE, directory, note)
+
+
+def check_incomplete(
+    found: Findings, one: IncompleteSegment, segments: Sequence[Segment], now_ms: int, *, is_finished: bool = False
+) -> None:
+    """Note what is missing of one set.
+
+    Args:
+        now_ms: to tell an upload that is going on from one that was given up.
+        is_finished: the metadata topic says that the upload has ended.
+    """
+    missing = ", ".join(one.missing)
+    others = [segment for segment in segments if segment.segment_id != one.segment_id]
+    own = next((segment for segment in segments if segment.segment_id == one.segment_id), None)
+    if not is_finished:
+        if any(segment.base_offset == one.base_offset for segment in others):
+            text = f"it lacks {missing}, and another set of files begins at offset {one.base_offset}, too"
+            found.add(Code.ABANDONED_UPLOAD, one.name, text, offset=one.base_offset)
+            return
+        if _may_be_under_way(one, own, others, now_ms):
+            text = f"it lacks {missing}, it is the newest, and was written less than an hour ago"
+            found.add(Code.UNFINISHED_UPLOAD, one.name, text, offset=one.base_offset)
+            return
+    if "log" in one.missing and len(one.missing) > 2 and not is_finished:
+        text = f"it lacks {missing}: what is left belongs to no log"
+        found.add(Code.ORPHAN_SIDE_FILE, one.name, text, offset=one.base_offset)
+        return
+    for kind in one.missing:
+        code = _MISSING.get(kind, Code.MISSING_FILE)
+        found.add(code, one.name, f"the segment at offset {one.base_offset} has no {kind}", offset=one.base_offset)
+
+
+def _may_be_under_way(one: IncompleteSegment, own: Segment | None, others: Sequence[Segment], now_ms: int) -> bool:
+    """Whether this set can be an upload that is going on: the newest of all, and lacking what is written last."""
+    order = [kind for kind in _UPLOAD_ORDER if kind in one.missing]
+    written_last = (
+        _UPLOAD_ORDER[-len(order) :] if order and "rsm-manifest" in order else _UPLOAD_ORDER[:5][-len(order) :]
+    )
+    return (
+        bool(order)
+        and own is not None
+        and tuple(order) == written_last
+        and all(segment.base_offset < one.base_offset for segment in others)
+        and (own.version == 0 or now_ms - own.version < _UPLOAD_TAKES_MS)
+    )
+
+
+def _check_foreign(found: Findings, name: str) -> None:
+    file = name.rpartition("/")[2]
+    if _IN_TRANSIT.fullmatch(file):
+        found.add(Code.FILE_IN_TRANSIT, name, "its suffix says that a broker is at it")
+    elif _LIKE_A_SEGMENT.fullmatch(file):
+        found.add(Code.MALFORMED_NAME, name, "it is nearly a segment's name: digits, id or suffix are wrong")
+    elif not _NO_SEGMENT.fullmatch(file):
+        found.add(Code.FOREIGN_OBJECT, name, "it belongs to no segment, and is no other file of this layout")
+
+
+def _check_name(found: Findings, name: str, base_offset: int) -> None:
+    file = name.rpartition("/")[2]
+    if not file.isascii():
+        text = f"its digits are not those that Kafka writes; read as offset {base_offset}"
+        found.add(Code.MALFORMED_NAME, name, text, offset=base_offset)
+    elif base_offset > _MAX_OFFSET:
+        found.add(Code.MALFORMED_NAME, name, f"no offset is larger than {_MAX_OFFSET}", offset=base_offset)
+
+
+def _check_log_directory(found: Findings, log: PartitionLog, place: PartitionPlace, store: ObjectStore) -> None:
+    """Note side files without a log, and logs without their indexes. Snapshots stand between segments there."""
+    for segment in log.segments:
+        for kind, name in (("index", segment.files.offset_index), ("timeindex", segment.files.time_index)):
+            if name is None:
+                text = f"the segment at offset {segment.base_offset} has no {kind}"
+                found.add(_MISSING[kind], segment.files.log, text, offset=segment.base_offset)
+    stems = {segment.files.log.removesuffix(".log") for segment in log.segments}
+    for info in store.list_level(place.prefixes[0]):
+        stem, _, kind = info.name.rpartition(".")
+        if kind in ("index", "timeindex", "txnindex") and stem not in stems and info.name not in log.foreign:
+            found.add(Code.ORPHAN_SIDE_FILE, info.name, "no log of this name is there")
+
+
+def incomplete_offsets(log: PartitionLog) -> frozenset[int]:
+    """Base offsets of the sets that have no log: a hole there is known."""
+    return frozenset(one.base_offset for one in log.incomplete if "log" in one.missing)

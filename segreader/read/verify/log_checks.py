@@ -1,0 +1,220 @@
+"""What a log shows without being read: its first batch, the batches that its index names, and its end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from segreader.errors import FormatError
+from segreader.format.batch import COMMON_SIZE, HEADER_SIZE, check_common, parse_batch_header
+from segreader.format.message_set import parse_message_header
+from segreader.format.offset_index import OffsetIndex
+from segreader.format.scanner import READ_SIZE, BatchReady, Done, NeedData, SegmentScanner, Tail
+from segreader.ranges import ByteRange
+from segreader.read.verify.batch import Batch, batch_of_header
+from segreader.read.verify.codes import Code
+from segreader.read.verify.findings import Findings
+from segreader.read.verify.index_checks import note_not_at_batch, note_wrong_offset
+from segreader.segment import Segment
+from segreader.storage.base import ObjectStore
+
+_SAMPLES: Final = 16
+_MOST_WALKED: Final = 16 << 20
+_FARTHEST: Final = 1 << 31
+"""How far above the batch before it a batch's offset may credibly be, where the log was compacted."""
+
+
+@dataclass(slots=True)
+class LogFacts:
+    """What was seen of one log.
+
+    Args:
+        seen: the first batch, those that the offset index names, the last one: some of all, by position.
+        first: the first batch.
+        end: last offset of the last whole batch; ``None`` where it was not looked for.
+        tail: how the log ends behind that batch: ``Done``, or the error that ended the search.
+        was_cleaned: some batch shows that the log was compacted.
+    """
+
+    seen: list[Batch] = field(default_factory=list)
+    first: Batch | None = None
+    end: int | None = None
+    tail: Done | FormatError | None = None
+    was_cleaned: bool = False
+
+
+def look_at_log(found: Findings, store: ObjectStore, segment: Segment, index: OffsetIndex | None) -> LogFacts:
+    """Read some headers of a log: the first, those that the offset index names, and all after the last of these.
+
+    Raises:
+        StorageError, CatalogError: bytes cannot be had.
+    """
+    facts = LogFacts()
+    if not segment.log_size:
+        facts.end, facts.tail, facts.was_cleaned = segment.base_offset - 1, Done(Tail.END, 0), True
+        return facts
+    chosen = _chosen(len(index)) if index is not None else []
+    named = [index.entry_positions[entry] for entry in chosen] if index is not None else []
+    first, *headers = _read_headers(store, segment, [0, *named])
+    if first is not None:
+        facts.seen.append(first)
+        facts.first = first
+    for entry, header in zip(chosen, headers, strict=True):
+        if index is None:
+            break
+        if not _is_credible(header, segment):
+            header = _walk_to(store, segment, index.entry_positions[entry], facts)
+            if facts.tail is not None:
+                return facts
+        if header is None:
+            note_not_at_batch(found, index, entry, segment.files.offset_index or "")
+        else:
+            facts.seen.append(header)
+            if header.last_offset > index.base_offset + index.relative_offsets[entry]:
+                why = f"the batch there ends with offset {header.last_offset}"
+                note_wrong_offset(found, index, entry, segment.files.offset_index or "", why)
+    facts.was_cleaned |= any(batch.was_cleaned for batch in facts.seen)
+    start = facts.seen[-1].position if facts.seen else 0
+    if segment.log_size - start <= _MOST_WALKED:
+        _walk(store, segment, start, facts)
+    return facts
+
+
+def check_base_offset(found: Findings, segment: Segment, first: Batch | None, covered_to: int | None) -> None:
+    """Hold the offset in a segment's name against its first batch.
+
+    A first batch may lie above it, where the cleaner removed what was before. But no segment begins inside another
+    one of the same offsets and has its first batch behind that.
+
+    Args:
+        covered_to: the last offset of the segment before, where it is known.
+    """
+    base = segment.base_offset
+    if first is None or first.base_offset == base:
+        return
+    is_above = first.magic == 2 and covered_to is not None and base <= covered_to < first.base_offset
+    if first.base_offset < base or is_above:
+        text = f"the name says offset {base}, and the first batch begins with {first.base_offset}"
+        found.add(Code.WRONG_BASE_OFFSET, segment.files.log, text, position=0, offset=first.base_offset)
+
+
+def check_tail(found: Findings, segment: Segment, facts: LogFacts, expected: int | None) -> None:
+    """Note what stands behind the last whole batch.
+
+    Args:
+        expected: the last offset that the segment should have, where it is known.
+    """
+    tail, end = facts.tail, facts.end
+    if tail is None or end is None or (isinstance(tail, Done) and tail.tail is Tail.END):
+        return
+    is_whole = expected is not None and end >= expected
+    if isinstance(tail, FormatError):
+        if is_whole or (expected is None and not _may_follow(tail.base_offset, end)):
+            text = f"after the batch that ends with offset {end}: {tail.message}; found {tail.found}"
+            found.add(Code.GARBAGE_TAIL, segment.files.log, text, position=tail.position, offset=end)
+        else:
+            found.add_error(tail, segment.files.log)
+        return
+    text = f"{tail.trailing_bytes} bytes follow the last whole batch, which ends with offset {end}"
+    if segment.is_active:
+        code = Code.ACTIVE_TAIL
+    elif tail.tail is Tail.ZERO and (is_whole or tail.trailing_bytes >= 8):  # fewer may begin an offset
+        if segment.is_padded:
+            return
+        code, text = Code.ZERO_TAIL, f"{text}: all zeros"
+    elif is_whole or (tail.base_offset is not None and not _may_follow(tail.base_offset, end)):
+        code = Code.GARBAGE_TAIL
+    else:
+        code = Code.TRUNCATED_LOG
+        if tail.missing_bytes is not None:
+            text += f"; {tail.missing_bytes} more would make a batch"
+    found.add(code, segment.files.log, text, position=tail.position, offset=end)
+
+
+def look_for_cleaning(store: ObjectStore, segment: Segment) -> bool:
+    """Whether the first batches of a log show that it was compacted once."""
+    facts = LogFacts(was_cleaned=not segment.log_size)
+    if segment.log_size:
+        _walk(store, replace(segment, log_size=min(segment.log_size, READ_SIZE)), 0, facts)
+    return facts.was_cleaned
+
+
+def _may_follow(base_offset: int | None, end: int) -> bool:
+    """Whether a batch with this base offset may stand behind the offset ``end``."""
+    return base_offset is not None and end < base_offset < end + _FARTHEST
+
+
+def _chosen(count: int) -> list[int]:
+    """Some entries, the first and the last among them."""
+    if count <= _SAMPLES:
+        return list(range(count))
+    return sorted({number * (count - 1) // (_SAMPLES - 1) for number in range(_SAMPLES)})
+
+
+def _read_headers(store: ObjectStore, segment: Segment, positions: Sequence[int]) -> list[Batch | None]:
+    """The headers at these bytes; ``None`` where there is none."""
+    size = segment.log_size
+    inside = [position for position in positions if position + COMMON_SIZE <= size]
+    ranges = [ByteRange(position, min(position + HEADER_SIZE, size)) for position in inside]
+    read = dict(zip(inside, store.read_ranges(segment.files.log, ranges) if ranges else (), strict=True))
+    return [_parse(read[position], position) if position in read else None for position in positions]
+
+
+def _parse(data: bytes, position: int) -> Batch | None:
+    try:
+        _, _, magic = check_common(data, 0)
+        return batch_of_header(parse_batch_header(data) if magic == 2 else parse_message_header(data), position)
+    except FormatError:
+        return None
+
+
+def _is_credible(header: Batch | None, segment: Segment) -> bool:
+    """Whether bytes that look like a header are one: their size stays in the log, their offset near the segment's."""
+    return (
+        header is not None
+        and header.position + header.size <= segment.log_size
+        and header.base_offset <= header.last_offset
+        and abs(header.base_offset - segment.base_offset) < _FARTHEST
+    )
+
+
+def _walk_to(store: ObjectStore, segment: Segment, position: int, facts: LogFacts) -> Batch | None:
+    """The batch that begins at ``position``, by the batches before it; ``None`` if none does.
+
+    If the log is damaged before or there, ``facts`` say so: then the index may be right.
+    """
+    start = facts.seen[-1].position if facts.seen else 0
+    walked = LogFacts()
+    if position - start <= _MOST_WALKED:
+        _walk(store, segment, start, walked, up_to=position)
+    if isinstance(walked.tail, FormatError):
+        facts.end, facts.tail = walked.end, walked.tail
+    last = walked.seen[-1] if walked.seen else None
+    return last if last is not None and last.position == position else None
+
+
+def _walk(store: ObjectStore, segment: Segment, start: int, facts: LogFacts, *, up_to: int | None = None) -> None:
+    """Go over the batches from byte ``start`` on, header by header, to the end or the first batch from ``up_to`` on."""
+    end, last = segment.base_offset - 1, None
+    scanner = SegmentScanner(start=start, stop=segment.log_size)
+    with closing(store.read_pieces(segment.files.log, ByteRange(start, segment.log_size))) as pieces:
+        while up_to is None or last is None or last.position < up_to:
+            try:
+                answer = scanner.next()
+            except FormatError as error:
+                facts.end, facts.tail = end, error
+                break
+            if isinstance(answer, NeedData):
+                scanner.feed(next(pieces, b""))
+            elif isinstance(answer, BatchReady):
+                batch = batch_of_header(answer.header, answer.position)
+                is_gap = last is not None and batch.magic == 2 and batch.base_offset > end + 1
+                facts.was_cleaned |= batch.was_cleaned or is_gap
+                end, last = max(end, batch.last_offset), batch
+            else:
+                facts.end, facts.tail = end, answer
+                break
+    if last is not None:
+        facts.seen.append(last)

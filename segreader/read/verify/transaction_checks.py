@@ -1,0 +1,202 @@
+"""Transaction indexes and producer snapshots: against themselves, and against what the batches of the log say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from segreader.errors import CorruptIndexError
+from segreader.format.producer_snapshot import ProducerSnapshot, parse_producer_snapshot
+from segreader.format.transaction_index import AbortedTransaction, parse_transaction_index
+from segreader.isolation import TransactionReplay
+from segreader.read.verify.batch import Batch
+from segreader.read.verify.codes import Code
+from segreader.read.verify.findings import Findings
+
+_ROW = 34
+
+
+def check_transaction_index(
+    found: Findings, data: bytes, name: str, base_offset: int, limit: int | None
+) -> list[AbortedTransaction]:
+    """Note what the file itself shows; returns the rows that can be.
+
+    Args:
+        limit: the last offset that the segment can have, where it is known.
+    """
+    rows: list[AbortedTransaction] = []
+    whole = len(data) - len(data) % _ROW
+    if whole < len(data):
+        text = f"found {len(data)} bytes, expected a multiple of {_ROW}"
+        found.add(Code.CUT_TRANSACTION_INDEX, name, text, position=whole)
+    for position in range(0, whole, _ROW):
+        number = position // _ROW
+        if data[position]:
+            text = f"row {number} has version {data[position]}, expected 0"
+            found.add(Code.TRANSACTION_INDEX_VERSION, name, text, position=position)
+            continue
+        try:
+            (row,) = parse_transaction_index(data[position : position + _ROW])
+        except CorruptIndexError as error:
+            text = f"row {number} cannot be: {error.found}"
+            found.add(Code.TRANSACTION_INDEX_IMPOSSIBLE_ROW, name, text, position=position)
+            continue
+        last = row.last_offset
+        if last < base_offset or (limit is not None and last > limit):
+            text = f"row {number} names the marker {last}, and the segment has offsets {base_offset} to {limit}"
+            found.add(Code.TRANSACTION_INDEX_OUTSIDE_SEGMENT, name, text, position=position, offset=last)
+        elif rows and last <= rows[-1].last_offset:
+            text = f"row {number} names the marker {last}, after {rows[-1].last_offset}"
+            found.add(Code.TRANSACTION_INDEX_NOT_RISING, name, text, position=position, offset=last)
+        rows.append(row)
+    return rows
+
+
+def check_snapshot(found: Findings, data: bytes, name: str, limit: int | None) -> ProducerSnapshot | None:
+    """Note what the file itself shows; returns the snapshot if it can be believed.
+
+    Args:
+        limit: the last offset of the segment that it ends, where it is known.
+    """
+    try:
+        snapshot = parse_producer_snapshot(data)
+    except CorruptIndexError as error:
+        found.add_error(error, name, code=_snapshot_code(data))
+        return None
+    if snapshot.trailing_bytes:
+        text = f"{snapshot.trailing_bytes} bytes follow {len(snapshot)} entries"
+        found.add(Code.SNAPSHOT_TRAILING_BYTES, name, text, position=len(data) - snapshot.trailing_bytes)
+    for entry in snapshot:
+        newest = max(entry.last_offset, entry.current_txn_first_offset or -1)
+        if limit is not None and newest > limit:
+            text = f"producer {entry.producer_id} has offset {newest}, and the log it tells of ends with {limit}"
+            found.add(Code.SNAPSHOT_CONTRADICTS_LOG, name, text, offset=newest)
+    return snapshot
+
+
+def _snapshot_code(data: bytes) -> Code:
+    """Which of the checks it fails: a file that is cut fails its checksum, too."""
+    if len(data) >= 2 and int.from_bytes(data[:2], "big") != 1:
+        return Code.SNAPSHOT_VERSION
+    try:
+        parse_producer_snapshot(data, check_crc=False)
+    except CorruptIndexError:
+        return Code.CUT_SNAPSHOT
+    return Code.SNAPSHOT_CRC
+
+
+class MarkerAudit:
+    """Holds the rows of one segment's transaction index against its markers and the transactions of the log.
+
+    Args:
+        rows: of the transaction index.
+        name: of the transaction index, or of the log where there is none.
+        state: the transactions open at the segment's start; fed on.
+    """
+
+    def __init__(self, found: Findings, rows: Sequence[AbortedTransaction], name: str, state: TransactionLog) -> None:
+        self._found, self._name, self._state = found, name, state
+        self._rows = {row.last_offset: (number, row) for number, row in enumerate(rows)}
+
+    def marker(self, batch: Batch, is_abort: bool, *, is_live: bool) -> None:
+        """A marker that ends a transaction; one that is not of the live history has its row all the same."""
+        state, offset, producer_id = self._state, batch.base_offset, batch.producer_id
+        is_certain = state.knows(producer_id)
+        ended = state.marker(batch, is_abort) if is_live else None
+        number, row = self._rows.get(offset, (-1, None))
+        if row is not None and is_abort and row.producer_id == producer_id:
+            del self._rows[offset]
+            if ended is not None and is_certain and not state.is_cleaned:
+                self._compare(number, row, ended)
+        elif row is None and ended is not None and not state.is_cleaned:
+            text = (
+                f"producer {producer_id} aborts at offset {offset} what it began at {ended.first_offset}, "
+                "and the transaction index has no row for it"
+            )
+            self._found.add(Code.MARKER_WITHOUT_ROW, self._name, text, offset=offset)
+
+    def end(self) -> None:
+        """The segment has ended, with its last batch."""
+        if self._state.is_cleaned:
+            return
+        for number, row in self._rows.values():
+            text = f"row {number}: no ABORT of producer {row.producer_id} stands at offset {row.last_offset}"
+            self._found.add(Code.ROW_WITHOUT_MARKER, self._name, text, position=number * _ROW, offset=row.last_offset)
+
+    def compare_snapshot(self, snapshot: ProducerSnapshot, name: str) -> None:
+        """Hold the snapshot of the segment's end against the open transactions of the replay."""
+        state = self._state
+        if state.is_cleaned:
+            return
+        told, replayed = snapshot.open_transactions(), state.open_transactions
+        for producer_id in sorted(told.keys() | replayed.keys()):
+            if not state.knows(producer_id) or told.get(producer_id) == replayed.get(producer_id):
+                continue
+            text = (
+                f"producer {producer_id}: {_open(told.get(producer_id))} by the snapshot, "
+                f"{_open(replayed.get(producer_id))} by the batches"
+            )
+            offset = told.get(producer_id, replayed.get(producer_id))
+            self._found.add(Code.SNAPSHOT_CONTRADICTS_LOG, name, text, offset=offset)
+
+    def _compare(self, number: int, row: AbortedTransaction, ended: AbortedTransaction) -> None:
+        wrong = []
+        if row.first_offset != ended.first_offset:
+            wrong.append(f"first offset {row.first_offset}, by the batches {ended.first_offset}")
+        elif self._state.is_complete and row.last_stable_offset != ended.last_stable_offset:
+            wrong.append(f"last stable offset {row.last_stable_offset}, by the batches {ended.last_stable_offset}")
+        if wrong:
+            text = f"row {number}: {wrong[0]}"
+            self._found.add(
+                Code.TRANSACTION_INDEX_MISMATCH, self._name, text, position=number * _ROW, offset=row.last_offset
+            )
+
+
+def _open(first_offset: int | None) -> str:
+    return "no open transaction" if first_offset is None else f"a transaction open since offset {first_offset}"
+
+
+class TransactionLog:
+    """Remembers, along a partition's live history, which transactions are open, and how far that is certain.
+
+    ``is_complete``: nothing of the history is unknown, so it is certain of every producer. ``is_cleaned``: a batch so
+    far shows that the log was compacted once; then markers and rows may outlive the data that they tell of.
+    ``stop``: one more than the last offset of the history so far.
+    """
+
+    def __init__(self) -> None:
+        self.is_cleaned = False
+        self.is_complete = True
+        self.stop = 0
+        self._replay = TransactionReplay()
+        self._known: set[int] = set()
+
+    @property
+    def open_transactions(self) -> dict[int, int]:
+        """First offset of each open transaction, by producer id."""
+        return self._replay.open_transactions
+
+    def knows(self, producer_id: int) -> bool:
+        """Whether it is certain of this producer."""
+        return self.is_complete or producer_id in self._known
+
+    def go_on_at(self, start: int) -> None:
+        """The history goes on at this offset; what lies between is unknown."""
+        if start != self.stop:
+            self.restart(None)
+            self.stop = start
+
+    def restart(self, open_transactions: dict[int, int] | None) -> None:
+        """Forget what was seen, and begin with the transactions open here, if these are known."""
+        self._replay = TransactionReplay(open_transactions)
+        self.is_complete = open_transactions is not None
+        self._known.clear()
+
+    def data(self, batch: Batch) -> None:
+        """A transactional data batch."""
+        self._replay.data(batch.producer_id, batch.base_offset)
+
+    def marker(self, batch: Batch, is_abort: bool) -> AbortedTransaction | None:
+        """A marker; gives the transaction if it aborted one."""
+        ended = self._replay.marker(batch.producer_id, batch.base_offset, is_abort)
+        self._known.add(batch.producer_id)
+        return ended

@@ -1,0 +1,99 @@
+"""A sound partition in ``LocalTieredStorage``, defects planted into it, and what verification says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping
+from pathlib import Path
+
+from segreader.read.source import Catalog, LocationSource
+from segreader.read.verify.findings import Finding
+from segreader.read.verify.verify import verify
+from segreader.testing.builder import SegmentBuilder
+from segreader.testing.directory import kafka_uuid, local_tiered_files, write_files
+
+TOPIC = "orders"
+TOPIC_ID = kafka_uuid(TOPIC)
+LONG_LATER_MS = 4_000_000_000_000
+"""A time at which nothing that a test writes looks like an upload that is going on."""
+
+Files = MutableMapping[str, bytes]
+
+
+def sound_log(count: int = 3) -> list[SegmentBuilder]:
+    """Segments with index entries, two leader epochs, and transactions that end in later segments."""
+    segment = SegmentBuilder(0, index_interval_bytes=200)
+    segments = []
+    for number in range(count):
+        segments.append(segment)
+        if number == 1:
+            segment.new_leader(4)
+        for value in range(12):
+            segment.batch([b"%d" % value, b"x" * 40])
+        segment.batch([b"a"], producer_id=7, transactional=True)
+        segment.batch([b"b"], producer_id=8, transactional=True)
+        segment.marker(7, abort=True).batch([b"c"])
+        if number:
+            segment.marker(8, abort=number % 2 == 1)
+        segment.batch([b"d", b"e"])
+        segment = segment.roll()
+    return segments
+
+
+class Planted:
+    """The files of a partition, open to changes.
+
+    Args:
+        root: an empty directory.
+        segments: of the partition.
+    """
+
+    def __init__(self, root: Path, segments: list[SegmentBuilder] | None = None, *, partition: int = 0) -> None:
+        self.root = root
+        self.segments = sound_log() if segments is None else segments
+        self.files: Files = dict(local_tiered_files(TOPIC, self.segments, partition=partition))
+
+    def name(self, number: int, kind: str) -> str:
+        """The path of a file of the segment with this number."""
+        start = f"{self.segments[number].base_offset:020d}-"
+        return next(
+            path for path in self.files if path.rpartition("/")[2].startswith(start) and path.endswith(f".{kind}")
+        )
+
+    def data(self, number: int, kind: str) -> bytearray:
+        """The bytes of a file, to be changed and put back."""
+        return bytearray(self.files[self.name(number, kind)])
+
+    def put(self, number: int, kind: str, data: bytes | bytearray) -> None:
+        """Replace a file."""
+        self.files[self.name(number, kind)] = bytes(data)
+
+    def remove(self, number: int, kind: str) -> None:
+        """Take a file away."""
+        del self.files[self.name(number, kind)]
+
+    def rename(self, number: int, base_offset: int) -> None:
+        """Give the files of a segment another offset in their names."""
+        start = f"{self.segments[number].base_offset:020d}-"
+        for path in [path for path in self.files if path.rpartition("/")[2].startswith(start)]:
+            directory, _, file = path.rpartition("/")
+            self.files[f"{directory}/{base_offset:020d}-{file[21:]}"] = self.files.pop(path)
+
+    def find(self, *, deep: bool = False, catalog: Catalog | None = None, now_ms: int | None = None) -> list[Finding]:
+        """Write everything and verify it."""
+        write_files(self.root, self.files)
+        return list(self._find(deep, catalog, now_ms))
+
+    def codes_of_both(self, catalog: Catalog | None = None) -> set[str]:
+        """The codes that are found without looking into the logs, which are those that are found with it."""
+        codes = self.codes(catalog=catalog)
+        assert self.codes(catalog=catalog, deep=True) == codes
+        return codes
+
+    def codes(self, *, deep: bool = False, catalog: Catalog | None = None, with_info: bool = False) -> set[str]:
+        """The codes that are found, without info unless it is asked for."""
+        found = self.find(deep=deep, catalog=catalog)
+        return {one.code.value for one in found if with_info or one.severity.value != "info"}
+
+    def _find(self, deep: bool, catalog: Catalog | None, now_ms: int | None) -> Iterator[Finding]:
+        source = LocationSource(str(self.root), catalog=catalog)
+        return verify(source, deep=deep, now_ms=LONG_LATER_MS if now_ms is None else now_ms)
