@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from operator import attrgetter
 
+from segreader.catalog.collector import collector_at_rest
 from segreader.catalog.layouts.base import PartitionPlace
 from segreader.catalog.listing import PartitionLog
 from segreader.catalog.metadata_log import RemoteLogMetadata, RemoteLogSegmentMetadata
@@ -18,16 +20,17 @@ _LIVE = (
 
 def from_metadata(place: PartitionPlace, metadata: RemoteLogMetadata) -> PartitionLog:
     """The finished segments of a partition without listing it: their objects have the names that plugins give them."""
-    segments = [
-        known.to_segment(
-            StemFiles(
-                f"{place.prefixes[0]}{known.base_offset:020d}-{known.segment_id}",
-                not known.transaction_index_is_empty,
+    with collector_at_rest():
+        segments = [
+            known.to_segment(
+                StemFiles(
+                    f"{place.prefixes[0]}{known.base_offset:020d}-{known.segment_id}",
+                    not known.transaction_index_is_empty,
+                )
             )
-        )
-        for known in metadata.segments(place.partition)
-    ]
-    return PartitionLog(place.partition, _ordered(segments), place.layout, notes=tuple(metadata.notes))
+            for known in metadata.segments(place.partition)
+        ]
+        return PartitionLog(place.partition, _ordered(segments), place.layout, notes=tuple(metadata.notes))
 
 
 def join(listed: PartitionLog, metadata: RemoteLogMetadata) -> PartitionLog:
@@ -85,4 +88,4 @@ def _completed(segment: Segment, known: RemoteLogSegmentMetadata) -> Segment:
 
 
 def _ordered(segments: list[Segment]) -> tuple[Segment, ...]:
-    return tuple(sorted(segments, key=lambda segment: (segment.base_offset, segment.version)))
+    return tuple(sorted(segments, key=attrgetter("base_offset", "version")))

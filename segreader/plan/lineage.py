@@ -10,6 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from heapq import nlargest
 from itertools import pairwise
 from operator import attrgetter
 
@@ -107,13 +108,16 @@ class ResolvedLog:
         return self.parts[-1].stop if self.parts else 0
 
 
-def newest_first(segments: Iterable[Segment]) -> list[Segment]:
+def newest_first(segments: Iterable[Segment], most: int | None = None) -> list[Segment]:
     """The segments in the order in which their leader-epoch files should be tried as the lineage.
 
     Each has the whole lineage of its uploader, and the leader of the highest epoch knows of all truncations before.
     It is wrong after an unclean election as long as the surviving leader has uploaded nothing.
+
+    Args:
+        most: how many to give; all of them, unless given.
     """
-    return sorted(segments, key=_newness, reverse=True)
+    return sorted(segments, key=_newness, reverse=True) if most is None else nlargest(most, segments, key=_newness)
 
 
 def _newness(segment: Segment) -> tuple[int, int, int]:
@@ -170,7 +174,7 @@ def epochs_within(lineage: LeaderEpochs, start: int, stop: int) -> tuple[tuple[i
     A reader holds a batch's ``partitionLeaderEpoch`` against the last entry that does not begin after
     ``max(batch.base_offset, start)``: after a delete of records the lineage may begin inside a batch.
     """
-    return tuple((entry.epoch, entry.start_offset) for entry in _entries_within(lineage, start, stop))
+    return tuple([(entry.epoch, entry.start_offset) for entry in _entries_within(lineage, start, stop)])
 
 
 def _entries_within(lineage: LeaderEpochs, start: int, stop: int) -> tuple[LeaderEpoch, ...]:
@@ -178,7 +182,8 @@ def _entries_within(lineage: LeaderEpochs, start: int, stop: int) -> tuple[Leade
         return ()
     entries = lineage.entries
     first = max(0, bisect_right(entries, start, key=_START_OFFSET) - 1)
-    return _writers(entries[first : bisect_left(entries, stop, lo=first, key=_START_OFFSET)])
+    some = entries[first : bisect_left(entries, stop, lo=first, key=_START_OFFSET)]
+    return _writers(some) if len(some) > 1 else some
 
 
 def resolve(

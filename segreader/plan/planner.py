@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -55,8 +55,10 @@ def cut_segment(segment: Segment, index: OffsetIndex | None, offsets: OffsetRang
     *last* one of what was appended there (``OffsetIndex``, Kafka 4.0): the batch there may hold smaller offsets.
     """
     start, stop = 0, segment.log_size
+    if index is None:
+        return [ByteRange(start, stop)] if stop else []
     boundaries: Sequence[int] = ()
-    if index is not None and len(index):
+    if len(index):
         boundaries = [position for position in index.positions() if position < segment.log_size]
         if offsets.start > segment.base_offset:
             start = min(index.lookup(offsets.start).position, segment.log_size)
@@ -76,14 +78,13 @@ def offset_at(index: OffsetIndex | None, position: int) -> int | None:
     """An offset that every batch before ``position`` lies below: that of the index entry there, if there is one."""
     if index is None:
         return None
-    return next((entry.offset for entry in index if entry.position == position), None)
+    at = bisect_left(index.entry_positions, position)
+    if at == len(index) or index.entry_positions[at] != position:
+        return None
+    return index.base_offset + index.relative_offsets[at]
 
 
 def _stop_position(index: OffsetIndex, stop: int, log_size: int) -> int:
     """Where the first batch begins that certainly lies at or past ``stop``."""
-    is_past = False
-    for entry in index:
-        if is_past:
-            return min(entry.position, log_size)
-        is_past = entry.offset >= stop - 1
-    return log_size
+    after = bisect_left(index.relative_offsets, stop - 1 - index.base_offset) + 1
+    return min(index.entry_positions[after], log_size) if after < len(index) else log_size

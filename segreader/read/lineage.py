@@ -1,19 +1,19 @@
 """From the segments of a listing to the offsets that each of them delivers: reads what ``plan.lineage`` decides by.
 
 Where the catalogue does not tell the leader epochs of a segment, its leader-epoch checkpoint does; where it does not
-tell the last offset, the next segment's base does, unless two segments may hold the same offsets: then the last batch
-is looked at.
+tell the last offset, the last batch does.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
+from segreader.catalog.collector import collector_at_rest
 from segreader.catalog.layouts import log_directory
 from segreader.catalog.listing import PartitionLog
 from segreader.errors import AccessDeniedError, FormatError, ObjectNotFoundError
@@ -69,13 +69,16 @@ def read_lineage(
     if local is not None and given is None:
         given = next(iter(_read_checkpoints(store, local.segments[-1:], notes)), None)
     files = _read_checkpoints(store, log.segments, notes)
-    lineage, is_assumed = _choose(store, log.segments, files, given, notes)
+    ended = _with_ends(store, log, local, max_batch_bytes, is_alone=given is None and local is None)
+    if any(files):
+        ended = _without_gaps_of_compaction(log, ended)
     segments = [
         replace(segment, epochs=clip(known, segment.base_offset, segment.last_offset or 0))
         if segment.epochs is None and known
         else segment
-        for segment, known in zip(_with_ends(store, log, files, lineage, local, max_batch_bytes), files, strict=True)
+        for segment, known in zip(ended, files, strict=True)
     ]
+    lineage, is_assumed = _choose(store, segments, files, given, notes)
     if local is not None:
         segments += _with_local_ends(local)
     if is_assumed:
@@ -84,7 +87,8 @@ def read_lineage(
     if local is not None and not log.segments:
         log_start = _read_log_start(store, local)
         lineage = _from_the_first_segment(lineage, segments)
-    resolved = resolve(log.partition, segments, lineage, log_start=log_start, is_assumed=is_assumed)
+    with collector_at_rest():
+        resolved = resolve(log.partition, segments, lineage, log_start=log_start, is_assumed=is_assumed)
     return ReadableLog(resolved, tuple(notes))
 
 
@@ -149,15 +153,12 @@ def _choose(
     """The lineage to follow, and whether it is only put together. Source: ``LeaderEpochFileCache`` (4.3)."""
     if given is not None and len(given):
         return given, False
-    listed = [
-        (known.entries[-1].epoch, segment.base_offset, segment.version, index)
-        for index, segment in enumerate(segments)
-        if (known := files[index]) is not None and len(known)
-    ]
+    listed = {id(segment): known for segment, known in zip(segments, files, strict=True) if known}
     if listed:
-        return files[max(listed)[3]], False
+        (newest,) = newest_first([segment for segment in segments if id(segment) in listed], 1)
+        return listed[id(newest)], False
     told = [segment for segment in segments if segment.epochs is not None and len(segment.epochs)]
-    for segment in newest_first(told)[:_CANDIDATES]:
+    for segment in newest_first(told, _CANDIDATES):
         name = segment.files.leader_epochs
         answer = _read_checkpoint(store, name, segment.files.sizes.get(name)) if name is not None else None
         if isinstance(answer, LeaderEpochs) and len(answer):
@@ -174,56 +175,50 @@ def _with_local_ends(local: PartitionLog) -> list[Segment]:
 
 
 def _with_ends(
-    store: ObjectStore,
-    log: PartitionLog,
-    files: Sequence[LeaderEpochs | None],
-    lineage: LeaderEpochs | None,
-    local: PartitionLog | None,
-    max_batch_bytes: int,
+    store: ObjectStore, log: PartitionLog, local: PartitionLog | None, max_batch_bytes: int, *, is_alone: bool
 ) -> list[Segment]:
-    """The segments with their last offsets."""
-    segments = log.segments
-    unknown = [index for index, segment in enumerate(segments) if segment.last_offset is None]
-    if not unknown:
-        return list(segments)
-    bases = sorted({segment.base_offset for segment in segments} | {one.base_offset for one in log.incomplete})
-    following = dict(pairwise(bases))
-    begins = {entry.start_offset for entry in lineage or ()}
-    is_looked_at = len(unknown) < len(segments) or _may_overlap(segments, files, lineage)
+    """The segments with their last offsets.
 
-    def end(index: int) -> Segment:
-        segment = segments[index]
-        next_base = following.get(segment.base_offset)
-        if next_base is None and local is not None:
-            last = read_last_offset(store, segment, max_batch_bytes)
-            # a broker deletes nothing that is not uploaded: what its directory lacks, the remote tier has
-            return replace(segment, last_offset=max(last or 0, local.segments[0].base_offset - 1))
-        if not is_looked_at:
-            last = OPEN_END if next_base is None else next_base - 1
-            if lineage and next_base in begins:  # what this one holds beyond may be of a history that was given up
-                last = max(last, read_last_offset(store, segment, max_batch_bytes) or 0)
-            return replace(segment, last_offset=last)
+    The next base tells nothing: after a leader change a later upload may begin below an older one.
+
+    Args:
+        is_alone: no lineage is given, and no log directory: of a single segment the end need not be known.
+    """
+    segments = log.segments
+    if is_alone and len(segments) == 1 and segments[0].last_offset is None:
+        return [replace(segments[0], last_offset=OPEN_END)]
+    bases = [segment.base_offset for segment in segments]
+    following = dict(pairwise(sorted(set(bases))))
+    copies = Counter(bases)
+
+    def end(segment: Segment) -> Segment:
+        if segment.last_offset is not None:
+            return segment
         last = read_last_offset(store, segment, max_batch_bytes)
+        next_base = following.get(segment.base_offset)
         if last is None:  # damage hides it: reading will say so, unless there is a sound copy
             last = OPEN_END if next_base is None else next_base - 1
-            if sum(one.base_offset == segment.base_offset for one in segments) > 1:
+            if copies[segment.base_offset] > 1:
                 last = segment.base_offset
+        if next_base is None and local is not None:
+            # a broker deletes nothing that is not uploaded: what its directory lacks, the remote tier has
+            last = max(last, local.segments[0].base_offset - 1)
         return replace(segment, last_offset=last)
 
-    read = dict(zip(unknown, read_each(end, unknown), strict=True))
-    ended = [read.get(index, segment) for index, segment in enumerate(segments)]
-    return _without_gaps_of_compaction(ended, following) if is_looked_at and lineage is not None else ended
+    return read_each(end, segments)
 
 
-def _without_gaps_of_compaction(segments: list[Segment], following: dict[int, int]) -> list[Segment]:
-    """Let a segment reach to the next base where nothing else does.
+def _without_gaps_of_compaction(log: PartitionLog, segments: list[Segment]) -> list[Segment]:
+    """Let a segment reach to where the next one begins, complete or not, if nothing else does.
 
     Uploads of one lineage follow each other without a gap, but the cleaner may have removed the last batches of one.
     """
     lasts = {id(segment): segment.last_offset or 0 for segment in segments}
     ordered = deque(sorted(segments, key=lambda segment: segment.base_offset))
+    newest = max((segment.base_offset for segment in segments), default=0)
+    bases = {segment.base_offset for segment in segments}
     farthest: Segment | None = None
-    for base in sorted({ordered[0].base_offset, *following.values()} if ordered else ()):
+    for base in sorted(bases | {one.base_offset for one in log.incomplete if one.base_offset < newest}):
         if farthest is not None and lasts[id(farthest)] + 1 < base:
             lasts[id(farthest)] = base - 1
         while ordered and ordered[0].base_offset == base:
@@ -231,27 +226,6 @@ def _without_gaps_of_compaction(segments: list[Segment], following: dict[int, in
             if farthest is None or lasts[id(segment)] > lasts[id(farthest)]:
                 farthest = segment
     return [replace(segment, last_offset=lasts[id(segment)]) for segment in segments]
-
-
-def _may_overlap(
-    segments: Sequence[Segment], files: Sequence[LeaderEpochs | None], lineage: LeaderEpochs | None
-) -> bool:
-    """Whether two segments may hold the same offsets with other records, or one of them only a part of them."""
-    if len({segment.base_offset for segment in segments}) < len(segments):
-        return True
-    if lineage is None or not len(lineage):
-        return True
-    first = lineage.entries[0].start_offset
-    entries = set(lineage)
-    for segment, known in zip(segments, files, strict=True):
-        if known is None:
-            return True
-        if any(entry not in entries and entry.start_offset > first for entry in known):
-            return True
-        base = max(segment.base_offset, first)
-        if known.epoch_for(base) != lineage.epoch_for(base):
-            return True
-    return False
 
 
 def read_last_offset(store: ObjectStore, segment: Segment, max_batch_bytes: int = DEFAULT_LIMIT) -> int | None:

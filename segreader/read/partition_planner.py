@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Final
+
+from segreader.catalog.collector import collector_at_rest
 from segreader.errors import FormatError, ObjectNotFoundError, SegmentGapError
 from segreader.format.compression import DEFAULT_LIMIT
 from segreader.format.offset_index import OffsetIndex, parse_offset_index
@@ -11,12 +15,15 @@ from segreader.plan.planner import DEFAULT_SPLIT_BYTES, cut_segment, needs_index
 from segreader.plan.split import EndReason, Gap, PlannedDrop, ReadEnd, ReadPlan, Split
 from segreader.ranges import OffsetRange
 from segreader.read.lineage import OPEN_END, read_lineage
-from segreader.read.small_objects import read_whole
+from segreader.read.small_objects import read_each, read_whole
 from segreader.read.source import SourceLog
 from segreader.read.time_offsets import offsets_between
 from segreader.read.times import TimeRange
 from segreader.read.transactions import TransactionState, read_transaction_state
+from segreader.segment import Segment
 from segreader.storage.base import ObjectStore
+
+_AT_ONCE: Final = 16
 
 
 class PartitionPlanner:
@@ -87,9 +94,13 @@ class PartitionPlanner:
         if end.reason.is_early:
             wanted = OffsetRange(offsets.start, max(offsets.start, end.offset or 0))
         gaps = self._find_gaps(log, wanted, state)
-        for part, part_offsets in overlapping(log.parts, wanted):
-            for some in _without(part_offsets, gaps):
-                self._split(log, part, some, state.aborted if state is not None else AbortedTransactions())
+        with collector_at_rest():
+            chosen = [
+                (part, some)
+                for part, part_offsets in overlapping(log.parts, wanted)
+                for some in _without(part_offsets, gaps)
+            ]
+        self._add_splits(log, chosen, state.aborted if state is not None else AbortedTransactions())
 
     def _end(self, log: ResolvedLog, offsets: OffsetRange, state: TransactionState | None) -> ReadEnd:
         """Where the records asked for end, and why."""
@@ -125,35 +136,55 @@ class PartitionPlanner:
         self._gaps += gaps
         return gaps
 
-    def _split(self, log: ResolvedLog, part: Part, wanted: OffsetRange, aborted: AbortedTransactions) -> None:
-        segment = part.segment
-        index = self._index(part) if needs_index(part, wanted, self._split_bytes) else None
+    def _add_splits(
+        self, log: ResolvedLog, chosen: Sequence[tuple[Part, OffsetRange]], aborted: AbortedTransactions
+    ) -> None:
+        """Cut the parts, each with the offsets wanted of it; a few indexes at a time are read and held."""
+        needing = [at for at, (part, wanted) in enumerate(chosen) if needs_index(part, wanted, self._split_bytes)]
+        start = 0
+        for first in range(0, max(1, len(needing)), _AT_ONCE):
+            some = needing[first : first + _AT_ONCE]
+            answers = read_each(lambda at: self._read_index(chosen[at][0].segment), some)
+            self._notes += [answer for answer in answers if isinstance(answer, str)]
+            indexes = {at: answer for at, answer in zip(some, answers, strict=True) if isinstance(answer, OffsetIndex)}
+            stop = needing[first + _AT_ONCE] if first + _AT_ONCE < len(needing) else len(chosen)
+            with collector_at_rest():
+                for at in range(start, stop):
+                    self._split(log, *chosen[at], indexes.get(at), aborted)
+            start = stop
+
+    def _split(
+        self, log: ResolvedLog, part: Part, wanted: OffsetRange, index: OffsetIndex | None, aborted: AbortedTransactions
+    ) -> None:
+        segment, files = part.segment, part.segment.files
+        is_open = wanted.stop is None or wanted.stop > OPEN_END
         stop = OPEN_END + 1 if wanted.stop is None else wanted.stop
         mine = aborted.within(max(segment.base_offset, wanted.start), stop) if len(aborted) else aborted
         epochs = epochs_within(log.lineage, wanted.start, stop) if log.lineage and segment.epochs else ()
+        if self._splits and self._splits[-1].epochs == epochs:
+            epochs = self._splits[-1].epochs  # one value for a hundred thousand splits
         for positions in cut_segment(segment, index, wanted, self._split_bytes):
             self._splits.append(
                 Split(
-                    partition=log.partition,
-                    log=segment.files.log,
-                    log_size=segment.log_size,
-                    positions=positions,
-                    offsets=OffsetRange(wanted.start, None if stop > OPEN_END else stop),
-                    isolation_level=self._isolation_level,
-                    aborted=mine,
-                    is_active=segment.is_active,
-                    base_offset=segment.base_offset,
-                    offset_index=segment.files.offset_index,
-                    offset_bound=offset_at(index, positions.stop),
-                    epochs=epochs,
-                    is_padded=segment.is_padded,
-                    stop_of_part=part.stop if part.stop <= OPEN_END else None,
+                    log.partition,
+                    files.log,
+                    segment.log_size,
+                    positions,
+                    OffsetRange(wanted.start) if is_open else wanted,
+                    self._isolation_level,
+                    mine,
+                    segment.is_active,
+                    segment.base_offset,
+                    files.offset_index,
+                    offset_at(index, positions.stop),
+                    epochs,
+                    segment.is_padded,
+                    part.stop if part.stop <= OPEN_END else None,
                 )
             )
 
-    def _index(self, part: Part) -> OffsetIndex | None:
-        """The segment's offset index; a missing or damaged one costs reading, not records."""
-        segment = part.segment
+    def _read_index(self, segment: Segment) -> OffsetIndex | str | None:
+        """The segment's offset index; a missing or damaged one costs reading, not records: a note of the damage."""
         name = segment.files.offset_index
         if name is None or segment.log_size == 0:
             return None
@@ -163,8 +194,7 @@ class PartitionPlanner:
         except ObjectNotFoundError:
             return None
         except FormatError as error:
-            self._notes.append(f"{error.located(source=self._store.url(name))}; read without it")
-            return None
+            return f"{error.located(source=self._store.url(name))}; read without it"
 
 
 def _before(log: ResolvedLog, gap: Gap) -> Part:
@@ -173,6 +203,8 @@ def _before(log: ResolvedLog, gap: Gap) -> Part:
 
 def _without(offsets: OffsetRange, gaps: list[Gap]) -> list[OffsetRange]:
     """The offsets that no gap holds back, in order."""
+    if not gaps:
+        return [offsets]
     start, stop = offsets.start, offsets.stop
     left = []
     for gap in gaps:
