@@ -26,7 +26,7 @@ from segreader.errors import (
 from segreader.format.time_index import parse_time_index
 from segreader.ranges import ByteRange
 from segreader.read.lineage import read_last_offset
-from segreader.read.small_objects import read_whole
+from segreader.read.small_objects import read_each, read_whole
 from segreader.read.source import LocationSource, UrlSource
 from segreader.segment import Segment, SegmentState, TopicIdPartition
 from segreader.storage.base import ObjectStore
@@ -37,6 +37,7 @@ UNREADABLE: Final = (FormatError, CatalogError, ObjectNotFoundError, ObjectChang
 """What keeps one partition or one small file from being read, and nothing else."""
 
 _TIME_ENTRY: Final = Struct(">qi")
+_AT_ONCE: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +89,18 @@ def read_partitions(
         return
     metadata = source.read_metadata(topic=topic, topic_id=topic_id, partitions=partitions)
     experimental = {layout.name for layout in source.layouts if layout.is_experimental}
-    for place in places_of(source, Wanted(topic, topic_id, partitions)):
+
+    def look_at(place: PartitionPlace) -> PartitionOverview:
         is_experimental = place.layout in experimental
         try:
             log = read_log(source, place, metadata)
-            yield _partition(source.store, log, metadata, is_experimental=is_experimental)
+            return _partition(source.store, log, metadata, is_experimental=is_experimental)
         except UNREADABLE as error:
-            yield PartitionOverview(place.partition, place.layout, is_experimental, error=str(error))
+            return PartitionOverview(place.partition, place.layout, is_experimental, error=str(error))
+
+    places = places_of(source, Wanted(topic, topic_id, partitions))
+    for first in range(0, len(places), _AT_ONCE):
+        yield from read_each(look_at, places[first : first + _AT_ONCE])
 
 
 def read_log(source: LocationSource, place: PartitionPlace, metadata: RemoteLogMetadata | None) -> PartitionLog:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from corpus import CORPUS, FIXTURES, case
 from java_dump import DumpedFile, read_dump
+from memory_store import MemoryStore
 
 from segreader.cli.main import main
 from segreader.storage.local import LocalStore
@@ -337,3 +338,43 @@ def test_a_terminal_gets_tables(dump: Dump, monkeypatch: pytest.MonkeyPatch, cap
 @pytest.mark.parametrize(("place", "code"), [("nowhere.log", 3), (".", 2)])
 def test_what_is_no_file_is_refused(place: str, code: int, tmp_path: Path, dump: Dump) -> None:
     assert dump(tmp_path / place)[0] == code
+
+
+@pytest.mark.parametrize("set_name", ["aiven-encrypted", "aiven-zstd"])
+def test_a_segment_that_a_plugin_stores_is_shown_as_the_broker_has_it(set_name: str, dump: Dump) -> None:
+    config = ["--rsm-config", FIXTURES / "aiven-encrypted.properties"] if set_name == "aiven-encrypted" else []
+    stored = sorted((CORPUS / set_name / "remote").rglob("txn-marker-active-*/0/*.log"))
+    (local,) = (CORPUS / set_name / "local").rglob("txn-marker-active-0")
+    compared = 0
+    for log in stored:
+        base = log.name[:20]
+        for kind in ("log", "index", "timeindex", "txnindex"):
+            plain = local / f"{base}.{kind}"
+            if plain.exists() and plain.stat().st_size:
+                rows = dump.rows(log.with_suffix(f".{kind}"), "--layout", "aiven", *config)
+                assert rows == dump.rows(plain), (log, kind)
+                compared += bool(rows)
+
+    assert len(stored) > 1
+    assert compared > 3
+
+
+def test_an_object_in_a_bucket_is_shown(dump: Dump, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = next(case("tv2", "txn-abort").remote[0].glob("*.log"))
+    store = MemoryStore({f"tiered/t-0-x/{log.name}": log.read_bytes()})
+    monkeypatch.setattr("segreader.read.source.open_store", lambda location, **_: (store, "tiered/t-0-x/"))
+
+    code, rows, _ = dump(f"s3://bucket/tiered/t-0-x/{log.name}")
+
+    assert code == 0
+    assert rows[0]["file"] == f"memory://bucket/tiered/t-0-x/{log.name}"
+    assert rows[1:] == dump(log)[1][1:]
+
+
+def test_an_encrypted_segment_without_its_key_is_refused(dump: Dump) -> None:
+    log = next((CORPUS / "aiven-encrypted" / "remote").rglob("*.log"))
+
+    code, rows, err = dump(log, "--layout", "aiven")
+
+    assert (code, [row["kind"] for row in rows]) == (5, ["file"])
+    assert "--rsm-config" in err

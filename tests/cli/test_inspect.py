@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from corpus import FIXTURES, Case, case, cases
+from corpus import CORPUS, FIXTURES, Case, case, cases
 
 from segreader.cli.main import main
 from segreader.format.compression import Codec
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_broker_log, write_local_tiered
+from segreader.testing.records import FIRST_TIMESTAMP_MS
 
 CORRUPT = FIXTURES / "corrupt"
 
@@ -202,3 +203,42 @@ def test_what_cannot_be_inspected_is_refused(
         write_broker_log(tmp_path, "t", [SegmentBuilder().batch([b"v"])])
 
     assert inspect(*arguments)[0] == code
+
+
+def test_a_topic_a_partition_and_times_narrow_what_is_summarised(tmp_path: Path, inspect: Inspect) -> None:
+    first = SegmentBuilder().batch([b"a"] * 10)
+    second = first.roll().batch([b"b"] * 10)
+    for partition in (0, 1):
+        write_local_tiered(tmp_path, "t", [first, second], partition=partition)
+    write_local_tiered(tmp_path, "u", [first])
+
+    assert [row["topic"] for row in inspect(tmp_path)[1]] == ["t", "t", "u"]
+    assert [row["partition"] for row in inspect(tmp_path, "t")[1]] == [0, 1]
+    assert inspect.one(tmp_path, "t/1")["partition"] == 1
+    since = inspect.one(tmp_path, "t/0", "--since", FIRST_TIMESTAMP_MS + 12)
+    assert (since["first_offset"], since["last_offset"], since["segments"]) == (10, 19, 1)
+    assert inspect.one(tmp_path, "t/0", "--until", FIRST_TIMESTAMP_MS + 5)["segments"] == 1
+    assert inspect(tmp_path, "t/0", "--since", "now")[1] == []
+
+
+def test_encrypted_segments_are_summarised_with_their_keys(inspect: Inspect) -> None:
+    row = inspect.one(
+        CORPUS / "aiven-encrypted" / "remote", "nulls", "--rsm-config", FIXTURES / "aiven-encrypted.properties"
+    )
+
+    assert (row["topic"], row["segments"], row["first_offset"]) == ("nulls", 4, 0)
+
+
+def test_by_the_metadata_topic_a_deleted_topic_is_not_summarised(inspect: Inspect) -> None:
+    recreated = case("tv2", "recreated")
+
+    _, rows = inspect(recreated.root / "remote", "recreated", "--metadata", CORPUS / "tv2" / "metadata")
+
+    assert [row["topic_id"] for row in rows] == [recreated.topic_id]
+
+
+def test_a_file_takes_no_choice_of_partitions(tmp_path: Path) -> None:
+    log = next(write_local_tiered(tmp_path, "t", [SegmentBuilder().batch([b"a"])]).glob("*.log"))
+
+    for arguments in (["t"], ["--partition", "0"], ["--since", "now"], ["--layout", "aiven"]):
+        assert main(["inspect", str(log), *arguments]) == 2
