@@ -22,7 +22,7 @@ from segreader.format.compression import DEFAULT_LIMIT
 from segreader.format.leader_epochs import LeaderEpoch, LeaderEpochs, parse_leader_epochs
 from segreader.format.message_set import MessageHeader
 from segreader.format.offset_index import parse_offset_index
-from segreader.format.scanner import BatchReady, NeedData, SegmentScanner
+from segreader.format.scanner import BatchReady, NeedData, SegmentScanner, Tail
 from segreader.plan.lineage import ResolvedLog, assumed_lineage, clip, newest_first, resolve
 from segreader.ranges import ByteRange
 from segreader.read.small_objects import read_each, read_whole
@@ -185,15 +185,16 @@ def _with_ends(
         is_alone: no lineage is given, and no log directory: of a single segment the end need not be known.
     """
     segments = log.segments
-    if is_alone and len(segments) == 1 and segments[0].last_offset is None:
+    unknown = [segment for segment in segments if segment.last_offset is None]
+    if not unknown:
+        return list(segments)
+    if is_alone and len(segments) == 1:
         return [replace(segments[0], last_offset=OPEN_END)]
     bases = [segment.base_offset for segment in segments]
     following = dict(pairwise(sorted(set(bases))))
     copies = Counter(bases)
 
     def end(segment: Segment) -> Segment:
-        if segment.last_offset is not None:
-            return segment
         last = read_last_offset(store, segment, max_batch_bytes)
         next_base = following.get(segment.base_offset)
         if last is None:  # damage hides it: reading will say so, unless there is a sound copy
@@ -205,7 +206,8 @@ def _with_ends(
             last = max(last, local.segments[0].base_offset - 1)
         return replace(segment, last_offset=last)
 
-    return read_each(end, segments)
+    ended = iter(read_each(end, unknown))
+    return [next(ended) if segment.last_offset is None else segment for segment in segments]
 
 
 def _without_gaps_of_compaction(log: PartitionLog, segments: list[Segment]) -> list[Segment]:
@@ -232,7 +234,7 @@ def read_last_offset(store: ObjectStore, segment: Segment, max_batch_bytes: int 
     """The last offset of the segment's last whole batch, from its last index entry on.
 
     Returns:
-        ``base_offset - 1`` if it has no batch; ``None`` if damage keeps it from being read.
+        ``base_offset - 1`` if it has no batch; ``None`` if damage keeps it from being read, or a finished log is cut.
     """
     if not segment.log_size:
         return segment.base_offset - 1
@@ -263,7 +265,7 @@ def _walk(store: ObjectStore, segment: Segment, start: int, max_batch_bytes: int
             elif isinstance(answer, BatchReady):
                 last = max(last, _last_offset(answer.header))
             else:
-                return last
+                return None if answer.tail is Tail.CUT and not segment.is_active else last
 
 
 def _last_offset(header: RecordBatchHeader | MessageHeader) -> int:
