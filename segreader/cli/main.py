@@ -13,15 +13,16 @@ import click
 from segreader.cli.exit_codes import ExitCode, describe, exit_code
 from segreader.cli.output import debug_option, say, stdout
 
-_VERBS = ("cat", "dump", "inspect", "ls", "offsets", "plan", "version")
+_VERBS = ("cat", "dump", "inspect", "ls", "offsets", "plan", "verify", "version")
 
 _HELP = """Read Apache Kafka log segments where they lie: in tiered storage or a broker's log directory, with no broker.
 
 \b
-See what is there, and what reading it would cost:
+See what is there, what reading it would cost, and what is wrong with it:
   segreader ls s3://logs/tiered
   segreader ls s3://logs/tiered orders/3
   segreader plan s3://logs/tiered orders --since -1d
+  segreader verify s3://logs/tiered orders --deep
 
 \b
 Look at a file, or at everything below a directory:

@@ -74,7 +74,8 @@ def plan(
     what is left out because another segment or leader epochs say so, how many bytes and requests it takes.
 
     Indexes, snapshots, leader-epoch checkpoints and manifests are read; of logs only what decides where records are:
-    the end of the last segment of a partition, and the batches near a time.
+    the end of a segment that another one may overlap, the batches behind the last producer snapshot, and some near a
+    time.
 
     Requests are those over HTTP when nothing fails. With prices of your own (--prices, --price) the cost is told in
     money, too; built-in prices there are none. -o json has everything, in one object.

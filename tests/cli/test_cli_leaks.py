@@ -29,7 +29,7 @@ LOCATIONS = [SIGNED, WITH_PASSWORD, KEYS_IN_LOCATION, f"nosuch://h/p?{QUERY}", f
 
 @pytest.mark.parametrize("debug", [[], ["--debug"]], ids=["plain", "debug"])
 @pytest.mark.parametrize("location", LOCATIONS, ids=["signed", "password", "keys", "scheme", "path"])
-@pytest.mark.parametrize("verb", ["cat", "dump", "inspect", "ls", "offsets", "plan", "version"])
+@pytest.mark.parametrize("verb", ["cat", "dump", "inspect", "ls", "offsets", "plan", "verify", "version"])
 def test_a_command_that_is_given_a_secret_prints_none(
     verb: str,
     location: str,

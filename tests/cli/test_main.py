@@ -36,6 +36,7 @@ def run(*arguments: str, then: str = "sys.exit(code)") -> subprocess.CompletedPr
         ["ls", "-h"],
         ["offsets", "-h"],
         ["plan", "-h"],
+        ["verify", "-h"],
     ],
 )
 def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
@@ -49,12 +50,14 @@ def test_help_shows_every_command_and_examples(capsys: pytest.CaptureFixture[str
     assert main(["--help"]) == 0
     out = capsys.readouterr().out
 
-    assert all(f"\n  {verb} " in out for verb in ("cat", "dump", "inspect", "ls", "offsets", "plan", "version"))
+    assert all(
+        f"\n  {verb} " in out for verb in ("cat", "dump", "inspect", "ls", "offsets", "plan", "verify", "version")
+    )
     assert "segreader cat /mnt/tiered --topic orders" in out
     assert "..." not in out.partition("Commands:")[2]
 
 
-@pytest.mark.parametrize("verb", ["cat", "dump", "inspect", "ls", "offsets", "plan"])
+@pytest.mark.parametrize("verb", ["cat", "dump", "inspect", "ls", "offsets", "plan", "verify"])
 def test_the_help_of_a_command_ends_with_examples(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([verb, "--help"]) == 0
 

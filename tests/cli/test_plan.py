@@ -187,27 +187,45 @@ def test_small_splits_begin_at_batches(tmp_path: Path, plan: Plan) -> None:
     assert {one["start_position"] for one in found} <= starts
 
 
-def test_no_log_is_read_to_plan_whole_segments(plan: Plan, bucket: Callable[..., MemoryStore]) -> None:
-    store = bucket(local_tiered_files("t", three_segments()))
+def test_of_logs_only_the_last_batches_are_read_to_plan_whole_segments(
+    plan: Plan, bucket: Callable[..., MemoryStore]
+) -> None:
+    segments = three_segments(batches=40)
+    store = bucket(local_tiered_files("t", segments))
 
     plan.one("s3://bucket", "t")
+
+    lasts = {segment.batch_positions[-1] for segment in segments}
+    assert store.requests
+    assert all(start in lasts for _, start in logs_read(store))
+
+
+def test_no_log_is_read_where_the_catalogue_tells_all(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    remote = CORPUS / "aiven-zstd" / "remote"
+    store = MemoryStore({str(path.relative_to(remote)): path.read_bytes() for path in remote.rglob("*.*")})
+    monkeypatch.setattr("segreader.read.source.open_store", lambda location, **_: (store, ""))
+
+    plan.one("s3://bucket", "txn-interleaved")
 
     assert store.requests
     assert logs_read(store) == []
 
 
 def test_near_a_time_only_some_batches_of_one_segment_are_read(plan: Plan, bucket: Callable[..., MemoryStore]) -> None:
-    store = bucket(local_tiered_files("t", three_segments(batches=400)))
+    segments = three_segments(batches=400)
+    store = bucket(local_tiered_files("t", segments))
 
     plan.one("s3://bucket", "t", "--since", FIRST_TIMESTAMP_MS + 1300)
 
-    (read,) = logs_read(store)
+    lasts = {segment.batch_positions[-1] for segment in segments}
+    (read,) = [name for name, start in logs_read(store) if start not in lasts]
     assert "00000000000000001200-" in read
 
 
-def logs_read(store: MemoryStore) -> list[str]:
-    """The requests for bytes of logs."""
-    return [request for request in store.requests if request.startswith("GET ") and ".log " in request]
+def logs_read(store: MemoryStore) -> list[tuple[str, int]]:
+    """The logs that were read from, and from which byte on."""
+    asked = [request.split() for request in store.requests if request.startswith("GET ")]
+    return [(name, int(span[len("bytes=") :].split("-")[0])) for _, name, span in asked if name.endswith(".log")]
 
 
 def test_the_cost_is_told_in_money_by_the_prices_given(tmp_path: Path, plan: Plan) -> None:
