@@ -6,6 +6,7 @@ import json
 import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 _LONGEST_FILE = 64 << 10
+_NOT_PLAIN = ("partition", "isolation_level", "positions", "offsets", "epochs", "aborted")
 
 _EPILOG = """\b
 Examples:
@@ -198,19 +200,13 @@ def _partition_rows(decided: ReadPlan) -> Iterator[Row]:
 
 
 def _split_row(split: Split) -> Row:
-    return {
-        "log": split.log,
-        "log_size": split.log_size,
+    """All fields of a split; those that are no plain values under names of their own."""
+    plain = {field.name: getattr(split, field.name) for field in fields(split) if field.name not in _NOT_PLAIN}
+    return plain | {
         "start_position": split.positions.start,
         "stop_position": split.positions.stop,
         "start_offset": split.offsets.start,
         "stop_offset": split.offsets.stop,
-        "base_offset": split.base_offset,
-        "offset_bound": split.offset_bound,
-        "stop_of_part": split.stop_of_part,
-        "offset_index": split.offset_index,
-        "is_active": split.is_active,
-        "is_padded": split.is_padded,
         "leader_epochs": [{"epoch": epoch, "first_offset": first} for epoch, first in split.epochs],
         "aborted": [
             {"producer_id": one.producer_id, "first_offset": one.first_offset, "last_offset": one.last_offset}
