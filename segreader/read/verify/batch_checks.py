@@ -224,7 +224,8 @@ class _Decoder:
             batch = batch_of_row(run.table, row)
             if batch.magic < 2 or batch.has_append_time or row in damaged or batch.position not in largest:
                 continue
-            if (expected := max(-1, largest[batch.position])) != batch.max_timestamp:
+            expected = largest[batch.position]
+            if batch.max_timestamp not in (expected, max(-1, expected)):  # brokers write -1 for what is less
                 text = f"the header says {batch.max_timestamp}, and the records have {expected}"
                 offset, position = batch.base_offset, batch.position
                 self._found.add(Code.WRONG_MAX_TIMESTAMP, self._name, text, position=position, offset=offset)

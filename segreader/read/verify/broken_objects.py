@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from segreader.catalog.layouts.base import Layout, PartitionPlace
@@ -14,26 +16,33 @@ from segreader.storage.base import ObjectInfo, ObjectStore
 from segreader.storage.view import StoreView
 
 _MOST_BROKEN: Final = 32
+_OFFSET: Final = re.compile("[0-9]{20}")
 
 
-def read_around(
-    found: Findings, store: ObjectStore, place: PartitionPlace, layouts: Sequence[Layout]
-) -> PartitionLog | None:
-    """The segments of one partition without those that cannot be understood, each of which is noted.
+@dataclass(frozen=True, slots=True)
+class Readable:
+    """What can be understood of one partition.
 
-    Returns:
-        ``None`` if the partition cannot be listed.
+    Args:
+        log: its segments, without those that cannot be; ``None`` if it cannot be listed.
+        hidden: base offsets of those, as far as their names tell.
     """
+
+    log: PartitionLog | None
+    hidden: frozenset[int] = frozenset()
+
+
+def read_around(found: Findings, store: ObjectStore, place: PartitionPlace, layouts: Sequence[Layout]) -> Readable:
+    """The segments of one partition without those that cannot be understood, each of which is noted."""
     hiding = _HidingStore(store)
     for _ in range(_MOST_BROKEN):
         try:
-            return read_place(hiding, place, layouts)
+            return Readable(read_place(hiding, place, layouts), hiding.offsets)
         except SegreaderError as error:
             found.add_error(error, place.prefixes[0], code=_code_of(error))
-            source = error.source
-            if source is None or not hiding.hide(source):
-                return None
-    return None
+            if error.source is None or not hiding.hide(error.source):
+                break
+    return Readable(None)
 
 
 def _code_of(error: SegreaderError) -> Code | None:
@@ -68,6 +77,12 @@ class _HidingStore(StoreView):
             return False
         self._stems.add(stem)
         return True
+
+    @property
+    def offsets(self) -> frozenset[int]:
+        """Base offsets of the hidden segments."""
+        named = (_OFFSET.match(stem.rpartition("/")[2]) for stem in self._stems)
+        return frozenset(int(match[0]) for match in named if match)
 
     def _is_hidden(self, name: str) -> bool:
         return bool(self._stems) and _stem(self.inner.url(name)) in self._stems

@@ -10,6 +10,7 @@ from typing import Final
 from segreader.catalog.layouts import log_directory
 from segreader.catalog.layouts.base import IncompleteSegment, PartitionPlace
 from segreader.catalog.listing import PartitionLog
+from segreader.errors import SegreaderError
 from segreader.read.verify.codes import Code
 from segreader.read.verify.findings import Findings
 from segreader.segment import Segment
@@ -26,7 +27,10 @@ _MISSING: Final = {
     "leader_epoch_checkpoint": Code.MISSING_LEADER_EPOCHS,
     "leader-epoch-checkpoint": Code.MISSING_LEADER_EPOCHS,
 }
-_UPLOAD_ORDER: Final = ("log", "index", "timeindex", "leader_epoch_checkpoint", "snapshot", "indexes", "rsm-manifest")
+_UPLOAD_ORDERS: Final = (
+    ("log", "index", "timeindex", "leader_epoch_checkpoint", "snapshot"),
+    ("log", "indexes", "rsm-manifest"),
+)
 """In which plugins write the files of a segment. Source: ``LocalTieredStorage`` (4.3), Aiven's plugin (1.0)."""
 
 _UPLOAD_TAKES_MS: Final = 3_600_000
@@ -120,48 +124,55 @@ def check_listing(found: Findings, log: PartitionLog, place: PartitionPlace, sto
 
 
 def check_incomplete(
-    found: Findings, one: IncompleteSegment, segments: Sequence[Segment], now_ms: int, *, is_finished: bool = False
+    found: Findings,
+    one: IncompleteSegment,
+    segments: Sequence[Segment],
+    store: ObjectStore,
+    now_ms: int,
+    *,
+    is_finished: bool = False,
 ) -> None:
     """Note what is missing of one set.
 
     Args:
+        segments: those that are whole enough to be read.
         now_ms: to tell an upload that is going on from one that was given up.
         is_finished: the metadata topic says that the upload has ended.
     """
     missing = ", ".join(one.missing)
     others = [segment for segment in segments if segment.segment_id != one.segment_id]
-    own = next((segment for segment in segments if segment.segment_id == one.segment_id), None)
     if not is_finished:
         if any(segment.base_offset == one.base_offset for segment in others):
             text = f"it lacks {missing}, and another set of files begins at offset {one.base_offset}, too"
             found.add(Code.ABANDONED_UPLOAD, one.name, text, offset=one.base_offset)
             return
-        if _may_be_under_way(one, own, others, now_ms):
+        is_newest = all(segment.base_offset < one.base_offset for segment in others)
+        if is_newest and _is_written_last(one.missing) and _is_recent(store, one.name, now_ms):
             text = f"it lacks {missing}, it is the newest, and was written less than an hour ago"
             found.add(Code.UNFINISHED_UPLOAD, one.name, text, offset=one.base_offset)
             return
-    if "log" in one.missing and len(one.missing) > 2 and not is_finished:
-        text = f"it lacks {missing}: what is left belongs to no log"
-        found.add(Code.ORPHAN_SIDE_FILE, one.name, text, offset=one.base_offset)
-        return
+        if "log" in one.missing and len(one.missing) > 2:
+            text = f"it lacks {missing}: what is left belongs to no log"
+            found.add(Code.ORPHAN_SIDE_FILE, one.name, text, offset=one.base_offset)
+            return
     for kind in one.missing:
         code = _MISSING.get(kind, Code.MISSING_FILE)
         found.add(code, one.name, f"the segment at offset {one.base_offset} has no {kind}", offset=one.base_offset)
 
 
-def _may_be_under_way(one: IncompleteSegment, own: Segment | None, others: Sequence[Segment], now_ms: int) -> bool:
-    """Whether this set can be an upload that is going on: the newest of all, and lacking what is written last."""
-    order = [kind for kind in _UPLOAD_ORDER if kind in one.missing]
-    written_last = (
-        _UPLOAD_ORDER[-len(order) :] if order and "rsm-manifest" in order else _UPLOAD_ORDER[:5][-len(order) :]
-    )
-    return (
-        bool(order)
-        and own is not None
-        and tuple(order) == written_last
-        and all(segment.base_offset < one.base_offset for segment in others)
-        and (own.version == 0 or now_ms - own.version < _UPLOAD_TAKES_MS)
-    )
+def _is_written_last(missing: Sequence[str]) -> bool:
+    """Whether an upload that is going on would lack just these files, and have its log."""
+    return any(set(missing) == set(order[-len(missing) :]) for order in _UPLOAD_ORDERS if 0 < len(missing) < len(order))
+
+
+def _is_recent(store: ObjectStore, name: str, now_ms: int) -> bool:
+    """Whether an object was written a short time ago, or nobody knows when."""
+    try:
+        info = next((info for info in store.list(name) if info.name == name), None)
+    except SegreaderError:
+        return False
+    written_ms = info.modified_ms if info is not None else None
+    return written_ms is None or now_ms - written_ms < _UPLOAD_TAKES_MS
 
 
 def _check_foreign(found: Findings, name: str) -> None:
@@ -198,5 +209,6 @@ def _check_log_directory(found: Findings, log: PartitionLog, place: PartitionPla
 
 
 def incomplete_offsets(log: PartitionLog) -> frozenset[int]:
-    """Base offsets of the sets that have no log: a hole there is known."""
-    return frozenset(one.base_offset for one in log.incomplete if "log" in one.missing)
+    """Base offsets of the sets that are not read: a hole there is known."""
+    read = {segment.segment_id for segment in log.segments}
+    return frozenset(one.base_offset for one in log.incomplete if one.segment_id not in read)

@@ -111,7 +111,8 @@ def check_tail(found: Findings, segment: Segment, facts: LogFacts, expected: int
         return
     is_whole = expected is not None and end >= expected
     if isinstance(tail, FormatError):
-        if is_whole or (expected is None and not _may_follow(tail.base_offset, end)):
+        is_foreign = tail.base_offset is not None and not _may_follow(tail.base_offset, end)
+        if is_whole or (expected is None and is_foreign):
             text = f"after the batch that ends with offset {end}: {tail.message}; found {tail.found}"
             found.add(Code.GARBAGE_TAIL, segment.files.log, text, position=tail.position, offset=end)
         else:
@@ -141,9 +142,9 @@ def look_for_cleaning(store: ObjectStore, segment: Segment) -> bool:
     return facts.was_cleaned
 
 
-def _may_follow(base_offset: int | None, end: int) -> bool:
+def _may_follow(base_offset: int, end: int) -> bool:
     """Whether a batch with this base offset may stand behind the offset ``end``."""
-    return base_offset is not None and end < base_offset < end + _FARTHEST
+    return end < base_offset < end + _FARTHEST
 
 
 def _chosen(count: int) -> list[int]:

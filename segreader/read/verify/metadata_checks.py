@@ -11,6 +11,7 @@ from segreader.read.verify.codes import Code
 from segreader.read.verify.findings import Findings
 from segreader.read.verify.listing_checks import check_incomplete
 from segreader.segment import Segment, SegmentState, TopicIdPartition
+from segreader.storage.base import ObjectStore
 
 _LIVE = (
     SegmentState.COPY_SEGMENT_STARTED,
@@ -28,8 +29,10 @@ class MetadataAudit:
         self._known = {one.segment_id: one for one in metadata.segments(partition, _LIVE)}
         self._deleted = metadata.deleted(partition)
         self._is_gone = not self._known and bool(self._deleted)
+        self._is_complete = not metadata.notes
+        self._sizes: dict[str, frozenset[Code]] = {}
 
-    def check(self, now_ms: int) -> None:
+    def check(self, store: ObjectStore, now_ms: int) -> None:
         """Note what the metadata topic says of the sets of files, and of those that are not there at all."""
         log, found = self._log, self._found
         if self._is_gone and log.segments:
@@ -50,7 +53,7 @@ class MetadataAudit:
         for one in log.incomplete:
             known = self._known.get(one.segment_id or "")
             if known is not None and known.state is SegmentState.COPY_SEGMENT_FINISHED:
-                check_incomplete(found, one, log.segments, now_ms, is_finished=True)
+                check_incomplete(found, one, log.segments, store, now_ms, is_finished=True)
         for segment_id, known in self._known.items():
             if segment_id in here:
                 continue
@@ -73,6 +76,10 @@ class MetadataAudit:
             for one in self._known.values()
             if one.state is SegmentState.COPY_SEGMENT_FINISHED and one.segment_id not in here
         )
+
+    def codes_of(self, segment: Segment) -> frozenset[Code]:
+        """What was found about the size of a segment's log: other findings may follow from it."""
+        return self._sizes.get(segment.files.log, frozenset())
 
     def completed(self, segment: Segment) -> Segment | None:
         """The segment with what the metadata topic knows of it; ``None`` if it is not a finished one by that."""
@@ -106,6 +113,7 @@ class MetadataAudit:
             code = Code.LOG_TOO_SHORT if segment.log_size < known.log_size else Code.LOG_TOO_LONG
             text = f"it has {segment.log_size} bytes, and {known.log_size} by the metadata topic"
             found.add(code, name, text, position=min(segment.log_size, known.log_size))
+            self._sizes[name] = frozenset((code,))
 
     def _note_unfinished(self, known: RemoteLogSegmentMetadata, name: str) -> None:
         is_upload = known.state is SegmentState.COPY_SEGMENT_STARTED
@@ -122,7 +130,7 @@ class MetadataAudit:
         if segment_id in self._deleted:
             text = f"segment {segment_id} is in state {SegmentState.DELETE_SEGMENT_FINISHED.name}"
             self._found.add(Code.DELETED_SEGMENT_LEFT, name, text, offset=base_offset)
-        else:
+        elif self._is_complete:
             text = f"the metadata topic has no segment {segment_id}"
             self._found.add(Code.UNKNOWN_SEGMENT, name, text, offset=base_offset)
 

@@ -49,9 +49,9 @@ RULES: Final[Mapping[Code, Rule]] = {
     Code.MISSING_OFFSET_INDEX: Rule(_W, "a segment has no offset index", _REBUILD_INDEX),
     Code.MISSING_TIME_INDEX: Rule(_W, "a segment has no time index", _REBUILD_INDEX),
     Code.MISSING_SNAPSHOT: Rule(
-        _W,
-        "a segment has no producer snapshot",
-        _UPLOAD_AGAIN,
+        _E,
+        "a segment has no producer snapshot, which is written last: it counts as an upload that has not finished",
+        "Restore it from another replica; if the upload was given up, delete the rest of the segment.",
     ),
     Code.MISSING_LEADER_EPOCHS: Rule(_W, "a segment has no leader-epoch checkpoint", _UPLOAD_AGAIN),
     Code.MISSING_FILE: Rule(_W, "a segment lacks some other file of its layout", _UPLOAD_AGAIN),
@@ -202,7 +202,9 @@ RULES: Final[Mapping[Code, Rule]] = {
     Code.INDEX_WRONG_OFFSET: Rule(
         _E, "an offset index names another offset than the batch at its position ends with", _REBUILD_INDEX
     ),
-    Code.CUT_TIME_INDEX: Rule(_E, "a time index ends inside an entry", _REBUILD_INDEX),
+    Code.CUT_TIME_INDEX: Rule(
+        _E, "a time index ends inside an entry", _REBUILD_INDEX, frozenset({Code.TIME_INDEX_WRONG_END})
+    ),
     Code.TIME_INDEX_NOT_RISING: Rule(_E, "a time index has entries that do not rise", _REBUILD_INDEX, _TIME_INDEX),
     Code.TIME_INDEX_ZERO_TAIL: Rule(_W, "a finished segment's time index was not trimmed", _REBUILD_INDEX),
     Code.TIME_INDEX_OUTSIDE_SEGMENT: Rule(

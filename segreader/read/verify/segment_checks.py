@@ -77,8 +77,8 @@ def look_at_segment(
     if side.time_index is not None:
         first = log.first.base_offset if log.first is not None and log.first.magic == 2 else None
         check_time_index_bounds(found, side.time_index, segment.files.time_index or "", segment, first, limit)
-    if checkpoint is not None:
-        check_epochs(found, segment, checkpoint, log.seen)
+    if checkpoint is not None and not check_epochs(found, segment, checkpoint, log.seen):
+        checkpoint = None  # the segment is of another history, or its checkpoint is
     if segment.last_offset is not None and log.end is not None and log.end > segment.last_offset:
         text = f"its last batch ends with offset {log.end}, and the catalogue says {segment.last_offset}"
         found.add(Code.BATCH_OUTSIDE_SEGMENT, segment.files.log, text, offset=log.end)

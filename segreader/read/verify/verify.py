@@ -150,20 +150,21 @@ class _Partition:
     def findings(self) -> Iterator[Finding]:
         """What is found, as it is found."""
         found, store = self._new(), self._store
-        log = read_around(found, store, self._place, self._source.layouts)
+        readable = read_around(found, store, self._place, self._source.layouts)
+        log = readable.log
         if log is None:
             yield from found.take()
             return
         check_listing(found, log, self._place, store)
-        known = set(incomplete_offsets(log))
+        known = {*readable.hidden, *incomplete_offsets(log)}
         of_metadata: MetadataAudit | None = None
         if self._metadata is not None and (self._metadata.partitions(with_deleted=True)):
             of_metadata = MetadataAudit(found, self._metadata, log, self._place)
-            of_metadata.check(self._now_ms)
+            of_metadata.check(store, self._now_ms)
             known |= of_metadata.missing_offsets
         else:
             for one in log.incomplete:
-                check_incomplete(found, one, log.segments, self._now_ms)
+                check_incomplete(found, one, log.segments, store, self._now_ms)
         yield from found.take()
         all_facts: list[SegmentFacts] = []
         self._reading.whole += sum(segment.log_size for segment in log.segments)
@@ -209,11 +210,12 @@ class _Partition:
                 others = (one for _, one in looked if one is not facts and one.segment.base_offset == base)
                 reached = max((one.end for one in others if one.end is not None), default=covered_to)
                 check_base_offset(found, facts.segment, facts.first, reached)
-                facts.codes = found.codes
+                told = of_metadata.codes_of(facts.segment) if of_metadata is not None else frozenset()
+                facts.codes = found.codes | told
                 if facts.end is not None:
                     covered_to = facts.end
                 self._correct(facts, following)
-                yield facts, found.take()
+                yield facts, found.take(told)
 
     def _correct(self, facts: SegmentFacts, following: Mapping[int, int]) -> None:
         """Let a segment be what it is, not what its name says, for all that comes after."""

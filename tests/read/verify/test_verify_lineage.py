@@ -1,0 +1,125 @@
+"""Segments together: holes, overlaps, copies, leader epochs. Each is planted into a sound partition."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from planted import TOPIC, TOPIC_ID, Planted, sound_log
+
+from segreader.read.source import Catalog
+from segreader.testing.builder import SegmentBuilder
+from segreader.testing.directory import kafka_uuid, write_files
+from segreader.testing.side_files import encode_leader_epochs
+
+
+@pytest.fixture
+def planted(tmp_path: Path) -> Planted:
+    return Planted(tmp_path, sound_log(4))
+
+
+def remove_segment(planted: Planted, number: int) -> None:
+    start = f"{planted.segments[number].base_offset:020d}-"
+    for path in [path for path in planted.files if path.rpartition("/")[2].startswith(start)]:
+        del planted.files[path]
+
+
+def add_copy(planted: Planted, segment: SegmentBuilder, name: str = "again") -> None:
+    """Put another upload of a segment beside the others."""
+    other = Planted(planted.root, [segment])
+    for path, data in other.files.items():
+        own = kafka_uuid(TOPIC, 0, TOPIC_ID, segment.base_offset)
+        planted.files[path.replace(own, kafka_uuid(name, segment.base_offset))] = data
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_segment_that_is_gone_leaves_a_hole(planted: Planted, number: int) -> None:
+    remove_segment(planted, number)
+
+    assert planted.codes() == {"hole"}
+    (finding,) = planted.find()
+    assert finding.offset == planted.segments[number].base_offset
+
+
+def test_a_first_segment_that_is_gone_is_retention(planted: Planted) -> None:
+    remove_segment(planted, 0)
+
+    assert planted.codes_of_both() == set()
+
+
+def test_a_gap_in_a_compacted_log_is_no_finding(tmp_path: Path) -> None:
+    first = SegmentBuilder(0).batch([b"a"]).skip(2).batch([b"b"])
+    second = first.roll().skip(5).batch([b"c"])
+    planted = Planted(tmp_path, [first, second])
+
+    assert planted.codes_of_both() == set()
+    first_of_all = first.roll()
+    first_of_all.skip(5)
+    planted = Planted(tmp_path / "other", [first, first_of_all.roll().batch([b"c"])])
+    assert planted.codes_of_both() == set()
+    assert planted.codes(with_info=True) == {"compaction-gap"}
+
+
+def test_a_second_upload_of_a_segment_is_told_and_is_no_finding(planted: Planted) -> None:
+    add_copy(planted, planted.segments[1])
+
+    assert planted.codes_of_both() == set()
+    assert planted.codes(with_info=True) == {"duplicate-offsets"}
+
+
+def test_two_copies_that_differ_are_told(planted: Planted) -> None:
+    changed = SegmentBuilder(30, leader_epoch=4)
+    changed.leader_epochs = [(0, 0)]
+    for value in range(31):
+        changed.batch([b"%d" % value])
+    add_copy(planted, changed)
+
+    assert "conflicting-copies" in planted.codes(deep=True)
+
+
+def test_a_segment_of_a_history_that_was_given_up_is_told_and_is_no_finding(planted: Planted) -> None:
+    dead = SegmentBuilder(61, leader_epoch=2)
+    dead.leader_epochs = [(0, 0)]
+    dead.batch([b"lost"]).batch([b"lost, too"])
+    add_copy(planted, dead, "dead")
+
+    assert planted.codes_of_both() == set()
+    assert "diverged-offsets" in planted.codes(with_info=True)
+
+
+@pytest.mark.parametrize("data", [b"1\n0\n", b"0\n2\n0 0\n", b"\xff\xfe", b"0\n1\nzero 0\n"])
+def test_a_checkpoint_that_cannot_be_read(planted: Planted, data: bytes) -> None:
+    planted.put(1, "leader_epoch_checkpoint", data)
+
+    assert planted.codes_of_both() == {"bad-leader-epochs"}
+
+
+def test_a_checkpoint_that_is_empty_though_batches_have_epochs(planted: Planted) -> None:
+    planted.put(1, "leader_epoch_checkpoint", b"0\n0\n")
+
+    assert planted.codes_of_both() == {"bad-leader-epochs"}
+
+
+def test_a_checkpoint_that_contradicts_the_batches_beside_it(planted: Planted) -> None:
+    planted.put(1, "leader_epoch_checkpoint", encode_leader_epochs([(0, 0), (4, 45)]))
+
+    assert planted.codes_of_both() == {"epoch-mismatch"}
+
+
+def test_a_lineage_may_begin_inside_a_batch(tmp_path: Path) -> None:
+    segment = SegmentBuilder(0).batch([b"a", b"b", b"c"]).batch([b"d"])
+    segment.leader_epochs = [(0, 2)]
+
+    planted = Planted(tmp_path, [segment])
+
+    assert planted.codes_of_both() == set()
+    assert planted.codes(with_info=True) == {"below-log-start"}
+
+
+def test_a_lineage_that_is_given_decides_what_is_diverged(planted: Planted, tmp_path: Path) -> None:
+    given = {"live/orders-0/leader-epoch-checkpoint": encode_leader_epochs([(0, 0), (5, 61)])}
+    write_files(tmp_path / "beside", given)
+
+    catalog = Catalog(leader_epochs=tmp_path / "beside" / "live" / "orders-0" / "leader-epoch-checkpoint")
+
+    assert "diverged-offsets" in {one.code for one in planted.find(catalog=catalog)}

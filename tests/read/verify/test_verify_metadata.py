@@ -1,0 +1,171 @@
+"""The metadata topic against the objects: each disagreement is planted, and nothing else is found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from planted import TOPIC, TOPIC_ID, Planted, sound_log
+
+from segreader.format.time_index import parse_time_index
+from segreader.read.source import Catalog
+from segreader.testing.builder import SegmentBuilder
+from segreader.testing.directory import kafka_uuid, write_files
+from segreader.testing.remote_log_metadata import encode_segment_metadata, encode_segment_update
+
+STARTED, FINISHED, DELETING, DELETED = range(4)
+
+
+class Told:
+    """A partition and what the metadata topic says of it.
+
+    Args:
+        states: of each segment, the last one it reached.
+    """
+
+    def __init__(self, root: Path, states: tuple[int, ...] = (FINISHED, FINISHED, FINISHED)) -> None:
+        self.planted = Planted(root / "remote")
+        self.root = root
+        self.records: list[bytes] = []
+        for segment, state in zip(self.planted.segments, states, strict=True):
+            self.tell(segment, kafka_uuid(TOPIC, 0, TOPIC_ID, segment.base_offset), state)
+
+    def tell(self, segment: SegmentBuilder, segment_id: str, state: int, *, log_size: int | None = None) -> None:
+        """Say that a segment was uploaded, and how far that came."""
+        last = segment.next_offset - 1
+        epochs = [(epoch, max(start, segment.base_offset)) for epoch, start in segment.leader_epochs if start <= last]
+        self.records.append(
+            encode_segment_metadata(
+                TOPIC,
+                TOPIC_ID,
+                0,
+                segment_id,
+                start_offset=segment.base_offset,
+                end_offset=last,
+                epochs=epochs[-1:],
+                max_timestamp_ms=parse_time_index(segment.time_index(), 0).max_timestamp_ms or 0,
+                log_size=len(segment.to_bytes()) if log_size is None else log_size,
+            )
+        )
+        for reached in {STARTED: (), FINISHED: (1,), DELETING: (1, 2), DELETED: (1, 2, 3)}[state]:
+            self.records.append(encode_segment_update(TOPIC, TOPIC_ID, 0, segment_id, reached))
+
+    def codes(self, *, with_info: bool = False) -> set[str]:
+        """What is found, the same with and without looking into the logs."""
+        built = SegmentBuilder(0).batch(self.records)
+        write_files(self.root / "metadata", {f"__remote_log_metadata-0/{0:020d}.log": built.to_bytes()})
+        catalog = Catalog(metadata=self.root / "metadata")
+        codes = self.planted.codes(catalog=catalog, with_info=with_info)
+        assert self.planted.codes(catalog=catalog, with_info=with_info, deep=True) == codes
+        return codes
+
+
+def test_a_partition_of_which_metadata_and_objects_agree_has_no_finding(tmp_path: Path) -> None:
+    assert Told(tmp_path).codes(with_info=True) == set()
+
+
+def test_an_upload_that_has_begun_and_one_that_is_being_deleted_are_no_findings(tmp_path: Path) -> None:
+    told = Told(tmp_path, (DELETING, FINISHED, STARTED))
+    told.planted.remove(2, "snapshot")
+    told.planted.remove(2, "index")
+
+    assert told.codes(with_info=True) == {"unfinished-upload", "unfinished-delete"}
+    assert told.codes() == set()
+
+
+def test_an_upload_that_began_without_an_object_is_no_finding(tmp_path: Path) -> None:
+    told = Told(tmp_path)
+    told.tell(sound_log(4)[3], kafka_uuid("late"), STARTED)
+
+    assert told.codes(with_info=True) == {"unfinished-upload"}
+
+
+def test_a_finished_segment_without_any_object(tmp_path: Path) -> None:
+    told = Told(tmp_path)
+    for path in [path for path in told.planted.files if f"{30:020d}-" in path]:
+        del told.planted.files[path]
+
+    assert told.codes() == {"finished-segment-missing"}
+
+
+def test_a_finished_partition_of_which_nothing_is_there(tmp_path: Path) -> None:
+    told = Told(tmp_path)
+    told.planted.files = dict(Planted(tmp_path, partition=1).files)
+    told.records = [*told.records]
+
+    assert "finished-segment-missing" in told.codes()
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"), [("log", "missing-log"), ("snapshot", "missing-snapshot"), ("index", "missing-offset-index")]
+)
+def test_a_finished_segment_that_lacks_a_file(tmp_path: Path, kind: str, code: str) -> None:
+    told = Told(tmp_path)
+    told.planted.remove(2, kind)
+
+    assert told.codes() == {code}
+
+
+def test_objects_of_a_deleted_segment(tmp_path: Path) -> None:
+    assert Told(tmp_path, (DELETED, FINISHED, FINISHED)).codes() == {"deleted-segment-left"}
+
+
+def test_objects_of_a_partition_that_was_deleted_whole_are_no_finding(tmp_path: Path) -> None:
+    told = Told(tmp_path, (DELETED, DELETED, DELETED))
+
+    assert told.codes() == set()
+    assert told.codes(with_info=True) == {"deleted-topic-left"}
+
+
+def test_objects_that_the_metadata_does_not_know(tmp_path: Path) -> None:
+    told = Told(tmp_path)
+    own = kafka_uuid(TOPIC, 0, TOPIC_ID, 61)
+    for path in [path for path in told.planted.files if own in path]:
+        told.planted.files[path.replace(own, kafka_uuid("stranger"))] = told.planted.files[path]
+
+    assert told.codes() == {"unknown-segment"}
+
+
+def test_a_log_that_is_shorter_than_the_metadata_says(tmp_path: Path) -> None:
+    told = Told(tmp_path)
+    at = told.planted.segments[2].batch_positions[-3]
+    told.planted.put(2, "log", told.planted.data(2, "log")[:at])
+
+    assert told.codes() == {"log-too-short"}
+
+
+def test_a_log_that_is_longer_than_the_metadata_says(tmp_path: Path) -> None:
+    told = Told(tmp_path)
+    told.planted.put(1, "log", told.planted.data(1, "log") + b"" * 100)
+
+    assert told.codes() == {"log-too-long"}
+
+
+def test_a_name_with_another_offset_than_the_metadata(tmp_path: Path) -> None:
+    told = Told(tmp_path)
+    told.planted.rename(1, 28)
+
+    assert told.codes() == {"metadata-contradicts-name", "wrong-base-offset"}
+
+
+def test_a_time_index_that_ends_with_another_time_than_the_metadata(tmp_path: Path) -> None:
+    told = Told(tmp_path)
+    told.planted.put(1, "timeindex", told.planted.data(1, "timeindex")[:-12])
+
+    assert told.codes() == {"time-index-wrong-end"}
+
+
+def test_metadata_that_cannot_be_read_is_a_finding_and_no_end(tmp_path: Path) -> None:
+    told = Told(tmp_path)
+    told.records.append(b"\1\0\0")
+    told.planted.remove(1, "snapshot")
+
+    assert told.codes() == {"unreadable-metadata", "missing-snapshot"}
+
+
+def test_metadata_of_which_the_beginning_is_gone_accuses_no_segment(tmp_path: Path) -> None:
+    told = Told(tmp_path, (FINISHED, FINISHED, FINISHED))
+    late = SegmentBuilder(50).batch(told.records[4:])
+    write_files(tmp_path / "metadata", {f"__remote_log_metadata-0/{50:020d}.log": late.to_bytes()})
+
+    assert told.planted.codes(catalog=Catalog(metadata=tmp_path / "metadata")) == set()
