@@ -75,7 +75,7 @@ def cut_segment(segment: Segment, index: OffsetIndex | None, offsets: OffsetRang
 
 
 def offset_at(index: OffsetIndex | None, position: int) -> int | None:
-    """An offset that every batch before ``position`` lies below: that of the index entry there, if there is one."""
+    """That of the index entry there, if any: batches before lie below it, and the one there begins at or below it."""
     if index is None:
         return None
     at = bisect_left(index.entry_positions, position)

@@ -31,6 +31,7 @@ class Split:
             offset wanted on; empty where the segment does not tell its own. A batch that says another one is damaged.
         is_padded: zeros after the last batch are no damage.
         stop_of_part: from this offset on another segment is read, whatever this one holds.
+        first_bound: the first batch of the split begins at or below it, where the index says so.
     """
 
     partition: TopicIdPartition
@@ -47,6 +48,7 @@ class Split:
     epochs: tuple[tuple[int, int], ...] = ()
     is_padded: bool = False
     stop_of_part: int | None = None
+    first_bound: int | None = None
 
     @property
     def is_last_of_segment(self) -> bool:

@@ -180,6 +180,7 @@ class PartitionPlanner:
                     epochs,
                     segment.is_padded,
                     part.stop if part.stop <= OPEN_END else None,
+                    offset_at(index, positions.start),
                 )
             )
 

@@ -270,6 +270,10 @@ class SplitReader:
         table = run.table
         bases = table[Table.BASE_OFFSET : run.rows * TABLE_WIDTH : TABLE_WIDTH]
         lasts = table[Table.LAST_OFFSET : run.rows * TABLE_WIDTH : TABLE_WIDTH]
+        if (late := self._begins_late(split, table[Table.POSITION], bases[0])) is not None:
+            if self._options.on_corrupt == "fail":
+                return _Deliverable(0, late)
+            self.metrics.notes.append(str(late))
         behind = [] if after is None else [after]
         for row, floor in out_of_order([*bases, *behind], [*lasts, *behind], self._last_offset):
             if row == run.rows:  # the one behind: it is judged when its own run comes
@@ -308,6 +312,20 @@ class SplitReader:
                 table[row * TABLE_WIDTH + Table.DECISION] = Decision.DROP
                 self._pass_over(error, split, start, start + table[row * TABLE_WIDTH + Table.SIZE])
         return _Deliverable(run.rows)
+
+    def _begins_late(self, split: Split, position: int, base_offset: int) -> CorruptIndexError | None:
+        """The error if the index led past offsets: its entries do not count from the base in the segment's name."""
+        if split.first_bound is None or position > split.positions.start or base_offset <= split.first_bound:
+            return None
+        return CorruptIndexError(
+            "the offset index leads past offsets of its log",
+            source=self._store.url(split.offset_index or split.log),
+            base_offset=split.base_offset,
+            offset=split.offsets.start,
+            found=f"a batch from offset {base_offset} on, at byte {position} of the log",
+            expected=f"one that begins at {split.first_bound} or below",
+            hint="The base offset in the names is wrong, or the index is another segment's",
+        )
 
     def _check_tail(self, split: Split, done: Done) -> None:
         """Say what stands after the last whole batch: a note for a live log, an error for a finished segment."""
