@@ -1,0 +1,118 @@
+"""``segreader verify``: what it prints, how it ends, and that its pages know every code and field."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from corpus import case
+from planted import TOPIC, TOPIC_ID, Planted
+
+from segreader.cli.exit_codes import ExitCode
+from segreader.cli.main import main
+from segreader.read.verify.codes import Code
+from segreader.read.verify.rules import RULES
+from segreader.testing.directory import local_tiered_files, write_files
+
+DOCS = Path(__file__).parents[2] / "docs"
+TV2 = case("tv2", "multi").remote_root
+
+
+@pytest.fixture
+def run(capsysbinary: pytest.CaptureFixture[bytes]) -> Any:
+    def run(*arguments: object) -> tuple[int, str, str]:
+        code = main(["verify", *map(str, arguments)])
+        out, err = capsysbinary.readouterr()
+        return code, out.decode(), err.decode()
+
+    return run
+
+
+@pytest.fixture
+def damaged(tmp_path: Path) -> Planted:
+    """A partition with two defects, beside a sound one."""
+    planted = Planted(tmp_path)
+    planted.remove(0, "index")
+    data = planted.data(1, "log")
+    data[100] ^= 1
+    planted.put(1, "log", data)
+    planted.files |= local_tiered_files("sound", planted.segments)
+    write_files(tmp_path, planted.files)
+    return planted
+
+
+def test_a_sound_location_has_exit_code_0(run: Any) -> None:
+    code, out, err = run(TV2, "--deep", "-o", "json")
+
+    assert (code, json.loads(out)) == (ExitCode.OK, [])
+    assert err == "0 errors, 0 warnings, 3 info (shown with --all)\n"
+
+
+def test_info_is_shown_when_it_is_asked_for_and_changes_no_exit_code(run: Any) -> None:
+    code, out, _ = run(TV2, "--all", "-o", "ndjson")
+
+    assert code == ExitCode.OK
+    assert {json.loads(line)["severity"] for line in out.splitlines()} == {"info"}
+
+
+def test_findings_have_exit_code_1_and_the_documented_fields(run: Any, damaged: Planted) -> None:
+    code, out, err = run(damaged.root, "--deep", "-o", "json")
+
+    first, second = json.loads(out)
+    assert code == ExitCode.FINDINGS
+    assert (first["code"], second["code"]) == ("missing-offset-index", "crc-mismatch")
+    assert (second["severity"], second["topic"], second["partition"], second["topic_id"]) == (
+        "error",
+        TOPIC,
+        0,
+        TOPIC_ID,
+    )
+    assert second["object"].endswith(damaged.name(1, "log"))
+    assert second["position"] in damaged.segments[1].batch_positions
+    assert err == "1 error, 1 warning, 0 info\n"
+    section = (DOCS / "cli.md").read_text(encoding="utf-8").split("## `segreader verify`", 1)[1].split("\n## ", 1)[0]
+    fields = section.split("| field | type | meaning |\n", 1)[1]
+    assert re.findall(r"^\| `([^`]+)` \|", fields, re.MULTILINE) == list(first)
+
+
+def test_what_needs_the_logs_is_found_with_deep_only(run: Any, damaged: Planted) -> None:
+    code, out, err = run(damaged.root, "-o", "ndjson")
+
+    assert code == ExitCode.FINDINGS
+    assert [json.loads(line)["code"] for line in out.splitlines()] == ["missing-offset-index"]
+    assert "--deep" in err
+
+
+def test_a_table_names_objects_from_the_location_on_and_says_what_to_do(run: Any, damaged: Planted) -> None:
+    _, out, _ = run(damaged.root, TOPIC, "-o", "table")
+
+    assert "missing-offset-index" in out
+    assert str(damaged.root) not in out
+    assert RULES[Code.MISSING_OFFSET_INDEX].action[:40] in out
+
+
+def test_only_what_is_asked_for_is_verified(run: Any, damaged: Planted) -> None:
+    assert run(damaged.root, "sound", "--deep")[0] == ExitCode.OK
+    assert run(damaged.root, f"{TOPIC}/0")[0] == ExitCode.FINDINGS
+
+
+def test_a_partition_that_is_not_there_has_exit_code_3(run: Any, damaged: Planted) -> None:
+    assert run(damaged.root, f"{TOPIC}/7")[0] == ExitCode.NOT_FOUND
+
+
+def test_a_url_cannot_be_verified(run: Any) -> None:
+    code, _, err = run("https://bucket.s3.amazonaws.com/00000000000000000000.log?X-Amz-Signature=secret")
+
+    assert code == ExitCode.USAGE
+    assert "URL" in err
+    assert "secret" not in err
+
+
+def test_every_code_has_a_rule_and_a_row_in_the_documentation() -> None:
+    text = (DOCS / "verify.md").read_text(encoding="utf-8").split("## Codes", 1)[1]
+    rows = re.findall(r"^\| `([^`]+)` \| (\w+) \| (.+?) \| (.+) \|$", text, re.MULTILINE)
+
+    assert rows == [(code.value, RULES[code].severity.value, RULES[code].meaning, RULES[code].action) for code in Code]
