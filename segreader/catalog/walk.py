@@ -24,6 +24,8 @@ _AT_ONCE: Final = 16
 _SAMPLE: Final = 64
 """Files of a directory that are looked at to tell its layout: a partition may have a million."""
 
+_TOPIC_ID: Final = re.compile(r"[A-Za-z0-9_-]{22}/")
+
 _TRACES: Final = (
     ("aiven", re.compile(r"\.(rsm-manifest|indexes)$")),
     ("local-tiered", re.compile(r"\d{20}-[A-Za-z0-9_-]{22}\.|\.leader_epoch_checkpoint$")),
@@ -165,14 +167,20 @@ def _places(
 
 
 def _narrowed(store: ObjectStore, path: str, layouts: Sequence[Layout], wanted: Wanted) -> list[str]:
-    """The directories at ``path`` that begin with the topic's name and can be its own: of them, or of one partition."""
-    following = []
-    for info in store.list_level(f"{path}{wanted.topic}-"):
+    """The directories at ``path`` that begin with the topic's name and can be its own: of all of it, or of a partition.
+
+    Where some certainly are, the others are those of topics whose names only begin alike.
+    """
+    begin = f"{path}{wanted.topic}-"
+    own, others = [], []
+    for info in store.list_level(begin):
         if info.name.endswith("/"):
             named = _partitions_named(info.name, layouts)
-            if not named or any(map(wanted.admits, named)):
-                following.append(info.name)
-    return following
+            if any(map(wanted.admits, named)) or (not named and _TOPIC_ID.fullmatch(info.name, len(begin))):
+                own.append(info.name)
+            elif not named:
+                others.append(info.name)
+    return own or others
 
 
 def _partitions_named(path: str, layouts: Sequence[Layout]) -> list[TopicIdPartition]:
