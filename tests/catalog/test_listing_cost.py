@@ -186,4 +186,4 @@ def test_a_listing_holds_what_is_asked_for_whatever_else_is_there(layout: str) -
     one = peak(bucket(layout, orders), [5])
 
     assert among < 1.25 * alone
-    assert one < alone / 3
+    assert one < 2 * alone / 3  # of eight; the manifests of one are held while they are read
