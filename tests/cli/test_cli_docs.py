@@ -152,7 +152,7 @@ def test_exit_codes() -> None:
     assert {int(code) for code in re.findall(r"^\| (\d+) \|", TEXT, re.MULTILINE)} == set(ExitCode)
 
 
-@pytest.mark.parametrize("verb", ["cat", "dump", "inspect", "ls", "offsets", "plan"])
+@pytest.mark.parametrize("verb", ["cat", "dump", "inspect", "ls", "offsets", "plan", "verify"])
 def test_the_options_named_there_are_those_of_the_command(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     main([verb, "--help"])
     option = re.compile("--[a-z][a-z-]*")
