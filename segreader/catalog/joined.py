@@ -49,15 +49,15 @@ def join(listed: PartitionLog, metadata: RemoteLogMetadata) -> PartitionLog:
             segments.append(_completed(segment, known))
         else:
             notes.append(f"{segment.files.log}: {why}; not read")
+    missing = []
     for known in states.values():
         if known.state is SegmentState.COPY_SEGMENT_FINISHED:
+            missing.append(replace(known.to_segment(StemFiles(known.segment_id)), version=-1))
             notes.append(
                 f"{listed.partition}: segment {known.segment_id} with offsets {known.base_offset} to "
                 f"{known.last_offset} is finished by the metadata topic, and its log is not there"
             )
-    return PartitionLog(
-        listed.partition, _ordered(segments), listed.layout, listed.incomplete, listed.foreign, tuple(notes)
-    )
+    return replace(listed, segments=_ordered(segments), notes=tuple(notes), missing=tuple(missing))
 
 
 def _why_not(segment: Segment, known: RemoteLogSegmentMetadata | None, is_deleted: bool) -> str | None:

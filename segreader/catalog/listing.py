@@ -6,18 +6,19 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
-from segreader.catalog.layouts.base import IncompleteSegment, Layout, PartitionPlace
+from segreader.catalog.layouts.base import Directory, IncompleteSegment, Layout, PartitionPlace
 from segreader.catalog.walk import Wanted, find_all, find_places
 from segreader.errors import AmbiguousTopicError, ObjectNotFoundError, PlanError
 from segreader.segment import Segment, TopicIdPartition
-from segreader.storage.base import ObjectStore
+from segreader.storage.base import ObjectInfo, ObjectStore
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionLog:
     """Everything that is known of one partition before an offset of it is read.
 
-    ``segments`` are by base offset and may overlap: leader epochs decide between them (``plan.lineage``).
+    ``segments`` are by base offset and may overlap: leader epochs decide between them (``plan.lineage``). ``missing``
+    are segments that the metadata topic calls finished, and that are not there.
     """
 
     partition: TopicIdPartition
@@ -27,6 +28,7 @@ class PartitionLog:
     foreign: tuple[str, ...] = field(default=(), repr=False)
     notes: tuple[str, ...] = ()
     log_start: int | None = None
+    missing: tuple[Segment, ...] = ()
 
 
 def list_places(
@@ -69,9 +71,15 @@ def list_places(
 
 
 def read_place(store: ObjectStore, place: PartitionPlace, layouts: Sequence[Layout]) -> PartitionLog:
-    """List the segments of one partition. Raises as ``Layout.find``."""
+    """List the segments of one partition.
+
+    Raises:
+        AmbiguousTopicError: among them lie segments of another layout.
+        CatalogError, StorageError: as ``Layout.find``.
+    """
     layout = next(layout for layout in layouts if layout.name == place.layout)
     found = layout.find(store, place)
+    _refuse_two_layouts(store, place, found.foreign, layouts)
     notes = list(found.notes)
     if layout.is_experimental:
         notes.insert(0, f"the layout {layout.name} is experimental: no real bucket has confirmed it")
@@ -118,6 +126,22 @@ def refuse_two_topics(places: Sequence[PartitionPlace], source: str) -> None:
                 found=" and ".join(f"{path} ({layout})" for layout, path in sorted(where)),
                 hint="Choose one with layout (--layout), or name the directory of one",
             )
+
+
+def _refuse_two_layouts(
+    store: ObjectStore, place: PartitionPlace, foreign: Sequence[str], layouts: Sequence[Layout]
+) -> None:
+    """Raise if another layout knows what is foreign to this one in the partition's own directory."""
+    for path in place.prefixes:
+        files = tuple(ObjectInfo(name, -1) for name in foreign if name.rpartition("/")[0] == path.removesuffix("/"))
+        for other in layouts if files else ():
+            if other.name != place.layout and other.places(Directory(path, files)):
+                raise AmbiguousTopicError(
+                    f"{place.partition} lies in one directory in two layouts: {place.layout} and {other.name}",
+                    source=store.url(path),
+                    found=f"beside files of {place.layout}: {files[0].name.rpartition('/')[2]}",
+                    hint="Choose one with layout (--layout)",
+                )
 
 
 def _refuse_missing(there: Sequence[TopicIdPartition], have: set[int], source: str, wanted: Wanted) -> None:

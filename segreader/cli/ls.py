@@ -169,7 +169,7 @@ def _partition_row(row: PartitionOverview) -> Row:
 
 
 def _segment_row(row: SegmentOverview) -> Row:
-    from segreader.read.lineage import OPEN_END
+    from segreader.read.segment_ends import OPEN_END
 
     return (
         {"kind": "incomplete" if "log" in row.missing else "segment"}

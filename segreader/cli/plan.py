@@ -216,7 +216,7 @@ def _split_row(split: Split) -> Row:
 
 
 def _offset(stop: int) -> int | None:
-    from segreader.read.lineage import OPEN_END
+    from segreader.read.segment_ends import OPEN_END
 
     return stop if stop <= OPEN_END else None
 

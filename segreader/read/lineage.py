@@ -6,32 +6,21 @@ tell the last offset, the last batch does.
 
 from __future__ import annotations
 
-from collections import Counter, deque
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Final
 
 from segreader.catalog.collector import collector_at_rest
 from segreader.catalog.layouts import log_directory
 from segreader.catalog.listing import PartitionLog
 from segreader.errors import AccessDeniedError, FormatError, ObjectNotFoundError
-from segreader.format.batch import RecordBatchHeader
 from segreader.format.compression import DEFAULT_LIMIT
 from segreader.format.leader_epochs import LeaderEpoch, LeaderEpochs, parse_leader_epochs
-from segreader.format.message_set import MessageHeader
-from segreader.format.offset_index import parse_offset_index
-from segreader.format.scanner import BatchReady, NeedData, SegmentScanner, Tail
-from segreader.plan.lineage import ResolvedLog, assumed_lineage, clip, newest_first, resolve
-from segreader.ranges import ByteRange
+from segreader.plan.lineage import Hole, ResolvedLog, assumed_lineage, clip, newest_first, resolve
+from segreader.read.segment_ends import OPEN_END, read_epochs, with_ends
 from segreader.read.small_objects import read_each, read_whole
 from segreader.segment import Segment
 from segreader.storage.base import ObjectStore
-
-OPEN_END: Final = (1 << 62) - 1
-"""The last offset of a segment that nothing follows: reading finds out. A header is no proof, for its offset is not
-under the CRC."""
 
 _CANDIDATES: Final = 8
 _LOG_STARTS: Final = "log-start-offset-checkpoint"
@@ -66,30 +55,88 @@ def read_lineage(
     if local is None and log.layout == log_directory.NAME:
         log, local = replace(log, segments=()), log
     notes: list[str] = []
-    if local is not None and given is None:
-        given = next(iter(_read_checkpoints(store, local.segments[-1:], notes)), None)
-    files = _read_checkpoints(store, log.segments, notes)
-    ended = _with_ends(store, log, local, max_batch_bytes, is_alone=given is None and local is None)
-    if any(files):
-        ended = _without_gaps_of_compaction(log, ended)
+    listed = (*log.segments, *(_local_segments(local, has_remote=bool(log.segments)) if local is not None else ()))
+    files = _read_checkpoints(store, listed, notes)
+    remote = len(log.segments)
+    files = files[:remote] + [_from_the_first_segment(known, listed[remote:]) for known in files[remote:]]
+    ended = listed
+    if given is not None or local is not None or len(listed) > 1:  # of a single segment the end need not be known
+        ended = tuple(with_ends(store, listed, [one.base_offset for one in log.incomplete], max_batch_bytes))
     segments = [
-        replace(segment, epochs=clip(known, segment.base_offset, segment.last_offset or 0))
-        if segment.epochs is None and known
-        else segment
+        replace(
+            segment,
+            last_offset=OPEN_END if segment.last_offset is None else segment.last_offset,
+            epochs=clip(known, segment.base_offset, OPEN_END if segment.last_offset is None else segment.last_offset)
+            if segment.epochs is None and known
+            else segment.epochs,
+        )
         for segment, known in zip(ended, files, strict=True)
     ]
-    lineage, is_assumed = _choose(store, segments, files, given, notes)
-    if local is not None:
-        segments += _with_local_ends(local)
-    if is_assumed:
+    lineage, is_assumed = _choose(store, log, segments, files, given, notes)
+    if lineage is None and _overlap(segments):
+        segments = [replace(one, epochs=read_epochs(store, one, max_batch_bytes)) for one in segments]
+        lineage, is_assumed = assumed_lineage(segments) or None, True
+        lineage = _from_the_first_segment(lineage, segments)
+    if is_assumed and lineage is not None:
         notes.append(f"{log.partition}: no leader-epoch checkpoint can be read; the lineage is put together from parts")
     log_start = log.log_start
     if local is not None and not log.segments:
         log_start = _read_log_start(store, local)
-        lineage = _from_the_first_segment(lineage, segments)
     with collector_at_rest():
-        resolved = resolve(log.partition, segments, lineage, log_start=log_start, is_assumed=is_assumed)
+        resolved = resolve(
+            log.partition, [*segments, *log.missing], lineage, log_start=log_start, is_assumed=is_assumed
+        )
+    resolved = _without_missing(resolved, log.missing)
+    if resolved.dropped and not resolved.parts and lineage:
+        notes.append(
+            f"{log.partition}: nothing is read: none of its segments belongs to the live log, whose leader epochs are "
+            + ", ".join(f"{one.epoch} from offset {one.start_offset}" for one in lineage)
+        )
     return ReadableLog(resolved, tuple(notes))
+
+
+def _local_segments(local: PartitionLog, *, has_remote: bool) -> list[Segment]:
+    """The segments of a log directory; a remote copy that reaches as far is preferred.
+
+    The end of the active one is asked for only where the remote tier may reach beyond it: the directory may be old.
+    """
+    return [
+        replace(one, version=-1, last_offset=OPEN_END if one.is_active and not has_remote else one.last_offset)
+        for one in local.segments
+    ]
+
+
+def _without_missing(log: ResolvedLog, missing: Sequence[Segment]) -> ResolvedLog:
+    """The log with holes where only segments would deliver that are not there."""
+    if not missing:
+        return log
+    gone = {id(segment) for segment in missing}
+    spans = sorted(
+        [*((hole.start, hole.stop) for hole in log.holes)]
+        + [(part.start, part.stop) for part in log.parts if id(part.segment) in gone]
+    )
+    holes: list[Hole] = []
+    for start, stop in spans:
+        if holes and holes[-1].stop == start:
+            holes[-1] = Hole(holes[-1].start, stop)
+        else:
+            holes.append(Hole(start, stop))
+    return replace(
+        log,
+        parts=tuple(part for part in log.parts if id(part.segment) not in gone),
+        holes=tuple(holes),
+        dropped=tuple(one for one in log.dropped if id(one.segment) not in gone),
+    )
+
+
+def _overlap(segments: Sequence[Segment]) -> bool:
+    """Whether two segments hold the same offsets."""
+    reach = -1
+    for segment in sorted(segments, key=lambda one: one.base_offset):
+        if segment.base_offset <= reach and (segment.last_offset or 0) >= segment.base_offset:
+            return True
+        reach = max(reach, segment.last_offset or 0)
+    return False
 
 
 def _read_log_start(store: ObjectStore, local: PartitionLog) -> int | None:
@@ -145,14 +192,30 @@ def _read_checkpoint(store: ObjectStore, name: str, size: int | None = None) -> 
 
 def _choose(
     store: ObjectStore,
+    log: PartitionLog,
     segments: Sequence[Segment],
     files: Sequence[LeaderEpochs | None],
     given: LeaderEpochs | None,
     notes: list[str],
 ) -> tuple[LeaderEpochs | None, bool]:
-    """The lineage to follow, and whether it is only put together. Source: ``LeaderEpochFileCache`` (4.3)."""
+    """The lineage to follow, and whether it is only put together. Source: ``LeaderEpochFileCache`` (4.3).
+
+    Of a log directory's own and those of the remote tier the one with the highest epoch counts: the directory may be an
+    old copy.
+    """
     if given is not None and len(given):
         return given, False
+    remote = len(log.segments)
+    newest_epoch = max((one.epochs.entries[-1].epoch for one in segments[:remote] if one.epochs), default=-1)
+    own = next((known for known in files[remote:] if known), None)
+    if own is not None and own.entries[-1].epoch >= newest_epoch:
+        return own, False
+    if own is not None:
+        notes.append(
+            f"{log.partition}: the log directory knows leader epochs up to {own.entries[-1].epoch}, and the remote "
+            f"tier up to {newest_epoch}: it is an old copy"
+        )
+    segments, files = segments[:remote], files[:remote]
     listed = {id(segment): known for segment, known in zip(segments, files, strict=True) if known}
     if listed:
         (newest,) = newest_first([segment for segment in segments if id(segment) in listed], 1)
@@ -166,107 +229,3 @@ def _choose(
         if isinstance(answer, str):
             notes.append(answer)
     return (assumed_lineage(told), True) if told else (None, False)
-
-
-def _with_local_ends(local: PartitionLog) -> list[Segment]:
-    """The segments of a log directory, each up to the next one; a remote copy that reaches as far is preferred."""
-    ended = [replace(one, last_offset=two.base_offset - 1, version=-1) for one, two in pairwise(local.segments)]
-    return ended + [replace(segment, last_offset=OPEN_END, version=-1) for segment in local.segments[-1:]]
-
-
-def _with_ends(
-    store: ObjectStore, log: PartitionLog, local: PartitionLog | None, max_batch_bytes: int, *, is_alone: bool
-) -> list[Segment]:
-    """The segments with their last offsets.
-
-    The next base tells nothing: after a leader change a later upload may begin below an older one.
-
-    Args:
-        is_alone: no lineage is given, and no log directory: of a single segment the end need not be known.
-    """
-    segments = log.segments
-    unknown = [segment for segment in segments if segment.last_offset is None]
-    if not unknown:
-        return list(segments)
-    if is_alone and len(segments) == 1:
-        return [replace(segments[0], last_offset=OPEN_END)]
-    bases = [segment.base_offset for segment in segments]
-    following = dict(pairwise(sorted(set(bases))))
-    copies = Counter(bases)
-
-    def end(segment: Segment) -> Segment:
-        last = read_last_offset(store, segment, max_batch_bytes)
-        next_base = following.get(segment.base_offset)
-        if last is None:  # damage hides it: reading will say so, unless there is a sound copy
-            last = OPEN_END if next_base is None else next_base - 1
-            if copies[segment.base_offset] > 1:
-                last = segment.base_offset
-        if next_base is None and local is not None:
-            # a broker deletes nothing that is not uploaded: what its directory lacks, the remote tier has
-            last = max(last, local.segments[0].base_offset - 1)
-        return replace(segment, last_offset=last)
-
-    ended = iter(read_each(end, unknown))
-    return [next(ended) if segment.last_offset is None else segment for segment in segments]
-
-
-def _without_gaps_of_compaction(log: PartitionLog, segments: list[Segment]) -> list[Segment]:
-    """Let a segment reach to where the next one begins, complete or not, if nothing else does.
-
-    Uploads of one lineage follow each other without a gap, but the cleaner may have removed the last batches of one.
-    """
-    lasts = {id(segment): segment.last_offset or 0 for segment in segments}
-    ordered = deque(sorted(segments, key=lambda segment: segment.base_offset))
-    newest = max((segment.base_offset for segment in segments), default=0)
-    bases = {segment.base_offset for segment in segments}
-    farthest: Segment | None = None
-    for base in sorted(bases | {one.base_offset for one in log.incomplete if one.base_offset < newest}):
-        if farthest is not None and lasts[id(farthest)] + 1 < base:
-            lasts[id(farthest)] = base - 1
-        while ordered and ordered[0].base_offset == base:
-            segment = ordered.popleft()
-            if farthest is None or lasts[id(segment)] > lasts[id(farthest)]:
-                farthest = segment
-    return [replace(segment, last_offset=lasts[id(segment)]) for segment in segments]
-
-
-def read_last_offset(store: ObjectStore, segment: Segment, max_batch_bytes: int = DEFAULT_LIMIT) -> int | None:
-    """The last offset of the segment's last whole batch, from its last index entry on.
-
-    Returns:
-        ``base_offset - 1`` if it has no batch; ``None`` if damage keeps it from being read, or a finished log is cut.
-    """
-    if not segment.log_size:
-        return segment.base_offset - 1
-    start = 0
-    if (name := segment.files.offset_index) is not None:
-        try:
-            data = read_whole(store, name, segment.files.sizes.get(name))
-            index = parse_offset_index(data, segment.base_offset, log_size=segment.log_size)
-            start = max((position for position in index.positions() if position < segment.log_size), default=0)
-        except (FormatError, ObjectNotFoundError):
-            start = 0
-    last = _walk(store, segment, start, max_batch_bytes)
-    return _walk(store, segment, 0, max_batch_bytes) if last is None and start else last
-
-
-def _walk(store: ObjectStore, segment: Segment, start: int, max_batch_bytes: int) -> int | None:
-    last = segment.base_offset - 1
-    scanner = SegmentScanner(start=start, stop=segment.log_size, max_batch_size=max_batch_bytes)
-    wanted = ByteRange(start, segment.log_size)
-    with closing(store.read_pieces(segment.files.log, wanted)) as pieces:
-        while True:
-            try:
-                answer = scanner.next()
-            except FormatError:
-                return None
-            if isinstance(answer, NeedData):
-                scanner.feed(next(pieces, b""))
-            elif isinstance(answer, BatchReady):
-                last = max(last, _last_offset(answer.header))
-            else:
-                return None if answer.tail is Tail.CUT and not segment.is_active else last
-
-
-def _last_offset(header: RecordBatchHeader | MessageHeader) -> int:
-    return header.last_offset if isinstance(header, RecordBatchHeader) else header.offset

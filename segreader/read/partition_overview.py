@@ -25,7 +25,7 @@ from segreader.errors import (
 )
 from segreader.format.time_index import parse_time_index
 from segreader.ranges import ByteRange
-from segreader.read.lineage import read_last_offset
+from segreader.read.segment_ends import read_last_offset
 from segreader.read.small_objects import read_each, read_whole
 from segreader.read.source import LocationSource, UrlSource
 from segreader.segment import Segment, SegmentState, TopicIdPartition

@@ -14,7 +14,8 @@ from segreader.plan.lineage import DropReason, Part, ResolvedLog, epochs_within
 from segreader.plan.planner import DEFAULT_SPLIT_BYTES, cut_segment, needs_index, offset_at, overlapping
 from segreader.plan.split import EndReason, Gap, PlannedDrop, ReadEnd, ReadPlan, Split
 from segreader.ranges import OffsetRange
-from segreader.read.lineage import OPEN_END, read_lineage
+from segreader.read.lineage import read_lineage
+from segreader.read.segment_ends import OPEN_END
 from segreader.read.small_objects import read_each, read_whole
 from segreader.read.source import SourceLog
 from segreader.read.time_offsets import offsets_between

@@ -12,8 +12,9 @@ from segreader.catalog.metadata_log import RemoteLogMetadata, RemoteLogSegmentMe
 from segreader.catalog.walk import Wanted
 from segreader.format.leader_epochs import LeaderEpochs
 from segreader.plan.lineage import Dropped
-from segreader.read.lineage import OPEN_END, read_last_offset, read_lineage
+from segreader.read.lineage import read_lineage
 from segreader.read.partition_overview import UNREADABLE, AnySource, indexed_times, places_of, read_log
+from segreader.read.segment_ends import OPEN_END, read_last_offset
 from segreader.read.small_objects import read_each
 from segreader.read.source import UrlSource
 from segreader.segment import Segment, SegmentState, TopicIdPartition

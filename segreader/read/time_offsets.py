@@ -27,7 +27,7 @@ from segreader.format.time_index import parse_time_index
 from segreader.plan.lineage import Part, ResolvedLog
 from segreader.plan.split import EndReason
 from segreader.ranges import ByteRange, OffsetRange
-from segreader.read.lineage import OPEN_END, read_last_offset
+from segreader.read.segment_ends import OPEN_END, read_last_offset
 from segreader.read.small_objects import read_each, read_whole
 from segreader.read.times import TimeRange
 from segreader.read.transactions import read_transaction_state

@@ -115,7 +115,7 @@ def test_behind_damage_nothing_aborted_is_shown(tmp_path: Path, write: object) -
     place = (write_local_tiered if write is write_local_tiered else write_broker_log)(tmp_path, "orders", [built])
     log = next(place.glob("*.log"))
     for snapshot in place.glob("*.snapshot"):
-        snapshot.unlink()
+        snapshot.write_bytes(b"damaged")
     data = bytearray(log.read_bytes())
     at = built.batch_positions[3]
     data[at + 8 : at + 12] = (5).to_bytes(4, "big")

@@ -141,7 +141,6 @@ def test_repeated_uploads_retention_and_deletion_change_no_record(events: list[E
     judge(partition, partition.truth(), data)
 
 
-@pytest.mark.xfail(reason=PARTIAL_SETS, strict=True)
 @examples(150)
 @given(histories(*ORDINARY, *ORDINARY, *TROUBLE, FAILED_UPLOAD), st.data())
 def test_what_a_failed_upload_left_is_no_segment(events: list[Event], data: st.DataObject) -> None:
@@ -157,7 +156,6 @@ def test_after_any_elections_a_scan_gives_the_branch_that_lives(events: list[Eve
     judge(partition, partition.truth(), data)
 
 
-@pytest.mark.xfail(reason=PARTIAL_SETS, strict=True)
 @examples(150)
 @given(histories(*ORDINARY, *ORDINARY, *TROUBLE, FAILED_UPLOAD, *ELECTIONS), st.data())
 def test_everything_at_once_changes_no_record(events: list[Event], data: st.DataObject) -> None:
@@ -166,7 +164,6 @@ def test_everything_at_once_changes_no_record(events: list[Event], data: st.Data
     judge(partition, partition.truth(), data)
 
 
-@pytest.mark.xfail(reason=ENDS, strict=True)
 @examples(150)
 @given(histories(*ORDINARY, *TROUBLE, *ELECTIONS), st.data())
 def test_with_the_leaders_checkpoint_the_survivor_need_not_have_uploaded(
@@ -192,7 +189,6 @@ def values(records: Sequence[Record]) -> list[int]:
     return [record.offset for record in records]
 
 
-@pytest.mark.xfail(reason=ENDS, strict=True)
 def test_a_segment_that_begins_before_an_older_one_is_read_to_its_own_end(tmp_path: Path) -> None:
     before = [*[data_of(PLAIN)] * 7, ("roll", ()), data_of(PLAIN), ("roll", ()), ("upload", (2,))]
     partition = play([*before, *[data_of(PLAIN)] * 3, ("elect", (4, 2)), ("upload", (1,))])
@@ -200,7 +196,6 @@ def test_a_segment_that_begins_before_an_older_one_is_read_to_its_own_end(tmp_pa
     assert scanned(partition, tmp_path) == list(range(10))
 
 
-@pytest.mark.xfail(reason=PARTIAL_SETS, strict=True)
 @pytest.mark.parametrize("written", range(1, 5))
 def test_a_set_that_lacks_a_file_is_no_segment(tmp_path: Path, written: int) -> None:
     first = [data_of(PLAIN), ("roll", ()), ("upload", (1,))]
@@ -208,7 +203,6 @@ def test_a_set_that_lacks_a_file_is_no_segment(tmp_path: Path, written: int) -> 
     assert scanned(partition, tmp_path) == [0]
 
 
-@pytest.mark.xfail(reason=ENDS, strict=True)
 def test_the_log_starts_where_the_segment_that_reaches_farthest_says(tmp_path: Path) -> None:
     before = [*[data_of(PLAIN)] * 4, ("roll", ()), *[data_of(PLAIN)] * 2, ("roll", ()), ("upload", (2,))]
     partition = play([*before, *[data_of(PLAIN)] * 3, ("delete_records", (34,)), ("elect", (5, 2)), ("upload", (1,))])
@@ -217,7 +211,6 @@ def test_the_log_starts_where_the_segment_that_reaches_farthest_says(tmp_path: P
     assert scanned(partition, tmp_path) == [3, 4, 5, 6, 7]
 
 
-@pytest.mark.xfail(reason=ENDS, strict=True)
 def test_a_transaction_open_since_before_the_log_start_holds_back_what_follows(tmp_path: Path) -> None:
     events = [data_of(TV1), *[data_of(PLAIN)] * 5, ("roll", ()), data_of(PLAIN), ("finish", (TV1, 0))]
     partition = play([*events, ("delete_records", (25,)), ("upload", (1,)), ("elect", (0, 0))])
@@ -228,7 +221,6 @@ def test_a_transaction_open_since_before_the_log_start_holds_back_what_follows(t
     assert scanned(partition, tmp_path, leader_epochs=checkpoint) == []
 
 
-@pytest.mark.xfail(reason=ENDS, strict=True)
 def test_what_is_left_of_a_lost_branch_does_not_move_the_end(tmp_path: Path) -> None:
     uploaded = [*[data_of(PLAIN)] * 5, ("roll", ()), *[data_of(PLAIN)] * 4, ("roll", ()), ("upload", (2,))]
     survivor = [

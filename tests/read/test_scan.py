@@ -78,7 +78,9 @@ def test_without_snapshots_the_open_transactions_are_replayed(tmp_path: Path) ->
     first = SegmentBuilder(0).batch([b"a"], producer_id=9, transactional=True).batch([b"b"])
     second = first.roll().marker(9, abort=True).batch([b"open"], producer_id=5, transactional=True)
     write_local_tiered(tmp_path, "orders", [first, second])
-    for file in [*tmp_path.rglob("*.snapshot"), *tmp_path.rglob("*.txnindex")]:
+    for file in tmp_path.rglob("*.snapshot"):
+        file.write_bytes(b"damaged")
+    for file in tmp_path.rglob("*.txnindex"):
         file.unlink()
     scan = segreader.scan(tmp_path)
     assert values(scan) == [b"b"]
@@ -216,8 +218,8 @@ def test_an_empty_segment_and_a_damaged_index_cost_nothing_but_a_note(tmp_path: 
     next(tmp_path.rglob(f"{11:020d}*.index")).write_bytes(b"\xff" * 13)
     scan = segreader.scan(tmp_path, offsets="1:")
     assert values(scan) == [b"b"]
-    scan = segreader.scan(tmp_path, offsets="12:")
-    assert values(scan) == []
+    scan = segreader.scan(tmp_path, split_bytes=1)
+    assert values(scan) == [b"a", b"b"]
     assert "read without it" in scan.metrics.notes[0]
 
 

@@ -17,6 +17,9 @@ from segreader.storage.base import ObjectInfo, ObjectStore
 
 NAME = "local-tiered"
 
+_LAST_WRITTEN = "snapshot"
+"""Source: ``RemoteLogSegmentFileset.copy`` (4.3)."""
+
 _REQUIRED = ("log", "index", "timeindex", "snapshot", "leader_epoch_checkpoint")
 
 
@@ -50,8 +53,11 @@ class LocalTieredLayout:
 
 
 def sort_files(objects: Iterable[ObjectInfo]) -> PartitionFiles:
-    """The listed objects as segments, in any order; a set without its log is incomplete, one that lacks an index is
-    read without it and named as incomplete, too."""
+    """The listed objects as segments, in any order.
+
+    A set without its log, or without the file that is written last, is incomplete. One that has these and lacks another
+    was once whole: it is read without that, and named as incomplete, too.
+    """
     sets: dict[tuple[str, str, str], dict[str, ObjectInfo]] = defaultdict(dict)
     foreign: list[str] = []
     for info in objects:
@@ -69,8 +75,8 @@ def sort_files(objects: Iterable[ObjectInfo]) -> PartitionFiles:
         if missing := tuple(kind for kind in _REQUIRED if kind not in files):
             first = min(info.name for info in files.values())
             incomplete.append(IncompleteSegment(int(base), first, missing, segment_id))
-        if "log" not in files:
-            continue
+        if "log" not in files or _LAST_WRITTEN not in files:
+            continue  # an upload in progress or given up
         names = {kind: info.name for kind, info in files.items()}
         segments.append(
             Segment(

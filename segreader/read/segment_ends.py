@@ -1,0 +1,218 @@
+"""Where segments end, by their last batches, and whether offsets between two of them are missing or compacted away.
+
+A base offset is not under a batch's CRC, so an end is believed only if the batches before it lead there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Final
+
+from crc32c import crc32c
+
+from segreader.errors import FormatError, ObjectNotFoundError
+from segreader.format.batch import CRC_START, RecordBatchHeader
+from segreader.format.compression import DEFAULT_LIMIT
+from segreader.format.leader_epochs import LeaderEpoch, LeaderEpochs
+from segreader.format.message_set import MessageHeader
+from segreader.format.offset_index import parse_offset_index
+from segreader.format.scanner import BatchReady, NeedData, SegmentScanner, Tail
+from segreader.ranges import ByteRange
+from segreader.read.small_objects import read_each, read_whole
+from segreader.segment import Segment
+from segreader.storage.base import ObjectStore
+
+OPEN_END: Final = (1 << 62) - 1
+"""The last offset of a segment whose end is not known, and that nothing follows: reading finds out."""
+
+_Header = RecordBatchHeader | MessageHeader
+
+
+@dataclass(frozen=True, slots=True)
+class _Walked:
+    """What the headers of some batches say.
+
+    Args:
+        last_offset: of the last one.
+        has_jumps: offsets are missing between two batches.
+        is_compacted: offsets are missing between or in batches, as only the cleaner leaves them.
+    """
+
+    last_offset: int
+    has_jumps: bool = False
+    is_compacted: bool = False
+
+
+def read_last_offset(store: ObjectStore, segment: Segment, max_batch_bytes: int = DEFAULT_LIMIT) -> int | None:
+    """The last offset of the segment's last whole batch, from its last index entry on.
+
+    Returns:
+        ``base_offset - 1`` if it has no batch; ``None`` if damage keeps it from being read, or a finished log is cut.
+    """
+    walked = _read_tail(store, segment, max_batch_bytes)
+    return None if walked is None else walked.last_offset
+
+
+def with_ends(
+    store: ObjectStore, segments: Sequence[Segment], incomplete: Collection[int], max_batch_bytes: int
+) -> list[Segment]:
+    """The segments with their last offsets, read where the catalogue does not tell them.
+
+    The next base offset tells nothing: after a leader change a later upload may begin below an older one. Uploads of
+    one log leave no gap, but the cleaner may have removed the last batches of a segment: then it reaches to where the
+    next one begins, if the headers show that the cleaner was at work.
+
+    Args:
+        segments: of one partition, in any order.
+        incomplete: base offsets of sets that are no segments.
+    """
+    unknown = [segment for segment in segments if segment.last_offset is None]
+    if not unknown:
+        return list(segments)
+    bases = [segment.base_offset for segment in segments]
+    following = dict(pairwise(sorted(set(bases))))
+    tails = read_each(lambda segment: _read_tail(store, segment, max_batch_bytes), unknown)
+    walked = {id(segment): tail for segment, tail in zip(unknown, tails, strict=True)}
+    for segment in unknown:  # a jump to another segment's offsets is no end
+        tail, next_base = walked[id(segment)], following.get(segment.base_offset)
+        if tail is not None and tail.has_jumps and next_base is not None and tail.last_offset >= next_base:
+            walked[id(segment)] = None
+    sound = Counter(segment.base_offset for segment in segments if walked.get(id(segment), True) is not None)
+    ended = []
+    for segment in segments:
+        if segment.last_offset is None:
+            tail, next_base = walked[id(segment)], following.get(segment.base_offset)
+            if tail is not None:
+                last = tail.last_offset
+            elif sound[segment.base_offset]:  # another copy is whole
+                last = segment.base_offset - 1
+            else:  # damaged: reading will say so
+                last = OPEN_END if next_base is None else next_base - 1
+            segment = replace(segment, last_offset=last)
+        ended.append(segment)
+    seen = any(tail is not None and tail.is_compacted for tail in walked.values())
+    return _reaching(store, ended, incomplete, max_batch_bytes, is_compacted=seen)
+
+
+def _reaching(
+    store: ObjectStore,
+    segments: list[Segment],
+    incomplete: Collection[int],
+    max_batch_bytes: int,
+    *,
+    is_compacted: bool,
+) -> list[Segment]:
+    """Close the gaps that the cleaner left."""
+    by_base: dict[int, list[Segment]] = defaultdict(list)
+    for segment in segments:
+        by_base[segment.base_offset].append(segment)
+    newest = max(by_base, default=0)
+    longer: dict[int, int] = {}
+    farthest: Segment | None = None
+    reach = -1
+    for base in sorted({*by_base, *(base for base in incomplete if base < newest)}):
+        if farthest is not None and reach + 1 < base:
+            beside = [farthest, *by_base[base]]
+            is_compacted = is_compacted or any(_is_compacted(store, one, max_batch_bytes) for one in beside)
+            if is_compacted:
+                longer[id(farthest)] = reach = base - 1
+            if not by_base[base]:
+                farthest = None  # what the incomplete set had is missing
+        for segment in by_base[base]:
+            last = segment.last_offset or 0
+            if farthest is None or last > reach:
+                farthest, reach = segment, last
+    return [replace(one, last_offset=longer[id(one)]) if id(one) in longer else one for one in segments]
+
+
+def read_epochs(store: ObjectStore, segment: Segment, max_batch_bytes: int = DEFAULT_LIMIT) -> LeaderEpochs | None:
+    """The leader epochs that a segment's batches bear; ``None`` if they do not rise, or damage hides them."""
+    entries: list[LeaderEpoch] = []
+    try:
+        for header in _iter_headers(store, segment, 0, max_batch_bytes):
+            if isinstance(header, RecordBatchHeader) and header.partition_leader_epoch >= 0:
+                epoch = header.partition_leader_epoch
+                if not entries or epoch != entries[-1].epoch:
+                    entries.append(LeaderEpoch(epoch, max(header.base_offset, segment.base_offset)))
+        return LeaderEpochs(tuple(entries))
+    except (FormatError, ValueError):
+        return None
+
+
+def _read_tail(store: ObjectStore, segment: Segment, max_batch_bytes: int) -> _Walked | None:
+    if not segment.log_size:
+        return _Walked(segment.base_offset - 1, is_compacted=True)
+    start, indexed = 0, None
+    if (name := segment.files.offset_index) is not None:
+        try:
+            data = read_whole(store, name, segment.files.sizes.get(name))
+            for entry in parse_offset_index(data, segment.base_offset, log_size=segment.log_size):
+                if entry.position < segment.log_size:
+                    start, indexed = entry.position, entry.offset
+        except (FormatError, ObjectNotFoundError):
+            start, indexed = 0, None
+    walked = _walk(store, segment, start, indexed, max_batch_bytes)
+    return _walk(store, segment, 0, None, max_batch_bytes) if walked is None and start else walked
+
+
+def _is_compacted(store: ObjectStore, segment: Segment, max_batch_bytes: int) -> bool:
+    """Whether any of a segment's batches shows that the cleaner was at work."""
+    if not segment.log_size:
+        return True
+    walked = _walk(store, segment, 0, None, max_batch_bytes)
+    return walked is not None and walked.is_compacted
+
+
+def _walk(
+    store: ObjectStore, segment: Segment, start: int, indexed: int | None, max_batch_bytes: int
+) -> _Walked | None:
+    """What the headers from ``start`` on say; ``None`` if they contradict each other or what the index says.
+
+    Args:
+        indexed: an offset that the index entry at ``start`` says is in what was appended there.
+    """
+    last = None if start else segment.base_offset - 1
+    has_jumps = is_compacted = False
+    try:
+        for header in _iter_headers(store, segment, start, max_batch_bytes):
+            if not isinstance(header, RecordBatchHeader):
+                last = max(header.offset, header.offset if last is None else last)
+                continue
+            if last is None and indexed is not None and header.base_offset > indexed:
+                return None
+            if last is not None and header.base_offset != last + 1:
+                if header.base_offset <= last:
+                    return None
+                has_jumps = is_compacted = True
+            is_compacted |= header.record_count <= header.last_offset_delta
+            last = header.last_offset
+    except FormatError:
+        return None
+    return None if last is None else _Walked(last, has_jumps, is_compacted)
+
+
+def _iter_headers(store: ObjectStore, segment: Segment, start: int, max_batch_bytes: int) -> Iterator[_Header]:
+    """The headers of a log from a batch's start on.
+
+    Raises:
+        FormatError: a header cannot be, a batch fails its CRC, or a finished log ends inside a batch.
+    """
+    scanner = SegmentScanner(start=start, stop=segment.log_size, max_batch_size=max_batch_bytes)
+    with closing(store.read_pieces(segment.files.log, ByteRange(start, segment.log_size))) as pieces:
+        while True:
+            answer = scanner.next()
+            if isinstance(answer, NeedData):
+                scanner.feed(next(pieces, b""))
+            elif isinstance(answer, BatchReady):
+                header = answer.header
+                if isinstance(header, RecordBatchHeader) and crc32c(answer.data[CRC_START:]) != header.crc:
+                    raise FormatError("a batch does not pass its CRC")
+                yield header
+            elif answer.tail is Tail.CUT and not segment.is_active:
+                raise FormatError("the log ends inside a batch")
+            else:
+                return
