@@ -81,7 +81,9 @@ def _open_directory(text: str) -> tuple[ObjectStore, str]:
         raise ObjectNotFoundError(
             "no such directory", source=redact(str(path)), hint="Give a directory that holds segments, or one above it"
         )
-    return LocalStore(path.parent), f"{path.name}/" if path.name else ""
+    # The directory's name may tell the partition; of a mere number, only the one above tells the topic.
+    above = path.parent.parent if path.name.isdecimal() else path.parent
+    return LocalStore(above), f"{path.relative_to(above).as_posix()}/" if path.name else ""
 
 
 def _open_bucket(
