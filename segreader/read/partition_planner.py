@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from segreader.catalog.collector import collector_at_rest
-from segreader.errors import FormatError, ObjectNotFoundError, SegmentGapError
+from segreader.errors import FormatError, ObjectNotFoundError, SegmentGapError, TruncatedError
 from segreader.format.compression import DEFAULT_LIMIT
 from segreader.format.offset_index import OffsetIndex, parse_offset_index
 from segreader.isolation import AbortedTransactions, IsolationLevel
@@ -15,7 +15,7 @@ from segreader.plan.planner import DEFAULT_SPLIT_BYTES, cut_segment, needs_index
 from segreader.plan.split import EndReason, Gap, PlannedDrop, ReadEnd, ReadPlan, Split
 from segreader.ranges import OffsetRange
 from segreader.read.lineage import read_lineage
-from segreader.read.segment_ends import OPEN_END
+from segreader.read.segment_ends import OPEN_END, read_last_offset
 from segreader.read.small_objects import read_each, read_whole
 from segreader.read.source import SourceLog
 from segreader.read.time_offsets import offsets_between
@@ -68,7 +68,7 @@ class PartitionPlanner:
 
         Raises:
             SegmentGapError: offsets between two segments are in none, and ``on_gap`` is ``fail``.
-            FormatError: a transaction index contradicts itself.
+            FormatError: a transaction index contradicts itself, or a finished log is shorter than its index says.
         """
         readable = read_lineage(
             self._store,
@@ -192,11 +192,35 @@ class PartitionPlanner:
             return None
         try:
             data = read_whole(self._store, name, segment.files.sizes.get(name))
-            return parse_offset_index(data, segment.base_offset, log_size=segment.log_size)
         except ObjectNotFoundError:
             return None
+        try:
+            return parse_offset_index(data, segment.base_offset, log_size=segment.log_size)
         except FormatError as error:
+            if not segment.is_active and self._on_corrupt == "fail":
+                self._refuse_short_log(segment, data)
             return f"{error.located(source=self._store.url(name))}; read without it"
+
+    def _refuse_short_log(self, segment: Segment, data: bytes) -> None:
+        """Raise if a finished log ends before the last offset that its index names."""
+        try:
+            index = parse_offset_index(data, segment.base_offset)
+        except FormatError:
+            return
+        if not len(index) or index.trailing_bytes:
+            return
+        named = index.base_offset + index.relative_offsets[-1]
+        last = read_last_offset(self._store, segment, self._max_batch_bytes)
+        if last is not None and last < named:
+            raise TruncatedError(
+                "the log is shorter than its offset index says",
+                source=self._store.url(segment.files.log),
+                base_offset=segment.base_offset,
+                offset=last + 1,
+                found=f"{segment.log_size} bytes, with offsets up to {last}",
+                expected=f"offset {named}, at byte {index.entry_positions[-1]}",
+                hint="The copy is incomplete: fetch the segment again, or read what is there with on_corrupt='skip'",
+            )
 
 
 def _before(log: ResolvedLog, gap: Gap) -> Part:
