@@ -62,16 +62,7 @@ def read_lineage(
     ended = listed
     if given is not None or local is not None or len(listed) > 1:  # of a single segment the end need not be known
         ended = tuple(with_ends(store, listed, [one.base_offset for one in log.incomplete], max_batch_bytes))
-    segments = [
-        replace(
-            segment,
-            last_offset=OPEN_END if segment.last_offset is None else segment.last_offset,
-            epochs=clip(known, segment.base_offset, OPEN_END if segment.last_offset is None else segment.last_offset)
-            if segment.epochs is None and known
-            else segment.epochs,
-        )
-        for segment, known in zip(ended, files, strict=True)
-    ]
+    segments = [_completed(segment, known) for segment, known in zip(ended, files, strict=True)]
     lineage, is_assumed = _choose(store, log, segments, files, given, notes)
     if lineage is None and _overlap(segments):
         segments = [replace(one, epochs=read_epochs(store, one, max_batch_bytes)) for one in segments]
@@ -80,7 +71,7 @@ def read_lineage(
     if is_assumed and lineage is not None:
         notes.append(f"{log.partition}: no leader-epoch checkpoint can be read; the lineage is put together from parts")
     log_start = log.log_start
-    if local is not None and not log.segments:
+    if local is not None and local.segments and not log.segments:
         log_start = _read_log_start(store, local)
     with collector_at_rest():
         resolved = resolve(
@@ -93,6 +84,15 @@ def read_lineage(
             + ", ".join(f"{one.epoch} from offset {one.start_offset}" for one in lineage)
         )
     return ReadableLog(resolved, tuple(notes))
+
+
+def _completed(segment: Segment, known: LeaderEpochs | None) -> Segment:
+    """The segment with an end, and with its epochs where its own checkpoint tells them."""
+    if segment.last_offset is not None and (segment.epochs is not None or not known):
+        return segment
+    last = OPEN_END if segment.last_offset is None else segment.last_offset
+    epochs = clip(known, segment.base_offset, last) if segment.epochs is None and known else segment.epochs
+    return replace(segment, last_offset=last, epochs=epochs)
 
 
 def _local_segments(local: PartitionLog, *, has_remote: bool) -> list[Segment]:
