@@ -38,6 +38,8 @@ class Code(StrEnum):
     UNFINISHED_UPLOAD = "unfinished-upload"
     ABANDONED_UPLOAD = "abandoned-upload"
     RECREATED_TOPIC = "re-created-topic"
+    MIXED_LAYOUTS = "mixed-layouts"
+    PARTITION_TWICE = "partition-twice"
     MISSING_PARTITION = "missing-partition"
     NOTE = "note"
 

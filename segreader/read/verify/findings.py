@@ -21,8 +21,10 @@ from segreader.read.verify.rules import RULES
 from segreader.segment import TopicIdPartition
 from segreader.storage.base import ObjectStore
 
-_MOST_OF_A_KIND: Final = 20
+MOST_OF_A_SEGMENT: Final = 20
 """Findings of one code about one segment; more of them say nothing new."""
+
+_LATELY: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ class Finding:
         position: byte in the object that it is about.
         offset: the record, batch or segment it is about.
         explanation: what was found here, and what was expected.
-        partition: whose object; the partition is -1 for a whole topic, ``None`` for the whole location.
+        partition: whose object; ``None`` for the whole location.
     """
 
     code: Code
@@ -62,10 +64,11 @@ class Findings:
     Args:
         store: knows how to show the names of objects.
         partition: whose objects they are.
+        most: findings of one code to keep; those behind are counted.
     """
 
-    def __init__(self, store: ObjectStore, partition: TopicIdPartition | None = None) -> None:
-        self._store, self._partition = store, partition
+    def __init__(self, store: ObjectStore, partition: TopicIdPartition | None = None, *, most: int = 1000) -> None:
+        self._store, self._partition, self._most = store, partition, most
         self._found: list[Finding] = []
         self._counts: Counter[Code] = Counter()
 
@@ -90,10 +93,10 @@ class Findings:
         self._append(Finding(code or code_of(error), source, text, error.position, offset, self._partition))
 
     def _append(self, finding: Finding) -> None:
-        if any(_is_same(finding, one) for one in self._found[-_MOST_OF_A_KIND:]):
+        if any(_is_same(finding, one) for one in self._found[-_LATELY:]):
             return
         self._counts[finding.code] += 1
-        if self._counts[finding.code] <= _MOST_OF_A_KIND:
+        if self._counts[finding.code] <= self._most:
             self._found.append(finding)
 
     def take(self, known: frozenset[Code] = frozenset()) -> list[Finding]:
@@ -106,9 +109,9 @@ class Findings:
         hidden = {code for cause in found for code in RULES[cause].hides}
         left = [one for one in self._found if one.code not in hidden]
         for code, count in self._counts.items():
-            if count > _MOST_OF_A_KIND and code not in hidden:
+            if count > self._most and code not in hidden:
                 last = next(one for one in reversed(left) if one.code is code)
-                text = f"and {count - _MOST_OF_A_KIND} more of this kind"
+                text = f"and {count - self._most} more of this kind"
                 left.append(Finding(code, last.object, text, None, None, self._partition))
         return left
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -33,7 +34,7 @@ class SegmentFacts:
         first: its first batch, where there is one.
         end: last offset of its last batch, where it is known.
         was_cleaned: some batch shows that it was compacted.
-        checkpoint: the whole lineage of its uploader.
+        checkpoint: the whole lineage of its uploader, until ``Lineages`` has taken it.
         codes: what was found.
     """
 
@@ -53,7 +54,7 @@ def check_epochs(found: Findings, segment: Segment, checkpoint: LeaderEpochs, ba
     ``LeaderEpochFileCache`` (4.3).
     """
     for batch in batches:
-        if batch.leader_epoch < 0:
+        if batch.leader_epoch == -1 or batch.magic < 2:
             continue
         name = segment.files.leader_epochs or segment.files.log
         if not len(checkpoint):
@@ -71,41 +72,65 @@ def check_epochs(found: Findings, segment: Segment, checkpoint: LeaderEpochs, ba
     return True
 
 
-def resolve_partition(
-    log: PartitionLog, facts: Sequence[SegmentFacts], given: LeaderEpochs | None, *, is_local: bool
-) -> ResolvedLog:
-    """Which segment delivers which offsets, by what was seen of each.
+class Lineages:
+    """Remembers of all checkpoints of a partition the newest one, and where each epoch begins by the others."""
 
-    Args:
-        given: the lineage of the live log, where somebody has it.
-        is_local: a broker's log directory is itself the live history.
-    """
-    live = [_ended(one) for one in facts if one.is_live]
-    lineage, is_assumed = given, False
-    if is_local:
-        return resolve(log.partition, live, None)
-    if lineage is None:
-        checkpoints = {id(segment): one.checkpoint for segment, one in zip(live, _live(facts), strict=True)}
-        told = (checkpoints[id(segment)] for segment in newest_first(live))
-        lineage = next((one for one in told if one), None)
-    if not lineage and any(segment.epochs for segment in live):
-        lineage, is_assumed = assumed_lineage(live), True
-    return resolve(log.partition, live, lineage, is_assumed=is_assumed)
+    def __init__(self) -> None:
+        self._newest: tuple[Segment, LeaderEpochs] | None = None
+        self._starts: dict[int, dict[int, tuple[int, str]]] = defaultdict(dict)
+
+    def add(self, facts: SegmentFacts) -> None:
+        """Take a segment's checkpoint, and leave with the segment only what it says of that."""
+        checkpoint, facts.checkpoint = facts.checkpoint, None
+        if checkpoint is None:
+            return
+        ended = _ended(facts.segment, facts.end, checkpoint)
+        facts.segment = replace(facts.segment, epochs=ended.epochs)
+        if not facts.is_live or not len(checkpoint):
+            return
+        if self._newest is None or newest_first([self._newest[0], ended])[0] is ended:
+            self._newest = (ended, checkpoint)
+        for entry in checkpoint.entries[1:]:  # the first one moves with the log start
+            starts = self._starts[entry.epoch]
+            count, name = starts.get(entry.start_offset, (0, ended.files.leader_epochs or ended.files.log))
+            starts[entry.start_offset] = (count + 1, name)
+
+    def check(self, found: Findings) -> None:
+        """Note checkpoints that say another start of an epoch than most: an epoch has one leader, and begins once."""
+        for epoch, starts in self._starts.items():
+            most = max(starts, key=lambda start: starts[start][0])
+            for start in sorted(starts.keys() - {most}):
+                text = f"epoch {epoch} begins at offset {start} by it, and at {most} by {starts[most][0]} others"
+                found.add(Code.BAD_LEADER_EPOCHS, starts[start][1], text, offset=start)
+
+    def resolve(self, log: PartitionLog, facts: Sequence[SegmentFacts], given: LeaderEpochs | None) -> ResolvedLog:
+        """Which segment delivers which offsets, by what was seen of each.
+
+        Args:
+            given: the lineage of the live log, where somebody has it.
+        """
+        live = [_ended(one.segment, one.end, None) for one in facts if one.is_live]
+        lineage, is_assumed = given, False
+        if lineage is None and self._newest is not None:
+            lineage = self._newest[1]
+        if not lineage and any(segment.epochs for segment in live):
+            lineage, is_assumed = assumed_lineage(live), True
+        return resolve(log.partition, live, lineage, is_assumed=is_assumed)
 
 
-def _live(facts: Sequence[SegmentFacts]) -> list[SegmentFacts]:
-    return [one for one in facts if one.is_live]
+def resolve_local(log: PartitionLog, facts: Sequence[SegmentFacts]) -> ResolvedLog:
+    """As ``Lineages.resolve``, of a broker's log directory: it is itself the live history."""
+    return resolve(log.partition, [_ended(one.segment, one.end, None) for one in facts], None)
 
 
-def _ended(facts: SegmentFacts) -> Segment:
-    """The segment with a last offset and its epochs."""
-    segment = facts.segment
+def _ended(segment: Segment, end: int | None, checkpoint: LeaderEpochs | None) -> Segment:
+    """The segment with a last offset, and its epochs where a checkpoint is given."""
     last = segment.last_offset
     if last is None:
-        last = segment.base_offset if facts.end is None else max(facts.end, segment.base_offset - 1)
+        last = segment.base_offset if end is None else max(end, segment.base_offset - 1)
     epochs = segment.epochs
-    if epochs is None and facts.checkpoint is not None:
-        epochs = clip(facts.checkpoint, segment.base_offset, last)
+    if epochs is None and checkpoint is not None:
+        epochs = clip(checkpoint, segment.base_offset, last)
     return replace(segment, last_offset=last, epochs=epochs)
 
 

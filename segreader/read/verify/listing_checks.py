@@ -13,7 +13,7 @@ from segreader.catalog.listing import PartitionLog
 from segreader.errors import SegreaderError
 from segreader.read.verify.codes import Code
 from segreader.read.verify.findings import Findings
-from segreader.segment import Segment
+from segreader.segment import Segment, TopicIdPartition
 from segreader.storage.base import ObjectInfo, ObjectStore
 from segreader.storage.view import StoreView
 
@@ -41,7 +41,8 @@ _LIKE_A_SEGMENT: Final = re.compile(
     r"\w{10,}([-._][\w-]+)?\.(log|index|timeindex|txnindex|snapshot|leader_epoch_checkpoint|rsm-manifest|indexes)"
 )
 _IN_TRANSIT: Final = re.compile(r".+\.(deleted|cleaned|swap|tmp)")
-_NO_SEGMENT: Final = re.compile(r"(\d{20}|0{10}\d{10})-\d{10}\.checkpoint|.*\.kafka_cleanshutdown|remote_log_snapshot")
+_OF_BROKERS: Final = re.compile(r"[0-9]{20}-[0-9]{10}\.checkpoint|\.kafka_cleanshutdown|remote_log_snapshot")
+"""What brokers write beside the segments, and no layout needs. Source: ``LogFileUtils``, KIP-630; 3.6."""
 
 
 class NoticingStore(StoreView):
@@ -79,14 +80,24 @@ def check_places(
     """
     ids: dict[str, set[str]] = defaultdict(set)
     numbers: dict[tuple[str, str], set[int]] = defaultdict(set)
+    layouts: dict[str, set[str]] = defaultdict(set)
+    spots: dict[tuple[TopicIdPartition, str], list[str]] = defaultdict(list)
     for place in places:
         one = place.partition
         ids[one.topic].add(one.topic_id or "")
         numbers[one.topic, one.topic_id or ""].add(one.partition)
+        layouts[one.topic].add(place.layout)
+        spots[one, place.layout].append(place.prefixes[0])
     for topic, of_topic in ids.items():
-        if len(of_topic) > 1:
+        if len(layouts[topic]) > 1:
+            text = f"topic {topic!r} lies here in the layouts {' and '.join(sorted(layouts[topic]))}"
+            found.add(Code.MIXED_LAYOUTS, prefix, text)
+        elif len(of_topic) > 1:
             text = f"topic {topic!r} has the ids {' and '.join(sorted(of_topic))}"
             found.add(Code.RECREATED_TOPIC, prefix, text)
+    for (one, _), where in spots.items():
+        if len(where) > 1:
+            found.add(Code.PARTITION_TWICE, where[1], f"{one} lies in {where[0]} as well")
     if are_all:
         for (topic, _), have in numbers.items():
             missing = sorted(set(range(max(have))) - have) if max(have) < 100_000 else []
@@ -181,7 +192,7 @@ def _check_foreign(found: Findings, name: str) -> None:
         found.add(Code.FILE_IN_TRANSIT, name, "its suffix says that a broker is at it")
     elif _LIKE_A_SEGMENT.fullmatch(file):
         found.add(Code.MALFORMED_NAME, name, "it is nearly a segment's name: digits, id or suffix are wrong")
-    elif not _NO_SEGMENT.fullmatch(file):
+    elif not _OF_BROKERS.fullmatch(file):
         found.add(Code.FOREIGN_OBJECT, name, "it belongs to no segment, and is no other file of this layout")
 
 

@@ -100,11 +100,14 @@ def check_base_offset(found: Findings, segment: Segment, first: Batch | None, co
         found.add(Code.WRONG_BASE_OFFSET, segment.files.log, text, position=0, offset=first.base_offset)
 
 
-def check_tail(found: Findings, segment: Segment, facts: LogFacts, expected: int | None) -> None:
+def check_tail(
+    found: Findings, segment: Segment, facts: LogFacts, expected: int | None, at_least: int | None = None
+) -> None:
     """Note what stands behind the last whole batch.
 
     Args:
         expected: the last offset that the segment should have, where it is known.
+        at_least: an offset that it should reach, by a file beside it.
     """
     tail, end = facts.tail, facts.end
     if tail is None or end is None or (isinstance(tail, Done) and tail.tail is Tail.END):
@@ -112,7 +115,7 @@ def check_tail(found: Findings, segment: Segment, facts: LogFacts, expected: int
     is_whole = expected is not None and end >= expected
     if isinstance(tail, FormatError):
         is_foreign = tail.base_offset is not None and not _may_follow(tail.base_offset, end)
-        if is_whole or (expected is None and is_foreign):
+        if is_whole or (expected is None and is_foreign and (at_least is None or end >= at_least)):
             text = f"after the batch that ends with offset {end}: {tail.message}; found {tail.found}"
             found.add(Code.GARBAGE_TAIL, segment.files.log, text, position=tail.position, offset=end)
         else:
@@ -125,8 +128,11 @@ def check_tail(found: Findings, segment: Segment, facts: LogFacts, expected: int
         if segment.is_padded:
             return
         code, text = Code.ZERO_TAIL, f"{text}: all zeros"
-    elif is_whole or (tail.base_offset is not None and not _may_follow(tail.base_offset, end)):
+    elif is_whole:
         code = Code.GARBAGE_TAIL
+    elif tail.base_offset is not None and not _may_follow(tail.base_offset, end):
+        is_known = expected is not None or (at_least is not None and end < at_least)
+        code = Code.BROKEN_BATCH if is_known else Code.GARBAGE_TAIL
     else:
         code = Code.TRUNCATED_LOG
         if tail.missing_bytes is not None:

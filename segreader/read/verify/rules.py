@@ -91,6 +91,16 @@ RULES: Final[Mapping[Code, Rule]] = {
         "one topic name stands for several topic ids: it was deleted and created again",
         "Choose one with --topic-id when you read.",
     ),
+    Code.MIXED_LAYOUTS: Rule(
+        _I,
+        "one topic lies here in several layouts, such as a broker's log directory beside the remote tier",
+        "Choose one with --layout, or name the directory of one, when you read.",
+    ),
+    Code.PARTITION_TWICE: Rule(
+        _W,
+        "one partition of one topic lies in two places",
+        "Name the directory of one when you read, and move the other away: reading both is refused.",
+    ),
     Code.MISSING_PARTITION: Rule(
         _I,
         "a partition between 0 and the highest one has no segment here",
@@ -223,7 +233,10 @@ RULES: Final[Mapping[Code, Rule]] = {
         _E, "a finished segment's time index does not end with its largest timestamp", _REBUILD_INDEX
     ),
     Code.CUT_TRANSACTION_INDEX: Rule(
-        _W, "a transaction index ends inside a row, which Kafka passes over", _REBUILD_TRANSACTIONS
+        _E,
+        "a transaction index ends inside a row: a broker passes over it, and shows the records it would hide",
+        _REBUILD_TRANSACTIONS,
+        frozenset({Code.MARKER_WITHOUT_ROW}),
     ),
     Code.TRANSACTION_INDEX_VERSION: Rule(
         _E, "a transaction index has a row of an unknown version", _REBUILD_TRANSACTIONS, _TRANSACTIONS

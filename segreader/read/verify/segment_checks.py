@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from segreader.errors import FormatError, ObjectNotFoundError, SegreaderError
+from segreader.errors import CorruptBatchError, FormatError, ObjectNotFoundError, SegreaderError
 from segreader.format.leader_epochs import LeaderEpochs, parse_leader_epochs
 from segreader.format.offset_index import OffsetIndex
 from segreader.format.producer_snapshot import ProducerSnapshot
@@ -63,7 +63,7 @@ def look_at_segment(
         following: base offset of the next segment.
     """
     side, log = _SideFiles(), LogFacts()
-    side.read_offset_index(found, store, segment)
+    side.read_indexes(found, store, segment)
     try:
         log = look_at_log(found, store, segment, side.offset_index)
     except SegreaderError as error:
@@ -71,9 +71,9 @@ def look_at_segment(
     last = segment.last_offset
     if last is None and following is not None:
         last = following - 1
-    check_tail(found, segment, log, last)
+    check_tail(found, segment, log, last, side.last_offset)
     limit = None if log.end is None else max(log.end, -1 if last is None else last)
-    side.read_others(found, store, segment, limit)
+    side.read_producer_state(found, store, segment, limit)
     if side.time_index is not None:
         first = log.first.base_offset if log.first is not None and log.first.magic == 2 else None
         check_time_index_bounds(found, side.time_index, segment.files.time_index or "", segment, first, limit)
@@ -105,8 +105,8 @@ class SegmentAudit:
         """
         segment, store = facts.segment, self._store
         unheard, side = Findings(store), _SideFiles()  # the first look has told what the files themselves show
-        side.read_offset_index(unheard, store, segment)
-        side.read_others(unheard, store, segment, None)
+        side.read_indexes(unheard, store, segment)
+        side.read_producer_state(unheard, store, segment, None)
         transactions = self._transactions
         transactions.is_cleaned |= facts.was_cleaned
         history = _History(found, side, segment, transactions, parts)
@@ -120,8 +120,9 @@ class SegmentAudit:
             of_times = TimeIndexAudit(found, side.time_index, name, is_active=segment.is_active)
             audits.batch.append(of_times.batch)
             audits.end.append(of_times.end)
-        if facts.checkpoint is not None:
-            audits.batch.append(_EpochAudit(found, segment, facts.checkpoint).batch)
+        checkpoint = read_checkpoint(unheard, store, segment)
+        if checkpoint is not None and not facts.codes & {Code.EPOCH_MISMATCH, Code.BAD_LEADER_EPOCHS}:
+            audits.batch.append(_EpochAudit(found, segment, checkpoint).batch)
         log = segment.files.log
         if self._copies.is_compared(log):
             audits.batch.append(lambda batch: self._copies.add(log, batch))
@@ -142,8 +143,8 @@ class SegmentAudit:
     ) -> None:
         segment, log = facts.segment, facts.segment.files.log
         is_whole = end is not None and end.is_sound and isinstance(end.tail, Done) and end.tail.tail is Tail.END
-        if end is not None and isinstance(end.tail, FormatError) and (facts.end is None or end.end < facts.end):
-            check_tail(found, segment, LogFacts(end=end.end, tail=end.tail), facts.end)
+        if end is not None and (facts.end is None or end.end < facts.end):
+            check_tail(found, segment, LogFacts(end=end.end, tail=_inside(end.tail)), facts.end)
         if is_whole and not self._transactions.is_cleaned:
             self._copies.check(found, log)
         else:
@@ -156,6 +157,17 @@ class SegmentAudit:
                 self._transactions.restart(snapshot.open_transactions())
 
 
+def _inside(tail: Done | FormatError) -> Done | FormatError:
+    """How a log ends for a reader who knows that there are batches behind: not with a cut batch."""
+    if isinstance(tail, FormatError) or tail.tail is Tail.END:
+        return tail
+    return CorruptBatchError(
+        "a batch claims more bytes than the log has, or there are zeros in its place, and others follow",
+        position=tail.position,
+        base_offset=tail.base_offset,
+    )
+
+
 class _SideFiles:
     """What could be read of the files beside a log."""
 
@@ -165,17 +177,24 @@ class _SideFiles:
         self.rows: Sequence[AbortedTransaction] = ()
         self.snapshot: ProducerSnapshot | None = None
 
-    def read_offset_index(self, found: Findings, store: ObjectStore, segment: Segment) -> None:
-        """Read and check the offset index."""
-        name = segment.files.offset_index
-        if (data := _read(found, store, segment, name)) is not None:
-            self.offset_index = check_offset_index(found, data, name or "", segment)
+    @property
+    def last_offset(self) -> int | None:
+        """The largest offset that an index names."""
+        offsets = [index.relative_offsets[-1] for index in (self.offset_index, self.time_index) if index]
+        bases = [index.base_offset for index in (self.offset_index, self.time_index) if index]
+        return max(map(sum, zip(bases, offsets, strict=True)), default=None)
 
-    def read_others(self, found: Findings, store: ObjectStore, segment: Segment, limit: int | None) -> None:
-        """Read and check the other files; ``limit`` is the last offset that the segment can have, where it is known."""
+    def read_indexes(self, found: Findings, store: ObjectStore, segment: Segment) -> None:
+        """Read and check the offset index and the time index."""
         files = segment.files
+        if (data := _read(found, store, segment, files.offset_index)) is not None:
+            self.offset_index = check_offset_index(found, data, files.offset_index or "", segment)
         if (data := _read(found, store, segment, files.time_index)) is not None:
             self.time_index = check_time_index(found, data, files.time_index or "", segment)
+
+    def read_producer_state(self, found: Findings, store: ObjectStore, segment: Segment, limit: int | None) -> None:
+        """Read and check the other two; ``limit`` is the last offset that the segment can have, where it is known."""
+        files = segment.files
         if (data := _read(found, store, segment, files.transaction_index)) is not None:
             name = files.transaction_index or ""
             self.rows = check_transaction_index(found, data, name, segment.base_offset, limit)
@@ -190,7 +209,8 @@ def _read(found: Findings, store: ObjectStore, segment: Segment, name: str | Non
     try:
         return read_whole(store, name, segment.files.sizes.get(name))
     except ObjectNotFoundError as error:
-        if not isinstance(segment.files, StemFiles):
+        may_be_absent = isinstance(segment.files, StemFiles) or name == segment.files.transaction_index
+        if not may_be_absent or name in segment.files.sizes:
             found.add_error(error, name)
     except SegreaderError as error:
         found.add_error(error, name)

@@ -30,8 +30,8 @@ def check_transaction_index(
         found.add(Code.CUT_TRANSACTION_INDEX, name, text, position=whole)
     for position in range(0, whole, _ROW):
         number = position // _ROW
-        if data[position]:
-            text = f"row {number} has version {data[position]}, expected 0"
+        if version := int.from_bytes(data[position : position + 2], "big"):
+            text = f"row {number} has version {version}, expected 0"
             found.add(Code.TRANSACTION_INDEX_VERSION, name, text, position=position)
             continue
         try:

@@ -25,8 +25,8 @@ from segreader.read.source import LocationSource
 from segreader.read.verify.broken_objects import read_around
 from segreader.read.verify.codes import Code
 from segreader.read.verify.copies import Copies
-from segreader.read.verify.findings import Finding, Findings
-from segreader.read.verify.lineage_checks import SegmentFacts, check_lineage, resolve_partition
+from segreader.read.verify.findings import MOST_OF_A_SEGMENT, Finding, Findings
+from segreader.read.verify.lineage_checks import Lineages, SegmentFacts, check_lineage, resolve_local
 from segreader.read.verify.listing_checks import (
     NoticingStore,
     check_incomplete,
@@ -109,6 +109,8 @@ def verify(
     check_places(found, source.prefix, places, seen, are_all=partitions is None)
     if metadata is not None:
         check_partitions(found, metadata, source.prefix, frozenset(place.partition for place in places))
+        if not metadata.partitions(with_deleted=True):
+            metadata = None  # it is of another cluster, or of none yet
     yield from found.take()
     for place in places:
         yield from _Partition(source, place, metadata, deep, reading or Reading(), now_ms).findings()
@@ -146,6 +148,7 @@ class _Partition:
         self._deep, self._reading, self._now_ms = deep, reading, now_ms
         self._is_local = place.layout == log_directory.NAME
         self._metadata = None if self._is_local else metadata
+        self._lineages = Lineages()
 
     def findings(self) -> Iterator[Finding]:
         """What is found, as it is found."""
@@ -158,17 +161,18 @@ class _Partition:
         check_listing(found, log, self._place, store)
         known = {*readable.hidden, *incomplete_offsets(log)}
         of_metadata: MetadataAudit | None = None
-        if self._metadata is not None and (self._metadata.partitions(with_deleted=True)):
+        if self._metadata is not None:
             of_metadata = MetadataAudit(found, self._metadata, log, self._place)
             of_metadata.check(store, self._now_ms)
             known |= of_metadata.missing_offsets
         else:
             for one in log.incomplete:
                 check_incomplete(found, one, log.segments, store, self._now_ms)
+        shared = read_checkpoint(found, store, log.segments[-1]) if self._is_local and log.segments else None
         yield from found.take()
         all_facts: list[SegmentFacts] = []
         self._reading.whole += sum(segment.log_size for segment in log.segments)
-        for facts, findings in self._look_at(log, of_metadata):
+        for facts, findings in self._look_at(log, of_metadata, shared):
             all_facts.append(facts)
             if facts.codes & _EXPLAIN_A_HOLE:
                 known.add(facts.segment.base_offset if facts.end is None else facts.end + 1)
@@ -176,30 +180,37 @@ class _Partition:
             if not self._deep:
                 self._reading.add(facts.segment.log_size)
         all_facts.sort(key=lambda one: one.segment.base_offset)
-        resolved = resolve_partition(log, all_facts, self._given_epochs(), is_local=self._is_local)
         found = self._new()
+        if self._is_local:
+            resolved = resolve_local(log, all_facts)
+        else:
+            resolved = self._lineages.resolve(log, all_facts, self._given_epochs())
+            self._lineages.check(found)
         check_lineage(found, store, resolved, all_facts, frozenset(known))
         yield from found.take()
         if self._deep:
             yield from self._audit(all_facts, resolved.parts, Copies(resolved))
 
     def _look_at(
-        self, log: PartitionLog, of_metadata: MetadataAudit | None
+        self, log: PartitionLog, of_metadata: MetadataAudit | None, shared: LeaderEpochs | None
     ) -> Iterator[tuple[SegmentFacts, list[Finding]]]:
-        """A first look at every segment, some of them at a time."""
+        """A first look at every segment, some of them at a time.
+
+        Args:
+            shared: the checkpoint of a log directory, which is one for all its segments.
+        """
         segments = log.segments
         bases = sorted({segment.base_offset for segment in segments})
         following = dict(pairwise(bases))
-        shared = self._shared_checkpoint(segments)
         covered_to: int | None = None
         for first in range(0, len(segments), _AT_ONCE):
             some = segments[first : first + _AT_ONCE]
 
             def look(segment: Segment) -> tuple[Findings, SegmentFacts]:
-                found = self._new()
+                found = self._of_segment()
                 completed = None if of_metadata is None else of_metadata.completed(segment)
                 told = completed or segment
-                checkpoint = shared or (None if self._is_local else read_checkpoint(found, self._store, told))
+                checkpoint = shared if self._is_local else read_checkpoint(found, self._store, told)
                 facts = look_at_segment(found, self._store, told, checkpoint, following.get(told.base_offset))
                 facts.is_live = of_metadata is None or completed is not None
                 return found, facts
@@ -215,6 +226,7 @@ class _Partition:
                 if facts.end is not None:
                     covered_to = facts.end
                 self._correct(facts, following)
+                self._lineages.add(facts)
                 yield facts, found.take(told)
 
     def _correct(self, facts: SegmentFacts, following: Mapping[int, int]) -> None:
@@ -226,12 +238,6 @@ class _Partition:
         if self._is_local and facts.end is not None and facts.end + 1 != ends_at and not segment.is_active:
             files = replace(cast(SegmentFiles, segment.files), producer_snapshot=None)  # it is that of the next one
             facts.segment = replace(facts.segment, files=files)
-
-    def _shared_checkpoint(self, segments: Sequence[Segment]) -> LeaderEpochs | None:
-        """The checkpoint of a log directory, which is one for all its segments."""
-        if not self._is_local or not segments:
-            return None
-        return read_checkpoint(self._new(), self._store, segments[0])
 
     def _given_epochs(self) -> LeaderEpochs | None:
         """The lineage of the live log, where one is given beside the location."""
@@ -260,9 +266,12 @@ class _Partition:
             limit = facts.segment.last_offset
             if self._is_local and index + 1 < len(all_facts):
                 limit = all_facts[index + 1].segment.base_offset - 1
-            found = self._new()
+            found = self._of_segment()
             auditor.audit(found, facts, of_log.get(facts.segment.files.log, ()), limit)
             yield from found.take(facts.codes)
+
+    def _of_segment(self) -> Findings:
+        return Findings(self._store, self._place.partition, most=MOST_OF_A_SEGMENT)
 
     def _new(self) -> Findings:
         return Findings(self._store, self._place.partition)

@@ -141,6 +141,19 @@ def test_a_topic_with_two_ids_was_created_again(planted: Planted) -> None:
     assert planted.codes(with_info=True) == {"re-created-topic"}
 
 
+def test_a_topic_in_two_layouts_is_told(planted: Planted) -> None:
+    planted.files |= broker_log_files(TOPIC, planted.segments)
+
+    assert planted.codes_of_both() == set()
+    assert planted.codes(with_info=True) == {"mixed-layouts"}
+
+
+def test_a_partition_that_lies_in_two_places_is_told(planted: Planted) -> None:
+    planted.files |= {f"backup/{path}": data for path, data in planted.files.items()}
+
+    assert planted.codes_of_both() == {"partition-twice"}
+
+
 def test_a_partition_number_that_is_missing_is_told_once(planted: Planted) -> None:
     planted.files |= local_tiered_files(TOPIC, sound_log(1), partition=3)
 
