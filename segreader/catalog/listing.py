@@ -154,6 +154,12 @@ def _refuse_missing(there: Sequence[TopicIdPartition], have: set[int], source: s
     if wanted.topic_id is not None and wanted.topic_id not in ids:
         raise ObjectNotFoundError(f"topic id {wanted.topic_id} is not here", source=source, found=", ".join(ids))
     missing = sorted(set(wanted.partitions or ()) - have)
+    if not missing:
+        raise ObjectNotFoundError(
+            "nothing here is live: the metadata topic calls all of it deleted",
+            source=source,
+            hint="Read what is left of it without the metadata topic, by the listing alone",
+        )
     raise ObjectNotFoundError(
         f"partition {', '.join(map(str, missing))} is not here",
         source=source,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -168,6 +169,20 @@ class ReadPlan:
     def size(self) -> int:
         """Stored bytes of all splits."""
         return sum(split.positions.size for split in self.splits)
+
+    def __str__(self) -> str:
+        """What is read of each partition, where it ends, and what is missing, a line each."""
+        splits: Counter[TopicIdPartition] = Counter()
+        sizes: Counter[TopicIdPartition] = Counter()
+        for split in self.splits:
+            splits[split.partition] += 1
+            sizes[split.partition] += split.positions.size
+        lines = [f"{self.location}: {len(self.splits)} splits, {self.size} bytes"]
+        lines += [f"  {end.text}; {splits[end.partition]} splits, {sizes[end.partition]} bytes" for end in self.ends]
+        lines += [f"  missing: {gap.text}" for gap in self.gaps]
+        if self.dropped:
+            lines.append(f"  {len(self.dropped)} parts of segments hold nothing of the live log")
+        return "\n".join(lines)
 
     @property
     def partitions(self) -> tuple[TopicIdPartition, ...]:

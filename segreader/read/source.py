@@ -132,7 +132,7 @@ class LocationSource:
             topic=topic,
             topic_id=topic_id,
             partitions=partitions,
-            is_live=(lambda _: True) if metadata is None else lambda one: bool(metadata.segments(one)),
+            is_live=lambda one: metadata is None or _is_live(metadata, one),
         )
 
     def read_metadata(
@@ -149,15 +149,26 @@ class LocationSource:
     ) -> Iterator[SourceLog]:
         """By listing, by the metadata topic or both, a partition at a time."""
         metadata = self.read_metadata(topic=topic, topic_id=topic_id, partitions=partitions)
-        places = self.places(topic=topic, topic_id=topic_id, partitions=partitions, metadata=metadata)
+        finished = [] if metadata is None else metadata.partitions(topic, topic_id)
+        try:
+            places = self.places(topic=topic, topic_id=topic_id, partitions=partitions, metadata=metadata)
+        except (ObjectNotFoundError, UnknownLayoutError):
+            if not finished:
+                raise
+            places = []  # all of it is gone
         given = self._given_epochs(places)
         for place in places:
             if metadata is not None and self.catalog.segments_from == "metadata":
                 log = from_metadata(place, metadata)
             else:
                 log = read_place(self.store, place, self.layouts)
-                log = log if metadata is None else join(log, metadata)
+                if metadata is not None and place.layout != log_directory.NAME:  # that one knows no remote segments
+                    log = join(log, metadata)
             yield SourceLog(log, self._local_log(place.partition), given.get(place.partition))
+        there = {place.partition for place in places}
+        for partition in finished:
+            if partition not in there and metadata is not None:
+                yield SourceLog(join(PartitionLog(partition, ()), metadata))
 
     def _open_beside(self, location: str | os.PathLike[str]) -> tuple[ObjectStore, str]:
         """Another place: a directory, or a bucket with the same storage options."""
@@ -206,6 +217,11 @@ class LocationSource:
                 expected=f"<topic>-<partition>/{_CHECKPOINT}",
             )
         return found
+
+
+def _is_live(metadata: RemoteLogMetadata, partition: TopicIdPartition) -> bool:
+    """Whether a partition counts: one of which everything was deleted does not, one that nobody knows is told of."""
+    return bool(metadata.segments(partition)) or partition not in metadata.partitions(with_deleted=True)
 
 
 def _parsed(data: bytes, source: str) -> LeaderEpochs:

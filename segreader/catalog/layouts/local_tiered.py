@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from segreader.catalog.layouts.base import Directory, IncompleteSegment, PartitionFiles, PartitionPlace
-from segreader.catalog.layouts.names import REMOTE_DIRECTORY, REMOTE_FILE, last_directory
+from segreader.catalog.layouts.names import REMOTE_DIRECTORY, REMOTE_FILE, is_offset, last_directory
 from segreader.segment import Segment, SegmentFiles, TopicIdPartition
 from segreader.storage.base import ObjectInfo, ObjectStore
 
@@ -62,7 +62,7 @@ def sort_files(objects: Iterable[ObjectInfo]) -> PartitionFiles:
     foreign: list[str] = []
     for info in objects:
         directory, _, file = info.name.rpartition("/")
-        if match := REMOTE_FILE.fullmatch(file):
+        if (match := REMOTE_FILE.fullmatch(file)) and is_offset(match["base"]):
             sets[directory, match["base"], match["segment_id"]][match["kind"]] = info
         else:
             foreign.append(info.name)

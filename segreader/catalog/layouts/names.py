@@ -16,6 +16,11 @@ REMOTE_FILE: Final = re.compile(
 )
 
 
+def is_offset(text: str) -> bool:
+    """Whether 20 digits of a name can be an offset: Kafka's fit into 63 bits, and ours into 62."""
+    return int(text) < 1 << 62
+
+
 def last_directory(path: str) -> str:
     """The last element of a directory's path, which ends in ``/``."""
     return path.removesuffix("/").rpartition("/")[2]
