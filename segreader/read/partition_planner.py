@@ -119,6 +119,11 @@ class PartitionPlanner:
             return ReadEnd(log.partition, offsets.stop, EndReason.REQUESTED)
         return ReadEnd(log.partition, known, EndReason.END_OF_DATA)
 
+    def _beside(self, log: ResolvedLog, gap: Gap) -> str | None:
+        """The log before a gap, or the one behind it; none where all is gone."""
+        before = [part for part in log.parts if part.stop <= gap.start][-1:] or log.parts[:1]
+        return self._store.url(before[0].segment.files.log) if before else None
+
     def _find_gaps(self, log: ResolvedLog, wanted: OffsetRange, state: TransactionState | None) -> list[Gap]:
         gaps = [
             Gap(log.partition, hole.start, hole.stop, state.held_back.get(hole.start) if state is not None else None)
@@ -128,7 +133,7 @@ class PartitionPlanner:
         if gaps and self._on_gap == "fail":
             raise SegmentGapError(
                 f"offsets of {log.partition} are missing between two segments",
-                source=self._store.url(_before(log, gaps[0]).segment.files.log),
+                source=self._beside(log, gaps[0]),
                 offset=gaps[0].start,
                 found=", ".join(f"no segment with {gap.start} to {gap.stop - 1}" for gap in gaps[:4]),
                 expected="segments that follow each other",
@@ -221,10 +226,6 @@ class PartitionPlanner:
                 expected=f"offset {named}, at byte {index.entry_positions[-1]}",
                 hint="The copy is incomplete: fetch the segment again, or read what is there with on_corrupt='skip'",
             )
-
-
-def _before(log: ResolvedLog, gap: Gap) -> Part:
-    return next(part for part in reversed(log.parts) if part.stop <= gap.start)
 
 
 def _without(offsets: OffsetRange, gaps: list[Gap]) -> list[OffsetRange]:
