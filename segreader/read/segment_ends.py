@@ -212,7 +212,7 @@ def _iter_headers(store: ObjectStore, segment: Segment, start: int, max_batch_by
                 if isinstance(header, RecordBatchHeader) and crc32c(answer.data[CRC_START:]) != header.crc:
                     raise FormatError("a batch does not pass its CRC")
                 yield header
-            elif answer.tail is Tail.CUT and not segment.is_active:
-                raise FormatError("the log ends inside a batch")
-            else:
+            elif answer.tail is Tail.END or segment.is_active or (segment.is_padded and answer.tail is not Tail.CUT):
                 return
+            else:
+                raise FormatError("the log does not end with a batch")

@@ -6,7 +6,7 @@ import re
 import uuid
 from base64 import urlsafe_b64decode
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -203,8 +203,13 @@ class Way:
 
 def rows_of(scan: Any) -> list[Row]:
     """What a scan gives, as ``Way.rows`` has it."""
-    return [
-        (
+    return list(iter_rows(scan))
+
+
+def iter_rows(scan: Any) -> Iterator[Row]:
+    """The same, one after another."""
+    for one in scan.records():
+        yield (
             one.topic,
             one.partition,
             one.offset,
@@ -215,8 +220,6 @@ def rows_of(scan: Any) -> list[Row]:
             one.value,
             one.headers,
         )
-        for one in scan.records()
-    ]
 
 
 def lay_out(root: Path, files: Files) -> Path:
