@@ -9,16 +9,24 @@ from segreader.read.verify.codes import Code, Rule, Severity
 
 _OFFSET_INDEX = frozenset({Code.INDEX_BEYOND_LOG, Code.INDEX_NOT_AT_BATCH, Code.INDEX_WRONG_OFFSET})
 _TIME_INDEX = frozenset({Code.TIME_INDEX_OUTSIDE_SEGMENT, Code.TIME_INDEX_WRONG_TIMESTAMP, Code.TIME_INDEX_WRONG_END})
-_TRANSACTIONS = frozenset(
+_TRANSACTION_INDEX = frozenset(
     {
         Code.TRANSACTION_INDEX_OUTSIDE_SEGMENT,
         Code.ROW_WITHOUT_MARKER,
         Code.MARKER_WITHOUT_ROW,
         Code.TRANSACTION_INDEX_MISMATCH,
-        Code.SNAPSHOT_CONTRADICTS_LOG,
     }
 )
-_FOLLOWS = _OFFSET_INDEX | _TIME_INDEX | _TRANSACTIONS
+_FOLLOWS = _OFFSET_INDEX | _TIME_INDEX | _TRANSACTION_INDEX | {Code.SNAPSHOT_CONTRADICTS_LOG}
+
+# In a file from which bytes were taken out every later entry is misread.
+_OF_CUT_OFFSETS = _OFFSET_INDEX | {Code.OFFSET_INDEX_NOT_RISING, Code.OFFSET_INDEX_ZERO_TAIL}
+_OF_CUT_TIMES = _TIME_INDEX | {Code.TIME_INDEX_NOT_RISING, Code.TIME_INDEX_ZERO_TAIL}
+_OF_CUT_ROWS = _TRANSACTION_INDEX | {
+    Code.TRANSACTION_INDEX_VERSION,
+    Code.TRANSACTION_INDEX_IMPOSSIBLE_ROW,
+    Code.TRANSACTION_INDEX_NOT_RISING,
+}
 
 _ANOTHER_COPY = "Fetch the object again from another copy or replica; until then its records from here on are missing."
 _REBUILD_INDEX = (
@@ -199,8 +207,10 @@ RULES: Final[Mapping[Code, Rule]] = {
         "the largest timestamp in a batch's header is not that of its records",
         "Search by time may pass the batch over: give a wider range of times. Brokers correct it when they append.",
     ),
-    Code.CUT_OFFSET_INDEX: Rule(_E, "an offset index ends inside an entry", _REBUILD_INDEX),
-    Code.OFFSET_INDEX_NOT_RISING: Rule(_E, "an offset index has entries that do not rise", _REBUILD_INDEX),
+    Code.CUT_OFFSET_INDEX: Rule(_E, "an offset index ends inside an entry", _REBUILD_INDEX, _OF_CUT_OFFSETS),
+    Code.OFFSET_INDEX_NOT_RISING: Rule(
+        _E, "an offset index has entries that do not rise", _REBUILD_INDEX, _OFFSET_INDEX
+    ),
     Code.OFFSET_INDEX_ZERO_TAIL: Rule(_W, "a finished segment's offset index was not trimmed", _REBUILD_INDEX),
     Code.INDEX_BEYOND_LOG: Rule(_E, "an offset index points beyond the end of its log", _REBUILD_INDEX),
     Code.INDEX_NOT_AT_BATCH: Rule(
@@ -212,9 +222,7 @@ RULES: Final[Mapping[Code, Rule]] = {
     Code.INDEX_WRONG_OFFSET: Rule(
         _E, "an offset index names another offset than the batch at its position ends with", _REBUILD_INDEX
     ),
-    Code.CUT_TIME_INDEX: Rule(
-        _E, "a time index ends inside an entry", _REBUILD_INDEX, frozenset({Code.TIME_INDEX_WRONG_END})
-    ),
+    Code.CUT_TIME_INDEX: Rule(_E, "a time index ends inside an entry", _REBUILD_INDEX, _OF_CUT_TIMES),
     Code.TIME_INDEX_NOT_RISING: Rule(_E, "a time index has entries that do not rise", _REBUILD_INDEX, _TIME_INDEX),
     Code.TIME_INDEX_ZERO_TAIL: Rule(_W, "a finished segment's time index was not trimmed", _REBUILD_INDEX),
     Code.TIME_INDEX_OUTSIDE_SEGMENT: Rule(
@@ -236,13 +244,13 @@ RULES: Final[Mapping[Code, Rule]] = {
         _E,
         "a transaction index ends inside a row: a broker passes over it, and shows the records it would hide",
         _REBUILD_TRANSACTIONS,
-        frozenset({Code.MARKER_WITHOUT_ROW}),
+        _OF_CUT_ROWS,
     ),
     Code.TRANSACTION_INDEX_VERSION: Rule(
-        _E, "a transaction index has a row of an unknown version", _REBUILD_TRANSACTIONS, _TRANSACTIONS
+        _E, "a transaction index has a row of an unknown version", _REBUILD_TRANSACTIONS, _TRANSACTION_INDEX
     ),
     Code.TRANSACTION_INDEX_IMPOSSIBLE_ROW: Rule(
-        _E, "a row of a transaction index contradicts itself", _REBUILD_TRANSACTIONS, _TRANSACTIONS
+        _E, "a row of a transaction index contradicts itself", _REBUILD_TRANSACTIONS, _TRANSACTION_INDEX
     ),
     Code.TRANSACTION_INDEX_NOT_RISING: Rule(
         _E, "the rows of a transaction index are out of order", _REBUILD_TRANSACTIONS

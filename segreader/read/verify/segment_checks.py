@@ -38,6 +38,11 @@ from segreader.segment import Segment, StemFiles
 from segreader.storage.base import ObjectStore
 
 _NO_STOP: Final = 1 << 63
+_BEYOND_THE_END: Final = {
+    Code.TIME_INDEX_OUTSIDE_SEGMENT,
+    Code.TRANSACTION_INDEX_OUTSIDE_SEGMENT,
+    Code.SNAPSHOT_CONTRADICTS_LOG,
+}
 
 
 def read_checkpoint(found: Findings, store: ObjectStore, segment: Segment) -> LeaderEpochs | None:
@@ -82,7 +87,21 @@ def look_at_segment(
     if segment.last_offset is not None and log.end is not None and log.end > segment.last_offset:
         text = f"its last batch ends with offset {log.end}, and the catalogue says {segment.last_offset}"
         found.add(Code.BATCH_OUTSIDE_SEGMENT, segment.files.log, text, offset=log.end)
+    _check_end(found, segment, log, last, side.last_offset)
+    if Code.TRUNCATED_LOG in found.codes and not segment.log_size:
+        log.was_cleaned = False  # an empty log is what the cleaner leaves, but with empty indexes
     return SegmentFacts(segment, first=log.first, end=log.end, was_cleaned=log.was_cleaned, checkpoint=checkpoint)
+
+
+def _check_end(found: Findings, segment: Segment, log: LogFacts, expected: int | None, indexed_to: int | None) -> None:
+    """Note a log that ends too early, though with a whole batch: several files say so, or the next segment does."""
+    if log.end is None or segment.is_active or Code.TRUNCATED_LOG in found.codes:
+        return
+    is_too_short = (expected is not None and log.end < expected) or bool(found.codes & _BEYOND_THE_END)
+    is_emptied = not segment.log_size and indexed_to is not None
+    if is_emptied or (is_too_short and Code.INDEX_BEYOND_LOG in found.codes):
+        text = f"it ends with offset {log.end}, and the files beside it tell of more"
+        found.add(Code.TRUNCATED_LOG, segment.files.log, text, position=segment.log_size, offset=log.end)
 
 
 class SegmentAudit:

@@ -32,6 +32,14 @@ def test_a_finished_log_that_ends_inside_a_batch_is_truncated(planted: Planted, 
     assert planted.codes_of_both() == {"truncated-log"}
 
 
+@pytest.mark.parametrize("number", [0, 1, 2])
+@pytest.mark.parametrize("batch", [0, 1, 5, 11])
+def test_a_finished_log_that_lacks_whole_batches_is_truncated(planted: Planted, number: int, batch: int) -> None:
+    planted.put(number, "log", planted.data(number, "log")[: planted.segments[number].batch_positions[batch]])
+
+    assert planted.codes_of_both() == {"truncated-log"}
+
+
 def test_zeros_at_the_end_of_a_finished_log(planted: Planted) -> None:
     planted.put(1, "log", planted.data(1, "log") + bytes(4096))
 
