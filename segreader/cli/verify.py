@@ -146,7 +146,9 @@ def _print_table(findings: list[Finding], place: str) -> None:
     out = console()
     if not findings:
         return
-    table = Table("severity", "code", "object", "byte", "offset", "what", box=None, pad_edge=False, header_style="dim")
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("severity", "code", "object", "byte", "offset", "what"):
+        table.add_column(name, overflow="fold", no_wrap=name in ("severity", "code"))
     for finding in findings:
         table.add_row(
             Text(finding.severity.value, style=_COLOURS[finding.severity.value]),

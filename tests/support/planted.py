@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from segreader.read.source import Catalog, LocationSource
@@ -16,7 +16,7 @@ TOPIC_ID = kafka_uuid(TOPIC)
 LONG_LATER_MS = 4_000_000_000_000
 """A time at which nothing that a test writes looks like an upload that is going on."""
 
-Files = MutableMapping[str, bytes]
+Files = dict[str, bytes]
 
 
 def sound_log(count: int = 3) -> list[SegmentBuilder]:
