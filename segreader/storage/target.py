@@ -1,0 +1,110 @@
+"""What a target is: a place that objects are written to, so that nobody ever sees half of one.
+
+Of two writers of one name, ``put_if_absent`` lets one win; all that a job commits rests on it. Nothing of jobs here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import BinaryIO, Protocol
+
+from segreader.errors import OptionError, PlanError
+from segreader.storage.base import ObjectInfo
+from segreader.storage.option_sources import find_storage_options
+from segreader.storage.options import Kind, StorageOptions, kind_of
+from segreader.storage.signed_url import redact
+from segreader.storage.target_local import LocalTarget
+
+
+class TargetStore(Protocol):
+    """Named objects below one location, to be written. May be shared by threads; is not pickled, its location is.
+
+    A name is one or more parts with ``/`` between them, relative to the location. Every method raises
+    ``AccessDeniedError`` where the store refuses, and ``PlanError`` for what is no name.
+    """
+
+    has_atomic_move: bool
+    """Whether ``move`` is there, and nobody ever sees both names, or none."""
+
+    def url(self, name: str) -> str:
+        """How the object is named to people: never with a credential or a query string."""
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        """Write a small object, if there is none of that name; whether ours is the one that is there.
+
+        Of any number of writers, on any machines, one gets ``True``. Where an answer was lost, the object is read
+        back: with equal bytes it is ours, so that writers who must be told apart write what differs.
+
+        Raises:
+            StorageError: the store does not know such a condition, or nobody can tell what came of it.
+        """
+
+    def put(self, name: str, data: bytes) -> None:
+        """Write a small object at once; one that is there is replaced."""
+
+    def read(self, name: str) -> bytes:
+        """All bytes of an object.
+
+        Raises:
+            ObjectNotFoundError: there is none of that name.
+        """
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """Every finished object whose name begins with ``prefix``, in order of name; nothing where nothing is yet."""
+
+    def create(self, name: str) -> AbstractContextManager[BinaryIO]:
+        """A file for the bytes of an object of any size; the object is there once the block has ended.
+
+        Nothing is seen of it before, nor after the block raised or the process died. One of that name is replaced.
+        Bytes leave as they are written; a block's worth of them is held. Closing the file does not end the object.
+        """
+
+    def move(self, source: str, target: str) -> None:
+        """Give an object another name; done already if only ``target`` is there.
+
+        Raises:
+            ObjectNotFoundError: neither is there.
+            StorageError: the store has no atomic move.
+        """
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Remove objects; one that is not there is removed already."""
+
+    def close(self) -> None:
+        """Give back connections; the target cannot be used afterwards."""
+
+
+def open_target(
+    location: str | os.PathLike[str], storage_options: Mapping[str, object] | StorageOptions | None = None
+) -> TargetStore:
+    """The target at a location; nothing is asked of the store, and nothing made there, before it is used.
+
+    Args:
+        location: a directory, which may not be there yet, or a URL: ``s3://bucket/prefix``, ``gs://…``, ``abfss://…``.
+        storage_options: those of ``StorageOptions``; what is not given is looked for in the environment and in files.
+
+    Raises:
+        OptionError: an option or the kind of the location is not known, or what writes it is not installed.
+        PlanError: it is a file.
+    """
+    text = os.fspath(location)
+    kind = kind_of(text)
+    if kind in (Kind.HTTP, Kind.OTHER):
+        raise OptionError(
+            "nothing can be written to this kind of location",
+            found=redact(text),
+            expected="a directory, s3://, gs:// or abfss://",
+            hint="Give a place whose store can say which of two writers was first",
+        )
+    find_storage_options(text, storage_options)
+    return LocalTarget(_directory(text))
+
+
+def _directory(text: str) -> str:
+    _, is_url, rest = text.partition("://")
+    path = os.path.abspath(rest.removeprefix("localhost") if is_url else text.removeprefix("file:"))
+    if os.path.isfile(path):
+        raise PlanError("a target is a directory", source=redact(path), found="a file", hint="Give another directory")
+    return path

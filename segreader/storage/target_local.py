@@ -1,0 +1,205 @@
+"""A directory as a target: hidden files that are synced to the disk, and then given their name in one step."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import TYPE_CHECKING, BinaryIO
+
+from segreader.errors import AccessDeniedError, ObjectNotFoundError, StorageError
+from segreader.storage.base import ObjectInfo
+from segreader.storage.local import LocalStore
+from segreader.storage.signed_url import redact
+from segreader.storage.target_names import checked, is_unfinished, unfinished_name
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer as Buffer
+
+_BUFFER = 256 << 10
+_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
+
+
+class LocalTarget:
+    """Files below one directory, which is made with the first of them.
+
+    A file is written beside its place, under a hidden name, and is on the disk before it takes its own. A writer that
+    was killed leaves the hidden one; ``list`` does not show it.
+
+    Args:
+        root: the directory.
+    """
+
+    has_atomic_move = True
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self._root = os.path.abspath(root)
+
+    def __repr__(self) -> str:
+        return f"LocalTarget({redact(self._root)!r})"
+
+    def url(self, name: str) -> str:
+        """The file's path."""
+        return redact(os.path.join(self._root, name))
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        """Write a file if there is none; whether it is ours. The link to its name is what one writer alone can make.
+
+        A file server may have made the link and lost the answer, and refuse it when it is asked again: the file
+        itself tells whether it is ours.
+        """
+        path = self._path(name)
+        with self._translated(name), self._unfinished(path, name) as (part, file):
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+            try:
+                os.link(part, path)
+            except FileExistsError:
+                return os.path.samestat(os.stat(part), os.lstat(path))
+            except OSError as error:
+                if error.errno in _NO_LINKS:
+                    raise self._without_links(name, error) from error
+                raise
+            _sync_directory(os.path.dirname(path))
+            return True
+
+    def put(self, name: str, data: bytes) -> None:
+        """Write a file at once; one that is there is replaced."""
+        with self.create(name) as file:
+            file.write(data)
+
+    def read(self, name: str) -> bytes:
+        """All bytes of a file."""
+        path = self._path(name)
+        with self._translated(name), open(path, "rb") as file:
+            return file.read()
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """Every finished file whose name begins with ``prefix``, in order of name."""
+        if not os.path.isdir(self._root):
+            return
+        for info in LocalStore(self._root).list(prefix):
+            if not is_unfinished(info.name):
+                yield info
+
+    @contextmanager
+    def create(self, name: str) -> Iterator[BinaryIO]:
+        """A file that takes its name, on the disk, when the block has ended without an error."""
+        path = self._path(name)
+        with self._unfinished(path, name) as (part, file):
+            # The bytes are synced through a descriptor of our own: a writer of Parquet may have closed the file.
+            with self._translated(name):
+                descriptor = os.dup(file.fileno())
+            try:
+                yield file
+                with self._translated(name):
+                    if not file.closed:
+                        file.flush()
+                    os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            with self._translated(name):
+                os.replace(part, path)
+                _sync_directory(os.path.dirname(path))
+
+    def move(self, source: str, target: str) -> None:
+        """Rename a file; done already if only ``target`` is there."""
+        old, new = self._path(source), self._path(target)
+        with self._translated(source):
+            os.makedirs(os.path.dirname(new), exist_ok=True)
+            try:
+                os.replace(old, new)
+            except FileNotFoundError:
+                if not os.path.isfile(new):
+                    raise
+                return
+            for directory in {os.path.dirname(old), os.path.dirname(new)}:
+                _sync_directory(directory)
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Remove files; one that is not there is removed already. Directories stay."""
+        for name in names:
+            path = self._path(name)
+            with self._translated(name), suppress(FileNotFoundError, NotADirectoryError):
+                os.unlink(path)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self._root, checked(name))
+
+    @contextmanager
+    def _unfinished(self, path: str, name: str) -> Iterator[tuple[str, BinaryIO]]:
+        """A hidden file beside ``path``, and its path; gone after the block if it did not take another name."""
+        part = os.path.join(os.path.dirname(path), unfinished_name())
+        with self._translated(name):
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            file = io.BufferedWriter(_File(part, self.url(name)), _BUFFER)
+        try:
+            yield part, file
+        finally:
+            # What is still held is not worth an error of its own: it was synced, or nobody wants it.
+            with suppress(OSError):
+                file.close()
+            with suppress(OSError):
+                os.unlink(part)
+
+    def _translated(self, name: str) -> AbstractContextManager[None]:
+        return _translated(self.url(name))
+
+    def _without_links(self, name: str, error: OSError) -> StorageError:
+        return StorageError(
+            f"this file system makes no hard links ({error.strerror}), so nobody could tell which of two writers was "
+            "first",
+            source=self.url(name),
+            hint="Give a directory of a local disk or NFS as the target, or the bucket itself by its URL",
+        )
+
+
+class _File(io.FileIO):
+    """A new file whose full disk is an error of ours, whoever writes."""
+
+    def __init__(self, path: str, source: str) -> None:
+        super().__init__(path, "xb")
+        self._source = source
+
+    def write(self, data: Buffer, /) -> int:
+        with _translated(self._source):
+            return super().write(data) or 0
+
+
+@contextmanager
+def _translated(source: str) -> Iterator[None]:
+    try:
+        yield
+    except StorageError:
+        raise
+    except OSError as error:
+        raise _storage_error(error, source) from error
+
+
+def _storage_error(error: OSError, source: str) -> StorageError:
+    reason = error.strerror or str(error)
+    if isinstance(error, FileNotFoundError | IsADirectoryError):
+        return ObjectNotFoundError("no such file", source=source)
+    if isinstance(error, PermissionError):
+        return AccessDeniedError(reason, source=source, hint="Give this user the right to write there")
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return StorageError(reason, source=source, hint="Make room and run again")
+    return StorageError(reason, source=source)
+
+
+def _sync_directory(path: str) -> None:
+    """Bring the names in a directory to the disk; a file system that cannot has nothing to bring."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(descriptor)
