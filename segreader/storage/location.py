@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -86,13 +86,33 @@ def _open_directory(text: str) -> tuple[ObjectStore, str]:
     return LocalStore(above), f"{path.relative_to(above).as_posix()}/" if path.name else ""
 
 
-def _open_bucket(
-    kind: Kind,
-    place: str,
-    options: StorageOptions,
-    settings: HttpSettings | None,
-    metrics: StorageMetrics | None,
-) -> tuple[ObjectStore, str]:
+@dataclass(frozen=True, slots=True)
+class BucketPlace:
+    """A prefix in a bucket, and the fsspec filesystem that was made for it; it holds credentials.
+
+    Args:
+        base: how the bucket is shown: ``s3://bucket/``.
+        prefix: nothing, or text with ``/`` at its end.
+    """
+
+    kind: Kind
+    filesystem: Any = field(repr=False)
+    base: str
+    bucket: str
+    prefix: str
+
+
+def find_bucket(kind: Kind, place: str, options: StorageOptions) -> BucketPlace:
+    """The bucket that a location names, with its client.
+
+    Args:
+        kind: one of the clouds.
+        place: the location without its scheme.
+        options: those of the location, from all sources.
+
+    Raises:
+        OptionError: there is no such bucket by its name, or what reads it is not installed.
+    """
     bucket, _, key = place.partition("/")
     if kind is Kind.AZURE:
         bucket, key, options = _azure_place(bucket, key, options)
@@ -112,15 +132,25 @@ def _open_bucket(
         raise OptionError(
             f"{scheme}:// needs a package that is not installed", hint=f"pip install 'segreader[{kind.value}]'"
         ) from None
+    return BucketPlace(kind, filesystem, base, bucket, f"{key.strip('/')}/" if key.strip("/") else "")
+
+
+def _open_bucket(
+    kind: Kind,
+    place: str,
+    options: StorageOptions,
+    settings: HttpSettings | None,
+    metrics: StorageMetrics | None,
+) -> tuple[ObjectStore, str]:
+    found = find_bucket(kind, place, options)
     settings = settings or HttpSettings()
     settings = replace(
         settings, ca_file=options.ca_file or settings.ca_file, verify=settings.verify and options.verify is not False
     )
-    prefix = f"{key.strip('/')}/" if key.strip("/") else ""
-    signer = _CLOUDS[kind].sign(filesystem, bucket)
+    signer = _CLOUDS[kind].sign(found.filesystem, found.bucket)
     if signer is None:
-        return _fsspec_store(filesystem, base, f"{bucket}/", settings), prefix
-    return BucketStore(signer, settings=settings, metrics=metrics), prefix
+        return _fsspec_store(found.filesystem, found.base, f"{found.bucket}/", settings), found.prefix
+    return BucketStore(signer, settings=settings, metrics=metrics), found.prefix
 
 
 def _azure_place(authority: str, key: str, options: StorageOptions) -> tuple[str, str, StorageOptions]:

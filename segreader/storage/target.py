@@ -12,9 +12,12 @@ from typing import BinaryIO, Protocol
 
 from segreader.errors import OptionError, PlanError
 from segreader.storage.base import ObjectInfo
+from segreader.storage.location import find_bucket
 from segreader.storage.option_sources import find_storage_options
 from segreader.storage.options import Kind, StorageOptions, kind_of
 from segreader.storage.signed_url import redact
+from segreader.storage.target_buckets import writable_bucket
+from segreader.storage.target_cloud import BucketTarget
 from segreader.storage.target_local import LocalTarget
 
 
@@ -32,13 +35,14 @@ class TargetStore(Protocol):
         """How the object is named to people: never with a credential or a query string."""
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
-        """Write a small object, if there is none of that name; whether ours is the one that is there.
+        """Write a small object, if there is none of that name; whether what is there now holds our bytes.
 
-        Of any number of writers, on any machines, one gets ``True``. Where an answer was lost, the object is read
-        back: with equal bytes it is ours, so that writers who must be told apart write what differs.
+        Of any number of writers of different bytes, on any machines, one gets ``True``. Equal bytes are ours: whether
+        an answer was lost, or we were here before. Writers who must be told apart write what differs.
 
         Raises:
-            StorageError: the store does not know such a condition, or nobody can tell what came of it.
+            StorageError: the store does not keep such a condition; or nobody can tell what came of it, and it may
+                still appear: what the object would name must not be deleted.
         """
 
     def put(self, name: str, data: bytes) -> None:
@@ -98,8 +102,11 @@ def open_target(
             expected="a directory, s3://, gs:// or abfss://",
             hint="Give a place whose store can say which of two writers was first",
         )
-    find_storage_options(text, storage_options)
-    return LocalTarget(_directory(text))
+    options = find_storage_options(text, storage_options)
+    if kind is Kind.LOCAL:
+        return LocalTarget(_directory(text))
+    place = find_bucket(kind, text.partition("://")[2], options)
+    return BucketTarget(writable_bucket(kind, place.filesystem, place.bucket), place.prefix)
 
 
 def _directory(text: str) -> str:

@@ -45,10 +45,10 @@ class LocalTarget:
         return redact(os.path.join(self._root, name))
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
-        """Write a file if there is none; whether it is ours. The link to its name is what one writer alone can make.
+        """Write a file if there is none; whether the one that is there holds our bytes.
 
-        A file server may have made the link and lost the answer, and refuse it when it is asked again: the file
-        itself tells whether it is ours.
+        The link to its name is what one writer alone can make. A file server may have made it, lost the answer, and
+        refuse it when it is asked again: what is there decides.
         """
         path = self._path(name)
         with self._translated(name), self._unfinished(path, name) as (part, file):
@@ -58,7 +58,7 @@ class LocalTarget:
             try:
                 os.link(part, path)
             except FileExistsError:
-                return os.path.samestat(os.stat(part), os.lstat(path))
+                return self.read(name) == data
             except OSError as error:
                 if error.errno in _NO_LINKS:
                     raise self._without_links(name, error) from error

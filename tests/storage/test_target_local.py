@@ -77,7 +77,7 @@ def test_a_link_whose_answer_was_lost_is_still_ours(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(os, "link", twice)
     target = open_target(tmp_path)
     assert target.put_if_absent("a", b"1")
-    assert not target.put_if_absent("a", b"1")
+    assert not target.put_if_absent("a", b"2")
 
 
 def test_a_file_system_without_links_is_refused_with_what_to_do(

@@ -1,4 +1,4 @@
-"""As much of Google Cloud Storage as is asked for here: the JSON listing, in pages, and objects by their URLs.
+"""As much of Google Cloud Storage as is asked for here: the JSON listing, in pages, objects by their URLs, and uploads.
 
 No package that can be installed gives both. Tokens are given to everyone; a signature is not checked, but its presence.
 """
@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 PAGE = 2
+_MISSING: tuple[int, dict[str, str], bytes] = (404, {}, b'{"error": {"code": 404, "message": "No such object"}}')
 
 
 @dataclass
@@ -28,6 +29,11 @@ class GoogleServer:
     prefixes: list[str] = field(default_factory=list)
     """Of each page that was asked for."""
     is_public: bool = False
+    keeps_of_a_part: int = 1 << 40
+    """Bytes of a part of a resumable upload that are kept at most; a multiple of 256 KiB with Google."""
+    sessions: dict[str, tuple[str, bytearray]] = field(default_factory=dict)
+    """Resumable uploads that are not finished: the object's name, and what is kept of it."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def service_account_key(self) -> str:
         """A new key file's text; tokens for it come from here."""
@@ -59,12 +65,62 @@ class GoogleServer:
             return 401, {}, b'{"error": {"code": 401, "message": "Anonymous caller"}}'
         if parts.path == f"/storage/v1/b/{self.bucket}/o":
             return 200, {"Content-Type": "application/json"}, self._page(query)
-        data = self.objects.get(unquote(parts.path).removeprefix(f"/{self.bucket}/"))
+        is_media = query.get("alt") == "media"
+        before = f"/storage/v1/b/{self.bucket}/o/" if is_media else f"/{self.bucket}/"
+        data = self.objects.get(unquote(parts.path.removeprefix(before)))
         if data is None:
-            return 404, {}, b'{"error": {"code": 404, "message": "No such object"}}'
+            return _MISSING
+        if is_media:
+            return 200, {"Content-Type": "application/octet-stream"}, data
         first, last = (int(number) for number in request.headers["Range"].removeprefix("bytes=").split("-"))
         body = data[first : last + 1]
         return 206, {"Content-Range": f"bytes {first}-{first + len(body) - 1}/{len(data)}", "ETag": '"1"'}, body
+
+    def change(self, request: BaseHTTPRequestHandler) -> tuple[int, dict[str, str], bytes]:
+        """Status, headers and body for a POST, PUT or DELETE of an object or a session of its upload."""
+        parts = urlsplit(request.path)
+        query = {name: values[0] for name, values in parse_qs(parts.query).items()}
+        data = request.rfile.read(int(request.headers.get("Content-Length", 0)))
+        self.requests.append(f"{request.command} {parts.path}?{','.join(sorted(query))}")
+        place = f"/storage/v1/b/{self.bucket}/o"
+        with self._lock:
+            if "upload_id" in query:
+                return self._resume(request, query["upload_id"], data)
+            if request.headers.get("Authorization") != "Bearer canary-4711":
+                return 403, {}, b'{"error": {"code": 403, "message": "Anonymous caller"}}'
+            if request.command == "DELETE":
+                is_there = self.objects.pop(unquote(parts.path.removeprefix(f"{place}/")), None) is not None
+                return (204, {}, b"") if is_there else _MISSING
+            if parts.path != f"/upload{place}":
+                return _MISSING
+            if query.get("ifGenerationMatch") == "0" and query["name"] in self.objects:
+                return 412, {}, b'{"error": {"code": 412, "message": "conditionNotMet"}}'
+            if query["uploadType"] == "media":
+                return self._made(query["name"], data)
+            session = f"session-canary-{len(self.requests)}"
+            self.sessions[session] = (query["name"], bytearray())
+            return 200, {"Location": f"{self.endpoint}{parts.path}?uploadType=resumable&upload_id={session}"}, b""
+
+    def _resume(self, request: BaseHTTPRequestHandler, session: str, data: bytes) -> tuple[int, dict[str, str], bytes]:
+        if session not in self.sessions:
+            return _MISSING
+        name, kept = self.sessions[session]
+        if request.command == "DELETE":
+            del self.sessions[session]
+            return 499, {}, b""
+        span, _, total = request.headers["Content-Range"].removeprefix("bytes ").partition("/")
+        if int(span.partition("-")[0]) != len(kept):
+            return 400, {}, b'{"error": {"code": 400, "message": "not where the last part ended"}}'
+        kept += data[: self.keeps_of_a_part]
+        if total == str(len(kept)):
+            del self.sessions[session]
+            return self._made(name, bytes(kept))
+        return 308, {"Range": f"bytes=0-{len(kept) - 1}"}, b""
+
+    def _made(self, name: str, data: bytes) -> tuple[int, dict[str, str], bytes]:
+        self.objects[name] = data
+        body = json.dumps({"name": name, "size": str(len(data)), "generation": "1"}).encode()
+        return 200, {"Content-Type": "application/json"}, body
 
     def _page(self, query: dict[str, str]) -> bytes:
         prefix, delimiter = query.get("prefix", ""), query.get("delimiter")
@@ -95,7 +151,16 @@ def google() -> Iterator[GoogleServer]:
         def do_GET(self) -> None:
             self._send(*server.answer(self))
 
+        def do_PUT(self) -> None:
+            self._send(*server.change(self))
+
+        def do_DELETE(self) -> None:
+            self._send(*server.change(self))
+
         def do_POST(self) -> None:
+            if self.path != "/token":
+                self._send(*server.change(self))
+                return
             self.rfile.read(int(self.headers["Content-Length"]))
             token = {"access_token": "canary-4711", "expires_in": 3600, "token_type": "Bearer"}
             self._send(200, {"Content-Type": "application/json"}, json.dumps(token).encode())

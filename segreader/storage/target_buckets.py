@@ -1,0 +1,282 @@
+"""How S3, Azure and Google are asked to write: one class each, over the clients that fsspec's filesystems hold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote
+from uuid import uuid4
+
+from segreader.errors import StorageError
+from segreader.storage.options import Kind
+from segreader.storage.pages import Pages, azure_pages, google_pages, s3_pages
+from segreader.storage.target_cloud import Upload, WritableBucket
+
+_ANY_BYTES = "application/octet-stream"
+
+
+class S3Target:
+    """A bucket of S3 or of a store that speaks its language.
+
+    Source: S3 API reference, ``PutObject``: with ``If-None-Match: *`` it answers 412 where there is an object, and 409
+    where another writer hinders it.
+    """
+
+    rivals = 8  # many stores speak S3's language, and some check before they write
+
+    def __init__(self, filesystem: Any, bucket: str) -> None:
+        self.base = f"s3://{bucket}/"
+        self.hint = (
+            "Set key and secret (and token) or profile in storage_options, or the variables that AWS clients read. The "
+            "rights needed are s3:GetObject, s3:PutObject, s3:DeleteObject, s3:AbortMultipartUpload and s3:ListBucket"
+        )
+        self._filesystem = filesystem
+        self._bucket = bucket
+
+    def put(self, key: str, data: bytes, *, is_new: bool = False) -> None:
+        """``PutObject``."""
+        self._call("put_object", key, Body=data, **({"IfNoneMatch": "*"} if is_new else {}))
+
+    def get(self, key: str) -> bytes:
+        """``GetObject``."""
+        from fsspec.asyn import sync
+
+        async def read() -> bytes:
+            answer = await self._filesystem._call_s3(
+                "get_object", Bucket=self._bucket, Key=key, **self._filesystem.req_kw
+            )
+            async with answer["Body"] as body:
+                return bytes(await body.read())
+
+        return bytes(sync(self._filesystem.loop, read))
+
+    def remove(self, key: str) -> None:
+        """``DeleteObject``."""
+        self._call("delete_object", key)
+
+    def pages(self, prefix: str) -> Pages:
+        """``ListObjectsV2``."""
+        return s3_pages(self._filesystem, self._bucket, prefix)
+
+    def upload(self, key: str) -> Upload:
+        """``CreateMultipartUpload``."""
+        return _S3Upload(self, key)
+
+    def _call(self, method: str, key: str, **arguments: Any) -> Any:
+        return self._filesystem.call_s3(method, Bucket=self._bucket, Key=key, **arguments, **self._filesystem.req_kw)
+
+
+class _S3Upload:
+    """Parts that S3 keeps until they are completed or aborted."""
+
+    def __init__(self, target: S3Target, key: str) -> None:
+        self._call = target._call
+        self._key = key
+        self._upload = self._call("create_multipart_upload", key)["UploadId"]
+        self._parts: list[dict[str, object]] = []
+
+    def add(self, data: bytes) -> None:
+        number = len(self._parts) + 1
+        answer = self._call("upload_part", self._key, UploadId=self._upload, PartNumber=number, Body=data)
+        self._parts.append({"PartNumber": number, "ETag": answer["ETag"]})
+
+    def finish(self, data: bytes) -> None:
+        self.add(data)
+        parts = {"Parts": self._parts}
+        self._call("complete_multipart_upload", self._key, UploadId=self._upload, MultipartUpload=parts)
+
+    def abort(self) -> None:
+        self._call("abort_multipart_upload", self._key, UploadId=self._upload)
+
+
+class AzureTarget:
+    """A container of Azure Blob storage.
+
+    Source: Blob service REST API, ``Put Blob`` and ``Put Block List``: with ``If-None-Match: *`` 409 where there is a
+    blob; blocks that no list names are no blob.
+    """
+
+    rivals = 1
+
+    def __init__(self, filesystem: Any, container: str) -> None:
+        self.base = f"abfs://{container}/"
+        self.hint = (
+            "Set account_name with account_key or sas_token, or connection_string, in storage_options, or the "
+            "variables that Azure's clients read. The rights needed are to read, write, delete and list blobs"
+        )
+        self._filesystem = filesystem
+        self._container = container
+
+    def put(self, key: str, data: bytes, *, is_new: bool = False) -> None:
+        """``Put Blob``."""
+        self.call(key, "upload_blob", data, overwrite=not is_new)
+
+    def get(self, key: str) -> bytes:
+        """``Get Blob``."""
+        from fsspec.asyn import sync
+
+        async def read() -> bytes:
+            async with self._filesystem.service_client.get_blob_client(self._container, key) as client:
+                stream = await client.download_blob()
+                return bytes(await stream.readall())
+
+        return bytes(sync(self._filesystem.loop, read))
+
+    def remove(self, key: str) -> None:
+        """``Delete Blob``."""
+        self.call(key, "delete_blob")
+
+    def pages(self, prefix: str) -> Pages:
+        """``List Blobs``."""
+        return azure_pages(self._filesystem, self._container, prefix)
+
+    def upload(self, key: str) -> Upload:
+        """Nothing is asked before the first block."""
+        return _AzureUpload(self, key)
+
+    def call(self, key: str, method: str, *arguments: Any, **named: Any) -> Any:
+        """What the client of one blob answers."""
+        from fsspec.asyn import sync
+
+        async def ask() -> Any:
+            async with self._filesystem.service_client.get_blob_client(self._container, key) as client:
+                return await getattr(client, method)(*arguments, **named)
+
+        return sync(self._filesystem.loop, ask)
+
+
+class _AzureUpload:
+    """Blocks under names that nobody else has: another writer of the same blob may stage its own."""
+
+    def __init__(self, target: AzureTarget, key: str) -> None:
+        self._call = target.call
+        self._key = key
+        self._blocks: list[str] = []
+
+    def add(self, data: bytes) -> None:
+        block = uuid4().hex
+        self._call(self._key, "stage_block", block, data, length=len(data))
+        self._blocks.append(block)
+
+    def finish(self, data: bytes) -> None:
+        from azure.storage.blob import BlobBlock
+
+        self.add(data)
+        self._call(self._key, "commit_block_list", [BlobBlock(block) for block in self._blocks])
+
+    def abort(self) -> None:
+        """Azure cannot be told; it forgets the blocks after a week."""
+
+
+class GoogleTarget:
+    """A bucket of Google Cloud Storage.
+
+    Source: JSON API, ``objects.insert``: with ``ifGenerationMatch=0`` 412 where there is an object.
+    """
+
+    rivals = 1  # of more, it would slow down all: one change of an object a second is its limit
+
+    def __init__(self, filesystem: Any, bucket: str) -> None:
+        self.base = f"gs://{bucket}/"
+        self.hint = (
+            "Set token to a service account's key file in storage_options, or GOOGLE_APPLICATION_CREDENTIALS. The "
+            "rights needed are storage.objects.create, .get, .delete and .list"
+        )
+        self._filesystem = filesystem
+        self._bucket = bucket
+
+    def put(self, key: str, data: bytes, *, is_new: bool = False) -> None:
+        """``objects.insert`` in one request."""
+        condition = {"ifGenerationMatch": "0"} if is_new else {}
+        self.insert("media", key, data=data, headers={"Content-Type": _ANY_BYTES}, **condition)
+
+    def get(self, key: str) -> bytes:
+        """``objects.get``."""
+        return bytes(self.call("GET", self._place(key), alt="media")[1])
+
+    def remove(self, key: str) -> None:
+        """``objects.delete``."""
+        self.call("DELETE", self._place(key))
+
+    def pages(self, prefix: str) -> Pages:
+        """``objects.list``."""
+        return google_pages(self._filesystem, self._bucket, prefix)
+
+    def upload(self, key: str) -> Upload:
+        """``objects.insert``, resumable."""
+        return _GoogleUpload(self, key)
+
+    def insert(self, kind: str, key: str, **arguments: Any) -> Any:
+        """Headers of the answer to ``objects.insert``."""
+        place = f"{self._filesystem._location}/upload/storage/v1/b/{quote(self._bucket, safe='')}/o"
+        return self.call("POST", place, uploadType=kind, name=key, **arguments)[0]
+
+    def call(self, method: str, url: str, **arguments: Any) -> Any:
+        """Headers and body of an answer."""
+        try:
+            return self._filesystem.call(method, url, **arguments)
+        except OSError as error:
+            if str(error).startswith("Forbidden"):  # gcsfs tells a 403 by this word alone
+                raise PermissionError(str(error)) from error
+            raise
+
+    def _place(self, key: str) -> str:
+        return f"{self._filesystem._location}/storage/v1/b/{quote(self._bucket, safe='')}/o/{quote(key, safe='')}"
+
+
+class _GoogleUpload:
+    """A session of a resumable upload. Its URL is worth a credential.
+
+    Source: "Resumable uploads": a part that is not the last is answered with 308, and ``Range`` says what was kept.
+    """
+
+    def __init__(self, target: GoogleTarget, key: str) -> None:
+        headers = {"X-Upload-Content-Type": _ANY_BYTES}
+        self._session: str = target.insert("resumable", key, headers=headers, json={})["Location"]
+        self._call = target.call
+        self._at = 0
+
+    def add(self, data: bytes) -> None:
+        self._send(data, "*")
+
+    def finish(self, data: bytes) -> None:
+        body = self._send(data, str(self._at + len(data)))
+        if int(json.loads(body).get("size", -1)) != self._at:
+            raise StorageError("Google kept another number of bytes than was sent", expected=self._at)
+
+    def abort(self) -> None:
+        self._call("DELETE", self._session)
+
+    def _send(self, data: bytes, total: str) -> bytes:
+        """Send all of it, again from where Google says that it stopped; returns the last answer's body."""
+        while True:
+            span = f"bytes {self._at}-{self._at + len(data) - 1}/{total}"
+            headers, body = self._call("PUT", self._session, headers={"Content-Range": span}, data=data)
+            if total != "*" and body and "Range" not in headers:
+                self._at += len(data)
+                return bytes(body)
+            kept = int(headers["Range"].rpartition("-")[2]) + 1 if "Range" in headers else 0
+            if not self._at < kept <= self._at + len(data):
+                raise StorageError("Google kept nothing of a part", found=f"{kept} bytes kept", expected=span)
+            data, self._at = data[kept - self._at :], kept
+            if not data:
+                return bytes(body)
+
+
+_WRITERS: dict[Kind, Callable[[Any, str], WritableBucket]] = {
+    Kind.S3: S3Target,
+    Kind.AZURE: AzureTarget,
+    Kind.GCS: GoogleTarget,
+}
+
+
+def writable_bucket(kind: Kind, filesystem: Any, bucket: str) -> WritableBucket:
+    """What writes to a bucket.
+
+    Args:
+        kind: which cloud's.
+        filesystem: fsspec's one for it, made for this bucket alone.
+        bucket: its name.
+    """
+    return _WRITERS[kind](filesystem, bucket)

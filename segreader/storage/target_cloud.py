@@ -1,0 +1,310 @@
+"""A bucket as a target: what S3, Google and Azure have in common when objects are written.
+
+An object of a bucket is there whole or not at all, and the store itself keeps the condition "if there is none": here
+lies what follows when an answer is lost, or a store does not keep it.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, BinaryIO, NoReturn, Protocol, cast
+
+from segreader.errors import AccessDeniedError, ObjectNotFoundError, StorageError
+from segreader.storage.base import ObjectInfo
+from segreader.storage.fsspec_store import translated
+from segreader.storage.pages import Pages, entries
+from segreader.storage.retry import BackOff, Clock
+from segreader.storage.signed_url import redact
+from segreader.storage.target_names import checked, is_unfinished, unfinished_name
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+PART_SIZE = 16 << 20
+"""Bytes of one request of a large object: S3 wants 5 MiB at least, Google a multiple of 256 KiB."""
+
+_TRIES = 5
+_BACK_OFF = BackOff()
+_log = logging.getLogger(__name__)
+
+
+class Upload(Protocol):
+    """A large object on its way: nobody sees it before ``finish``."""
+
+    def add(self, data: bytes) -> None:
+        """The next ``PART_SIZE`` bytes."""
+
+    def finish(self, data: bytes) -> None:
+        """The last bytes, at least one; the object is there now."""
+
+    def abort(self) -> None:
+        """Forget what was added."""
+
+
+class WritableBucket(Protocol):
+    """What differs between the clouds. Keys are whole; errors are those of the cloud's client."""
+
+    base: str
+    """How it is shown, with ``/`` at the end: ``s3://bucket/``."""
+    hint: str
+    """What to set when the store refuses."""
+    rivals: int
+    """How many writers at once try out whether it keeps its conditions."""
+
+    def put(self, key: str, data: bytes, *, is_new: bool = False) -> None:
+        """Write an object in one request; with ``is_new`` any error if there is one of that name."""
+
+    def get(self, key: str) -> bytes:
+        """All bytes of an object."""
+
+    def remove(self, key: str) -> None:
+        """Delete an object; that there is none may be an error."""
+
+    def pages(self, prefix: str) -> Pages:
+        """The objects whose names begin so, in order of name."""
+
+    def upload(self, key: str) -> Upload:
+        """Begin a large object."""
+
+
+class BucketTarget:
+    """Objects below one prefix of a bucket.
+
+    Whether the store keeps the condition of ``put_if_absent`` is tried out before the first one, on an object with a
+    hidden name that nobody else has; a store that checks and then writes may pass, if no two writers meet there.
+
+    What a killed writer leaves is in no listing; S3 bills for it until a lifecycle rule
+    (``AbortIncompleteMultipartUpload``) removes it, Google and Azure forget it after a week.
+
+    Args:
+        bucket: made for this target alone, for it holds credentials.
+        prefix: what stands before each name: nothing, or text with ``/`` at its end.
+        clock: waits between two tries.
+    """
+
+    has_atomic_move = False
+
+    def __init__(self, bucket: WritableBucket, prefix: str, *, clock: Clock | None = None) -> None:
+        self._bucket = bucket
+        self._prefix = prefix
+        self._clock = clock or Clock()
+        self._closed = threading.Event()
+        self._probing = threading.Lock()
+        self._keeps_conditions = False
+
+    def __repr__(self) -> str:
+        return f"BucketTarget({self.url('')!r})"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a target holds credentials and is not pickled; open the location where it is written")
+
+    def url(self, name: str) -> str:
+        """The object's URL, without credentials."""
+        return redact(self._bucket.base + self._prefix + name)
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        """Write an object if there is none; whether the one that is there holds our bytes.
+
+        A refusal may be the answer to our own second try, whose first one arrived: whatever went wrong, what is there
+        decides. Where nothing is, two writers hindered each other, or no try arrived: it is tried again.
+        """
+        key = self._key(name)
+        self._require_conditions()
+        for failures in range(1, _TRIES + 1):
+            try:
+                with self._translated(name):
+                    self._bucket.put(key, data, is_new=True)
+                return True
+            except (AccessDeniedError, ObjectNotFoundError):
+                raise
+            except StorageError as error:
+                problem = error
+            try:
+                return self.read(name) == data
+            except AccessDeniedError:
+                raise
+            except ObjectNotFoundError:
+                pass
+            except StorageError as error:
+                problem = error
+            if failures < _TRIES and self._clock.wait(self._closed, _BACK_OFF.seconds(failures) or 0.0):
+                break
+        raise StorageError(
+            f"nobody can tell whether this object was written: {problem.message}",
+            source=self.url(name),
+            hint="It may still appear: keep what it names, and run again",
+        ) from problem
+
+    def put(self, name: str, data: bytes) -> None:
+        """Write an object at once; one that is there is replaced."""
+        key = self._key(name)
+        with self._translated(name):
+            self._bucket.put(key, data)
+
+    def read(self, name: str) -> bytes:
+        """All bytes of an object."""
+        key = self._key(name)
+        with self._translated(name):
+            return self._bucket.get(key)
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """Every object whose name begins with ``prefix``, in order of name; a page of the store at a time."""
+        for info in entries(self._bucket.pages(self._prefix + prefix), lambda: self._translated(prefix)):
+            if not is_unfinished(info.name):
+                yield ObjectInfo(info.name.removeprefix(self._prefix), info.size, info.modified_ms)
+
+    @contextmanager
+    def create(self, name: str) -> Iterator[BinaryIO]:
+        """A file for the bytes of an object, which is there once the block has ended without an error."""
+        writer = _Writer(self._bucket, self._key(name), lambda: self._translated(name))
+        try:
+            yield cast(BinaryIO, writer)
+            writer.finish()
+        except BaseException:
+            writer.abort()
+            raise
+
+    def move(self, source: str, target: str) -> None:
+        """Not here: a bucket copies and deletes."""
+        raise StorageError("a bucket has no atomic move", source=self.url(source), hint="Write objects in their place")
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Remove objects; one that is not there is removed already."""
+        for name in names:
+            key = self._key(name)
+            try:
+                with self._translated(name):
+                    self._bucket.remove(key)
+            except ObjectNotFoundError:
+                pass
+
+    def close(self) -> None:
+        """End the waits between tries; connections end with the client."""
+        self._closed.set()
+
+    def _key(self, name: str) -> str:
+        return checked(self._prefix + checked(name))
+
+    def _translated(self, name: str) -> AbstractContextManager[None]:
+        return translated(self.url(name), self._bucket.hint)
+
+    def _require_conditions(self) -> None:
+        """Try it out, once: of writers at the same time one wins at most, and who comes later is refused.
+
+        Raises:
+            StorageError: it is not so, or nothing can be written.
+        """
+        with self._probing:
+            if not self._keeps_conditions:
+                name = unfinished_name()
+                try:
+                    self._race(name)
+                finally:
+                    self._forget(name)
+                self._keeps_conditions = True
+
+    def _race(self, name: str) -> None:
+        rivals = [f"{number}".encode() for number in range(self._bucket.rivals)]
+        with ThreadPoolExecutor(len(rivals)) as threads:
+            problems = list(threads.map(lambda data: self._problem(name, data), rivals))
+        winners = [data for data, problem in zip(rivals, problems, strict=True) if problem is None]
+        late = self._problem(name, b"late")
+        try:
+            with self._translated(name):
+                kept = self._bucket.get(self._prefix + name)
+        except ObjectNotFoundError:
+            raise (late or next(filter(None, problems), None) or self._lax()) from None
+        # Without a winner known, an answer was lost: what is kept tells who it was.
+        if len(winners) > 1 or kept not in (winners or rivals) or late is None:
+            raise self._lax()
+
+    def _problem(self, name: str, data: bytes) -> StorageError | None:
+        """What went wrong when an object was to be made; ``None`` if it was made."""
+        try:
+            with self._translated(name):
+                self._bucket.put(self._prefix + name, data, is_new=True)
+        except StorageError as error:
+            return error
+        return None
+
+    def _lax(self) -> StorageError:
+        return StorageError(
+            "this store does not keep the condition 'if there is none' when an object is written, so that of two "
+            "writers both would win",
+            source=self.url(""),
+            hint="Write to a store that keeps If-None-Match: * (AWS S3, Google and Azure do), with a client that sends "
+            "it (botocore from 1.36 on), or to a local directory and copy it from there",
+        )
+
+    def _forget(self, name: str) -> None:
+        try:
+            with self._translated(name):
+                self._bucket.remove(self._prefix + name)
+        except StorageError as error:
+            _log.debug("a hidden object is left: %s", error)
+
+
+class _Writer(io.RawIOBase):
+    """A file whose bytes leave in parts of one size; a small one leaves in one request at its end."""
+
+    def __init__(self, bucket: WritableBucket, key: str, guard: Callable[[], AbstractContextManager[None]]) -> None:
+        self._bucket = bucket
+        self._key = key
+        self._guard = guard
+        self._upload: Upload | None = None
+        self._held = bytearray()
+        self._sent = 0
+
+    def writable(self) -> bool:
+        """It is."""
+        return True
+
+    def tell(self) -> int:
+        """Bytes written so far."""
+        return self._sent + len(self._held)
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        """Take all of the bytes."""
+        if self.closed:
+            raise ValueError("write to a closed file")
+        with memoryview(data).cast("B") as view:
+            size = len(view)
+            for start in range(0, size, PART_SIZE):
+                self._held += view[start : start + PART_SIZE]
+                self._send()
+        return size
+
+    def finish(self) -> None:
+        """Make the object: of its last part, or of all there is."""
+        self.close()
+        with self._guard():
+            if self._upload is None:
+                self._bucket.put(self._key, bytes(self._held))
+            else:
+                self._upload.finish(bytes(self._held))
+        self._held.clear()
+
+    def abort(self) -> None:
+        """Forget what was sent, as far as the store can be told."""
+        self.close()
+        self._held.clear()
+        if self._upload is not None:
+            try:
+                with self._guard():
+                    self._upload.abort()
+            except StorageError as error:
+                _log.debug("parts of an object that was given up are left: %s", error)
+
+    def _send(self) -> None:
+        # One byte stays at least: the last part is then never empty.
+        while len(self._held) > PART_SIZE:
+            with self._guard():
+                self._upload = self._upload or self._bucket.upload(self._key)
+                self._upload.add(bytes(memoryview(self._held)[:PART_SIZE]))
+            del self._held[:PART_SIZE]
+            self._sent += PART_SIZE
