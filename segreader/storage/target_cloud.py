@@ -238,7 +238,7 @@ class BucketTarget:
             "writers both would win",
             source=self.url(""),
             hint="Write to a store that keeps If-None-Match: * (AWS S3, Google and Azure do), with a client that sends "
-            "it (botocore from 1.36 on), or to a local directory and copy it from there",
+            "it (botocore above 1.35.20), or to a local directory and copy it from there",
         )
 
     def _forget(self, name: str) -> None:

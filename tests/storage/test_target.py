@@ -1,4 +1,7 @@
-"""What every target keeps, whatever lies behind it: one winner, nothing half, and what was written."""
+"""What every target keeps, whatever lies behind it: one winner, nothing half, and what was written.
+
+Swift is no target here: it looks and then writes, so that two writers win now and then.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ CANARY = "canary-4711"
 
 @dataclass(frozen=True)
 class Place:
-    """Where targets are opened, and the names of all that a stranger would see there."""
+    """Where targets are opened, and with which options."""
 
     location: str
     options: dict[str, object]
@@ -213,15 +216,15 @@ def test_a_name_that_means_another_one_is_refused(target: TargetStore, name: str
     assert names(target) == []
 
 
-def test_a_target_shows_its_location_and_no_secret(place: Place, below: str, target: TargetStore) -> None:
+def test_a_target_shows_its_location_and_no_secret(below: str, target: TargetStore) -> None:
     target.put("a", b"1")
     assert target.url("a").endswith(f"{below}/a")
-    shown = [repr(target), target.url("a"), repr(place.open)]
+    shown = [repr(target), target.url("a")]
     try:
         shown.append(repr(pickle.dumps(target)))
     except TypeError as error:
         shown.append(str(error))
-    for text in shown[:2] + shown[3:]:
+    for text in shown:
         assert CANARY not in text
         assert "AccountKey" not in text
 
