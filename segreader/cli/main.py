@@ -13,7 +13,7 @@ import click
 from segreader.cli.exit_codes import ExitCode, describe, exit_code
 from segreader.cli.output import debug_option, say, stdout
 
-_VERBS = ("cat", "dump", "inspect", "ls", "offsets", "plan", "verify", "version")
+_VERBS = ("cat", "dump", "inspect", "ls", "offsets", "plan", "spark", "verify", "version")
 
 _HELP = """Read Apache Kafka log segments where they lie: in tiered storage or a broker's log directory, with no broker.
 

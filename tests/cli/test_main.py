@@ -36,6 +36,7 @@ def run(*arguments: str, then: str = "sys.exit(code)") -> subprocess.CompletedPr
         ["ls", "-h"],
         ["offsets", "-h"],
         ["plan", "-h"],
+        ["spark", "offsets", "-h"],
         ["verify", "-h"],
     ],
 )
@@ -51,13 +52,13 @@ def test_help_shows_every_command_and_examples(capsys: pytest.CaptureFixture[str
     out = capsys.readouterr().out
 
     assert all(
-        f"\n  {verb} " in out for verb in ("cat", "dump", "inspect", "ls", "offsets", "plan", "verify", "version")
+        f"\n  {verb} " in out for verb in ("cat", "dump", "inspect", "ls", "offsets", "plan", "spark", "verify", "version")
     )
     assert "segreader cat /mnt/tiered --topic orders" in out
     assert "..." not in out.partition("Commands:")[2]
 
 
-@pytest.mark.parametrize("verb", ["cat", "dump", "inspect", "ls", "offsets", "plan", "verify"])
+@pytest.mark.parametrize("verb", ["cat", "dump", "inspect", "ls", "offsets", "plan", "spark", "verify"])
 def test_the_help_of_a_command_ends_with_examples(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([verb, "--help"]) == 0
 

@@ -1,0 +1,111 @@
+"""How much of what is there one trigger reads. Pure arithmetic: offsets and sizes in, offsets out.
+
+By rows a trigger is what Spark's kafka source makes of it, partition by partition; by bytes it is whole segments.
+Source: ``KafkaMicroBatchStream.rateLimit``, ``.delayBatch`` (Spark 4).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from segreader.spark.stream_offsets import StreamOffsets, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Some of a partition's backlog that is read as a whole.
+
+    Args:
+        stop: the offset behind it, where a batch begins.
+        size: stored bytes.
+    """
+
+    stop: int
+    size: int
+
+
+def count_backlog(starts: StreamOffsets, ends: StreamOffsets) -> int:
+    """Offsets between ``starts`` and ``ends``, of all partitions together; a partition without a start counts none."""
+    return sum(max(0, end - starts.get(partition, end)) for partition, end in ends.items())
+
+
+def take_rows(starts: StreamOffsets, ends: StreamOffsets, limit: int) -> dict[TopicPartition, int]:
+    """The ends of a trigger of about ``limit`` offsets, shared out in proportion to the backlogs.
+
+    A share is rounded down, but one below 1 is 1: no partition starves, and many small ones together may exceed the
+    limit.
+
+    Args:
+        starts: the next offset to read, of every partition in ``ends``.
+        ends: where the log ends now.
+    """
+    backlogs = {partition: end - starts[partition] for partition, end in ends.items() if end > starts[partition]}
+    total = sum(backlogs.values())
+    taken = dict(ends)
+    for partition, backlog in backlogs.items():
+        share = max(1, limit * backlog // total)
+        taken[partition] = min(starts[partition] + share, ends[partition])
+    return taken
+
+
+def take_bytes(
+    starts: StreamOffsets, ends: StreamOffsets, backlogs: Mapping[TopicPartition, Sequence[Piece]], limit: int
+) -> dict[TopicPartition, int]:
+    """The ends of a trigger of about ``limit`` stored bytes: whole pieces, one of each partition in turn.
+
+    It stops behind the first piece that reaches the limit, so one is always read. The partition with the largest
+    backlog comes first: when the limit is less than a segment, none waits for ever.
+
+    Args:
+        starts: the next offset to read, of every partition in ``ends``.
+        ends: where the log ends now.
+        backlogs: what lies between, by partition, in offset order.
+    """
+    order = sorted(backlogs, key=lambda one: (-sum(piece.size for piece in backlogs[one]), one))
+    waiting = deque((partition, deque(backlogs[partition])) for partition in order)
+    taken = {partition: starts[partition] for partition in ends}
+    size = 0
+    while waiting and size < limit:
+        partition, pieces = waiting.popleft()
+        if not pieces:
+            continue
+        piece = pieces.popleft()
+        size += piece.size
+        taken[partition] = min(piece.stop, ends[partition])
+        if pieces:
+            waiting.append((partition, pieces))
+        else:
+            taken[partition] = ends[partition]
+    return taken
+
+
+@dataclass(slots=True)
+class TriggerDelay:
+    """Remembers when a trigger last had something to read: ``minOffsetsPerTrigger`` and ``maxTriggerDelay``.
+
+    The first one is never held back, as in Spark's kafka source.
+
+    Args:
+        min_offsets: wait until so many are there …
+        max_delay_ms: … but at most so long after the last trigger.
+    """
+
+    min_offsets: int
+    max_delay_ms: int
+    last_ms: int | None = None
+
+    def holds_back(self, backlog: int, now_ms: int) -> bool:
+        """Whether a trigger with so many offsets to read should wait.
+
+        Args:
+            backlog: offsets that could be read.
+            now_ms: by any clock that does not go back.
+        """
+        is_due = self.last_ms is None or now_ms - self.last_ms >= self.max_delay_ms
+        if backlog < self.min_offsets and not is_due:
+            return True
+        if backlog:
+            self.last_ms = now_ms
+        return False

@@ -1,0 +1,103 @@
+"""What a streaming query's checkpoint says of how far it is; Spark is not needed to read it.
+
+``offsets/<n>`` is written before batch n runs, ``commits/<n>`` when its rows are written. The former holds a version
+line, a line of metadata, and a line of JSON for each source, ``-`` where a source gave none.
+Source: ``OffsetSeqLog``, ``CommitLog`` (Spark 4).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Final
+
+from segreader.errors import ObjectNotFoundError, OptionError
+from segreader.read.small_objects import read_whole
+from segreader.spark.stream_offsets import OffsetJson, from_json, to_json
+from segreader.storage.base import ObjectStore
+from segreader.storage.location import open_store
+
+_VERSION: Final = "v1"
+_SHOWN: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class QueryPosition:
+    """Where the rows of a query end.
+
+    Args:
+        batch: number of the last batch that was finished.
+        unfinished: number of the batch after it, if it was begun.
+        offsets: the next offset of each partition.
+    """
+
+    batch: int
+    unfinished: int | None
+    offsets: OffsetJson
+
+    @property
+    def text(self) -> str:
+        """The offsets as ``startingOffsets`` takes them, with no spaces, as Spark's kafka source writes them."""
+        return json.dumps(self.offsets, separators=(",", ":"))
+
+
+def read_position(location: str) -> QueryPosition:
+    """How far a query is, by the newest batch that its checkpoint calls finished.
+
+    Args:
+        location: the directory or URL that was its ``checkpointLocation``.
+
+    Raises:
+        ObjectNotFoundError: it is no checkpoint, or no batch was finished yet.
+        OptionError: the query has several sources, or its source is not one of Kafka partitions.
+    """
+    store, prefix = open_store(location)
+    try:
+        source = store.url(prefix)
+        planned, finished = (_numbers(store, f"{prefix}{log}/") for log in ("offsets", "commits"))
+        if not planned:
+            raise ObjectNotFoundError(
+                "no checkpoint of a streaming query is here", source=source, expected="a directory offsets/ with files"
+            )
+        if not planned & finished:
+            raise ObjectNotFoundError(
+                "no batch of this query was finished",
+                source=source,
+                hint="Nothing was written: start the other source with the startingOffsets that this query had",
+            )
+        batch = max(planned & finished)
+        name = f"{prefix}offsets/{batch}"
+        offsets = _parse(read_whole(store, name).decode("utf-8", "replace"), store.url(name))
+        return QueryPosition(batch, batch + 1 if batch + 1 in planned else None, offsets)
+    finally:
+        store.close()
+
+
+def _numbers(store: ObjectStore, directory: str) -> set[int]:
+    """The batches that a log of the checkpoint has; temporary files and checksums are none."""
+    names = (info.name.removeprefix(directory) for info in store.list_level(directory))
+    return {int(name) for name in names if name.isascii() and name.isdecimal()}
+
+
+def _parse(text: str, source: str) -> OffsetJson:
+    version, *lines = text.strip("\n").split("\n")
+    if version != _VERSION or len(lines) < 2:
+        raise OptionError(
+            "the log of offsets has another form than this version knows",
+            source=source,
+            found=version[:_SHOWN],
+            expected=_VERSION,
+        )
+    offsets = [line for line in lines[1:] if line != "-"]
+    if len(offsets) != 1 or len(lines) > 2:
+        raise OptionError(
+            "the query reads from several sources: only a query with one can be handed over",
+            source=source,
+            found=f"{len(lines) - 1} sources",
+        )
+    try:
+        return to_json(from_json(json.loads(offsets[0])))
+    except ValueError as error:
+        raise OptionError(
+            "the query's source is not one of Kafka partitions", source=source, found=offsets[0][:_SHOWN]
+        ) from error
