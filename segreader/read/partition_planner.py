@@ -14,7 +14,7 @@ from segreader.plan.lineage import DropReason, Part, ResolvedLog, epochs_within
 from segreader.plan.planner import DEFAULT_SPLIT_BYTES, cut_segment, needs_index, offset_at, overlapping
 from segreader.plan.split import EndReason, Gap, PlannedDrop, ReadEnd, ReadPlan, Split
 from segreader.ranges import OffsetRange
-from segreader.read.lineage import read_lineage
+from segreader.read.lineage import ReadableLog, read_lineage
 from segreader.read.segment_ends import OPEN_END, read_last_offset
 from segreader.read.small_objects import read_each, read_whole
 from segreader.read.source import SourceLog
@@ -63,20 +63,31 @@ class PartitionPlanner:
             tuple(self._notes),
         )
 
-    def add(self, source: SourceLog, offsets: OffsetRange, times: TimeRange | None = None) -> None:
-        """Plan one partition.
-
-        Raises:
-            SegmentGapError: offsets between two segments are in none, and ``on_gap`` is ``fail``.
-            FormatError: a transaction index contradicts itself, or a finished log is shorter than its index says.
-        """
-        readable = read_lineage(
+    def resolve(self, source: SourceLog) -> ReadableLog:
+        """Which segment delivers which offset of one partition, for those who choose offsets by it before they add."""
+        return read_lineage(
             self._store,
             source.log,
             local=source.local,
             given=source.leader_epochs,
             max_batch_bytes=self._max_batch_bytes,
         )
+
+    def add(
+        self,
+        source: SourceLog,
+        offsets: OffsetRange,
+        times: TimeRange | None = None,
+        *,
+        readable: ReadableLog | None = None,
+    ) -> None:
+        """Plan one partition. ``readable`` is what ``resolve`` gave for it, if it was asked.
+
+        Raises:
+            SegmentGapError: offsets between two segments are in none, and ``on_gap`` is ``fail``.
+            FormatError: a transaction index contradicts itself, or a finished log is shorter than its index says.
+        """
+        readable = readable or self.resolve(source)
         log = readable.resolved
         self._notes += [*source.log.notes, *readable.notes]
         self._dropped += [

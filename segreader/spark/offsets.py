@@ -42,7 +42,7 @@ def parse_offsets(text: str, name: str, *, keyword: str) -> PartitionOffsets | N
 
     Args:
         name: the option, for messages.
-        keyword: ``earliest`` for a start, ``latest`` for an end; the other one is refused, as -1 and -2 are.
+        keyword: ``earliest`` for a start, ``latest`` for an end. A start may be -1, too: a stream's.
 
     Raises:
         OptionError: neither the word nor JSON of this form.
@@ -51,12 +51,22 @@ def parse_offsets(text: str, name: str, *, keyword: str) -> PartitionOffsets | N
     if word == keyword:
         return None
     if word in ("earliest", "latest"):
-        raise OptionError(
-            f"{name} cannot be {word} in a batch read", hint=f"Give {keyword} or an offset for each partition"
-        )
+        raise OptionError(f"{name} cannot be {word}", hint=f"Give {keyword} or an offset for each partition")
     expected = f'{keyword} or {{"orders":{{"0":23,"1":{EARLIEST if keyword == "earliest" else LATEST}}}}}'
+    special = (EARLIEST, LATEST) if keyword == "earliest" else (LATEST,)
     document = _json_object(text, name, expected)
-    return {topic: _offsets_of(topic, offsets, name, keyword, expected) for topic, offsets in document.items()}
+    return {topic: _numbers_of(topic, offsets, name, special, expected) for topic, offsets in document.items()}
+
+
+def parse_timestamps(text: str, name: str) -> PartitionOffsets:
+    """Times of partitions, in ms since 1970 UTC, from ``startingOffsetsByTimestamp`` or ``endingOffsetsByTimestamp``.
+
+    Raises:
+        OptionError: not JSON of this form.
+    """
+    expected = '{"orders":{"0":1700000000000,"1":1700000000000}}'
+    document = _json_object(text, name, expected)
+    return {topic: _numbers_of(topic, times, name, (), expected) for topic, times in document.items()}
 
 
 def format_offsets(offsets: PartitionOffsets) -> str:
@@ -64,18 +74,18 @@ def format_offsets(offsets: PartitionOffsets) -> str:
     return json.dumps(offsets, separators=(",", ":"))
 
 
-def _offsets_of(topic: str, offsets: Any, name: str, keyword: str, expected: str) -> dict[int, int]:
-    if not isinstance(offsets, dict) or not offsets:
-        raise OptionError(f"{name} gives {topic} no offset", found=offsets, expected=expected)
-    special = EARLIEST if keyword == "earliest" else LATEST
+def _numbers_of(topic: str, numbers: Any, name: str, special: tuple[int, ...], expected: str) -> dict[int, int]:
+    """The number of each partition of a topic: from zero on, or one of the special ones."""
+    if not isinstance(numbers, dict) or not numbers:
+        raise OptionError(f"{name} names no partition of {topic}", found=numbers, expected=expected)
     given: dict[int, int] = {}
-    for key, offset in offsets.items():
+    for key, number in numbers.items():
         partition = int(key) if key.isascii() and key.isdigit() else -1
         if not _is_partition(partition) or partition in given:
             raise OptionError(f"{name} names no partition of {topic}", found=repr(key), expected=expected)
-        if not _is_integer(offset) or not (offset == special or 0 <= offset <= _LAST_OFFSET):
-            raise OptionError(f"{name} gives {topic}-{partition} no usable offset", found=offset, expected=expected)
-        given[partition] = offset
+        if not _is_integer(number) or not (number in special or 0 <= number <= _LAST_OFFSET):
+            raise OptionError(f"{name} gives {topic}-{partition} no usable number", found=number, expected=expected)
+        given[partition] = number
     return given
 
 

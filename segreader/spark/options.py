@@ -1,77 +1,46 @@
-"""Every option of ``spark.read.format("segreader")``: names, defaults, forms, and what is refused.
+"""Every option of ``format("segreader")`` as values, checked against each other.
 
 Names and JSON forms are those of Spark's kafka source wherever it has the same thing (Spark 4
 ``KafkaSourceProvider``, ``JsonUtils``), so that a job moves by changing ``format``. Nothing here looks at
-storage.
+storage. Whether a batch is read or a stream Spark tells only later: see ``require_batch``.
 """
 
 from __future__ import annotations
 
-import difflib
+import json
 import logging
 import re
-import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from segreader.errors import OptionError
 from segreader.isolation import IsolationLevel
-from segreader.spark.offsets import EARLIEST, LATEST, PartitionOffsets, parse_assignment, parse_offsets
+from segreader.spark import option_values as values
+from segreader.spark.credentials import parse_provider
+from segreader.spark.offsets import (
+    EARLIEST,
+    LATEST,
+    PartitionOffsets,
+    parse_assignment,
+    parse_offsets,
+    parse_timestamps,
+)
+from segreader.spark.option_names import STORAGE, require_usable
+from segreader.spark.option_values import MIB, compile_pattern, parse_size
+from segreader.storage.options import Kind, canonical_name, kind_of, parse_values
+from segreader.storage.signed_url import redact
 
-MIB = 1 << 20
+__all__ = ["SparkOptions", "TopicChoice", "compile_pattern", "parse_options", "parse_size", "require_batch"]
+
 LARGEST_BATCH = 256 * MIB
-
-_NAMES = (
-    "location",
-    "path",
-    "subscribe",
-    "assign",
-    "subscribePattern",
-    "startingOffsets",
-    "endingOffsets",
-    "includeHeaders",
-    "isolationLevel",
-    "kafka.isolation.level",
-    "failOnDataLoss",
-    "layout",
-    "keys",
-    "splitBytes",
-    "batchBytes",
-    "batchRecords",
-)
-_LATER = (
-    "startingTimestamp",
-    "endingTimestamp",
-    "startingOffsetsByTimestamp",
-    "endingOffsetsByTimestamp",
-    "startingOffsetsByTimestampStrategy",
-    "minPartitions",
-    "maxRecordsPerPartition",
-    "maxOffsetsPerTrigger",
-    "minOffsetsPerTrigger",
-    "maxTriggerDelay",
-    "maxBytesPerTrigger",
-    "readBudget",
-    "credentials",
-    "verify",
-    "rawColumns",
-    "tail",
-)
-_REFUSED = {
-    "kafka.bootstrap.servers": "segreader reads the segments themselves and asks no broker",
-    "kafka.key.deserializer": "keys are always given as bytes",
-    "kafka.value.deserializer": "values are always given as bytes",
-    "kafka.auto.offset.reset": "say startingOffsets instead",
-    "kafka.enable.auto.commit": "nothing is committed to a broker",
-    "kafka.interceptor.classes": "no Java consumer runs",
-}
-_WITHOUT_EFFECT = ("groupidprefix", "kafka.", "kafkaconsumer.", "fetchoffset.")
-_SPARKS_OWN = ("paths", "owner", "provider", "option.")
-_SECRET = re.compile(r"secret|password|passwd|token|access[._-]?key|account[._-]?key|jaas", re.IGNORECASE)
-_SIZE = re.compile(r"(\d+)\s*(?:([kmgt])(?:i?b)?|b)?", re.IGNORECASE)
-_CANONICAL = {name.lower(): name for name in (*_NAMES, *_LATER, *_REFUSED)}
+DEFAULT_SPLIT_BYTES = 128 * MIB
+LARGEST_COUNT = 2**31 - 1
+LIMITS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxBytesPerTrigger", "maxTriggerDelay")
 
 logger = logging.getLogger(__name__)
+
+Times = int | PartitionOffsets
+"""One time for all partitions, or one for each; ms since 1970 UTC."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,41 +51,77 @@ class TopicChoice:
     pattern: str | None = None
     assigned: Mapping[str, tuple[int, ...]] | None = None
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The topics by name; none where a pattern chooses."""
+        return self.topics if self.assigned is None else tuple(self.assigned)
+
     def matches(self, topic: str) -> bool:
         """Whether this topic is read; a pattern must match the whole name."""
         if self.pattern is not None:
             return re.fullmatch(self.pattern, topic) is not None
-        return topic in (self.topics if self.assigned is None else self.assigned)
+        return topic in self.names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkOptions:
-    """The options of one read, checked against each other.
+    """The options of one read, checked against each other. Of the ways to say a start or an end the weightiest is left.
 
     Args:
-        location: directory or URL that holds the segments.
+        locations: directories or URLs that hold the segments.
         choice: which topics.
-        starting_offsets: first offset of each partition; ``None`` reads from the earliest.
-        ending_offsets: offset after the last of each partition; ``None`` reads to the end.
-        include_headers: whether the schema has the column ``headers``.
+        starting_offsets: first offset of each partition; ``None`` reads from the earliest, or by ``starting_times``.
+        ending_offsets: offset after the last of each partition; ``None`` reads to the end, or by ``ending_times``.
+        starting_times: each partition begins with the first record that is not older.
+        ending_times: each partition ends before the first record that is not older, or else at its end.
+        starts_at_latest: where nothing is as new as ``starting_times``, read nothing instead of failing; or, without
+            times, begin at the end: a stream may.
+        include_headers, raw_columns: whether the schema has the column ``headers``, and those of the batches.
+        fail_on_data_loss: whether offsets that are gone are an error.
         layout: which layout to see there; by default it is told from the names.
         keys: path of the broker's properties file that names the keys of encrypted segments; tasks read it, too.
+        storage: settings of the store by name; none of them is a secret.
+        credentials: name of what gives credentials: see ``segreader.spark.credentials``.
+        check_crcs: whether batches must pass their CRC.
         split_bytes: how many stored bytes one task shall read.
+        may_shrink_splits: whether they may be smaller where the cluster could do more at once: nobody said a size.
+        min_partitions: at least so many tasks.
+        max_records_per_partition: at most so many offsets to a task.
         batch_bytes: close an Arrow batch at this many bytes of records …
         batch_records: … or this many records, whichever comes first.
+        read_budget: stored bytes that a task may read in a second.
+        limits: the limits of triggers that are given; ``StreamOptions`` has their values.
     """
 
-    location: str
+    locations: tuple[str, ...]
     choice: TopicChoice
     starting_offsets: PartitionOffsets | None = None
     ending_offsets: PartitionOffsets | None = None
+    starting_times: Times | None = None
+    ending_times: Times | None = None
+    starts_at_latest: bool = False
     include_headers: bool = False
+    raw_columns: bool = False
     isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED
+    fail_on_data_loss: bool = True
     layout: str | None = None
     keys: str | None = None
-    split_bytes: int = 128 * MIB
+    storage: Mapping[str, str] = field(default_factory=dict)
+    credentials: str = "default"
+    check_crcs: bool = True
+    split_bytes: int = DEFAULT_SPLIT_BYTES
+    may_shrink_splits: bool = True
+    min_partitions: int | None = None
+    max_records_per_partition: int | None = None
     batch_bytes: int = 4 * MIB
     batch_records: int = 65536
+    read_budget: int | None = None
+    limits: tuple[str, ...] = ()
+
+    @property
+    def location(self) -> str:
+        """Where is read, for people."""
+        return ", ".join(self.locations)
 
 
 def parse_options(options: Mapping[str, str]) -> SparkOptions:
@@ -126,93 +131,68 @@ def parse_options(options: Mapping[str, str]) -> SparkOptions:
         options: as Spark gives them: any case of names, text values.
 
     Raises:
-        OptionError: an option is unknown, missing, malformed, not in this version, or contradicts another.
+        OptionError: an option is unknown, missing or malformed, bears a secret, or contradicts another.
     """
     given = {name.lower(): str(value) for name, value in options.items()}
-    _refuse_unusable(given)
-    if not _boolean(given, "failOnDataLoss", default=True):
-        raise OptionError(
-            "failOnDataLoss=false is not in this version of segreader; offsets that are gone are an error"
-        )
-    location = _location(given)
+    require_usable(given)
+    locations = _locations(given)
     choice = _topic_choice(given)
-    starting, ending = _offsets(given, choice)
+    starting = _starting(given, choice)
+    ending = _ending(given, choice)
+    _require_order(starting, ending)
+    if values.word(given, "tail", ("none", "broker"), default="none") == "broker":
+        raise OptionError(
+            "tail=broker is not in this version: what is not uploaded yet comes from a cluster, and segreader does not "
+            "speak to one from Spark so far",
+            hint="Read up to the end of the segments, and go on with format('kafka') from there",
+        )
+    layout = given.get("layout", "").strip()
     return SparkOptions(
-        location=location,
+        locations=locations,
         choice=choice,
-        starting_offsets=starting,
-        ending_offsets=ending,
-        include_headers=_boolean(given, "includeHeaders", default=False),
+        starting_offsets=starting.offsets,
+        ending_offsets=ending.offsets,
+        starting_times=starting.times,
+        ending_times=ending.times,
+        starts_at_latest=starting.is_latest,
+        include_headers=values.boolean(given, "includeHeaders", default=False),
+        raw_columns=values.boolean(given, "rawColumns", default=False),
         isolation_level=_isolation_level(given),
-        layout=given.get("layout"),
+        fail_on_data_loss=values.boolean(given, "failOnDataLoss", default=True),
+        layout=None if layout.lower() in ("", "auto") else layout,
         keys=given.get("keys"),
-        split_bytes=_size(given, "splitBytes", default=128 * MIB),
-        batch_bytes=_size(given, "batchBytes", default=4 * MIB, most=LARGEST_BATCH),
-        batch_records=_size(given, "batchRecords", default=65536, most=2**31 - 1),
+        storage=_storage(given, locations),
+        credentials=parse_provider(given.get("credentials", "default")),
+        check_crcs=values.word(given, "verify", ("crc", "none"), default="crc") == "crc",
+        split_bytes=values.size(given, "splitBytes", default=DEFAULT_SPLIT_BYTES),
+        may_shrink_splits="splitbytes" not in given,
+        min_partitions=values.optional_count(given, "minPartitions"),
+        max_records_per_partition=values.optional_count(given, "maxRecordsPerPartition"),
+        batch_bytes=values.size(given, "batchBytes", default=4 * MIB, most=LARGEST_BATCH),
+        batch_records=values.size(given, "batchRecords", default=65536, most=LARGEST_COUNT),
+        read_budget=values.optional_size(given, "readBudget"),
+        limits=_limits(given),
     )
 
 
-def parse_size(text: str, name: str) -> int:
-    """A number of bytes from ``1048576``, ``1m``, ``1MiB``; k, m, g, t are powers of 1024 as in Spark.
+def require_batch(options: SparkOptions) -> None:
+    """Refuse what only a stream can do; what has no effect in a batch read is logged.
 
     Raises:
-        OptionError: not a size, or zero.
+        OptionError: the read would start at the end.
     """
-    match = _SIZE.fullmatch(text.strip())
-    size = int(match[1]) << (10 * " kmgt".index((match[2] or " ").lower())) if match else 0
-    if size <= 0:
-        raise OptionError(f"{name} is not a size", found=repr(text), expected="a number such as 134217728 or 128m")
-    return size
+    starts = (options.starting_offsets or {}).values()
+    if (options.starts_at_latest and options.starting_times is None) or any(LATEST in one.values() for one in starts):
+        raise OptionError(
+            "startingOffsets cannot be latest, or -1, in a batch read",
+            hint="Give earliest or an offset for each partition",
+        )
+    if options.limits:
+        logger.warning("without effect in a batch read: %s", ", ".join(options.limits))
 
 
-def compile_pattern(text: str) -> re.Pattern[str]:
-    """A topic pattern in the syntax that Java and Python share.
-
-    Raises:
-        OptionError: it does not compile, or means something else in Java.
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # '[a&&b]' and '[[a]b]' are sets of sets in Java only
-        try:
-            return re.compile(text)
-        except (re.error, Warning) as error:
-            raise OptionError(
-                f"subscribePattern {text!r} does not mean the same in Java and Python: {error}",
-                hint=r"Leave out \p{…}, \Q…\E, named groups and sets within sets",
-            ) from None
-
-
-def _refuse_unusable(given: Mapping[str, str]) -> None:
-    for name in given:
-        shown = _CANONICAL.get(name, name)
-        if _SECRET.search(name):
-            raise OptionError(
-                f"{shown} looks like a secret; Spark shows options in its UI and event log in clear",
-                hint="Give credentials to the processes that read, by environment or workload identity",
-            )
-        if name in _REFUSED:
-            raise OptionError(f"{shown} has no place here: {_REFUSED[name]}")
-        if shown in _LATER or name.startswith("storage."):
-            raise OptionError(f"{shown} is not in this version of segreader", hint=f"There are {_listed(_NAMES)}")
-        if shown in _NAMES or name.startswith(_SPARKS_OWN):
-            continue
-        if name.startswith(_WITHOUT_EFFECT):
-            logger.info("option %s has no effect: segreader asks no broker", name)
-            continue
-        raise OptionError(f"unknown option {name}", hint=_nearest(name))
-
-
-def _nearest(name: str) -> str:
-    close = difflib.get_close_matches(name, [known.lower() for known in _NAMES], n=1, cutoff=0.5)
-    return f"Did you mean {_CANONICAL[close[0]]}?" if close else f"There are {_listed(_NAMES)}"
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(names)
-
-
-def _location(given: Mapping[str, str]) -> str:
-    named = {name: given[name] for name in ("location", "path", "paths") if given.get(name, "").strip()}
+def _locations(given: Mapping[str, str]) -> tuple[str, ...]:
+    named = {name: given[name].strip() for name in ("location", "path", "paths") if given.get(name, "").strip()}
     if not named:
         raise OptionError(
             'location is missing; give .option("location", …) or .load(…)',
@@ -220,12 +200,40 @@ def _location(given: Mapping[str, str]) -> str:
             if any(given.values())
             else "Catalog tables carry no options; use CREATE TEMPORARY VIEW … USING segreader OPTIONS (…)",
         )
-    if len(set(named.values())) > 1:
+    lists = {name: _listed_locations(name, text) for name, text in named.items()}
+    if len(set(lists.values())) > 1:
         raise OptionError(f"{' and '.join(named)} name different places; give one")
-    (location,) = set(named.values())
-    if "paths" in named or location.lstrip().startswith("["):
-        raise OptionError("this version of segreader reads one location at a time", found=location)
-    return location
+    locations = next(iter(lists.values()))
+    for location in locations:
+        if kind_of(location) is Kind.HTTP:
+            raise OptionError(
+                "an http location is a signed URL, and Spark shows options in its UI",
+                found=redact(location),
+                hint="Name the bucket: tasks sign URLs themselves",
+            )
+        if redact(location) != location:
+            raise OptionError(
+                "the location holds a credential, and Spark shows options in its UI",
+                found=redact(location),
+                hint="Name what gives credentials with the option credentials",
+            )
+    return locations
+
+
+def _listed_locations(name: str, text: str) -> tuple[str, ...]:
+    if not text.startswith("["):
+        return (text,)
+    expected = '["s3://bucket/a","s3://bucket/b"]'
+    try:
+        listed = json.loads(text)
+    except (ValueError, RecursionError):
+        raise OptionError(f"{name} is no JSON list of locations", found=redact(text), expected=expected) from None
+    if not listed or not all(isinstance(one, str) and one.strip() for one in listed):
+        raise OptionError(f"{name} lists no locations", found=redact(text), expected=expected)
+    stripped = tuple(one.strip() for one in listed)
+    if len(set(stripped)) < len(stripped):
+        raise OptionError(f"{name} names a location twice", found=redact(text))
+    return stripped
 
 
 def _topic_choice(given: Mapping[str, str]) -> TopicChoice:
@@ -244,29 +252,61 @@ def _topic_choice(given: Mapping[str, str]) -> TopicChoice:
                 raise OptionError("subscribe names no topic", found=repr(text))
             return TopicChoice(topics=tuple(topics))
         case _:
-            return TopicChoice(pattern=compile_pattern(text).pattern)
+            return TopicChoice(pattern=values.compile_pattern(text).pattern)
 
 
-def _offsets(given: Mapping[str, str], choice: TopicChoice) -> tuple[PartitionOffsets | None, PartitionOffsets | None]:
-    starting = parse_offsets(given.get("startingoffsets", "earliest"), "startingOffsets", keyword="earliest")
-    ending = parse_offsets(given.get("endingoffsets", "latest"), "endingOffsets", keyword="latest")
-    for name, offsets in (("startingOffsets", starting), ("endingOffsets", ending)):
-        if offsets is not None:
-            _match_choice(name, offsets, choice)
-    for topic, partitions in (starting or {}).items():
-        for partition, start in partitions.items():
-            stop = (ending or {}).get(topic, {}).get(partition, LATEST)
-            if start != EARLIEST and stop != LATEST and start > stop:
-                raise OptionError(f"startingOffsets {start} of {topic}-{partition} is beyond endingOffsets {stop}")
-    return starting, ending
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """Where a read starts or ends: by offsets, by times, or at the very end of what there is."""
+
+    name: str
+    offsets: PartitionOffsets | None = None
+    times: Times | None = None
+    is_latest: bool = False
 
 
-def _match_choice(name: str, offsets: PartitionOffsets, choice: TopicChoice) -> None:
-    """Offsets must name what is chosen, as in Spark; what a name or a pattern covers is known at planning."""
+def _starting(given: Mapping[str, str], choice: TopicChoice) -> _Bound:
+    strategy = "startingOffsetsByTimestampStrategy"
+    falls_back = values.word(given, strategy, ("error", "latest"), default="error") == "latest"
+    if (bound := _by_time(given, "starting", choice)) is not None:
+        return _Bound(bound.name, times=bound.times, is_latest=falls_back)
+    name = "startingOffsets"
+    text = given.get(name.lower(), "earliest")
+    if text.strip().lower() == "latest":
+        return _Bound(name, is_latest=True)
+    return _Bound(name, _checked(name, parse_offsets(text, name, keyword="earliest"), choice))
+
+
+def _ending(given: Mapping[str, str], choice: TopicChoice) -> _Bound:
+    if (bound := _by_time(given, "ending", choice)) is not None:
+        return bound
+    name = "endingOffsets"
+    return _Bound(
+        name, _checked(name, parse_offsets(given.get(name.lower(), "latest"), name, keyword="latest"), choice)
+    )
+
+
+def _by_time(given: Mapping[str, str], side: str, choice: TopicChoice) -> _Bound | None:
+    """The bound by ``…Timestamp`` or else ``…OffsetsByTimestamp``; both weigh more than ``…Offsets``."""
+    for_all, by_partition = f"{side}Timestamp", f"{side}OffsetsByTimestamp"
+    if (time := values.optional_time(given, for_all)) is not None:
+        return _Bound(for_all, times=time)
+    if (text := given.get(by_partition.lower())) is not None:
+        return _Bound(by_partition, times=_checked(by_partition, parse_timestamps(text, by_partition), choice))
+    return None
+
+
+def _checked(name: str, offsets: PartitionOffsets | None, choice: TopicChoice) -> PartitionOffsets | None:
+    """The same; they must name what is chosen, as in Spark. What a name or a pattern covers is known at planning.
+
+    Raises:
+        OptionError: they name something else.
+    """
+    if offsets is None:
+        return None
     if foreign := sorted(topic for topic in offsets if not choice.matches(topic)):
         raise OptionError(f"{name} names a topic that is not chosen", found=_listed(foreign))
-    wanted = choice.assigned if choice.assigned is not None else dict.fromkeys(choice.topics)
-    if missing := sorted(topic for topic in wanted if topic not in offsets):
+    if missing := sorted(topic for topic in choice.names if topic not in offsets):
         raise OptionError(f"{name} does not name the topic {_listed(missing)}")
     for topic, partitions in (choice.assigned or {}).items():
         if set(partitions) != set(offsets[topic]):
@@ -275,11 +315,26 @@ def _match_choice(name: str, offsets: PartitionOffsets, choice: TopicChoice) -> 
                 found=sorted(offsets[topic]),
                 expected=sorted(partitions),
             )
+    return offsets
+
+
+def _require_order(starting: _Bound, ending: _Bound) -> None:
+    """Refuse a start beyond its end, as far as both are told in the same way."""
+    if isinstance(starting.times, int) and isinstance(ending.times, int) and starting.times > ending.times:
+        raise OptionError(f"{starting.name} {starting.times} is beyond {ending.name} {ending.times}")
+    for starts, ends in ((starting.times, ending.times), (starting.offsets, ending.offsets)):
+        if isinstance(starts, int) or isinstance(ends, int):
+            continue
+        for topic, partitions in (starts or {}).items():
+            for partition, start in partitions.items():
+                stop = (ends or {}).get(topic, {}).get(partition, LATEST)
+                if start not in (EARLIEST, LATEST) and stop != LATEST and start > stop:
+                    raise OptionError(f"{starting.name} {start} of {topic}-{partition} is beyond {ending.name} {stop}")
 
 
 def _isolation_level(given: Mapping[str, str]) -> IsolationLevel:
     named = {name: given[name.lower()] for name in ("isolationLevel", "kafka.isolation.level") if name.lower() in given}
-    if len(set(named.values())) > 1:
+    if len({text.strip().lower() for text in named.values()}) > 1:
         raise OptionError("isolationLevel and kafka.isolation.level contradict each other; give one")
     for name, text in named.items():
         try:
@@ -290,17 +345,32 @@ def _isolation_level(given: Mapping[str, str]) -> IsolationLevel:
     return IsolationLevel.READ_COMMITTED
 
 
-def _boolean(given: Mapping[str, str], name: str, *, default: bool) -> bool:
-    text = given.get(name.lower(), str(default)).strip().lower()
-    if text not in ("true", "false"):
-        raise OptionError(f"{name} is neither true nor false", found=repr(text))
-    return text == "true"
+def _storage(given: Mapping[str, str], locations: Iterable[str]) -> dict[str, str]:
+    """The settings of the store by their own names; what is a secret was refused before."""
+    settings = {name.removeprefix(STORAGE): text for name, text in given.items() if name.startswith(STORAGE)}
+    for name, text in settings.items():
+        if redact(text) != text:
+            raise OptionError(f"{STORAGE}{name} holds a credential, and Spark shows options in its UI")
+        errors = []
+        for location in locations:
+            try:
+                parse_values({name: text}, kind_of(location))
+                break
+            except OptionError as error:
+                errors.append(error)
+        else:
+            raise errors[0]
+    return {canonical_name(name): text for name, text in settings.items()}
 
 
-def _size(given: Mapping[str, str], name: str, *, default: int, most: int | None = None) -> int:
-    if (text := given.get(name.lower())) is None:
-        return default
-    size = parse_size(text, name)
-    if most is not None and size > most:
-        raise OptionError(f"{name} is too large", found=size, expected=f"at most {most}")
-    return size
+def _limits(given: Mapping[str, str]) -> tuple[str, ...]:
+    """The names of the limits that are given; their values are checked here, too, for ``load()``."""
+    for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger"):
+        values.optional_count(given, name)
+    values.optional_size(given, "maxBytesPerTrigger")
+    values.delay_ms(given, "maxTriggerDelay", default="15m")
+    return tuple(name for name in LIMITS if name.lower() in given)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names)

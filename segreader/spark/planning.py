@@ -1,152 +1,264 @@
-"""From options to a plan: which topics and partitions they name at this location, and the splits of each.
+"""From options to a plan: which topics and partitions they name at these locations, and the splits of each.
 
-Runs on the driver, in Spark's planner process or in a job that wants to know beforehand what a read will do.
+Runs on the driver, in Spark's planner process or in a job that wants to know beforehand what a read will do. Every
+partition is listed once.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
 
-from segreader.catalog.listing import read_place
-from segreader.catalog.walk import find_places
-from segreader.errors import (
-    AmbiguousTopicError,
-    ObjectNotFoundError,
-    OffsetOutOfRangeError,
-    OptionError,
-)
-from segreader.plan.split import ReadPlan
+from segreader.errors import OffsetOutOfRangeError, OptionError, SegmentGapError
+from segreader.plan.lineage import ResolvedLog
+from segreader.plan.split import ReadPlan, Split
 from segreader.ranges import OffsetRange
-from segreader.read.scan import scan
-from segreader.read.source import Catalog, LocationSource
+from segreader.read.partition_planner import PartitionPlanner
+from segreader.read.segment_ends import OPEN_END, read_last_offset
+from segreader.read.source import LocationSource, SourceLog
+from segreader.read.time_offsets import offset_for_time
+from segreader.segment import TopicIdPartition
+from segreader.spark.cutting import UNCUT, cut_split
+from segreader.spark.locations import Locations, open_source
 from segreader.spark.offsets import EARLIEST, LATEST, PartitionOffsets
-from segreader.spark.options import SparkOptions
+from segreader.spark.options import SparkOptions, Times
+from segreader.spark.splits import LightSplit, SplitPacker
+from segreader.storage.base import ObjectStore
 
-Partitions = dict[str, dict[int, int]]
-"""First offset at hand, by topic and partition."""
+SMALL_SPLIT: Final = 32 << 20
+"""Stored bytes of a split where the usual size would leave cores idle."""
+
+SPLITS_A_CORE: Final = 3
+"""So many at least: then the longest task is a third of the stage at most."""
 
 
-def plan_read(options: SparkOptions) -> ReadPlan:
-    """What a Spark read with these options reads.
+@dataclass(frozen=True, slots=True)
+class SparkPlan:
+    """What a read does, and the log of each partition that it was decided by."""
+
+    plan: ReadPlan
+    logs: Mapping[TopicIdPartition, ResolvedLog]
+    store: ObjectStore
+
+    def light_splits(self) -> list[LightSplit]:
+        """The splits as they travel, largest first so that no long task ends the stage."""
+        packer = SplitPacker(self.store)
+        splits = sorted(self.plan.splits, key=lambda split: -split.positions.size)
+        return [packer.pack(split, self.logs[split.partition]) for split in splits]
+
+
+def plan_read(options: SparkOptions, *, cores: int | None = None) -> ReadPlan:
+    """What a Spark read with these options reads; see ``plan_splits``."""
+    return plan_splits(options, cores=cores).plan
+
+
+def plan_splits(options: SparkOptions, *, cores: int | None = None) -> SparkPlan:
+    """What a Spark read with these options reads, with what it takes to send its splits to tasks.
+
+    Args:
+        cores: how many tasks run at once; those of this machine by default, for Spark tells a planner nothing.
 
     Raises:
         ObjectNotFoundError: the location, a topic or a partition is not there, or no topic matches.
         OptionError: offsets do not name exactly the partitions that are read, or a start is beyond its end.
-        OffsetOutOfRangeError: a start lies before the first segment.
+        OffsetOutOfRangeError: offsets or times lie outside of what is there.
+        SegmentGapError: offsets between two segments are in none (``failOnDataLoss``).
         CatalogError: what lies there does not answer the request.
     """
-    chosen = _chosen_partitions(options)
+    locations = Locations(options)
+    places = locations.find()
+    there = [one[0].partition for one in places]
     for name, offsets in (
         ("startingOffsets", options.starting_offsets),
         ("endingOffsets", options.ending_offsets),
+        ("startingOffsetsByTimestamp", options.starting_times),
+        ("endingOffsetsByTimestamp", options.ending_times),
     ):
-        if offsets is not None:
-            _require_same_partitions(name, offsets, chosen)
-    plans = []
-    for topic, partitions in chosen.items():
-        for wanted, same in _by_offsets(topic, partitions, options).items():
-            part = scan(
-                options.location,
-                topic=topic,
-                partitions=same,
-                offsets=wanted,
-                isolation_level=options.isolation_level,
-                layout=options.layout,
-                rsm_config=options.keys,
-                split_bytes=options.split_bytes,
-            )
-            try:
-                plans.append(part.plan())
-            except AmbiguousTopicError as error:
-                error.hint = "Leave it out, or set location to the directory of one of its partitions"
-                raise
-    return ReadPlan(
-        location=options.location,
-        splits=tuple(split for plan in plans for split in plan.splits),
-        ends=tuple(one for plan in plans for one in plan.ends),
-        gaps=tuple(one for plan in plans for one in plan.gaps),
-        dropped=tuple(one for plan in plans for one in plan.dropped),
-        notes=tuple(note for plan in plans for note in plan.notes),
+        if offsets is not None and not isinstance(offsets, int):
+            _require_same_partitions(name, offsets, there)
+    is_cut_by_offsets = options.min_partitions is not None or options.max_records_per_partition is not None
+    planner = PartitionPlanner(
+        locations.store,
+        isolation_level=options.isolation_level,
+        split_bytes=UNCUT if is_cut_by_offsets else options.split_bytes,
+        on_gap="fail" if options.fail_on_data_loss else "report",
     )
-
-
-def _chosen_partitions(options: SparkOptions) -> Partitions:
-    there = _partitions_at(options)
-    choice = options.choice
-    if choice.pattern is not None:
-        chosen = {topic: partitions for topic, partitions in there.items() if choice.matches(topic)}
-        if not chosen:
-            raise ObjectNotFoundError(
-                f"no topic matches {choice.pattern!r}", source=options.location, found=_some(there)
-            )
-        return chosen
-    chosen = {}
-    for topic in choice.topics if choice.assigned is None else choice.assigned:
-        if topic not in there:
-            raise ObjectNotFoundError(f"topic {topic!r} is not here", source=options.location, found=_some(there))
-        chosen[topic] = (
-            there[topic]
-            if choice.assigned is None
-            else {partition: there[topic].get(partition, 0) for partition in choice.assigned[topic]}
-        )
-    return chosen
+    logs: dict[TopicIdPartition, ResolvedLog] = {}
+    notes: list[str] = []
+    for partition, its_places in zip(there, places, strict=True):
+        source = SourceLog(locations.read(its_places))
+        readable = planner.resolve(source)
+        logs[partition] = readable.resolved
+        wanted = _Wanted(options, locations, readable.resolved, notes).offsets()
+        try:
+            planner.add(source, wanted, readable=readable)
+        except SegmentGapError as error:
+            error.hint = "Ask for other offsets, or read what is there with failOnDataLoss=false"
+            raise
+    plan = planner.plan(locations.shown)
+    splits = plan.splits
+    if is_cut_by_offsets:
+        splits = _cut_by_offsets(locations.store, plan, logs, options)
+    elif options.may_shrink_splits and len(splits) < SPLITS_A_CORE * (cores or os.cpu_count() or 1):
+        splits = _cut_all(locations.store, splits, SMALL_SPLIT)
+    lost = [f"{gap.text}: passed over" for gap in plan.gaps]
+    return SparkPlan(replace(plan, splits=splits, notes=(*plan.notes, *notes, *lost)), logs, locations.store)
 
 
 def open_location(options: SparkOptions) -> LocationSource:
-    """The location of a read, as driver and tasks see it."""
-    return LocationSource(options.location, catalog=Catalog(layout=options.layout, rsm_config=options.keys))
+    """The one location of a read.
+
+    Raises:
+        OptionError: there are several.
+    """
+    if len(options.locations) > 1:
+        raise OptionError("a stream reads one location", found=options.location)
+    return open_source(options)
 
 
-def _partitions_at(options: SparkOptions) -> Partitions:
-    """The first offset of every partition of every topic, whether or not it can be read."""
-    source = open_location(options)
-    starts: Partitions = defaultdict(dict)
-    for place in find_places(source.store, source.prefix, source.layouts):
-        log = read_place(source.store, place, source.layouts)
-        if log.segments:
-            of_topic, number = starts[place.partition.topic], place.partition.partition
-            first = log.segments[0].base_offset
-            of_topic[number] = min(first, of_topic.get(number, first))
-    return {topic: dict(sorted(starts[topic].items())) for topic in sorted(starts)}
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """Which offsets of one partition are asked for."""
+
+    options: SparkOptions
+    locations: Locations
+    log: ResolvedLog
+    notes: list[str]
+
+    def offsets(self) -> OffsetRange:
+        """The start and the end that the options say, held against what is there."""
+        options, log = self.options, self.log
+        start = self._start()
+        stop = self._stop()
+        if stop is not None and start > stop:
+            if options.ending_offsets is not None and stop < log.start:
+                raise OptionError(f"endingOffsets of {log.partition} lies before its start", found=stop, expected=start)
+            raise OptionError(
+                f"the start of {log.partition} is beyond its end",
+                found=f"start {start}, end {stop}",
+                expected="an order",
+            )
+        return OffsetRange(start, stop)
+
+    def _start(self) -> int:
+        options, log = self.options, self.log
+        if options.starting_times is not None:
+            return self._start_by_time(_time_of(options.starting_times, log.partition))
+        start = _offset_of(options.starting_offsets, log.partition, EARLIEST)
+        if start == EARLIEST:
+            return log.start
+        if start < log.start:
+            self._lose(
+                f"startingOffsets of {log.partition} lies before the first segment", start, f"{log.start} or later"
+            )
+            return log.start
+        end = self._end() if log.parts and start > log.parts[-1].start else None
+        if end is not None and start > end:
+            raise OptionError(
+                f"startingOffsets of {log.partition} is beyond the end of what is there",
+                source=self.locations.shown,
+                found=start,
+                expected=f"at most {end}",
+            )
+        return start
+
+    def _start_by_time(self, time_ms: int) -> int:
+        found = self._first_at(time_ms)
+        if found is not None:
+            return found
+        if self.options.starts_at_latest:
+            return self._end()
+        raise OffsetOutOfRangeError(
+            f"nothing in {self.log.partition} is as new as {time_ms}",
+            source=self.locations.shown,
+            expected="a record with that timestamp or a later one",
+            hint="startingOffsetsByTimestampStrategy=latest reads nothing there instead",
+        )
+
+    def _stop(self) -> int | None:
+        options, log = self.options, self.log
+        if options.ending_times is not None:
+            return self._first_at(_time_of(options.ending_times, log.partition))
+        stop = _offset_of(options.ending_offsets, log.partition, LATEST)
+        if stop == LATEST:
+            return None
+        end = self._end() if not log.parts or stop > log.parts[-1].start else None
+        if end is not None and stop > end:
+            self._lose(f"endingOffsets of {log.partition} lies beyond what is there", stop, f"at most {end}")
+            return end
+        return stop
+
+    def _first_at(self, time_ms: int) -> int | None:
+        """As a broker answers: control records count."""
+        found = offset_for_time(self.locations.store, self.log, time_ms, counts_markers=True)
+        return None if found is None else found.offset
+
+    def _end(self) -> int:
+        """One more than the last offset."""
+        return _end_of(self.locations.store, self.log)
+
+    def _lose(self, what: str, found: int, expected: str) -> None:
+        """Raise, or note that offsets asked for are not there."""
+        if self.options.fail_on_data_loss:
+            raise OffsetOutOfRangeError(
+                what,
+                source=self.locations.shown,
+                found=found,
+                expected=expected,
+                hint="-2 and -1 stand for the ends of what is there; failOnDataLoss=false goes on with that",
+            )
+        self.notes.append(f"{what}: {found}; going on with what is there, {expected}")
 
 
-def _require_same_partitions(name: str, offsets: PartitionOffsets, chosen: Partitions) -> None:
+def _require_same_partitions(name: str, offsets: PartitionOffsets, chosen: Collection[TopicIdPartition]) -> None:
     named = {f"{topic}-{partition}" for topic, partitions in offsets.items() for partition in partitions}
-    there = {f"{topic}-{partition}" for topic, partitions in chosen.items() for partition in partitions}
+    there = {str(partition) for partition in chosen}
     if missing := sorted(there - named):
         raise OptionError(f"{name} must name every partition that is read; it lacks {', '.join(missing)}")
     if unknown := sorted(named - there):
         raise OptionError(f"{name} names partitions that are not read: {', '.join(unknown)}")
 
 
-def _by_offsets(topic: str, partitions: dict[int, int], options: SparkOptions) -> dict[OffsetRange, list[int]]:
-    """The partitions of a topic, by the offsets wanted of them."""
-    groups: dict[OffsetRange, list[int]] = defaultdict(list)
-    for partition, first in partitions.items():
-        start = _of(options.starting_offsets, topic, partition, EARLIEST)
-        stop = _of(options.ending_offsets, topic, partition, LATEST)
-        if start not in (EARLIEST, 0) and start < first:
-            raise OffsetOutOfRangeError(
-                f"startingOffsets of {topic}-{partition} lies before the first segment",
-                source=options.location,
-                found=start,
-                expected=f"{first} or later, or {EARLIEST} for the earliest",
-            )
-        if stop != LATEST and max(start, first) > stop:
-            raise OptionError(
-                f"endingOffsets of {topic}-{partition} lies before its start",
-                found=stop,
-                expected=max(start, first),
-            )
-        groups[OffsetRange(max(start, 0), None if stop == LATEST else stop)].append(partition)
-    return groups
+def _offset_of(offsets: PartitionOffsets | None, partition: TopicIdPartition, default: int) -> int:
+    return default if offsets is None else offsets[partition.topic][partition.partition]
 
 
-def _of(offsets: PartitionOffsets | None, topic: str, partition: int, default: int) -> int:
-    return default if offsets is None else offsets[topic][partition]
+def _time_of(times: Times, partition: TopicIdPartition) -> int:
+    return times if isinstance(times, int) else times[partition.topic][partition.partition]
 
 
-def _some(topics: Iterable[str]) -> str:
-    names = sorted(topics)
-    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+def _end_of(store: ObjectStore, log: ResolvedLog) -> int:
+    """One more than the last offset of a partition; where damage hides it, one that is certainly beyond."""
+    if log.stop <= OPEN_END or not log.parts:
+        return log.stop
+    last = read_last_offset(store, log.parts[-1].segment)
+    return log.stop if last is None else max(last + 1, log.parts[-1].start)
+
+
+def _cut_all(store: ObjectStore, splits: Collection[Split], split_bytes: int) -> tuple[Split, ...]:
+    return tuple(piece for split in splits for piece in cut_split(store, split, split_bytes=split_bytes))
+
+
+def _cut_by_offsets(
+    store: ObjectStore, plan: ReadPlan, logs: Mapping[TopicIdPartition, ResolvedLog], options: SparkOptions
+) -> tuple[Split, ...]:
+    """The splits, each of a whole segment, cut so that there are enough, and none has too many offsets."""
+    pieces: list[Split] = []
+    size = max(1, plan.size)
+    for split in plan.splits:
+        stop = split.offsets.stop
+        if stop is None:
+            stop = max(split.offsets.start, _end_of(store, logs[split.partition]))
+        if stop > OPEN_END:  # damage hides the end: reading will tell
+            pieces += cut_split(store, split, split_bytes=options.split_bytes)
+            continue
+        split = replace(split, offsets=OffsetRange(split.offsets.start, stop))
+        count = stop - split.offsets.start
+        share = -(-(options.min_partitions or 1) * split.positions.size // size)
+        most = min(-(-count // max(1, share)), options.max_records_per_partition or count)
+        pieces += cut_split(
+            store, split, split_bytes=options.split_bytes, most_offsets=most if 0 < most < count else None
+        )
+    return tuple(pieces)

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    BooleanType,
     DataType,
     IntegerType,
     LongType,
@@ -25,7 +26,7 @@ from pyspark.sql.types import (
 from segreader.errors import OptionError
 from segreader.read.arrow import FIELDS, HEADERS
 
-READ_NAMES = {
+KAFKA_NAMES = {
     "key": "key",
     "value": "value",
     "topic": "topic",
@@ -35,24 +36,42 @@ READ_NAMES = {
     "timestampType": "timestamp_type",
     "headers": "headers",
 }
-"""Spark's column names, in Spark's order, and what ``read`` calls them."""
+"""Columns of Spark's kafka source, in Spark's order, and what ``read`` calls them."""
+
+RAW_NAMES = {
+    "baseOffset": "batch_base_offset",
+    "leaderEpoch": "leader_epoch",
+    "producerId": "producer_id",
+    "producerEpoch": "producer_epoch",
+    "sequence": "sequence",
+    "isTransactional": "is_transactional",
+    "isControl": "is_control",
+    "compression": "compression",
+    "position": "position",
+}
+"""What ``rawColumns`` adds: of the batch that a record is in, but for its sequence; and what ``read`` calls it."""
+
+READ_NAMES = KAFKA_NAMES | RAW_NAMES
+"""Every column, and what ``read`` calls it."""
 
 _SPARK_TYPES: dict[pa.DataType, DataType] = {
     pa.binary(): BinaryType(),
     pa.string(): StringType(),
     pa.int32(): IntegerType(),
     pa.int64(): LongType(),
+    pa.bool_(): BooleanType(),
     pa.timestamp("us", tz="UTC"): TimestampType(),
     HEADERS: ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])),
 }
 
 
-def spark_schema(*, include_headers: bool) -> StructType:
-    """The schema of a read without a schema of the user's: that of Spark's kafka source.
+def spark_schema(*, include_headers: bool, raw_columns: bool = False) -> StructType:
+    """The schema of a read without a schema of the user's: that of Spark's kafka source, and then ours.
 
     Source: ``KafkaRecordToRowConverter`` (Spark 4).
     """
-    names = [name for name in READ_NAMES if include_headers or name != "headers"]
+    names = [name for name in KAFKA_NAMES if include_headers or name != "headers"]
+    names += RAW_NAMES if raw_columns else ()
     return StructType([StructField(name, _spark_type(name)) for name in names])
 
 

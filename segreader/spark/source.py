@@ -1,4 +1,4 @@
-"""The Python data source itself: Spark's calls on one side, ``plan_read`` and ``read_split`` on the other.
+"""The Python data source itself: Spark's calls on one side, ``plan_splits`` and ``read_split`` on the other.
 
 It has no ``pushFilters``: with pushdown on, Spark 4.1 to 4.3 return wrong rows when a DataFrame is used twice
 (the pruned plan sticks to the relation). Rows are chosen by options, columns by a schema of the user's.
@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import gc
 import logging
+import time
 from collections.abc import Iterator, MutableMapping
+from contextlib import closing
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from segreader.errors import OptionError
+from segreader.errors import ObjectNotFoundError
 from segreader.plan.split import Split
-from segreader.read.metrics import ScanMetrics
+from segreader.read.metrics import MissingOffsets, ScanMetrics
 from segreader.read.options import ReadOptions
 from segreader.read.split_reader import read_split
-from segreader.spark.options import SparkOptions, parse_options
-from segreader.spark.planning import open_location, plan_read
+from segreader.spark.locations import Locations
+from segreader.spark.options import SparkOptions, parse_options, require_batch
+from segreader.spark.planning import plan_splits
 from segreader.spark.schema import READ_NAMES, arrow_schema, project, spark_schema, to_spark
+from segreader.spark.splits import LightSplit
 
 NAME = "segreader"
 
@@ -31,9 +35,19 @@ logger = logging.getLogger(__name__)
 class SplitPartition(InputPartition):
     """One split as Spark's unit of work: names and numbers only, no client and no secret."""
 
-    def __init__(self, split: Split) -> None:
-        super().__init__(split)
-        self.split = split
+    def __init__(self, split: LightSplit | Split) -> None:
+        super().__init__(split if isinstance(split, LightSplit) else LightSplit(split))
+
+    @property
+    def light(self) -> LightSplit:
+        """The split as it travels."""
+        light: LightSplit = self.value
+        return light
+
+    @property
+    def split(self) -> Split:
+        """The split, maybe without its aborted transactions."""
+        return self.light.split
 
 
 class SegmentReader(DataSourceReader):
@@ -47,10 +61,11 @@ class SegmentReader(DataSourceReader):
         """The splits, largest first so that no long task ends the stage; planned once per ``load()``.
 
         Raises:
-            SegreaderError: as ``plan_read`` tells.
+            SegreaderError: as ``plan_splits`` tells.
         """
-        plan = plan_read(self.options)
-        _show_log()
+        show_log()
+        planned = plan_splits(self.options)
+        plan = planned.plan
         logger.info(
             "%s: %d partitions, %d splits, %d bytes stored, %s",
             plan.location,
@@ -64,7 +79,9 @@ class SegmentReader(DataSourceReader):
         for end in plan.ends:
             if end.reason.is_early:
                 logger.warning("%s", end.text)
-        return [SplitPartition(split) for split in sorted(plan.splits, key=_descending_size)]
+        if plan.gaps:
+            logger.warning("%d offsets are in no segment", sum(gap.stop - gap.start for gap in plan.gaps))
+        return [SplitPartition(split) for split in planned.light_splits()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one split, in offset order.
@@ -75,19 +92,33 @@ class SegmentReader(DataSourceReader):
         if not isinstance(partition, SplitPartition):  # Spark's stand-in where there is nothing to read
             return
         _freeze_imports()
-        store = open_location(self.options).store
+        show_log()
         schema = arrow_schema(self.columns)
         metrics = ScanMetrics()
         read_options = ReadOptions(
             columns=tuple(READ_NAMES[name] for name in self.columns),
             batch_rows=self.options.batch_records,
             batch_bytes=self.options.batch_bytes,
+            check_crcs=self.options.check_crcs,
+            on_missing="fail" if self.options.fail_on_data_loss else "skip",
         )
-        for batch in read_split(partition.split, store, read_options, metrics=metrics):
-            yield to_spark(batch, schema)
-        _show_log()
-        for note in metrics.notes:
+        with closing(Locations(self.options)) as locations:
+            try:
+                split = partition.light.open(locations.store, locations.resolve)
+                began = time.monotonic()
+                for batch in read_split(split, locations.store, read_options, metrics=metrics):
+                    yield to_spark(batch, schema)
+                    self._keep_to_budget(metrics.bytes_read, began)
+            except ObjectNotFoundError as error:
+                error.hint = "It was deleted after the plan was made: load() plans anew, failOnDataLoss=false goes on"
+                raise
+        for note in (*metrics.notes, *map(_lost, metrics.missing)):
             logger.warning("%s", note)
+
+    def _keep_to_budget(self, bytes_read: int, began: float) -> None:
+        """Wait until no more was read in a second than ``readBudget`` allows."""
+        if self.options.read_budget is not None:
+            time.sleep(max(0.0, bytes_read / self.options.read_budget - (time.monotonic() - began)))
 
 
 class SegmentSource(DataSource):
@@ -95,6 +126,7 @@ class SegmentSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
+        show_log()
         self._parsed = parse_options(options)
 
     @classmethod
@@ -104,23 +136,28 @@ class SegmentSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns without a schema of the user's."""
-        return spark_schema(include_headers=self._parsed.include_headers)
+        return spark_schema(include_headers=self._parsed.include_headers, raw_columns=self._parsed.raw_columns)
 
     def reader(self, schema: StructType) -> SegmentReader:
-        """A reader of these columns."""
+        """A reader of these columns.
+
+        Raises:
+            OptionError: the schema has other columns, or the options are those of a stream.
+        """
+        require_batch(self._parsed)
         return SegmentReader(self._parsed, project(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Refused: this version reads batches.
+        """A reader of these columns that goes on with what is uploaded."""
+        from segreader.spark.stream import stream_reader
 
-        Raises:
-            OptionError: always.
-        """
-        raise OptionError("streaming reads are not in this version of segreader", hint="Use spark.read")
+        return stream_reader(self.options, schema)
 
 
-def _descending_size(partition: Split) -> int:
-    return -partition.positions.size
+def _lost(missing: MissingOffsets) -> str:
+    """What a task passed over because ``failOnDataLoss`` is false."""
+    end = "its end" if missing.stop is None else str(missing.stop - 1)
+    return f"{missing.partition}: offsets {missing.start} to {end} are passed over: {missing.error}"
 
 
 def _freeze_imports() -> None:
@@ -133,7 +170,7 @@ def _freeze_imports() -> None:
         gc.freeze()
 
 
-def _show_log() -> None:
+def show_log() -> None:
     """Let this package's log lines reach stderr where nobody set up logging: in Spark's Python processes."""
     if not logging.getLogger().hasHandlers() and not logger.hasHandlers():
         package = logging.getLogger("segreader")

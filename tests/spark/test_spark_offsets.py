@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from segreader.errors import OptionError
-from segreader.spark.offsets import format_offsets, parse_assignment, parse_offsets
+from segreader.spark.offsets import format_offsets, parse_assignment, parse_offsets, parse_timestamps
 
 
 def test_the_word_that_means_everything_is_no_offsets() -> None:
@@ -13,7 +13,7 @@ def test_the_word_that_means_everything_is_no_offsets() -> None:
 
 @pytest.mark.parametrize(("word", "keyword"), [("latest", "earliest"), ("earliest", "latest")])
 def test_the_other_end_is_refused_by_its_name(word: str, keyword: str) -> None:
-    with pytest.raises(OptionError, match=f"cannot be {word} in a batch read"):
+    with pytest.raises(OptionError, match=f"cannot be {word}"):
         parse_offsets(word, "startingOffsets", keyword=keyword)
 
 
@@ -29,7 +29,6 @@ def test_offsets_are_read_as_kafkas_source_writes_them() -> None:
 @pytest.mark.parametrize(
     ("text", "keyword"),
     [
-        ('{"orders":{"0":-1}}', "earliest"),
         ('{"orders":{"0":-2}}', "latest"),
         ('{"orders":{"0":-3}}', "latest"),
         ('{"orders":{"0":9223372036854775808}}', "latest"),
@@ -55,6 +54,21 @@ def test_offsets_are_read_as_kafkas_source_writes_them() -> None:
 def test_what_is_not_an_offset_for_each_partition_is_refused(text: str, keyword: str) -> None:
     with pytest.raises(OptionError, match="endingOffsets"):
         parse_offsets(text, "endingOffsets", keyword=keyword)
+
+
+def test_a_start_may_be_the_end_for_a_stream() -> None:
+    assert parse_offsets('{"orders":{"0":-1}}', "startingOffsets", keyword="earliest") == {"orders": {0: -1}}
+
+
+def test_times_are_milliseconds_by_partition() -> None:
+    text = '{"orders":{"0":1700000000000,"1":0}}'
+    assert parse_timestamps(text, "startingOffsetsByTimestamp") == {"orders": {0: 1700000000000, 1: 0}}
+
+
+@pytest.mark.parametrize("text", ["earliest", "1700000000000", '{"orders":{"0":-1}}', '{"orders":{"0":"5"}}', "{}"])
+def test_what_is_not_a_time_for_each_partition_is_refused(text: str) -> None:
+    with pytest.raises(OptionError, match="startingOffsetsByTimestamp"):
+        parse_timestamps(text, "startingOffsetsByTimestamp")
 
 
 def test_an_assignment_is_partitions_by_topic() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from segreader.errors import OptionError
 from segreader.isolation import IsolationLevel
-from segreader.spark.options import SparkOptions, compile_pattern, parse_options, parse_size
+from segreader.spark.options import SparkOptions, compile_pattern, parse_options, parse_size, require_batch
 
 PLACE = {"location": "/data", "subscribe": "orders"}
 
@@ -24,6 +24,13 @@ def test_the_defaults_are_what_the_documentation_says() -> None:
     assert options.ending_offsets is None
     assert options.include_headers is False
     assert options.isolation_level is IsolationLevel.READ_COMMITTED
+    assert (options.starting_times, options.ending_times, options.starts_at_latest) == (None, None, False)
+    assert options.fail_on_data_loss is True
+    assert options.raw_columns is False
+    assert options.check_crcs is True
+    assert options.credentials == "default"
+    assert options.layout is None
+    assert (options.min_partitions, options.max_records_per_partition) == (None, None)
     assert options.split_bytes == 128 << 20
     assert options.batch_bytes == 4 << 20
     assert options.batch_records == 65536
@@ -52,6 +59,9 @@ def test_options_can_be_sent_to_workers() -> None:
         ("startingOffset", "startingOffsets"),
         ("spiltbytes", "splitBytes"),
         ("isolation", "isolationLevel"),
+        ("startTimestamp", "startingTimestamp"),
+        ("minPartition", "minPartitions"),
+        ("credential", "credentials"),
     ],
 )
 def test_an_unknown_option_is_refused_with_the_nearest_name(name: str, nearest: str) -> None:
@@ -71,28 +81,16 @@ def test_what_spark_adds_by_itself_is_passed_over() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "startingTimestamp",
-        "endingOffsetsByTimestamp",
-        "maxOffsetsPerTrigger",
-        "minPartitions",
-        "tail",
-        "credentials",
-        "storage.region",
-    ],
-)
-def test_an_option_of_a_later_version_is_refused_as_such(name: str) -> None:
-    with pytest.raises(OptionError, match=f"{name} is not in this version of segreader"):
-        parse(**{name: "1"})
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
         "kafka.sasl.jaas.config",
         "kafka.ssl.keystore.password",
         "fs.s3a.secret.key",
         "azure.account-key",
         "sasToken",
+        "storage.key",
+        "storage.secret",
+        "storage.connection_string",
+        "storage.sas_key",
+        "storage.service_account_key",
     ],
 )
 def test_a_secret_is_refused_and_not_shown(name: str) -> None:
@@ -101,15 +99,19 @@ def test_a_secret_is_refused_and_not_shown(name: str) -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def test_options_of_a_consumer_have_no_effect_but_do_not_stop_a_job() -> None:
-    parse(
-        **{
-            "kafka.group.id": "g",
-            "groupIdPrefix": "g",
-            "kafkaConsumer.pollTimeoutMs": "1",
-            "kafka.fetch.min.bytes": "1",
-        }
-    )
+def test_options_of_a_consumer_have_no_effect_and_one_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    consumer = {
+        "kafka.group.id": "g",
+        "groupIdPrefix": "g",
+        "kafkaConsumer.pollTimeoutMs": "1",
+        "fetchOffset.numRetries": "1",
+        "kafka.security.protocol": "SSL",
+    }
+    with caplog.at_level("INFO", logger="segreader"):
+        parse(**consumer)
+
+    (record,) = caplog.records
+    assert all(name.lower() in record.getMessage() for name in consumer)
 
 
 @pytest.mark.parametrize("name", ["kafka.bootstrap.servers", "kafka.auto.offset.reset", "kafka.key.deserializer"])
@@ -158,13 +160,27 @@ def test_a_location_comes_from_load_or_from_an_option() -> None:
     assert parse_options({"path": "/data", "location": "/data", "subscribe": "a"}).location == "/data"
 
 
-def test_two_locations_are_refused() -> None:
+def test_location_and_path_must_agree() -> None:
     with pytest.raises(OptionError, match="location and path name different places"):
         parse(path="/other")
-    with pytest.raises(OptionError, match="one location at a time"):
-        parse_options({"paths": '["/a","/b"]', "subscribe": "a"})
-    with pytest.raises(OptionError, match="one location at a time"):
-        parse(location='["/a","/b"]')
+
+
+def test_several_locations_are_a_json_list() -> None:
+    assert parse_options({"paths": '["/a","/b"]', "subscribe": "a"}).locations == ("/a", "/b")
+    assert parse(location='["/a", "s3://b/c"]').location == "/a, s3://b/c"
+
+
+@pytest.mark.parametrize("text", ["[]", '["/a","/a"]', '["/a",1]', '[""]', "[/a]"])
+def test_a_list_that_names_no_locations_is_refused(text: str) -> None:
+    with pytest.raises(OptionError, match="location"):
+        parse(location=text)
+
+
+@pytest.mark.parametrize("location", ["https://b.s3.amazonaws.com/a?X-Amz-Signature=hunter2", "s3://key:hunter2@b/c"])
+def test_a_location_with_a_credential_is_refused_and_the_credential_not_shown(location: str) -> None:
+    with pytest.raises(OptionError, match="Spark shows options in its UI") as caught:
+        parse(location=location)
+    assert "hunter2" not in str(caught.value)
 
 
 def test_a_missing_location_is_explained_also_to_users_of_a_catalog() -> None:
@@ -206,11 +222,10 @@ def test_a_batch_larger_than_spark_can_take_is_refused() -> None:
         parse(batchBytes="257m")
 
 
-def test_losing_data_silently_is_not_offered() -> None:
-    parse(failOnDataLoss="true")
-    with pytest.raises(OptionError, match="failOnDataLoss=false"):
-        parse(failOnDataLoss="false")
-    with pytest.raises(OptionError, match="neither true nor false"):
+def test_booleans_are_true_or_false() -> None:
+    assert parse().fail_on_data_loss
+    assert not parse(failOnDataLoss="False").fail_on_data_loss
+    with pytest.raises(OptionError, match="includeHeaders is neither true nor false"):
         parse(includeHeaders="yes")
 
 
@@ -233,3 +248,106 @@ def test_a_start_beyond_its_end_is_refused() -> None:
         parse(startingOffsets='{"orders":{"0":9}}', endingOffsets='{"orders":{"0":8}}')
     parse(startingOffsets='{"orders":{"0":-2}}', endingOffsets='{"orders":{"0":8}}')
     parse(startingOffsets='{"orders":{"0":9}}', endingOffsets='{"orders":{"0":-1}}')
+
+
+def test_a_timestamp_weighs_more_than_timestamps_of_partitions_and_these_more_than_offsets() -> None:
+    offsets = {"startingOffsets": '{"orders":{"0":9}}', "endingOffsets": '{"orders":{"0":8}}'}
+    each = {"startingOffsetsByTimestamp": '{"orders":{"0":5}}', "endingOffsetsByTimestamp": '{"orders":{"0":6}}'}
+    by_partition = parse(**offsets, **each)
+    by_one = parse(**offsets, **each, startingTimestamp="7", endingTimestamp="8")
+
+    assert (by_partition.starting_times, by_partition.ending_times) == ({"orders": {0: 5}}, {"orders": {0: 6}})
+    assert (by_one.starting_times, by_one.ending_times) == (7, 8)
+    for options in (by_partition, by_one):
+        assert (options.starting_offsets, options.ending_offsets) == (None, None)
+
+
+@pytest.mark.parametrize("name", ["startingTimestamp", "endingTimestamp"])
+@pytest.mark.parametrize("text", ["", "-1", "2026-11-01T00:00Z", "1.5", "9223372036854775808", "9" * 5000])
+def test_a_timestamp_is_milliseconds_in_digits(name: str, text: str) -> None:
+    with pytest.raises(OptionError, match=f"{name} is not a time"):
+        parse(**{name: text})
+
+
+def test_the_strategy_for_times_without_a_record_is_error_or_latest() -> None:
+    strategy = "startingOffsetsByTimestampStrategy"
+    assert parse(startingTimestamp="1").starts_at_latest is False
+    assert parse(startingTimestamp="1", **{strategy: "LATEST"}).starts_at_latest is True
+    assert parse(**{strategy: "latest"}).starts_at_latest is False
+    with pytest.raises(OptionError, match=f"{strategy} is neither error nor latest"):
+        parse(**{strategy: "earliest"})
+
+
+def test_a_time_beyond_its_end_is_refused() -> None:
+    with pytest.raises(OptionError, match="startingTimestamp 9 is beyond endingTimestamp 8"):
+        parse(startingTimestamp="9", endingTimestamp="8")
+    with pytest.raises(
+        OptionError, match="startingOffsetsByTimestamp 9 of orders-0 is beyond endingOffsetsByTimestamp 8"
+    ):
+        parse(startingOffsetsByTimestamp='{"orders":{"0":9}}', endingOffsetsByTimestamp='{"orders":{"0":8}}')
+
+
+def test_a_batch_read_cannot_start_at_the_end() -> None:
+    for text in ("latest", '{"orders":{"0":-1}}'):
+        with pytest.raises(OptionError, match="startingOffsets cannot be latest, or -1, in a batch read"):
+            require_batch(parse(startingOffsets=text))
+    require_batch(parse(startingTimestamp="1", startingOffsetsByTimestampStrategy="latest"))
+
+
+def test_limits_of_triggers_are_checked_at_load_and_have_no_effect_in_a_batch(caplog: pytest.LogCaptureFixture) -> None:
+    options = parse(maxOffsetsPerTrigger="5", minOffsetsPerTrigger="1", maxBytesPerTrigger="1m", maxTriggerDelay="15m")
+    require_batch(options)
+
+    assert "maxOffsetsPerTrigger, minOffsetsPerTrigger, maxBytesPerTrigger, maxTriggerDelay" in caplog.text
+    for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxBytesPerTrigger", "maxTriggerDelay"):
+        with pytest.raises(OptionError, match=name):
+            parse(**{name: "soon"})
+
+
+@pytest.mark.parametrize("name", ["minPartitions", "maxRecordsPerPartition"])
+def test_counts_are_numbers_above_zero(name: str) -> None:
+    assert {parse(minPartitions="7").min_partitions, parse(maxRecordsPerPartition="7").max_records_per_partition} == {7}
+    for text in ("0", "-1", "ten", "", "1.0"):
+        with pytest.raises(OptionError, match=f"{name} is not a number above zero"):
+            parse(**{name: text})
+
+
+def test_a_layout_may_be_told_or_left_to_the_names() -> None:
+    assert parse(layout="local-tiered").layout == "local-tiered"
+    assert parse(layout="auto").layout is None
+
+
+def test_checksums_are_left_out_on_request_only() -> None:
+    assert parse(verify="crc").check_crcs is True
+    assert parse(verify="None").check_crcs is False
+    with pytest.raises(OptionError, match="verify is neither crc nor none"):
+        parse(verify="false")
+
+
+def test_the_tail_is_refused_as_it_comes_with_a_cluster() -> None:
+    parse(tail="none")
+    with pytest.raises(OptionError, match=r"tail=broker is not in this version: .* comes from a cluster"):
+        parse(tail="broker")
+
+
+def test_settings_of_the_store_are_known_by_all_their_names() -> None:
+    options = parse_options({"location": "s3://b/a", "subscribe": "o", "storage.REGION": "r", "storage.endpoint": "e"})
+    assert options.storage == {"region": "r", "endpoint_url": "e"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("storage.regoin", "x", "unknown storage option.*Did you mean 'region'"),
+        ("storage.project", "x", "project is for Google Cloud Storage, and this is read from S3"),
+        ("storage.endpoint", "https://key:hunter2@minio", "storage.endpoint holds a credential"),
+    ],
+)
+def test_a_setting_that_the_store_cannot_have_is_refused(name: str, text: str, message: str) -> None:
+    with pytest.raises(OptionError, match=message) as caught:
+        parse_options({"location": "s3://b/a", "subscribe": "o", name: text})
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_read_budget_is_bytes_in_a_second() -> None:
+    assert parse(readBudget="8m").read_budget == 8 << 20

@@ -192,12 +192,6 @@ def test_a_segment_deleted_after_planning_is_named(tmp_path: Path) -> None:
         [list(reader.read(partition)) for partition in planned]
 
 
-def test_a_stream_is_refused_in_words(spark: SparkSession) -> None:
-    stream = spark.readStream.format("segreader").options(location=REMOTE, subscribe="nulls")
-    with pytest.raises(PySparkException, match="streaming reads are not in this version of segreader"):
-        stream.load().writeStream.format("noop").start().processAllAvailable()
-
-
 def test_the_source_offers_no_filters_because_spark_would_return_wrong_rows() -> None:
     assert "pushFilters" not in vars(SegmentReader)
     assert SegmentSource.name() == "segreader"
@@ -211,7 +205,7 @@ def test_spark_may_ask_for_a_partition_where_there_is_none() -> None:
 
 def test_the_largest_splits_come_first() -> None:
     reader = SegmentReader(parse_options({"location": REMOTE, "subscribePattern": "codec-.*"}), ("offset",))
-    sizes = [partition.value.positions.size for partition in reader.partitions()]
+    sizes = [partition.split.positions.size for partition in reader.partitions()]
 
     assert sizes == sorted(sizes, reverse=True)
 

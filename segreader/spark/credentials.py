@@ -1,0 +1,113 @@
+"""Who gives credentials: a name in the options, resolved where bytes are read. Values never travel.
+
+Spark shows options in its UI and its event log, in clear, so no option can hold a secret. The name of a provider can:
+
+- ``default``: what the cloud's own client finds in the process that reads: an identity of the machine or the pod,
+  variables, files.
+- ``env:PREFIX``: the variables ``PREFIX_KEY``, ``PREFIX_SECRET``, ``PREFIX_ACCOUNT_KEY`` …: the storage option after
+  the prefix. Each process that reads must have them.
+- ``module:callable``: called with the location, it returns storage options: a mapping, names as in
+  ``docs/options.md``. It is asked again when the store refuses what it gave before.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from segreader.errors import OptionError
+from segreader.storage.options import NAMES, StorageOptions, kind_of, override, parse_values
+
+_FORM = re.compile(r"default|env:[A-Za-z_][A-Za-z0-9_]*|[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+
+
+def parse_provider(text: str) -> str:
+    """The name of a provider, as the option ``credentials`` gives it.
+
+    Raises:
+        OptionError: not a name; the text is not shown, it may be a secret.
+    """
+    name = text.strip()
+    if not _FORM.fullmatch(name) or len(name) > 200:
+        raise OptionError(
+            "credentials is not the name of a provider",
+            expected="default, env:PREFIX or module:callable",
+            hint="It is a name, never a value: Spark shows options in its UI and event log in clear",
+        )
+    return name
+
+
+def can_renew(provider: str) -> bool:
+    """Whether asking the provider again may give other credentials."""
+    return provider != "default" and not provider.startswith("env:")
+
+
+def resolve_storage(
+    provider: str, location: str, settings: Mapping[str, str], environ: Mapping[str, str] | None = None
+) -> Mapping[str, object]:
+    """Storage options of a location in this process: the provider's credentials and the settings of the read.
+
+    Args:
+        provider: its name.
+        location: what they are for.
+        settings: ``storage.*`` of the read; they weigh more than what the provider says.
+        environ: variables; those of this process by default.
+
+    Raises:
+        OptionError: the provider is not there, or gives no storage options.
+    """
+    if provider == "default":
+        return settings
+    if provider.startswith("env:"):
+        given: Mapping[str, object] = _of_environment(
+            provider.removeprefix("env:"), os.environ if environ is None else environ
+        )
+    else:
+        given = _called(provider, location)
+    kind = kind_of(location)
+    try:
+        return override(parse_values(settings, kind), parse_values(given, kind))
+    except OptionError as error:
+        raise error.located(source=f"credentials={provider}") from None
+
+
+def _of_environment(prefix: str, environ: Mapping[str, str]) -> dict[str, object]:
+    begin = f"{prefix.rstrip('_')}_"
+    found: dict[str, object] = {}
+    for variable, value in environ.items():
+        if variable.startswith(begin) and value and (name := variable.removeprefix(begin).lower()) in NAMES:
+            found[name] = value
+    if not found:
+        raise OptionError(
+            f"credentials=env:{prefix} finds no variable in this process",
+            expected=f"{begin}KEY and {begin}SECRET, or {begin}ACCOUNT_KEY, and so on",
+            hint="Executors get variables by spark.executorEnv.NAME; the driver needs them, too: it lists",
+        )
+    return found
+
+
+def _called(provider: str, location: str) -> Mapping[str, object]:
+    module, _, path = provider.partition(":")
+    try:
+        target: Any = importlib.import_module(module)
+        for part in path.split("."):
+            target = getattr(target, part)
+    except (ImportError, AttributeError) as error:
+        raise OptionError(
+            f"credentials={provider} cannot be imported: {type(error).__name__}",
+            hint="The module must be importable on the driver and on every executor",
+        ) from None
+    try:
+        given = target(location)
+    except Exception as error:
+        raise OptionError(f"credentials={provider} failed: {type(error).__name__}") from None  # its text may tell all
+    if isinstance(given, StorageOptions):
+        return {name: getattr(given, name) for name in StorageOptions.__slots__ if getattr(given, name) is not None}
+    if not isinstance(given, Mapping):
+        raise OptionError(
+            f"credentials={provider} gives no storage options", found=type(given).__name__, expected="a mapping"
+        )
+    return given

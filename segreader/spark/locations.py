@@ -1,0 +1,162 @@
+"""The locations of one read as one store, and the partitions in them: as the driver and every task see them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from segreader.catalog.layouts.base import PartitionPlace
+from segreader.catalog.listing import PartitionLog, read_place, refuse_two_topics
+from segreader.catalog.walk import Wanted, find_places
+from segreader.errors import AmbiguousTopicError, ObjectNotFoundError
+from segreader.plan.lineage import ResolvedLog
+from segreader.read.lineage import read_lineage
+from segreader.read.source import Catalog, LocationSource
+from segreader.segment import TopicIdPartition
+from segreader.spark.credentials import can_renew, resolve_storage
+from segreader.spark.options import SparkOptions
+from segreader.spark.renewing_store import RenewingStore
+from segreader.storage.base import ObjectStore
+from segreader.storage.mounts import MountedStores
+
+_AT_MOST_NAMED = 8
+
+
+class Locations:
+    """Where a read finds its segments. Opened in each process that reads; closing it closes the stores.
+
+    Names of objects in the first location are its own; those of the others begin with ``<number>:/``.
+    """
+
+    def __init__(self, options: SparkOptions) -> None:
+        self.sources = tuple(open_source(options, location) for location in options.locations)
+        stores = [
+            _store_of(options, location, one) for location, one in zip(options.locations, self.sources, strict=True)
+        ]
+        mounts = {_mount(at): store for at, store in enumerate(stores)}
+        self.store: ObjectStore = stores[0] if len(stores) == 1 else MountedStores(mounts)
+        self.shown = ", ".join(source.shown for source in self.sources)
+        self._options = options
+
+    def find(self) -> list[list[PartitionPlace]]:
+        """Where each of the chosen partitions lies, by topic and partition; some have a place in several locations.
+
+        Raises:
+            ObjectNotFoundError: a topic or a partition is not there, or no topic matches.
+            UnknownLayoutError: nothing at a location looks like a segment.
+            AmbiguousTopicError: one name stands for two topic ids.
+        """
+        choice = self._options.choice
+        wanted = [Wanted(topic) for topic in choice.names] or [Wanted()]
+        found: dict[TopicIdPartition, list[PartitionPlace]] = defaultdict(list)
+        topics: set[str] = set()
+        for at, source in enumerate(self.sources):
+            here = [
+                place
+                for one in wanted
+                for place in find_places(self.store, _mount(at) + source.prefix, source.layouts, one)
+            ]
+            chosen = [place for place in here if choice.matches(place.partition.topic)]
+            topics |= {place.partition.topic for place in here}
+            self._refuse_two_topics(chosen, source.shown)
+            for place in chosen:
+                found[place.partition].append(place)
+        self._refuse_two_topics(
+            [replace(places[0], prefixes=("",), layout="") for places in found.values()], self.shown
+        )
+        self._require_all({(one.topic, one.partition) for one in found})
+        return [found[one] for one in sorted(found, key=lambda one: one.order) if self._is_chosen(one)]
+
+    def read(self, places: Sequence[PartitionPlace]) -> PartitionLog:
+        """List the segments of one partition, in all its places; see ``read_place``."""
+        logs = [read_place(self.store, place, self.sources[0].layouts) for place in places]
+        if len(logs) == 1:
+            return logs[0]
+        return replace(
+            logs[0],
+            segments=tuple(
+                sorted((one for log in logs for one in log.segments), key=lambda one: (one.base_offset, one.version))
+            ),
+            incomplete=tuple(one for log in logs for one in log.incomplete),
+            notes=tuple(note for log in logs for note in log.notes),
+        )
+
+    def resolve(self, partition: TopicIdPartition) -> ResolvedLog:
+        """Which segment delivers which offset of a partition, found anew from its listing."""
+        places = [one for one in self.find() if one[0].partition == partition]
+        if not places:
+            raise ObjectNotFoundError(f"{partition} is not here any more", source=self.shown)
+        return read_lineage(self.store, self.read(places[0])).resolved
+
+    def close(self) -> None:
+        """Give back connections and threads."""
+        self.store.close()
+
+    def _is_chosen(self, partition: TopicIdPartition) -> bool:
+        assigned = self._options.choice.assigned
+        return assigned is None or partition.partition in assigned[partition.topic]
+
+    def _require_all(self, there: set[tuple[str, int]]) -> None:
+        """Raise if a topic, or an assigned partition, is in none of the locations."""
+        choice = self._options.choice
+        topics = {topic for topic, _ in there}
+        if choice.pattern is not None and not topics:
+            raise ObjectNotFoundError(
+                f"no topic matches {choice.pattern!r}", source=self.shown, found=self._some_topics()
+            )
+        for topic in choice.names:
+            if topic not in topics:
+                raise ObjectNotFoundError(f"topic {topic!r} is not here", source=self.shown, found=self._some_topics())
+        if not self._options.fail_on_data_loss:
+            return
+        for topic, partitions in (choice.assigned or {}).items():
+            if missing := [one for one in partitions if (topic, one) not in there]:
+                have = sorted(partition for name, partition in there if name == topic)
+                raise ObjectNotFoundError(
+                    f"partition {', '.join(map(str, missing))} of {topic} is not here",
+                    source=self.shown,
+                    found=f"partitions {', '.join(map(str, have))}",
+                )
+
+    def _some_topics(self) -> str:
+        """What is there instead, for an error."""
+        names: set[str] = set()
+        for at, source in enumerate(self.sources):
+            places = find_places(self.store, _mount(at) + source.prefix, source.layouts)
+            names |= {place.partition.topic for place in places}
+        shown = sorted(names)
+        rest = len(shown) - _AT_MOST_NAMED
+        return ", ".join(shown[:_AT_MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+
+    def _refuse_two_topics(self, places: Sequence[PartitionPlace], source: str) -> None:
+        try:
+            refuse_two_topics(places, source)
+        except AmbiguousTopicError as error:
+            error.hint = "Leave it out, or set location to the directory of one of its partitions"
+            raise
+
+
+def open_source(options: SparkOptions, location: str | None = None) -> LocationSource:
+    """One location of a read, the first by default, with the credentials that this process has."""
+    location = options.locations[0] if location is None else location
+    return LocationSource(
+        location,
+        resolve_storage(options.credentials, location, options.storage),
+        catalog=Catalog(layout=options.layout, rsm_config=options.keys),
+    )
+
+
+def _store_of(options: SparkOptions, location: str, source: LocationSource) -> ObjectStore:
+    if not can_renew(options.credentials):
+        return source.store
+
+    def reopen() -> Any:
+        return open_source(options, location).store
+
+    return RenewingStore(source.store, reopen)
+
+
+def _mount(at: int) -> str:
+    return f"{at}:/" if at else ""

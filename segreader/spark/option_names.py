@@ -1,0 +1,111 @@
+"""The names of all options: which there are, which have no effect, and why the others are refused."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import re
+from collections.abc import Iterable
+from dataclasses import fields
+
+from segreader.errors import OptionError
+from segreader.storage.options import NAMES as STORAGE_NAMES
+from segreader.storage.options import StorageOptions
+
+NAMES = (
+    "location",
+    "path",
+    "subscribe",
+    "assign",
+    "subscribePattern",
+    "startingOffsets",
+    "endingOffsets",
+    "startingTimestamp",
+    "endingTimestamp",
+    "startingOffsetsByTimestamp",
+    "endingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "includeHeaders",
+    "rawColumns",
+    "isolationLevel",
+    "kafka.isolation.level",
+    "failOnDataLoss",
+    "layout",
+    "keys",
+    "credentials",
+    "verify",
+    "splitBytes",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "batchBytes",
+    "batchRecords",
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "maxBytesPerTrigger",
+    "readBudget",
+    "tail",
+)
+"""Every option but ``storage.<name>``."""
+
+STORAGE = "storage."
+"""What the names of storage options begin with."""
+
+_REFUSED = {
+    "kafka.bootstrap.servers": "segreader reads the segments themselves and asks no broker",
+    "kafka.key.deserializer": "keys are always given as bytes",
+    "kafka.value.deserializer": "values are always given as bytes",
+    "kafka.key.serializer": "keys are always given as bytes",
+    "kafka.value.serializer": "values are always given as bytes",
+    "kafka.auto.offset.reset": "say startingOffsets instead",
+    "kafka.enable.auto.commit": "nothing is committed to a broker",
+    "kafka.interceptor.classes": "no Java consumer runs",
+}
+_WITHOUT_EFFECT = ("groupidprefix", "kafka.", "kafkaconsumer.", "fetchoffset.")
+_SPARKS_OWN = ("paths", "owner", "provider", "option.")
+_SECRET = re.compile(r"secret|password|passwd|token|access[._-]?key|account[._-]?key|jaas", re.IGNORECASE)
+_SECRET_FIELDS = frozenset(field.name for field in fields(StorageOptions) if "Secret" in str(field.type))
+_CANONICAL = {name.lower(): name for name in (*NAMES, *_REFUSED)}
+_LONGEST_NAME = 60
+
+logger = logging.getLogger(__name__)
+
+
+def require_usable(given: Iterable[str]) -> None:
+    """Refuse what cannot be an option, and say in one log line what has no effect.
+
+    Args:
+        given: names in lower case, as Spark gives them.
+
+    Raises:
+        OptionError: a name is unknown, bears a secret, or asks for what is not done here.
+    """
+    without_effect = []
+    for name in given:
+        shown = _CANONICAL.get(name, name)
+        if _SECRET.search(name) or _is_secret_of_storage(name):
+            raise OptionError(
+                f"{shown} looks like a secret; Spark shows options in its UI and event log in clear",
+                hint="Name a provider with credentials (env:PREFIX or module:callable), or give the processes that "
+                "read an identity; see docs/spark.md",
+            )
+        if name in _REFUSED:
+            raise OptionError(f"{shown} has no place here: {_REFUSED[name]}")
+        if shown in NAMES or name.startswith((*_SPARKS_OWN, STORAGE)):
+            continue
+        if not name.startswith(_WITHOUT_EFFECT):
+            raise OptionError(f"unknown option {name[:_LONGEST_NAME]}", hint=_nearest(name))
+        without_effect.append(name)
+    if without_effect:
+        logger.info("without effect, for segreader asks no broker: %s", ", ".join(sorted(without_effect)))
+
+
+def _is_secret_of_storage(name: str) -> bool:
+    return STORAGE_NAMES.get(name.removeprefix(STORAGE).replace("-", "_")) in _SECRET_FIELDS and name.startswith(
+        STORAGE
+    )
+
+
+def _nearest(name: str) -> str:
+    close = difflib.get_close_matches(name[:_LONGEST_NAME], [known.lower() for known in NAMES], n=1, cutoff=0.5)
+    return f"Did you mean {_CANONICAL[close[0]]}?" if close else f"There are {', '.join(NAMES)}, {STORAGE}<name>"

@@ -1,0 +1,185 @@
+"""A split as it travels to a task: names and numbers, below 2 KiB however many transactions were aborted in it.
+
+A few aborted transactions travel along, packed. Many stay where the broker wrote them: the split names the transaction
+indexes, and for which offsets each of them counts, and the task reads them. Only where no index holds them, as in
+batches that had to be replayed, does the task work them out again from the listing.
+"""
+
+from __future__ import annotations
+
+import pickle
+import zlib
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import accumulate, pairwise
+from typing import Final
+
+from segreader.errors import FormatError, ObjectNotFoundError
+from segreader.format.transaction_index import AbortedTransaction, parse_transaction_index
+from segreader.isolation import AbortedTransactions
+from segreader.plan.lineage import ResolvedLog
+from segreader.plan.split import Split
+from segreader.read.small_objects import read_each, read_whole
+from segreader.read.transactions import read_transaction_state
+from segreader.segment import TopicIdPartition
+from segreader.storage.base import ObjectStore
+
+LARGEST_SPLIT: Final = 2048
+"""Bytes of a pickled split are fewer."""
+
+_ROOM: Final = 700
+"""Bytes that packed transactions, or the names of their indexes, may take."""
+
+_NONE: Final = AbortedTransactions()
+_KEPT: Final = 64
+
+ResolveLog = Callable[[TopicIdPartition], ResolvedLog]
+"""Which segment delivers which offset of a partition, from its listing."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexOfPart:
+    """A transaction index whose rows count where their marker lies at ``start <= offset < stop``."""
+
+    name: str
+    base_offset: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class LightSplit:
+    """A split without its aborted transactions, and where they are.
+
+    Args:
+        split: everything else.
+        packed: the aborted transactions themselves, if they are few.
+        indexes: what holds them, if they are many.
+        is_replayed: they must be found again from the listing.
+    """
+
+    split: Split
+    packed: bytes = b""
+    indexes: tuple[IndexOfPart, ...] = ()
+    is_replayed: bool = False
+
+    def open(self, store: ObjectStore, resolve: ResolveLog) -> Split:
+        """The whole split.
+
+        Args:
+            store: where it is read.
+            resolve: asked only if the aborted transactions must be found again.
+
+        Raises:
+            FormatError, StorageError: a transaction index cannot be read (any more).
+        """
+        if self.packed:
+            return replace(self.split, aborted=_unpacked(self.packed))
+        if self.indexes:
+            rows = read_each(lambda one: _rows_of(store, one), self.indexes)
+            return replace(self.split, aborted=_touching(self.split, [row for some in rows for row in some]))
+        if self.is_replayed:
+            state = read_transaction_state(store, resolve(self.split.partition), self.split.offsets)
+            return replace(self.split, aborted=_within(self.split, state.aborted))
+        return self.split
+
+
+class SplitPacker:
+    """Makes splits light. It reads the transaction indexes that it names, to be sure that they say the same."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._read = lru_cache(maxsize=_KEPT)(self._rows)
+
+    def pack(self, split: Split, log: ResolvedLog) -> LightSplit:
+        """The split as it travels.
+
+        Args:
+            split: of a plan.
+            log: the same partition: whose segments hold the markers.
+        """
+        if not len(split.aborted):
+            return LightSplit(split)
+        bare = replace(split, aborted=_NONE)
+        mine = _within(split, split.aborted)
+        if not len(mine):
+            return LightSplit(bare)
+        if len(packed := _packed(mine)) <= _ROOM:
+            return LightSplit(bare, packed)
+        indexes = _indexes_of(mine, log)
+        if indexes and len(zlib.compress(pickle.dumps(indexes), 1)) <= _ROOM:
+            light = LightSplit(bare, indexes=indexes)
+            if self._is_equal(light, mine):
+                return light
+        return LightSplit(bare, is_replayed=True)
+
+    def _is_equal(self, light: LightSplit, mine: AbortedTransactions) -> bool:
+        try:
+            rows = [row for one in light.indexes for row in self._read(one)]
+        except (FormatError, ObjectNotFoundError):
+            return False
+        return _touching(light.split, rows) == mine
+
+    def _rows(self, index: IndexOfPart) -> list[AbortedTransaction]:
+        return _rows_of(self._store, index)
+
+
+def _within(split: Split, aborted: AbortedTransactions) -> AbortedTransactions:
+    """The aborted transactions that can touch what the split holds: fewer than those of its whole segment."""
+    start = max(split.offsets.start, split.base_offset)
+    stop = (1 << 62) if split.offsets.stop is None else split.offsets.stop
+    if split.offset_bound is not None:
+        stop = min(stop, split.offset_bound + 1)
+    return aborted.within(start, stop)
+
+
+def _touching(split: Split, rows: Sequence[AbortedTransaction]) -> AbortedTransactions:
+    return _within(split, AbortedTransactions(rows))
+
+
+def _indexes_of(aborted: AbortedTransactions, log: ResolvedLog) -> tuple[IndexOfPart, ...]:
+    """The transaction indexes of the parts that have the markers; none if a part has no index."""
+    starts = [part.start for part in log.parts]
+    found: dict[int, IndexOfPart] = {}
+    for row in aborted:
+        at = bisect_right(starts, row.last_offset) - 1
+        if at < 0 or at in found:
+            if at < 0:
+                return ()
+            continue
+        part = log.parts[at]
+        name = part.segment.files.transaction_index
+        if name is None or row.last_offset >= part.stop:
+            return ()
+        found[at] = IndexOfPart(name, part.segment.base_offset, part.start, part.stop)
+    return tuple(found[at] for at in sorted(found))
+
+
+def _rows_of(store: ObjectStore, index: IndexOfPart) -> list[AbortedTransaction]:
+    try:
+        rows = parse_transaction_index(read_whole(store, index.name), index.base_offset)
+    except FormatError as error:
+        raise error.located(source=store.url(index.name)) from error
+    return [row for row in rows if index.start <= row.last_offset < index.stop]
+
+
+def _packed(aborted: AbortedTransactions) -> bytes:
+    """The transactions in few bytes: each column as differences, which are small, and all of it compressed."""
+    columns = zip(
+        *((row.first_offset, row.last_offset, row.producer_id, row.last_stable_offset) for row in aborted), strict=True
+    )
+    differences = array("q")
+    for column in columns:
+        differences.extend([column[0], *(two - one for one, two in pairwise(column))])
+    return zlib.compress(differences.tobytes(), 9)
+
+
+def _unpacked(packed: bytes) -> AbortedTransactions:
+    differences = array("q")
+    differences.frombytes(zlib.decompress(packed))
+    count = len(differences) // 4
+    first, last, producer, stable = (list(accumulate(differences[at * count : (at + 1) * count])) for at in range(4))
+    return AbortedTransactions(map(AbortedTransaction, producer, first, last, stable))
