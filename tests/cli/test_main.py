@@ -52,7 +52,8 @@ def test_help_shows_every_command_and_examples(capsys: pytest.CaptureFixture[str
     out = capsys.readouterr().out
 
     assert all(
-        f"\n  {verb} " in out for verb in ("cat", "dump", "inspect", "ls", "offsets", "plan", "spark", "verify", "version")
+        f"\n  {verb} " in out
+        for verb in ("cat", "dump", "inspect", "ls", "offsets", "plan", "spark", "verify", "version")
     )
     assert "segreader cat /mnt/tiered --topic orders" in out
     assert "..." not in out.partition("Commands:")[2]

@@ -1,0 +1,112 @@
+"""What becomes of a stream whose next offsets are not there: the option ``failOnDataLoss``.
+
+Source: ``KafkaMicroBatchStream.reportDataLoss`` (Spark 4).
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from segreader.errors import AmbiguousTopicError, ObjectNotFoundError, OffsetOutOfRangeError, SegreaderError
+from segreader.plan.split import ReadEnd
+from segreader.segment import TopicIdPartition
+from segreader.spark.stream_log import SeenLog
+from segreader.spark.stream_offsets import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+_GOES_ON = "With failOnDataLoss=false the stream goes on at what is there"
+
+
+@dataclass(frozen=True, slots=True)
+class LossRule:
+    """Raises where offsets are gone, or says so in the log and lets the stream go on.
+
+    Args:
+        fails: the option.
+        source: where is read, for people.
+    """
+
+    fails: bool
+    source: str
+
+    def begin(self, name: TopicPartition, seen: SeenLog, start: int | None) -> int:
+        """The first offset to read of a partition, where ``start`` comes next; its earliest where none does.
+
+        Raises:
+            OffsetOutOfRangeError: it is not there, whether gone or not there yet.
+        """
+        if start is None:
+            return seen.earliest
+        if start < seen.earliest:
+            self._tell(
+                OffsetOutOfRangeError(
+                    f"offsets of {_text(name)} are gone: retention has deleted them, or they lie elsewhere",
+                    source=self.source,
+                    found=f"segments from offset {seen.earliest} on",
+                    expected=f"offset {start}",
+                    hint=_GOES_ON,
+                )
+            )
+        elif start > seen.latest:
+            self._tell(
+                OffsetOutOfRangeError(
+                    f"{_text(name)} ends before the offset that comes next: the topic was created again, or what its "
+                    "broker has is not uploaded yet",
+                    source=self.source,
+                    found=f"the end at offset {seen.latest}",
+                    expected=f"offset {start}",
+                    hint="With failOnDataLoss=false the stream waits until that offset is there",
+                )
+            )
+        return max(start, seen.earliest)
+
+    def gone(self, name: TopicPartition) -> None:
+        """A partition with offsets that come next has no segment any more.
+
+        Raises:
+            ObjectNotFoundError: by the option.
+        """
+        self._tell(ObjectNotFoundError(f"{_text(name)} is not here any more", source=self.source, hint=_GOES_ON))
+
+    def cut(self, end: ReadEnd, stop: int) -> None:
+        """A batch cannot be given the offsets that it was planned with when it was tried before.
+
+        Raises:
+            OffsetOutOfRangeError: by the option.
+        """
+        self._tell(
+            OffsetOutOfRangeError(
+                f"offsets of {end.partition} that this batch was planned with are not there any more",
+                source=self.source,
+                found=end.text,
+                expected=f"offsets up to {stop}",
+                hint=_GOES_ON,
+            )
+        )
+
+    def replaced(self, before: TopicIdPartition, now: TopicIdPartition) -> None:
+        """Another topic has taken the name while the stream was reading.
+
+        Raises:
+            AmbiguousTopicError: by the option.
+        """
+        self._tell(
+            AmbiguousTopicError(
+                f"topic {now.topic!r} was deleted and created again while a stream was reading it",
+                source=self.source,
+                found=f"topic id {now.topic_id}",
+                expected=before.topic_id,
+                hint="Its offsets begin anew: start a new query with a checkpoint of its own",
+            )
+        )
+
+    def _tell(self, error: SegreaderError) -> None:
+        if self.fails:
+            raise error
+        logger.warning("%s", error)
+
+
+def _text(name: TopicPartition) -> str:
+    return f"{name[0]}-{name[1]}"

@@ -1,0 +1,200 @@
+"""What a stream finds at its location each time it looks: the partitions, their segments, and where they end.
+
+A look costs one listing of each partition. Where partitions lie is looked up once a minute, and of a partition whose
+listing is the same as before nothing is read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from segreader.catalog.layouts.base import PartitionPlace
+from segreader.catalog.listing import PartitionLog
+from segreader.errors import CorruptBatchError, ObjectNotFoundError, SegmentGapError, UnknownLayoutError
+from segreader.isolation import IsolationLevel
+from segreader.plan.lineage import ResolvedLog
+from segreader.plan.planner import overlapping
+from segreader.plan.split import Split
+from segreader.ranges import OffsetRange
+from segreader.read.lineage import ReadableLog, read_lineage
+from segreader.read.partition_planner import PartitionPlanner
+from segreader.read.small_objects import read_each
+from segreader.read.source import SourceLog
+from segreader.read.time_offsets import read_log_offsets
+from segreader.spark.admission import Piece
+from segreader.spark.cutting import UNCUT, cut_split
+from segreader.spark.locations import Locations
+from segreader.spark.options import SparkOptions
+from segreader.spark.planning import SparkPlan
+from segreader.spark.stream_offsets import TopicPartition
+
+SEARCH_EVERY_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class SeenLog:
+    """One partition at the time of a look.
+
+    Args:
+        log: its listing.
+        readable: which segment delivers which offset.
+        earliest: the first offset that is there.
+        latest: one more than the last offset that is there.
+        stop: what a reader of this isolation level may have lies below it.
+    """
+
+    log: PartitionLog
+    readable: ReadableLog
+    earliest: int
+    latest: int
+    stop: int
+
+    @property
+    def resolved(self) -> ResolvedLog:
+        """The segments that count, by offset."""
+        return self.readable.resolved
+
+    def pieces(self, start: int, stop: int) -> list[Piece]:
+        """The segments that hold these offsets; of one that is wanted in part, as much of its size."""
+        pieces = []
+        for part, wanted in overlapping(self.resolved.parts, OffsetRange(start, stop)):
+            size, last = part.segment.log_size, min(part.stop, self.latest)
+            end = last if wanted.stop is None else min(wanted.stop, last)
+            if part.start < last:
+                size = size * (end - wanted.start) // (last - part.start)
+            pieces.append(Piece(end, size))
+        return pieces
+
+
+Look = Mapping[TopicPartition, SeenLog]
+
+
+class StreamLog:
+    """The log that a stream follows; it remembers what the last look found.
+
+    Args:
+        options: what to read.
+        clock: seconds that do not go back.
+    """
+
+    def __init__(self, options: SparkOptions, clock: Callable[[], float] = time.monotonic) -> None:
+        self._options = options
+        self._clock = clock
+        self._locations: Locations | None = None
+        self._places: Sequence[Sequence[PartitionPlace]] = ()
+        self._searched_at: float | None = None
+        self._seen: dict[TopicPartition, SeenLog] = {}
+
+    @property
+    def locations(self) -> Locations:
+        """Where is read, opened when it is first needed."""
+        if self._locations is None:
+            self._locations = Locations(self._options)
+        return self._locations
+
+    def look(self) -> Look:
+        """The partitions that have a segment, by topic and number, as they are now.
+
+        Raises:
+            ObjectNotFoundError: a topic that is subscribed to, or an assigned partition, was never there.
+            AmbiguousTopicError: one name stands for two topic ids.
+            CorruptBatchError: damage hides where a partition ends.
+            CatalogError, StorageError: as listing tells.
+        """
+        now, searched_at = self._clock(), self._searched_at
+        if searched_at is None or now - searched_at >= SEARCH_EVERY_S:
+            self._search(now)
+        logs = read_each(self.locations.read, self._places)
+        if not all(log.segments for log in logs) and self._searched_at == searched_at:
+            self._search(now)  # what has vanished may lie elsewhere now
+            logs = read_each(self.locations.read, self._places)
+        seen = read_each(self._see, [log for log in logs if log.segments])
+        self._seen = {_name(one.log): one for one in seen if one.resolved.parts}
+        return self._seen
+
+    def plan(self, look: Look, wanted: Mapping[TopicPartition, OffsetRange]) -> SparkPlan:
+        """The splits of these offsets.
+
+        Args:
+            look: what has them.
+            wanted: of each partition; every one is in ``look``.
+
+        Raises:
+            as ``PartitionPlanner.add``.
+        """
+        most = self._most_offsets(wanted.values())
+        planner = PartitionPlanner(
+            self.locations.store,
+            isolation_level=self._options.isolation_level,
+            split_bytes=self._options.split_bytes if most is None else UNCUT,
+            on_gap="fail" if self._options.fail_on_data_loss else "report",
+        )
+        for name, offsets in sorted(wanted.items()):
+            try:
+                planner.add(SourceLog(look[name].log), offsets, readable=look[name].readable)
+            except SegmentGapError as error:
+                error.hint = "With failOnDataLoss=false the stream passes over them"
+                raise
+        logs = {look[name].log.partition: look[name].resolved for name in wanted}
+        plan = planner.plan(self.locations.shown)
+        if most is not None:
+            plan = replace(plan, splits=tuple(self._cut(plan.splits, most)))
+        return SparkPlan(plan, logs, self.locations.store)
+
+    def close(self) -> None:
+        """Give back connections and threads."""
+        if self._locations is not None:
+            self._locations.close()
+            self._locations = None
+
+    def _most_offsets(self, wanted: Collection[OffsetRange]) -> int | None:
+        """How many offsets a split may have: ``minPartitions`` and ``maxRecordsPerPartition``."""
+        least, most = self._options.min_partitions, self._options.max_records_per_partition
+        if least is None:
+            return most
+        total = sum((offsets.stop or offsets.start) - offsets.start for offsets in wanted)
+        share = max(1, -(-total // least))
+        return share if most is None else min(share, most)
+
+    def _cut(self, splits: Iterable[Split], most: int) -> Iterator[Split]:
+        for split in splits:
+            count = None if split.offsets.stop is None else split.offsets.stop - split.offsets.start
+            yield from cut_split(
+                self.locations.store,
+                split,
+                split_bytes=self._options.split_bytes,
+                most_offsets=most if count is not None and count > most else None,
+            )
+
+    def _search(self, now: float) -> None:
+        """Find where the partitions lie. What was there once and is gone is told by its listing."""
+        try:
+            self._places = self.locations.find()
+        except (ObjectNotFoundError, UnknownLayoutError):
+            if self._searched_at is None:
+                raise
+        self._searched_at = now
+
+    def _see(self, log: PartitionLog) -> SeenLog:
+        before = self._seen.get(_name(log))
+        if before is not None and before.log == log:
+            return before
+        store = self.locations.store
+        readable = read_lineage(store, log)
+        ends = read_log_offsets(store, readable.resolved)
+        is_committed = self._options.isolation_level is IsolationLevel.READ_COMMITTED
+        stop = ends.stable_end if is_committed else ends.latest
+        if readable.resolved.parts and (stop is None or ends.latest is None):
+            raise CorruptBatchError(
+                f"damage hides where {log.partition} ends",
+                source=store.url(readable.resolved.parts[-1].segment.files.log),
+                hint="See what is damaged with segreader verify",
+            )
+        return SeenLog(log, readable, ends.earliest or 0, ends.latest or 0, stop or 0)
+
+
+def _name(log: PartitionLog) -> TopicPartition:
+    return log.partition.topic, log.partition.partition

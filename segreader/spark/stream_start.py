@@ -1,0 +1,65 @@
+"""Where a new query starts: ``startingOffsets`` and its kin, held against what is there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from segreader.errors import OffsetOutOfRangeError, OptionError
+from segreader.read.time_offsets import offset_for_time
+from segreader.spark.data_loss import LossRule
+from segreader.spark.offsets import EARLIEST, LATEST
+from segreader.spark.options import SparkOptions
+from segreader.spark.stream_log import Look, StreamLog
+from segreader.spark.stream_offsets import StreamOffsets, TopicPartition, flat
+from segreader.spark.stream_options import StreamOptions
+
+
+def first_offsets(options: StreamOptions, log: StreamLog, look: Look, rule: LossRule) -> dict[TopicPartition, int]:
+    """The first offset to read of every partition.
+
+    Raises:
+        OptionError: the option does not name exactly the partitions that are there.
+        OffsetOutOfRangeError: an offset is gone or not there yet, or nothing is as new as a time.
+    """
+    read = options.read
+    if read.starting_times is not None:
+        times = read.starting_times
+        by_name = dict.fromkeys(look, times) if isinstance(times, int) else flat(times)
+        _require_same("startingOffsetsByTimestamp", by_name, look)
+        return {name: _at_time(read, log, look, name, time_ms) for name, time_ms in by_name.items()}
+    if read.starting_offsets is not None:
+        given = flat(read.starting_offsets)
+        _require_same("startingOffsets", given, look)
+        return {name: _at_offset(look, name, offset, rule) for name, offset in given.items()}
+    return {name: seen.stop if options.starts_at_end else seen.earliest for name, seen in look.items()}
+
+
+def _at_offset(look: Look, name: TopicPartition, offset: int, rule: LossRule) -> int:
+    seen = look[name]
+    if offset in (EARLIEST, 0):
+        return seen.earliest
+    return seen.stop if offset == LATEST else rule.begin(name, seen, offset)
+
+
+def _at_time(options: SparkOptions, log: StreamLog, look: Look, name: TopicPartition, time_ms: int) -> int:
+    seen = look[name]
+    found = offset_for_time(log.locations.store, seen.resolved, time_ms, counts_markers=True)
+    if found is not None:
+        return min(found.offset, seen.stop)
+    if options.starts_at_latest:
+        return seen.stop
+    raise OffsetOutOfRangeError(
+        f"nothing of {name[0]}-{name[1]} is as new as the time to start from",
+        source=options.location,
+        found=f"no record from {time_ms} on",
+        hint="With startingOffsetsByTimestampStrategy=latest the stream starts at the end then",
+    )
+
+
+def _require_same(option: str, given: StreamOffsets, look: Mapping[TopicPartition, object]) -> None:
+    for problem, names in (("lacks", look.keys() - given.keys()), ("names, in vain,", given.keys() - look.keys())):
+        if names:
+            raise OptionError(
+                f"{option} must name exactly the partitions that are read; it {problem} "
+                + ", ".join(f"{topic}-{partition}" for topic, partition in sorted(names))
+            )
