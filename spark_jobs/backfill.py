@@ -1,50 +1,94 @@
-"""Writes the records of tiered segments to Parquet with Spark: ``segreader-backfill --help``.
+"""Writes the records of tiered segments to Parquet with Spark, exactly once: ``segreader-backfill --help``.
 
 Runs as a plain program on one machine, or under ``spark-submit``. The plan is made first, in this process, so
-that a wrong location, topic or option is told in a second and not after Spark has started.
+that a wrong location, topic or option is told in a second and not after Spark has started. Killed at any time, it
+goes on where it stopped when it is run again with the same arguments.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
 import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import click
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
 from segreader import errors
 from segreader.cli.exit_codes import ExitCode, describe, exit_code
+from segreader.cli.plan import read_prices
 from segreader.errors import OptionError, SegreaderError
 from segreader.isolation import IsolationLevel
+from segreader.plan.cost import estimate, parse_prices
 from segreader.plan.split import ReadPlan
-from segreader.spark import register
-from segreader.spark.options import SparkOptions, parse_options
-from segreader.spark.planning import plan_read
-from spark_jobs.report import BackfillReport, describe_plan, describe_report, summarise
+from segreader.read.times import parse_time
+from segreader.spark.backfill.commit import collect, commit
+from segreader.spark.backfill.destination import Destination
+from segreader.spark.backfill.done import DoneEntry, parse_done
+from segreader.spark.backfill.job_plan import (
+    DEFAULT_SPLIT_BYTES,
+    JobPlan,
+    JobRequest,
+    clear,
+    make_plan,
+    read_plan,
+    require_free,
+    require_same,
+)
+from segreader.spark.backfill.output import CODECS, PLAN, Layout, OutputOptions
+from segreader.spark.backfill.progress import ProgressWatch
+from segreader.spark.backfill.report import totals
+from segreader.spark.backfill.table import write_table
+from segreader.spark.backfill.task import DDL, SplitTask
+from segreader.spark.option_values import parse_size
+from segreader.storage.target import TargetStore
+from spark_jobs.report import RunReport, describe_bill, describe_plan, describe_report
 from spark_jobs.session import JobSession, job_session
 
-CODECS = ("zstd", "snappy", "gzip", "lz4", "none")
 _FLAGS = {
     "startingOffsets": "--start",
+    "startingTimestamp": "--start",
     "endingOffsets": "--end",
+    "endingTimestamp": "--end",
     "subscribePattern": "--pattern",
     "subscribe": "--topic",
     "isolationLevel": "--isolation",
     "splitBytes": "--split-bytes",
 }
-_OURS = re.compile(r"topic=.*|\.?_SUCCESS(\.crc)?|_temporary")
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.option("--location", required=True, help="Directory that holds the segments.")
+@click.option("--location", "locations", required=True, multiple=True, help="Directory or bucket; may be given again.")
 @click.option("--topic", "topics", multiple=True, help="A topic to read; may be given more than once.")
 @click.option("--pattern", help="Regular expression; every topic whose whole name matches is read.")
-@click.option("--target", required=True, help="Directory to write: topic=…/partition=…/*.parquet below it.")
-@click.option("--start", default="earliest", show_default=True, help='Or JSON: {"orders":{"0":23,"1":-2}}')
-@click.option("--end", default="latest", show_default=True, help="Or JSON in the same form; exclusive, -1 is the end.")
+@click.option("--target", help="Directory or bucket to write: a directory, s3://, gs:// or abfss://.")
+@click.option(
+    "--start", default="earliest", show_default=True, help='Or JSON {"orders":{"0":23,"1":-2}}, or a time: see --end.'
+)
+@click.option(
+    "--end",
+    default="latest",
+    show_default=True,
+    help="Exclusive. Or JSON in the same form, -1 is the end; or a time such as 2026-11-01T00:00Z, -1d or now.",
+)
+@click.option(
+    "--layout",
+    type=click.Choice([layout.value for layout in Layout]),
+    default=Layout.PARTITION.value,
+    show_default=True,
+    help="Directories below the target. Dates are those of the records, in UTC.",
+)
+@click.option("--hive", is_flag=True, help="Call directories topic=…; the files lack the columns that these tell.")
 @click.option(
     "--isolation",
     type=click.Choice([level.value for level in IsolationLevel]),
@@ -52,151 +96,270 @@ _OURS = re.compile(r"topic=.*|\.?_SUCCESS(\.crc)?|_temporary")
     show_default=True,
     help="Which records: only those of committed transactions, or all.",
 )
+@click.option("--segment-layout", help="Which layout to see at the location; by default it is told from the names.")
+@click.option(
+    "--rsm-config", help="The broker's properties file, where segments are encrypted; executors read it, too."
+)
+@click.option(
+    "--credentials", default="default", show_default=True, help="Or env:PREFIX, module:callable: who gives them."
+)
+@click.option("--storage-option", "storage", multiple=True, metavar="NAME=VALUE", help="Of the location; no secret.")
+@click.option("--target-credentials", help="As --credentials, for the target; the same by default.")
+@click.option(
+    "--target-option", "target_storage", multiple=True, metavar="NAME=VALUE", help="Of the target; no secret."
+)
 @click.option("--split-bytes", default="128m", show_default=True, help="Stored bytes that one task reads.")
+@click.option("--file-bytes", default="256m", show_default=True, help="Bytes after which a file is closed.")
 @click.option("--codec", type=click.Choice(CODECS), default="zstd", show_default=True, help="Of the Parquet files.")
+@click.option(
+    "--sink",
+    type=click.Choice(["files", "table"]),
+    default="files",
+    show_default=True,
+    help="Who writes: the tasks themselves, or Spark's writer into a table of any format.",
+)
+@click.option("--table", help="With --sink table: its name in the catalog.")
+@click.option("--format", "form", help="With --sink table: parquet, delta, iceberg …")
 @click.option("--force", is_flag=True, help="Replace what an earlier run wrote to the target.")
-@click.option("--dry-run", is_flag=True, help="Say what would be read, and stop.")
+@click.option("--dry-run", is_flag=True, help="Print plan and bill, and stop; nothing is written.")
+@click.option("--prices", help="With --dry-run: a file of prices, as of segreader plan.")
+@click.option("--report", "report_file", help="Write the report as JSON to this file.")
+@click.option(
+    "--cleanup/--no-cleanup", default=True, show_default=True, help="Remove the files of attempts that were killed."
+)
 @click.option("--master", help="Spark master; by default what spark-submit says, else this machine.")
-def backfill(
-    location: str,
-    topics: tuple[str, ...],
-    pattern: str | None,
-    target: str,
-    start: str,
-    end: str,
-    isolation: str,
-    split_bytes: str,
-    codec: str,
-    force: bool,
-    dry_run: bool,
-    master: str | None,
-) -> None:
+def backfill(**given: Any) -> int:
     """Write the records of Kafka topics from their tiered segments to Parquet, with no broker.
 
+    The plan is written to the target first. Run again with the same arguments, the job finishes what is missing.
     The result goes to stdout, everything else to stderr.
 
     \b
-    Exit codes: 0 fine; 2 wrong usage; 3 something is not there or not allowed;
-    4 the storage failed; 5 the data cannot be decoded.
+    Exit codes: 0 fine; 1 something is missing in the target; 2 wrong usage, or the target belongs to another job;
+    3 something is not there or not allowed; 4 the storage failed; 5 the data cannot be decoded.
     """
-    if bool(topics) == (pattern is not None):
-        raise click.UsageError("say what to read: either --topic NAME or --pattern REGEX ('.*' is every topic)")
-    options = {
-        "location": location if "://" in location else os.path.abspath(location),
-        **({"subscribePattern": pattern} if pattern is not None else {"subscribe": ",".join(topics)}),
-        "startingOffsets": start,
-        "endingOffsets": end,
-        "isolationLevel": isolation,
-        "splitBytes": split_bytes,
-        "includeHeaders": "true",
-    }
-    parsed = parse_options(options)
     began = time.monotonic()
-    plan = plan_read(parsed)
-    click.echo(describe_plan(plan, in_detail=dry_run), err=not dry_run)
-    for stop in plan.ends:
-        if stop.reason.is_early:
-            click.echo(stop.text, err=True)
-    if dry_run:
-        return
-    click.echo("Starting Spark", err=True)
-    with job_session("segreader backfill", master=master) as session:
-        try:
-            report = write_parquet(session, options, parsed, plan, target, codec=codec, force=force, began=began)
-        except PySparkException as error:
-            if (told := told_by_a_task(error)) is None:
-                click.echo(f"Spark failed; what it printed is in {session.log or 'its own log'}", err=True)
-                raise
-            raise told from error
+    if bool(given["topics"]) == (given["pattern"] is not None):
+        raise click.UsageError("say what to read: either --topic NAME or --pattern REGEX ('.*' is every topic)")
+    if given["sink"] == "files" and given["target"] is None:
+        raise click.UsageError("say where to write: --target DIRECTORY")
+    if given["sink"] == "files" and (given["table"] or given["form"]):
+        raise click.UsageError("--table and --format belong to --sink table")
+    request = parse_request(given)
+    if given["sink"] == "table":
+        return _fill_table(request, given)
+    destination = Destination(
+        _absolute(given["target"]),
+        given["target_credentials"] or given["credentials"],
+        _pairs("--target-option", given["target_storage"]),
+    )
+    job = Job(destination.open(), destination, request, is_forced=given["force"])
+    if given["dry_run"]:
+        plan = job.plan(writes=False)
+        click.echo(describe_plan(plan, in_detail=True))
+        prices = parse_prices(read_prices(given["prices"])) if given["prices"] else None
+        click.echo(describe_bill(estimate(ReadPlan(plan.location, tuple(one.read for one in plan.splits)), prices)))
+        return ExitCode.OK
+    plan = job.plan()
+    _tell_plan(plan)
+    entries = before = collect(job.target, plan)
+    pending = [split for split in plan.splits if split.id not in before]
+    if before:
+        click.echo(f"{len(before):,} of {len(plan.splits):,} splits are done already", err=True)
+    if pending:
+        click.echo("Starting Spark", err=True)
+        with job_session("segreader backfill", master=given["master"]) as session, _explained(session):
+            click.echo(f"Writing Parquet to {given['target']}", err=True)
+            entries = job.write(session.spark, plan, before)
+    found = commit(job.target, plan, entries, cleans=given["cleanup"])
+    report = RunReport(plan, given["target"], found, totals(entries.values()), len(before), time.monotonic() - began)
+    if given["report_file"]:
+        Path(given["report_file"]).write_text(json.dumps(report.to_json(), indent=1) + "\n")
     click.echo(describe_report(report))
+    for finding in found.findings:
+        click.echo(finding, err=True)
+    return ExitCode.OK if found.is_complete else ExitCode.FINDINGS
 
 
-def write_parquet(
-    session: JobSession,
-    options: dict[str, str],
-    parsed: SparkOptions,
-    plan: ReadPlan,
-    target: str,
-    *,
-    codec: str = "zstd",
-    force: bool = False,
-    began: float | None = None,
-) -> BackfillReport:
-    """Write what the options name to ``target``, read the result back, and report on it.
-
-    Args:
-        options: of the data source.
-        parsed, plan: the same options as values, and what they lead to.
-        began: ``time.monotonic()`` at the start of the job.
+def parse_request(given: dict[str, Any]) -> JobRequest:
+    """What a command line asks for.
 
     Raises:
-        OptionError: the target is in use, or holds what this job does not write.
+        OptionError: a size or a time is none.
     """
-    began = time.monotonic() if began is None else began
-    spark = session.spark
-    register(spark)
-    directory = TargetDirectory(spark, target)
-    directory.require_free(force=force)
-    click.echo(f"Writing Parquet to {target}", err=True)
-    spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
-    # A task writes to one directory only; without this Spark sorts its rows by directory first.
-    spark.conf.set("spark.sql.maxConcurrentOutputFileWriters", "2")
-    frame = spark.read.format("segreader").options(**options).load()
-    (
-        frame.write.mode("overwrite" if force else "errorifexists")
-        .partitionBy("topic", "partition")
-        .option("compression", codec)
-        .option("partitionOverwriteMode", "static")
-        .option("parquet.enable.dictionary#key", "false")
-        .option("parquet.enable.dictionary#value", "false")
-        .parquet(target)
+    locations = [_absolute(location) for location in given["locations"]]
+    location = locations[0] if len(locations) == 1 else json.dumps(locations)
+    topics = {"pattern": given["pattern"]} if given["pattern"] is not None else {"topic": ",".join(given["topics"])}
+    rsm_config = os.path.abspath(given["rsm_config"]) if given["rsm_config"] else None
+    wanted = {
+        "location": location,
+        **topics,
+        **{name: given[name] for name in ("start", "end", "isolation", "layout", "codec", "sink")},
+        "hive": "yes" if given["hive"] else "no",
+        "segment-layout": given["segment_layout"],
+        "rsm-config": rsm_config,
+        "split-bytes": str(parse_size(given["split_bytes"], "splitBytes")),
+        "file-bytes": str(parse_size(given["file_bytes"], "--file-bytes")),
+    }
+    options = {
+        "location": location,
+        **({"subscribePattern": topics["pattern"]} if "pattern" in topics else {"subscribe": topics["topic"]}),
+        **_bound("starting", given["start"], "earliest"),
+        **_bound("ending", given["end"], "latest"),
+        "isolationLevel": given["isolation"],
+        "includeHeaders": "true",
+        **({"layout": given["segment_layout"]} if given["segment_layout"] else {}),
+        **({"keys": rsm_config} if rsm_config else {}),
+        "credentials": given["credentials"],
+        **{f"storage.{name}": text for name, text in _pairs("--storage-option", given["storage"]).items()},
+    }
+    return JobRequest(
+        wanted={name: value for name, value in wanted.items() if value is not None},
+        options=options,
+        output=OutputOptions(
+            layout=Layout(given["layout"]),
+            is_hive=given["hive"],
+            file_bytes=int(wanted["file-bytes"]),
+            codec=given["codec"],
+        ),
+        split_bytes=int(wanted["split-bytes"]) or DEFAULT_SPLIT_BYTES,
     )
-    written = spark.read.schema(frame.schema).parquet(target)
-    return summarise(
-        written,
-        parsed,
-        plan,
-        target,
-        size=directory.size(),
-        seconds=time.monotonic() - began,
-    )
 
 
-class TargetDirectory:
-    """The directory written to, wherever Spark can write: seen through Hadoop's file systems."""
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A request and the target it is for."""
 
-    def __init__(self, spark: Any, target: str) -> None:
-        context = spark.sparkContext
-        self.target = target
-        self._path = context._jvm.org.apache.hadoop.fs.Path(target)
-        self._files = self._path.getFileSystem(context._jsc.hadoopConfiguration())
+    target: TargetStore
+    destination: Destination
+    request: JobRequest
+    is_forced: bool = False
 
-    def require_free(self, *, force: bool) -> None:
-        """Refuse to write over anything that an earlier run of this job did not make.
+    def plan(self, *, writes: bool = True) -> JobPlan:
+        """The plan that lies in the target; a new one is put there if there is none.
 
         Raises:
-            OptionError: the target exists and ``force`` is not given, or it holds something else.
+            OptionError: the target belongs to another job, or holds something else.
         """
-        if not self._files.exists(self._path):
-            return
-        names = sorted(status.getPath().getName() for status in self._files.listStatus(self._path))
-        if foreign := [name for name in names if not _OURS.fullmatch(name)]:
-            raise OptionError(
-                "the target holds something that this job did not write",
-                source=self.target,
-                found=", ".join(foreign[:5]),
-                hint="Name a directory of its own for the output",
-            )
-        if names and not force:
-            raise OptionError(
-                "the target is not empty",
-                source=self.target,
-                hint="Name another one, or replace it with --force",
-            )
+        found = None if self.is_forced else read_plan(self.target)
+        if found is None:
+            require_free(self.target, self.target.url(""))
+            found = make_plan(self.request)
+            if not writes:
+                return found
+            if self.is_forced:
+                clear(self.target, self.target.url(""))
+            if not self.target.put_if_absent(PLAN, found.data):
+                found = read_plan(self.target) or found  # another driver was first
+        require_same(found, self.request.wanted, self.target.url(""))
+        return found
 
-    def size(self) -> int:
-        """Bytes of all files below it."""
-        return int(self._files.getContentSummary(self._path).getLength())
+    def write(self, spark: SparkSession, plan: JobPlan, before: dict[str, DoneEntry]) -> dict[str, DoneEntry]:
+        """Write the splits that are not done, the largest first; the entries of all."""
+        pending = sorted(
+            (split for split in plan.splits if split.id not in before), key=lambda split: split.size, reverse=True
+        )
+        task = SplitTask(self.request.options, plan.output, self.destination, pending)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # of pandas, which this does not use
+            frame = spark.range(0, len(pending), 1, len(pending)).mapInArrow(task.__call__, DDL)
+        with ProgressWatch(self.target, plan, before, _progress_line()) as watch:
+            rows = frame.collect()
+        entries = dict(watch.entries)
+        for row in rows:
+            entries[row["split"]] = parse_done(row["entry"], row["split"])
+        if sys.stderr.isatty():
+            click.echo("", err=True)
+        return entries
+
+
+def _fill_table(request: JobRequest, given: dict[str, Any]) -> int:
+    if given["table"] is None and given["target"] is None:
+        raise click.UsageError("say where to write: --table NAME, or --target with --format")
+    plan = make_plan(request)
+    if given["dry_run"]:
+        click.echo(describe_plan(plan, in_detail=True))
+        return ExitCode.OK
+    _tell_plan(plan)
+    click.echo("Starting Spark", err=True)
+    path = _absolute(given["target"]) if given["target"] else None
+    with job_session("segreader backfill", master=given["master"]) as session, _explained(session):
+        counts = write_table(
+            session.spark,
+            plan,
+            request.options,
+            name=given["table"],
+            path=path,
+            form=given["form"],
+            replaces=given["force"],
+        )
+    repeated = {key: records - different for key, (records, different) in counts.items() if records > different}
+    records = sum(records for records, _ in counts.values())
+    click.echo(f"wrote    {records:,} records of {len(plan.partitions):,} partitions to {given['table'] or path}")
+    click.echo(f"next     {json.dumps(plan.next_offsets)}")
+    for (topic, partition), number in repeated.items():
+        click.echo(f"{topic}-{partition}: {number:,} records are there twice", err=True)
+    return ExitCode.FINDINGS if repeated else ExitCode.OK
+
+
+def _tell_plan(plan: JobPlan) -> None:
+    click.echo(describe_plan(plan), err=True)
+    for one in plan.partitions:
+        if one.is_early:
+            click.echo(one.end, err=True)
+    for note in plan.notes:
+        click.echo(f"note: {note}", err=True)
+
+
+def _bound(side: str, text: str, keyword: str) -> dict[str, str]:
+    """The option of the data source for a start or an end: words and JSON are offsets, all else is a time."""
+    if text.strip().lower() in ("earliest", "latest") or text.lstrip().startswith("{"):
+        return {f"{side}Offsets": text}
+    try:
+        at = parse_time(text.strip(), datetime.now(UTC))
+    except OptionError as error:
+        raise OptionError(
+            f"{side}Offsets is neither {keyword}, nor JSON, nor a time", found=repr(text), expected=error.expected
+        ) from None
+    return {f"{side}Timestamp": str(at)}
+
+
+def _pairs(flag: str, texts: tuple[str, ...]) -> dict[str, str]:
+    pairs = dict(text.partition("=")[::2] for text in texts)
+    if not all(pairs) or len(pairs) < len(texts):
+        raise OptionError(f"{flag} is NAME=VALUE, each name once")
+    return pairs
+
+
+def _progress_line() -> Callable[[str], None]:
+    """Rewrites one line of a terminal; elsewhere a line now and then."""
+    if sys.stderr.isatty():
+        return lambda line: click.echo(f"\r\x1b[K{line}", nl=False, err=True)
+    told = time.monotonic()
+
+    def tell(line: str) -> None:
+        nonlocal told
+        if time.monotonic() - told >= 30:
+            told = time.monotonic()
+            click.echo(line, err=True)
+
+    return tell
+
+
+def _absolute(location: str) -> str:
+    return location if "://" in location or location.startswith("file:") else os.path.abspath(location)
+
+
+@contextmanager
+def _explained(session: JobSession) -> Iterator[None]:
+    """Raise Spark's error as the one of ours that a task raised, where there is one."""
+    try:
+        yield
+    except PySparkException as error:
+        if (told := told_by_a_task(error)) is None:
+            click.echo(f"Spark failed; what it printed is in {session.log or 'its own log'}", err=True)
+            raise
+        raise told from error
 
 
 def told_by_a_task(error: Exception) -> SegreaderError | None:
@@ -214,17 +377,17 @@ def told_by_a_task(error: Exception) -> SegreaderError | None:
 def main(arguments: list[str] | None = None) -> int:
     """Run the job; returns its exit code."""
     try:
-        backfill.main(arguments, prog_name="segreader-backfill", standalone_mode=False)
+        code = backfill.main(arguments, prog_name="segreader-backfill", standalone_mode=False)
     except click.ClickException as error:
         error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        click.echo("Interrupted; what is in the target is incomplete", err=True)
+        click.echo("Interrupted; run it again with the same arguments to finish", err=True)
         return ExitCode.INTERRUPTED
     except SegreaderError as error:
         click.echo(f"segreader-backfill: {_in_words_of_the_job(error)}", err=True)
         return exit_code(error)
-    return ExitCode.OK
+    return int(code or ExitCode.OK)
 
 
 def _in_words_of_the_job(error: SegreaderError) -> str:

@@ -1,4 +1,4 @@
-"""What a backfill did, as values and as text for a person who sees it for the first time."""
+"""What a backfill will do and what it did, as text for a person who sees it for the first time."""
 
 from __future__ import annotations
 
@@ -6,154 +6,140 @@ import json
 import os
 import shlex
 import sys
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
-from segreader.format.kernel import load_kernel
-from segreader.plan.split import ReadPlan
-from segreader.spark.options import SparkOptions
+from segreader.plan.cost import CostEstimate
+from segreader.spark.backfill.job_plan import JobPlan
+from segreader.spark.backfill.output import Layout
+from segreader.spark.backfill.progress import shown_bytes
+from segreader.spark.backfill.report import Completeness, PartitionCoverage
 
 _SHOWN = 50
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionReport:
-    """One partition of the output. Without records ``first_offset`` and ``last_offset`` are ``None``."""
-
-    topic: str
-    partition: int
-    stored_bytes: int
-    records: int = 0
-    first_offset: int | None = None
-    last_offset: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class BackfillReport:
-    """What was read and what is in the target now, as counted there after writing."""
-
-    location: str
-    target: str
-    isolation_level: str
-    kernel: str
-    splits: int
-    partitions: tuple[PartitionReport, ...]
-    written_bytes: int
-    files: int
-    seconds: float
-
-    @property
-    def records(self) -> int:
-        """Of all partitions."""
-        return sum(partition.records for partition in self.partitions)
-
-    @property
-    def stored_bytes(self) -> int:
-        """Of all partitions, in their segments."""
-        return sum(partition.stored_bytes for partition in self.partitions)
-
-
-def summarise(
-    written: DataFrame,
-    options: SparkOptions,
-    plan: ReadPlan,
-    target: str,
-    *,
-    size: int,
-    seconds: float,
-) -> BackfillReport:
-    """Count what was written, by reading it back.
+class RunReport:
+    """What one run did, and what is in the target now.
 
     Args:
-        written: the target as a DataFrame.
-        size: bytes of the target.
-        seconds: that the job took so far.
+        found: the state of the output.
+        totals: of all splits that are done; see ``segreader.spark.backfill.report.totals``.
+        reused: how many of them were done before this run.
+        seconds: that this run took.
     """
-    counted = {
-        (row["topic"], row["partition"]): (row["records"], row["first"], row["last"])
-        for row in written.groupBy("topic", "partition")
-        .agg(F.count("*").alias("records"), F.min("offset").alias("first"), F.max("offset").alias("last"))
-        .collect()
-    }
-    return BackfillReport(
-        location=options.location,
-        target=target,
-        isolation_level=options.isolation_level.value,
-        kernel=load_kernel().NAME,
-        splits=len(plan.splits),
-        partitions=tuple(
-            PartitionReport(topic, partition, stored, *counted.get((topic, partition), ()))
-            for (topic, partition), stored in stored_bytes(plan).items()
-        ),
-        written_bytes=size,
-        files=len(written.inputFiles()),
-        seconds=seconds,
-    )
+
+    plan: JobPlan
+    target: str
+    found: Completeness
+    totals: dict[str, Any]
+    reused: int
+    seconds: float
+
+    def to_json(self) -> dict[str, Any]:
+        """For ``--report``."""
+        return {
+            "location": self.plan.location,
+            "target": self.target,
+            "isolation": self.plan.isolation,
+            "plan": self.plan.sha256,
+            **self.found.to_json(),
+            "totals": self.totals | {"reused": self.reused, "seconds": round(self.seconds, 3)},
+            "notes": list(self.plan.notes),
+        }
 
 
-def stored_bytes(plan: ReadPlan) -> dict[tuple[str, int], int]:
-    """Bytes to read of each partition, in the order of the plan."""
-    sizes: Counter[tuple[str, int]] = Counter()
-    for split in plan.splits:
-        sizes[split.partition.topic, split.partition.partition] += split.positions.size
-    return dict(sizes)
-
-
-def describe_plan(plan: ReadPlan, *, in_detail: bool = False) -> str:
+def describe_plan(plan: JobPlan, *, in_detail: bool = False) -> str:
     """What will be read: one line, or also one for each partition."""
-    topics = len({partition.topic for partition in plan.partitions})
+    topics = len({one.topic for one in plan.partitions})
     summary = (
-        f"Reading {_bytes(plan.size)} of segments in {plan.location}: {_count(topics, 'topic')}, "
-        f"{_count(len(plan.partitions), 'partition')}, {_count(len(plan.splits), 'task')}"
+        f"Reading {shown_bytes(plan.size)} of segments in {plan.location}: {_count(topics, 'topic')}, "
+        f"{_count(len(plan.partitions), 'partition')}, {_count(len(plan.splits), 'split')}"
     )
     if not in_detail:
         return summary
-    rows = [(topic, str(partition), _bytes(size)) for (topic, partition), size in stored_bytes(plan).items()]
-    return "\n".join([*_table(("topic", "partition", "stored"), rows), "", summary])
-
-
-def describe_report(report: BackfillReport) -> str:
-    """The summary that ends a job."""
     rows = [
-        (
-            part.topic,
-            str(part.partition),
-            "none" if part.first_offset is None else f"{part.first_offset} - {part.last_offset}",
-            f"{part.records:,}",
-            _bytes(part.stored_bytes),
-        )
-        for part in report.partitions
+        (one.topic, str(one.partition), _offsets(one.start, one.stop), str(one.splits), shown_bytes(one.size))
+        for one in plan.partitions
     ]
-    hidden = len(rows) - _SHOWN
-    lines = [
-        *_table(("topic", "partition", "offsets", "records", "stored"), rows[:_SHOWN]),
-        *([f"… and {_count(hidden, 'partition')} more"] if hidden > 0 else []),
-        "",
-        f"read     {_bytes(report.stored_bytes)} of segments in {report.location}",
-        f"         in {_count(report.splits, 'task')}, {report.kernel} kernel",
-        f"         {_meaning(report.isolation_level)}",
-        f"wrote    {_count(report.records, 'record')} of {_count(len(report.partitions), 'partition')},"
-        f" {_bytes(report.written_bytes)} of Parquet in {_count(report.files, 'file')}",
-        f"took     {report.seconds:.1f} s",
-        f"output   {report.target}/topic=…/partition=…/",
-        f"look     {look_command(report.target)}",
-    ]
+    return "\n".join([*_table(("topic", "partition", "offsets", "splits", "stored"), rows), "", summary])
+
+
+def describe_bill(cost: CostEstimate) -> str:
+    """What reading costs: requests, bytes, and money where prices are known."""
+    lines = [f"{cost.requests:,} GET requests over HTTP, {cost.size:,} bytes of {_count(cost.objects, 'object')}"]
+    if cost.prices is None:
+        lines.append("give your prices with --prices to see them in money")
+    else:
+        parts = f"requests {_money(cost.money_for_requests)}, bytes {_money(cost.money_for_bytes)}"
+        lines.append(f"{_money(cost.money)} {cost.prices.currency}".rstrip() + f" ({parts})")
     return "\n".join(lines)
 
 
-def look_command(target: str) -> str:
+def describe_report(report: RunReport) -> str:
+    """The summary that ends a job: what the target has of each partition, and where the next read goes on."""
+    found, totals = report.found, report.totals
+    rows = [_row(part) for part in found.partitions]
+    hidden = len(rows) - _SHOWN
+    reused = f", {report.reused:,} of them before this run" if report.reused else ""
+    lines = [
+        *_table(("topic", "partition", "offsets", "records", "control", "aborted", "holes", "missing"), rows[:_SHOWN]),
+        *([f"… and {_count(hidden, 'partition')} more"] if hidden > 0 else []),
+        "",
+        f"read     {shown_bytes(found.total('size'))} of segments in {report.plan.location}",
+        f"         in {_count(totals['splits'], 'split')}{reused}, {totals['kernel'] or 'no'} kernel",
+        f"         {_meaning(report.plan.isolation)}",
+        f"wrote    {_count(found.total('records'), 'record')} of {_count(len(found.partitions), 'partition')},"
+        f" {shown_bytes(found.total('written_bytes'))} of Parquet in {_count(found.total('files'), 'file')}",
+        f"took     {report.seconds:.1f} s",
+        f"next     {json.dumps(found.next_offsets)}",
+        f"output   {report.target}/{_directories(report.plan)}",
+    ]
+    if found.is_complete:
+        lines.append(f"look     {look_command(report.target, is_hive=report.plan.output.is_hive)}")
+    else:
+        lines.append(f"missing  {_count(len(found.findings), 'finding')}; run it again to finish what is missing")
+    return "\n".join(lines)
+
+
+def look_command(target: str, *, is_hive: bool = False) -> str:
     """A command that shows the first records of the output, with what is installed here."""
     if urlsplit(target).scheme not in ("", "file"):
         return f"spark.read.parquet({target!r}).show()    (in pyspark)"
     path = json.dumps(urlsplit(target).path, ensure_ascii=False)
-    code = f'import pyarrow.dataset as d; print(*d.dataset({path}, partitioning="hive").head(3).to_pylist(), sep="\\n")'
+    partitioning = ', partitioning="hive"' if is_hive else ""
+    code = f'import pyarrow.dataset as d; print(*d.dataset({path}{partitioning}).head(3).to_pylist(), sep="\\n")'
     return f"{_python()} -c {shlex.quote(code)}"
+
+
+def _row(part: PartitionCoverage) -> tuple[str, ...]:
+    return (
+        part.topic,
+        str(part.partition),
+        _offsets(part.start, part.stop),
+        f"{part.records:,}",
+        f"{part.control_records:,}",
+        f"{part.aborted_records:,}",
+        f"{part.holes:,}",
+        f"{sum(stop - start for start, stop in part.missing):,}",
+    )
+
+
+def _offsets(start: int, stop: int) -> str:
+    return "none" if start == stop else f"{start} - {stop - 1}"
+
+
+def _directories(plan: JobPlan) -> str:
+    names = {
+        Layout.PARTITION: ("topic", "partition"),
+        Layout.DATE: ("topic", "date"),
+        Layout.HOUR: ("topic", "date", "hour"),
+    }[plan.output.layout]
+    return "/".join(f"{name}=…" if plan.output.is_hive else f"<{name}>" for name in names) + "/"
 
 
 def _python() -> str:
@@ -169,17 +155,13 @@ def _meaning(isolation_level: str) -> str:
     return "read_uncommitted: records of aborted transactions are included"
 
 
+def _money(amount: Decimal | None) -> str:
+    """An amount without an exponent, to six digits behind the point."""
+    return "" if amount is None else f"{amount:.6f}".rstrip("0").rstrip(".")
+
+
 def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
-
-
-def _bytes(number: int) -> str:
-    size = float(number)
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TiB"
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

@@ -116,7 +116,7 @@ def _prices(file: str | None, texts: tuple[str, ...]) -> PriceTable | None:
 
     if file is None and not texts:
         return None
-    given = {} if file is None else _read_prices(file)
+    given = {} if file is None else read_prices(file)
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals:
@@ -125,7 +125,8 @@ def _prices(file: str | None, texts: tuple[str, ...]) -> PriceTable | None:
     return parse_prices(given)
 
 
-def _read_prices(name: str) -> dict[str, object]:
+def read_prices(name: str) -> dict[str, object]:
+    """What a file of prices says, in JSON or TOML. Raises OptionError, ObjectNotFoundError."""
     try:
         with open(name, "rb") as file:
             data = file.read(_LONGEST_FILE + 1)

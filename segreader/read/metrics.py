@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from segreader.format.columns import TABLE_WIDTH, Table
 from segreader.format.kernel import load_kernel
+from segreader.ranges import OffsetRange
 from segreader.segment import TopicIdPartition
 
 
@@ -33,7 +36,10 @@ class MissingOffsets:
 
 @dataclass(slots=True)
 class ScanMetrics:
-    """Counters of one scan. ``kernel`` says which decoder ran: ``native`` or ``reference``."""
+    """Counters of one scan. ``kernel`` says which decoder ran: ``native`` or ``reference``.
+
+    Batches are those that were met, records those of the offsets that were wanted.
+    """
 
     kernel: str = field(default_factory=lambda: load_kernel().NAME)
     splits: int = 0
@@ -42,8 +48,23 @@ class ScanMetrics:
     batches: int = 0
     control_batches: int = 0
     aborted_batches: int = 0
+    control_records: int = 0
+    aborted_records: int = 0
     records: int = 0
     body_bytes: int = 0
     holes: list[Hole] = field(default_factory=list)
     missing: list[MissingOffsets] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+
+def records_within(offsets: OffsetRange, table: Sequence[int], rows: Iterable[int]) -> int:
+    """How many of the offsets are taken by records of these batches of a table."""
+    count = 0
+    for row in rows:
+        at = row * TABLE_WIDTH
+        stop = table[at + Table.LAST_OFFSET] + 1
+        if offsets.stop is not None:
+            stop = min(stop, offsets.stop)
+        span = stop - max(table[at + Table.BASE_OFFSET], offsets.start)
+        count += max(0, min(span, table[at + Table.RECORD_COUNT]))
+    return count

@@ -40,7 +40,7 @@ from segreader.isolation import CoveredBatches, IsolationLevel
 from segreader.plan.split import Split
 from segreader.ranges import ByteRange
 from segreader.read.arrow import to_record_batch
-from segreader.read.metrics import Hole, MissingOffsets, ScanMetrics
+from segreader.read.metrics import Hole, MissingOffsets, ScanMetrics, records_within
 from segreader.read.options import ReadOptions
 from segreader.read.small_objects import read_whole
 from segreader.storage.base import ObjectStore
@@ -177,11 +177,13 @@ class SplitReader:
                     flags[row] = 0
         hidden = [row for row, attributes in enumerate(flags) if attributes & CONTROL_FLAG]
         self.metrics.control_batches += len(hidden)
+        self.metrics.control_records += records_within(split.offsets, table, hidden)
         if self._aborted_of is not None:
             data = [row for row, attributes in enumerate(flags) if attributes & _MARKED == TRANSACTIONAL_FLAG]
             producer_ids = table[Table.PRODUCER_ID : stop : TABLE_WIDTH]
             aborted = self._aborted_of(data, producer_ids, table[Table.BASE_OFFSET : stop : TABLE_WIDTH])
             self.metrics.aborted_batches += len(aborted)
+            self.metrics.aborted_records += records_within(split.offsets, table, aborted)
             hidden += aborted
         for row in hidden:
             table[row * TABLE_WIDTH + _DECISION] = _SKIP

@@ -1,0 +1,142 @@
+"""From ``done`` entries to a complete output: the proof, the move to the final names, the manifest, ``_SUCCESS``.
+
+Every step can be repeated, and by two drivers at once: each leaves what the other one would.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from segreader.errors import ObjectNotFoundError
+from segreader.read.small_objects import read_each
+from segreader.spark.backfill.done import DoneEntry, parsed, read_done
+from segreader.spark.backfill.job_plan import JobPlan
+from segreader.spark.backfill.output import MANIFEST, STAGING, SUCCESS, split_of_file
+from segreader.spark.backfill.report import Completeness, complete, totals
+from segreader.storage.target import TargetStore
+
+Entries = Mapping[str, DoneEntry]
+"""Done entries by the id of their split."""
+
+_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What an output is: the one list of its files that counts.
+
+    Args:
+        plan: SHA-256 of the plan.
+        entries: one for each split of the plan.
+        is_in_place: tasks wrote files under their final names, so that there may be some that no entry names; otherwise
+            they were moved there.
+    """
+
+    plan: str
+    entries: tuple[DoneEntry, ...]
+    is_in_place: bool
+    document: dict[str, Any]
+
+
+def collect(target: TargetStore, plan: JobPlan, known: Entries | None = None) -> dict[str, DoneEntry]:
+    """The entries of all splits that are done.
+
+    Args:
+        known: those that need not be read.
+
+    Raises:
+        ManifestError: an entry is damaged.
+    """
+    entries = dict(known or {})
+    unknown = [split.id for split in plan.splits if split.id not in entries]
+    for entry in read_each(lambda split_id: read_done(target, split_id), unknown):
+        if entry is not None:
+            entries[entry.split] = entry
+    return entries
+
+
+def commit(target: TargetStore, plan: JobPlan, entries: Entries, *, cleans: bool = True) -> Completeness:
+    """Make the output complete, or say what it lacks.
+
+    Args:
+        entries: of the splits that are done.
+        cleans: whether files that no entry names are removed, of attempts that were killed or lost.
+
+    Raises:
+        StorageError: the target fails.
+    """
+    found = complete(plan, entries)
+    if not found.is_complete:
+        return found
+    if target.has_atomic_move:
+        _move(target, entries)
+    sizes = {info.name: info.size for info in target.list() if split_of_file(info.name) is not None}
+    found = complete(plan, entries, sizes)
+    if not found.is_complete:
+        return found
+    target.put_if_absent(MANIFEST, _manifest(target, plan, entries, found))
+    if cleans:
+        target.delete(orphans(sizes, entries))
+    target.put_if_absent(SUCCESS, b"")
+    return found
+
+
+def orphans(sizes: Mapping[str, int], entries: Entries) -> list[str]:
+    """Files of ours whose split is done without them.
+
+    Args:
+        sizes: the files that are there.
+    """
+    listed = {file.name for entry in entries.values() for file in entry.files}
+    return [name for name in sizes if name not in listed and split_of_file(name) in entries]
+
+
+def read_manifest(target: TargetStore) -> Manifest | None:
+    """The manifest of an output; ``None`` where there is none.
+
+    Raises:
+        ManifestError: it cannot be read.
+    """
+    try:
+        data = target.read(MANIFEST)
+    except ObjectNotFoundError:
+        return None
+    return parsed(data, target.url(MANIFEST), _from_json)
+
+
+def _from_json(document: dict[str, Any]) -> Manifest:
+    if document["version"] != _VERSION:
+        raise ValueError(document["version"])
+    entries = tuple(DoneEntry.from_json(one) for one in document["splits"])
+    return Manifest(document["plan"], entries, document["is_in_place"], document)
+
+
+def _move(target: TargetStore, entries: Entries) -> None:
+    staged = {info.name.removeprefix(STAGING) for info in target.list(STAGING)}
+    names = [file.name for entry in entries.values() for file in entry.files if file.name in staged]
+    read_each(lambda name: target.move(STAGING + name, name), names)
+
+
+def _manifest(target: TargetStore, plan: JobPlan, entries: Entries, found: Completeness) -> bytes:
+    by_partition: dict[tuple[str, int], list[str]] = defaultdict(list)
+    for split in plan.splits:
+        entry = entries[split.id]
+        by_partition[entry.topic, entry.partition] += [file.name for file in entry.files]
+    document = {
+        "version": _VERSION,
+        "plan": plan.sha256,
+        "wanted": dict(plan.wanted),
+        "location": plan.location,
+        "isolation": plan.isolation,
+        "is_in_place": not target.has_atomic_move,
+        "columns": {field.name: str(field.type) for field in plan.output.schema},
+        **found.to_json(),
+        "totals": totals(entries.values()),
+        "files": {f"{topic}-{partition}": names for (topic, partition), names in by_partition.items()},
+        "splits": [entries[split.id].to_json() for split in plan.splits],
+    }
+    return json.dumps(document, separators=(",", ":")).encode()

@@ -1,0 +1,44 @@
+"""Where a job writes, as it travels to tasks: a location and the name of what gives credentials, never a value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from segreader.errors import OptionError
+from segreader.spark.credentials import parse_provider, resolve_storage
+from segreader.spark.option_names import STORAGE, require_usable
+from segreader.storage.signed_url import redact
+from segreader.storage.target import TargetStore, open_target
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """The target of a job; each process opens it for itself.
+
+    Args:
+        location: a directory, or the URL of one in a bucket.
+        credentials: name of the provider, as the option of the data source; see ``segreader.spark.credentials``.
+        settings: storage options that are no secret.
+
+    Raises:
+        OptionError: one of them holds a credential.
+    """
+
+    location: str
+    credentials: str = "default"
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        parse_provider(self.credentials)
+        require_usable({f"{STORAGE}{name.lower()}": text for name, text in self.settings.items()})
+        if any(redact(text) != text for text in (self.location, *self.settings.values())):
+            raise OptionError(
+                "the target holds a credential, and a job tells its target to everybody",
+                found=redact(self.location),
+                hint="Name what gives credentials instead: default, env:PREFIX or module:callable",
+            )
+
+    def open(self) -> TargetStore:
+        """The target, with the credentials that this process has."""
+        return open_target(self.location, resolve_storage(self.credentials, self.location, self.settings))

@@ -1,0 +1,215 @@
+"""Splits whose offsets follow each other without a gap and without an overlap, so that coverage can be proved.
+
+A split of a read is a range of bytes, and all splits of a segment share one range of offsets. Here each has its own: it
+is cut behind the offset of an index entry. That is the last one of what was appended there, so the records below the
+cut end before the next entry, and those above it begin at or after this one. Both neighbours read what lies between
+the two entries, a few kilobytes, and each delivers its own part.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from segreader.errors import FormatError, ObjectNotFoundError
+from segreader.format.offset_index import OffsetIndex, parse_offset_index
+from segreader.plan.split import EndReason, ReadEnd, ReadPlan, Split
+from segreader.ranges import ByteRange, OffsetRange
+from segreader.read.options import ReadOptions
+from segreader.read.segment_ends import read_last_offset
+from segreader.read.small_objects import read_each, read_whole
+from segreader.read.split_reader import SplitReader
+from segreader.segment import Segment, SegmentFiles, TopicIdPartition
+from segreader.storage.base import ObjectStore
+
+UNCUT = 1 << 62
+"""Split bytes of a read plan that is cut here."""
+
+_SMALLEST_REST = 4
+"""What is left of a segment goes with the split before it, where it is less than this part of a split."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobSplit:
+    """One unit of work that is done once: offsets ``start <= offset < stop``, and how to read their records.
+
+    ``read.offsets`` may be narrower: offsets before or behind that hold nothing belong to the split, too.
+    """
+
+    start: int
+    stop: int
+    read: Split
+
+    def __post_init__(self) -> None:
+        wanted = self.read.offsets
+        if wanted.stop is None or not self.start <= wanted.start < wanted.stop <= self.stop:
+            raise ValueError(f"not the offsets of a split: {self.start} to {self.stop} around {wanted}")
+
+    @property
+    def partition(self) -> TopicIdPartition:
+        """Whose records."""
+        return self.read.partition
+
+    @property
+    def id(self) -> str:
+        """A name for it that is the same in every run of the plan."""
+        return f"{self.partition}-{self.start:020d}-{self.stop:020d}"
+
+    @property
+    def size(self) -> int:
+        """Stored bytes."""
+        return self.read.positions.size
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRange:
+    """What is planned of one partition: offsets ``start <= offset < stop``, the same where there is nothing.
+
+    Args:
+        end: why it ends there, as a sentence.
+        is_early: whether there is more that cannot be returned yet.
+    """
+
+    topic: str
+    partition: int
+    start: int
+    stop: int
+    size: int = 0
+    splits: int = 0
+    end: str = ""
+    is_early: bool = False
+
+
+def exact_splits(
+    plan: ReadPlan, store: ObjectStore, split_bytes: int
+) -> tuple[tuple[JobSplit, ...], tuple[PartitionRange, ...]]:
+    """The splits of a read plan with offsets of their own, and what they cover of each partition.
+
+    Args:
+        plan: made with ``UNCUT`` split bytes.
+        store: the one that the plan was made from.
+        split_bytes: stored bytes of a split to aim at.
+
+    Raises:
+        FormatError: damage hides where a partition ends.
+        StorageError: an index or the end of a log cannot be read.
+    """
+    parts: dict[TopicIdPartition, list[Split]] = defaultdict(list)
+    for split in plan.splits:
+        parts[split.partition].append(split)
+    large = [split for split in plan.splits if split.positions.size > split_bytes]
+    indexes = dict(zip(map(id, large), read_each(lambda split: _read_index(store, split), large), strict=True))
+    splits: list[JobSplit] = []
+    ranges = []
+    for end in plan.ends:
+        of_partition = _closed(parts.get(end.partition, []), store)
+        cut = [piece for original, part in of_partition for piece in _cut(part, indexes.get(id(original)), split_bytes)]
+        mine = list(_adjoining(cut, end))
+        splits += mine
+        start = mine[0].start if mine else (end.offset or 0)
+        stop = mine[-1].stop if mine else start
+        ranges.append(
+            PartitionRange(
+                end.partition.topic,
+                end.partition.partition,
+                start,
+                stop,
+                sum(split.size for split in mine),
+                len(mine),
+                replace(end, offset=stop).text,
+                end.reason.is_early,
+            )
+        )
+    return tuple(splits), tuple(ranges)
+
+
+def _closed(parts: Sequence[Split], store: ObjectStore) -> list[tuple[Split, Split]]:
+    """Each part, and the same with an end; without those that hold nothing that is wanted."""
+    closed = []
+    for part in parts:
+        stop = part.offsets.stop
+        if part.stop_of_part is None:  # only its last batch tells where the log ends
+            known = _read_stop(store, part)
+            stop = known if stop is None else min(stop, known)
+        if stop is not None and part.offsets.start < stop:
+            wanted = OffsetRange(part.offsets.start, stop)
+            closed.append((part, part if wanted == part.offsets else replace(part, offsets=wanted)))
+    return closed
+
+
+def _read_stop(store: ObjectStore, part: Split) -> int:
+    """The offset after the last one of a part that ends with its log."""
+    segment = Segment(
+        part.partition,
+        part.base_offset,
+        part.log_size,
+        SegmentFiles(part.log, offset_index=part.offset_index),
+        is_active=part.is_active,
+        is_padded=part.is_padded,
+    )
+    last = read_last_offset(store, segment)
+    if last is not None:
+        return last + 1
+    reader = SplitReader(store, ReadOptions(columns=("offset",)))
+    for _ in reader.read(part):  # raises where the damage is
+        pass
+    return reader.next_offset
+
+
+def _read_index(store: ObjectStore, split: Split) -> OffsetIndex | None:
+    """The offset index; none where it is missing or damaged: then the segment is one split."""
+    if split.offset_index is None:
+        return None
+    try:
+        data = read_whole(store, split.offset_index)
+        return parse_offset_index(data, split.base_offset, log_size=split.log_size)
+    except (FormatError, ObjectNotFoundError):
+        return None
+
+
+def _cut(part: Split, index: OffsetIndex | None, split_bytes: int) -> Iterator[Split]:
+    """The part in pieces of about ``split_bytes``, each with its own offsets."""
+    stop = part.offsets.stop
+    assert stop is not None
+    positions = index.entry_positions if index is not None else ()
+    first, offset, bound = part.positions.start, part.offsets.start, part.first_bound
+    at = bisect_right(positions, first)
+    while index is not None:
+        at = bisect_right(positions, first + split_bytes - 1, lo=at)
+        if at >= len(positions) or positions[at] + split_bytes // _SMALLEST_REST > part.positions.stop:
+            break
+        cut = index.base_offset + index.relative_offsets[at] + 1
+        if cut >= stop:
+            break
+        end = min(positions[at + 1] if at + 1 < len(positions) else part.positions.stop, part.positions.stop)
+        if cut > offset:
+            yield _piece(part, ByteRange(first, end), OffsetRange(offset, cut), bound)
+            first, offset, bound = positions[at], cut, cut - 1
+        at += 1
+    yield _piece(part, ByteRange(first, part.positions.stop), OffsetRange(offset, stop), bound)
+
+
+def _piece(part: Split, positions: ByteRange, offsets: OffsetRange, first_bound: int | None) -> Split:
+    assert offsets.stop is not None
+    return replace(
+        part,
+        positions=positions,
+        offsets=offsets,
+        aborted=part.aborted.within(offsets.start, offsets.stop) if len(part.aborted) else part.aborted,
+        offset_bound=part.offset_bound if positions.stop == part.positions.stop else None,
+        first_bound=first_bound,
+    )
+
+
+def _adjoining(pieces: Sequence[Split], end: ReadEnd) -> Iterator[JobSplit]:
+    """The pieces as splits that follow each other: offsets in between hold no record."""
+    for number, piece in enumerate(pieces):
+        stop = piece.offsets.stop
+        assert stop is not None
+        if number + 1 < len(pieces):
+            stop = pieces[number + 1].offsets.start
+        elif end.offset is not None and end.reason is EndReason.END_OF_DATA:
+            stop = max(stop, end.offset)
+        yield JobSplit(piece.offsets.start, stop, piece)

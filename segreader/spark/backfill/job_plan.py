@@ -1,0 +1,237 @@
+"""The plan of a job: what was asked for, and every split that it takes. Written once, then only read.
+
+A run that finds a plan takes it, and lists nothing again: what was uploaded meanwhile belongs to the next job.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from hashlib import sha256
+from typing import Any, Final
+
+from segreader.errors import ObjectNotFoundError, OptionError
+from segreader.spark.backfill.done import parsed
+from segreader.spark.backfill.exact import UNCUT, JobSplit, PartitionRange, exact_splits
+from segreader.spark.backfill.output import (
+    DONE,
+    MANIFEST,
+    PLAN,
+    STAGING,
+    SUCCESS,
+    Layout,
+    OutputOptions,
+    split_of_file,
+)
+from segreader.spark.backfill.split_json import split_from_json, split_to_json
+from segreader.spark.options import parse_options, require_batch
+from segreader.spark.planning import plan_splits
+from segreader.storage.target import TargetStore
+
+DEFAULT_SPLIT_BYTES: Final = 128 << 20
+
+_VERSION = 1
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRequest:
+    """What a user asks for.
+
+    Args:
+        wanted: every choice that decides what is written, as the user wrote it; two runs with the same are one job.
+        options: those of the data source.
+        output: how records become files.
+        split_bytes: stored bytes of a split to aim at.
+    """
+
+    wanted: Mapping[str, str]
+    options: Mapping[str, str]
+    output: OutputOptions
+    split_bytes: int = DEFAULT_SPLIT_BYTES
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobPlan:
+    """Everything that a job will do.
+
+    Args:
+        wanted, options, output: as in the request that it was made for.
+        location: where is read, as people may see it.
+        isolation: which records.
+        partitions: what is planned of each, in order.
+        splits: in order of partition and offset.
+        notes: what was noticed while planning.
+    """
+
+    wanted: Mapping[str, str]
+    options: Mapping[str, str]
+    output: OutputOptions
+    location: str
+    isolation: str
+    partitions: tuple[PartitionRange, ...]
+    splits: tuple[JobSplit, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Stored bytes of all splits."""
+        return sum(split.size for split in self.splits)
+
+    @property
+    def next_offsets(self) -> dict[str, dict[str, int]]:
+        """Where the next job, or a stream, goes on: the JSON of Spark's kafka source."""
+        offsets: dict[str, dict[str, int]] = {}
+        for one in self.partitions:
+            offsets.setdefault(one.topic, {})[str(one.partition)] = one.stop
+        return offsets
+
+    @cached_property
+    def data(self) -> bytes:
+        """The plan as the object that is put into the target."""
+        document = {
+            "version": _VERSION,
+            "wanted": dict(self.wanted),
+            "options": dict(self.options),
+            "output": asdict(self.output),
+            "location": self.location,
+            "isolation": self.isolation,
+            "partitions": [asdict(one) for one in self.partitions],
+            "notes": list(self.notes),
+            "splits": [split_to_json(split) for split in self.splits],
+        }
+        return json.dumps(document, separators=(",", ":")).encode()
+
+    @property
+    def sha256(self) -> str:
+        """Of ``data``: a name for the plan."""
+        return sha256(self.data).hexdigest()
+
+
+def make_plan(request: JobRequest) -> JobPlan:
+    """Decide what a job will do. Segments are listed, and where they end is read; no record is.
+
+    Raises:
+        SegreaderError: as ``plan_splits`` tells; or damage hides where a partition ends.
+    """
+    options = parse_options(request.options)
+    require_batch(options)
+    whole = plan_splits(replace(options, split_bytes=UNCUT, may_shrink_splits=False))
+    read = whole.plan
+    try:
+        splits, partitions = exact_splits(read, whole.store, request.split_bytes)
+    finally:
+        whole.store.close()
+    return JobPlan(
+        wanted=dict(request.wanted),
+        options=dict(request.options),
+        output=request.output,
+        location=read.location,
+        isolation=options.isolation_level.value,
+        partitions=partitions,
+        splits=splits,
+        notes=tuple(dict.fromkeys(read.notes)),
+    )
+
+
+def parse_plan(data: bytes, source: str) -> JobPlan:
+    """The plan whose ``data`` this is.
+
+    Raises:
+        ManifestError: it is something else, or of another version.
+    """
+    return parsed(data, source, _from_json)
+
+
+def _from_json(document: dict[str, Any]) -> JobPlan:
+    if document["version"] != _VERSION:
+        raise ValueError(document["version"])
+    output = document["output"]
+    return JobPlan(
+        wanted=dict(document["wanted"]),
+        options=dict(document["options"]),
+        output=OutputOptions(**(output | {"layout": Layout(output["layout"])})),
+        location=document["location"],
+        isolation=document["isolation"],
+        partitions=tuple(PartitionRange(**one) for one in document["partitions"]),
+        splits=tuple(split_from_json(one) for one in document["splits"]),
+        notes=tuple(document["notes"]),
+    )
+
+
+def read_plan(target: TargetStore) -> JobPlan | None:
+    """The plan of the job that writes to this target; ``None`` if there is none yet.
+
+    Raises:
+        ManifestError: what lies there is no plan.
+    """
+    try:
+        data = target.read(PLAN)
+    except ObjectNotFoundError:
+        return None
+    return parse_plan(data, target.url(PLAN))
+
+
+def require_same(plan: JobPlan, wanted: Mapping[str, str], source: str) -> None:
+    """Refuse a target that another job writes to.
+
+    Args:
+        source: the target, for the message.
+
+    Raises:
+        OptionError: the plan was made for something else; it names the differences.
+    """
+    differences = [
+        f"{name} {plan.wanted.get(name, 'not given')} there, {wanted.get(name, 'not given')} here"
+        for name in dict.fromkeys((*plan.wanted, *wanted))
+        if plan.wanted.get(name) != wanted.get(name)
+    ]
+    if differences:
+        raise OptionError(
+            "the target belongs to another job",
+            source=source,
+            found="; ".join(differences),
+            hint="Name another target, or replace what is there with --force",
+        )
+
+
+def require_free(target: TargetStore, source: str) -> None:
+    """Refuse a target that holds anything but what a job leaves there.
+
+    Raises:
+        OptionError: it names what is there.
+    """
+    foreign: list[str] = []
+    for info in target.list():
+        if not is_ours(info.name):
+            foreign.append(info.name)
+            if len(foreign) >= _SHOWN:
+                break
+    if foreign:
+        raise OptionError(
+            "the target holds something that this job did not write",
+            source=source,
+            found=", ".join(foreign),
+            hint="Name a directory of its own for the output",
+        )
+
+
+def is_ours(name: str) -> bool:
+    """Whether an object of a target has a name that only this job gives."""
+    return name in (PLAN, MANIFEST, SUCCESS) or name.startswith(DONE) or split_of_file(name) is not None
+
+
+def clear(target: TargetStore, source: str) -> None:
+    """Remove what a job left in a target: first what says that it is complete, last its plan.
+
+    Raises:
+        OptionError: there is something else, too; nothing is removed then.
+    """
+    require_free(target, source)
+    names = [info.name for info in target.list()]
+    target.delete([SUCCESS, MANIFEST])
+    target.delete([name for name in names if name.startswith(STAGING) or split_of_file(name) is not None])
+    target.delete([name for name in names if name.startswith(DONE)])
+    target.delete([PLAN])

@@ -1,0 +1,83 @@
+"""The function that Spark runs: an index in, the ``done`` entry of that split out. Picklable, without a secret."""
+
+from __future__ import annotations
+
+import gc
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from segreader.spark.backfill.destination import Destination
+from segreader.spark.backfill.exact import JobSplit
+from segreader.spark.backfill.output import OutputOptions
+from segreader.spark.backfill.sink import do_split
+from segreader.spark.backfill.split_json import split_from_json, split_to_json
+from segreader.spark.locations import Locations
+from segreader.spark.options import parse_options
+
+DDL: Final = "split string, entry string, is_reused boolean"
+"""Spark's schema of what the function yields."""
+
+_SCHEMA = pa.schema([("split", pa.string()), ("entry", pa.string()), ("is_reused", pa.bool_())])
+
+
+class SplitTask:
+    """``frame.mapInArrow(SplitTask(…), DDL)``: each row of the frame is the index of a split.
+
+    Args:
+        options: those of the data source.
+        output: how records become files.
+        target: where they go.
+        splits: in the order in which they shall be begun.
+    """
+
+    def __init__(
+        self, options: Mapping[str, str], output: OutputOptions, target: Destination, splits: Sequence[JobSplit]
+    ) -> None:
+        self._options = dict(options)
+        self._output = output
+        self._target = target
+        # As text each: a task that needs one of a hundred thousand does not build the others.
+        self._splits = [json.dumps(split_to_json(split), separators=(",", ":")) for split in splits]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """One row for each split; see ``DDL``.
+
+        Raises:
+            SegreaderError: as ``do_split`` tells. Spark hands it to the driver as text.
+        """
+        indexes = [index for batch in batches for index in batch.column(0).to_pylist()]
+        if not indexes:
+            return
+        _freeze_imports()
+        options = parse_options(self._options)
+        store, target = Locations(options).store, self._target.open()
+        context = TaskContext.get()
+        attempt = context.attemptNumber() if context is not None else 0
+        try:
+            for index in indexes:
+                entry, is_reused = do_split(
+                    split_from_json(json.loads(self._splits[index])),
+                    store,
+                    target,
+                    self._output,
+                    batch_records=options.batch_records,
+                    batch_bytes=options.batch_bytes,
+                    attempt=attempt,
+                )
+                yield pa.RecordBatch.from_pydict(
+                    {"split": [entry.split], "entry": [entry.to_bytes().decode()], "is_reused": [is_reused]}, _SCHEMA
+                )
+        finally:
+            store.close()
+            target.close()
+
+
+def _freeze_imports() -> None:
+    """Once per worker: Spark collects garbage after every task, and imports need not be looked at each time."""
+    if not gc.get_freeze_count():
+        gc.collect()
+        gc.freeze()
