@@ -6,7 +6,6 @@ Source: ``KafkaMicroBatchStream.reportDataLoss`` (Spark 4).
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 
 from segreader.errors import AmbiguousTopicError, ObjectNotFoundError, OffsetOutOfRangeError, SegreaderError
 from segreader.plan.split import ReadEnd
@@ -19,17 +18,24 @@ logger = logging.getLogger(__name__)
 _GOES_ON = "With failOnDataLoss=false the stream goes on at what is there"
 
 
-@dataclass(frozen=True, slots=True)
 class LossRule:
-    """Raises where offsets are gone, or says so in the log and lets the stream go on.
+    """Raises where offsets are gone, or says so in the log, once, and lets the stream go on.
 
     Args:
         fails: the option.
         source: where is read, for people.
     """
 
-    fails: bool
-    source: str
+    def __init__(self, fails: bool, source: str) -> None:
+        self.fails = fails
+        self.source = source
+        self._told: set[str] = set()
+
+    def note(self, text: str) -> None:
+        """A warning in the log, the first time: a trigger comes every second, and most say the same."""
+        if text not in self._told:
+            self._told.add(text)
+            logger.warning("%s", text)
 
     def begin(self, name: TopicPartition, seen: SeenLog, start: int | None) -> int:
         """The first offset to read of a partition, where ``start`` comes next; its earliest where none does.
@@ -105,7 +111,7 @@ class LossRule:
     def _tell(self, error: SegreaderError) -> None:
         if self.fails:
             raise error
-        logger.warning("%s", error)
+        self.note(str(error))
 
 
 def _text(name: TopicPartition) -> str:

@@ -24,6 +24,7 @@ from segreader.read.split_reader import read_split
 from segreader.spark.locations import Locations
 from segreader.spark.options import SparkOptions, parse_options, require_batch
 from segreader.spark.planning import plan_splits
+from segreader.spark.read_limits import require_limits
 from segreader.spark.schema import READ_NAMES, arrow_schema, project, spark_schema, to_spark
 from segreader.spark.splits import LightSplit
 
@@ -128,6 +129,7 @@ class SegmentSource(DataSource):
         super().__init__(options)
         show_log()
         self._parsed = parse_options(options)
+        require_limits(self._parsed)
 
     @classmethod
     def name(cls) -> str:

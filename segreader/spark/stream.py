@@ -153,7 +153,7 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._rule.cut(end_of_plan, stop)
         logger.info("%s: %d splits, %d bytes stored", plan.location, len(plan.splits), plan.size)
         for note in (*plan.notes, *(f"{gap.text}: passed over" for gap in plan.gaps)):
-            logger.warning("%s", note)
+            self._rule.note(note)
         return [SplitPartition(split) for split in planned.light_splits()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -36,7 +36,7 @@ def first_offsets(options: StreamOptions, log: StreamLog, look: Look, rule: Loss
 
 def _at_offset(look: Look, name: TopicPartition, offset: int, rule: LossRule) -> int:
     seen = look[name]
-    if offset in (EARLIEST, 0):
+    if offset == EARLIEST:
         return seen.earliest
     return seen.stop if offset == LATEST else rule.begin(name, seen, offset)
 

@@ -277,6 +277,18 @@ def test_offsets_that_retention_has_deleted_are_a_data_loss(log: GrowingLog) -> 
     assert rows(goes_on, offsets(5), offsets(20)) == [(0, n) for n in range(10, 20)]
 
 
+def test_a_loss_is_told_once(log: GrowingLog, caplog: pytest.LogCaptureFixture) -> None:
+    log.upload("orders", 0, 10)
+    log.upload("orders", 0, 10)
+    log.delete_oldest("orders", 0)
+    stream = reader(log, failOnDataLoss="false")
+    for _ in range(3):
+        stream.latestOffset(offsets(5), ALL)
+
+    (told,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert "offsets of orders-0 are gone" in told
+
+
 def test_a_partition_that_is_gone_is_a_data_loss(log: GrowingLog) -> None:
     log.upload("orders", 0, 10)
     log.upload("orders", 1, 10)
@@ -370,6 +382,7 @@ def test_limits_are_those_of_the_options(log: GrowingLog) -> None:
         ({"maxOffsetsPerTrigger": "5", "maxBytesPerTrigger": "1m"}, "exclude each other"),
         ({"maxOffsetsPerTrigger": "5", "minOffsetsPerTrigger": "6"}, "is more than maxOffsetsPerTrigger"),
         ({"endingOffsets": '{"orders":{"0":5}}'}, "have no meaning in a stream"),
+        ({"endingOffsetsByTimestamp": '{"orders":{"0":1}}'}, "have no meaning in a stream"),
         ({"endingTimestamp": "1700000000000"}, "have no meaning in a stream"),
     ],
 )
