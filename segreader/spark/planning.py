@@ -257,8 +257,6 @@ def _cut_by_offsets(
         split = replace(split, offsets=OffsetRange(split.offsets.start, stop))
         count = stop - split.offsets.start
         share = -(-(options.min_partitions or 1) * split.positions.size // size)
-        most = min(-(-count // max(1, share)), options.max_records_per_partition or count)
-        pieces += cut_split(
-            store, split, split_bytes=options.split_bytes, most_offsets=most if 0 < most < count else None
-        )
+        most = max(1, min(count // max(1, share), options.max_records_per_partition or count))
+        pieces += cut_split(store, split, split_bytes=options.split_bytes, most_offsets=most if most < count else None)
     return tuple(pieces)

@@ -34,7 +34,8 @@ _ROOM: Final = 700
 """Bytes that packed transactions, or the names of their indexes, may take."""
 
 _NONE: Final = AbortedTransactions()
-_KEPT: Final = 64
+_FEW: Final = 2000
+_KEPT: Final = 16
 
 ResolveLog = Callable[[TopicIdPartition], ResolvedLog]
 """Which segment delivers which offset of a partition, from its listing."""
@@ -92,7 +93,8 @@ class SplitPacker:
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
-        self._read = lru_cache(maxsize=_KEPT)(self._rows)
+        self._rows = lru_cache(maxsize=_KEPT)(lambda index: frozenset(_rows_of(store, index)))
+        self._named: dict[int, tuple[AbortedTransactions, tuple[IndexOfPart, ...]]] = {}
 
     def pack(self, split: Split, log: ResolvedLog) -> LightSplit:
         """The split as it travels.
@@ -107,24 +109,27 @@ class SplitPacker:
         mine = _within(split, split.aborted)
         if not len(mine):
             return LightSplit(bare)
-        if len(packed := _packed(mine)) <= _ROOM:
+        if len(mine) <= _FEW and len(packed := _packed(mine)) <= _ROOM:
             return LightSplit(bare, packed)
-        indexes = _indexes_of(mine, log)
-        if indexes and len(zlib.compress(pickle.dumps(indexes), 1)) <= _ROOM:
-            light = LightSplit(bare, indexes=indexes)
-            if self._is_equal(light, mine):
-                return light
-        return LightSplit(bare, is_replayed=True)
+        indexes = self._indexes_of(split.aborted, log)
+        return LightSplit(bare, indexes=indexes, is_replayed=not indexes)
 
-    def _is_equal(self, light: LightSplit, mine: AbortedTransactions) -> bool:
+    def _indexes_of(self, aborted: AbortedTransactions, log: ResolvedLog) -> tuple[IndexOfPart, ...]:
+        """The indexes that hold all of them; none if there are none. The splits of one segment share the answer."""
+        known = self._named.get(id(aborted))
+        if known is None:
+            known = self._named[id(aborted)] = aborted, self._find_indexes(aborted, log)
+        return known[1]
+
+    def _find_indexes(self, aborted: AbortedTransactions, log: ResolvedLog) -> tuple[IndexOfPart, ...]:
+        indexes = _indexes_of(aborted, log)
+        if len(zlib.compress(pickle.dumps(indexes), 1)) > _ROOM:
+            return ()
         try:
-            rows = [row for one in light.indexes for row in self._read(one)]
+            rows = frozenset().union(*map(self._rows, indexes))
         except (FormatError, ObjectNotFoundError):
-            return False
-        return _touching(light.split, rows) == mine
-
-    def _rows(self, index: IndexOfPart) -> list[AbortedTransaction]:
-        return _rows_of(self._store, index)
+            return ()
+        return indexes if rows.issuperset(aborted) else ()
 
 
 def _within(split: Split, aborted: AbortedTransactions) -> AbortedTransactions:
@@ -133,7 +138,7 @@ def _within(split: Split, aborted: AbortedTransactions) -> AbortedTransactions:
     stop = (1 << 62) if split.offsets.stop is None else split.offsets.stop
     if split.offset_bound is not None:
         stop = min(stop, split.offset_bound + 1)
-    return aborted.within(start, stop)
+    return aborted.within(start, max(start, stop))
 
 
 def _touching(split: Split, rows: Sequence[AbortedTransaction]) -> AbortedTransactions:
