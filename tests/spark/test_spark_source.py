@@ -18,7 +18,7 @@ from segreader.errors import ObjectNotFoundError
 from segreader.format.record import TimestampType
 from segreader.spark import register
 from segreader.spark.options import parse_options
-from segreader.spark.source import SegmentReader, SegmentSource, _freeze_imports
+from segreader.spark.source import SegmentReader, SegmentSource, freeze_imports
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -212,11 +212,12 @@ def test_the_largest_splits_come_first() -> None:
 
 def test_imports_leave_garbage_collection_once() -> None:
     gc.unfreeze()
+    freeze_imports.cache_clear()
     try:
-        _freeze_imports()
+        freeze_imports()
         frozen = gc.get_freeze_count()
         keep = [[] for _ in range(1000)]
-        _freeze_imports()
+        freeze_imports()
         assert 0 < gc.get_freeze_count() <= frozen
         assert len(keep) == 1000
     finally:
