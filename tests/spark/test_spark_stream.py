@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import pickle
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyspark.sql.streaming
 import pytest
 from growing_log import GrowingLog
 from pyspark.sql.datasource import InputPartition
@@ -398,6 +401,20 @@ def test_limits_are_refused_where_spark_would_leave_them_out(monkeypatch: pytest
 
     with pytest.raises(OptionError, match=r"maxBytesPerTrigger needs Spark 4\.2"):
         read_limits.require_limits(options)
+
+
+def test_without_limits_in_spark_the_names_are_still_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark.sql.streaming.datasource", None)  # as in Spark 4.0 and 4.1
+    monkeypatch.delattr(pyspark.sql.streaming, "datasource")
+    spec = importlib.util.spec_from_file_location("older_read_limits", read_limits.__file__)
+    assert spec is not None
+    assert spec.loader is not None
+    older = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(older)
+
+    assert not older.HAS_LIMITS
+    assert all(hasattr(older, name) for name in read_limits.__all__)
+    assert not isinstance(None, older.ReadMaxRows)
 
 
 def test_what_travels_is_small_and_holds_no_look(log: GrowingLog) -> None:
