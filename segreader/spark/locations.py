@@ -138,9 +138,8 @@ class Locations:
             raise
 
 
-def open_source(options: SparkOptions, location: str | None = None) -> LocationSource:
-    """One location of a read, the first by default, with the credentials that this process has."""
-    location = options.locations[0] if location is None else location
+def open_source(options: SparkOptions, location: str) -> LocationSource:
+    """One location of a read, with the credentials that this process has."""
     return LocationSource(
         location,
         resolve_storage(options.credentials, location, options.storage),

@@ -17,11 +17,11 @@ from segreader.plan.split import ReadPlan, Split
 from segreader.ranges import OffsetRange
 from segreader.read.partition_planner import PartitionPlanner
 from segreader.read.segment_ends import OPEN_END, read_last_offset
-from segreader.read.source import LocationSource, SourceLog
+from segreader.read.source import SourceLog
 from segreader.read.time_offsets import offset_for_time
 from segreader.segment import TopicIdPartition
 from segreader.spark.cutting import UNCUT, cut_split
-from segreader.spark.locations import Locations, open_source
+from segreader.spark.locations import Locations
 from segreader.spark.offsets import EARLIEST, LATEST, PartitionOffsets
 from segreader.spark.options import SparkOptions, Times
 from segreader.spark.splits import LightSplit, SplitPacker
@@ -105,17 +105,6 @@ def plan_splits(options: SparkOptions, *, cores: int | None = None) -> SparkPlan
         splits = _cut_all(locations.store, splits, SMALL_SPLIT)
     lost = [f"{gap.text}: passed over" for gap in plan.gaps]
     return SparkPlan(replace(plan, splits=splits, notes=(*plan.notes, *notes, *lost)), logs, locations.store)
-
-
-def open_location(options: SparkOptions) -> LocationSource:
-    """The one location of a read.
-
-    Raises:
-        OptionError: there are several.
-    """
-    if len(options.locations) > 1:
-        raise OptionError("a stream reads one location", found=options.location)
-    return open_source(options)
 
 
 @dataclass(frozen=True, slots=True)

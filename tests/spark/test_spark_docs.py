@@ -3,13 +3,22 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from segreader.spark import options
+from segreader.spark.option_names import NAMES, STORAGE
+from segreader.spark.schema import RAW_NAMES
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "spark.md"
 
 
-def test_every_option_is_documented_and_no_other() -> None:
-    rows = [line.split("|")[1] for line in DOCUMENT.read_text().splitlines() if line.startswith("| `")]
-    named = {name for row in rows for name in re.findall(r"`([\w.]+)`", row)}
+def option_rows() -> dict[str, str]:
+    """What the first column of the table of options names, and the row."""
+    section = DOCUMENT.read_text().partition("## Options")[2].partition("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| `")]
+    return {name: row for row in rows for name in re.findall(r"`([\w.<>]+)`", row.split("|")[1])}
 
-    assert named == set(options._NAMES)
+
+def test_every_option_is_documented_and_no_other() -> None:
+    assert set(option_rows()) == {*NAMES, f"{STORAGE}<name>"}
+
+
+def test_the_columns_of_a_batch_are_documented() -> None:
+    assert set(RAW_NAMES) <= set(re.findall(r"`(\w+)`", option_rows()["rawColumns"]))
