@@ -76,9 +76,9 @@ def to_record_batch(columns: ColumnBuffers, names: tuple[str, ...], partition: T
 def _array(name: str, columns: ColumnBuffers, partition: TopicIdPartition) -> pa.Array:
     rows, state = columns.rows, columns.state
     if name == "topic":
-        return _constant(partition.topic, rows)
+        return constant(partition.topic, rows)
     if name == "partition":
-        return _constant(partition.partition, rows)
+        return constant(partition.partition, rows)
     if name == "key":
         return _binary(columns, Buffer.KEY_OFFSETS, rows, state[State.KEY_BYTES], state[State.KEY_NULLS])
     if name == "value":
@@ -143,7 +143,7 @@ def _headers(columns: ColumnBuffers, rows: int) -> pa.Array:
     )
 
 
-def _constant(value: str | int, rows: int) -> pa.Array:
+def constant(value: str | int, rows: int) -> pa.Array:
     """The same value in every row, cut from one array that is kept: the columns ``topic`` and ``partition``."""
     size = 1024
     while size < rows:

@@ -1,4 +1,4 @@
-"""The Python data source itself: Spark's calls on one side, ``plan_splits`` and ``read_split`` on the other.
+"""The Python data source itself: Spark's calls on one side, ``plan_splits`` and ``split_reader`` on the other.
 
 It has no ``pushFilters``: with pushdown on, Spark 4.1 to 4.3 return wrong rows when a DataFrame is used twice
 (the pruned plan sticks to the relation). Rows are chosen by options, columns by a schema of the user's.
@@ -19,9 +19,9 @@ from pyspark.sql.types import StructType
 
 from segreader.errors import ObjectNotFoundError
 from segreader.plan.split import Split
+from segreader.read.header_reader import split_reader
 from segreader.read.metrics import MissingOffsets, ScanMetrics
 from segreader.read.options import ReadOptions
-from segreader.read.split_reader import read_split
 from segreader.spark.locations import Locations
 from segreader.spark.options import SparkOptions, parse_options, require_batch
 from segreader.spark.planning import plan_splits
@@ -108,7 +108,7 @@ class SegmentReader(DataSourceReader):
             try:
                 split = partition.light.open(locations.store, locations.resolve)
                 began = time.monotonic()
-                for batch in read_split(split, locations.store, read_options, metrics=metrics):
+                for batch in split_reader(locations.store, read_options, metrics=metrics).read(split):
                     yield to_spark(batch, schema)
                     self._keep_to_budget(metrics.bytes_read, began)
             except ObjectNotFoundError as error:
