@@ -319,7 +319,10 @@ def _bound(side: str, text: str, keyword: str) -> dict[str, str]:
         at = parse_time(text.strip(), datetime.now(UTC))
     except OptionError as error:
         raise OptionError(
-            f"{side}Offsets is neither {keyword}, nor JSON, nor a time", found=repr(text), expected=error.expected
+            f"{side}Offsets is neither {keyword}, nor JSON, nor a time: {error.message}",
+            found=repr(text),
+            expected=error.expected,
+            hint=error.hint,
         ) from None
     return {f"{side}Timestamp": str(at)}
 

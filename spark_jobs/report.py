@@ -109,7 +109,9 @@ def describe_report(report: RunReport) -> str:
 def look_command(target: str, *, is_hive: bool = False) -> str:
     """A command that shows the first records of the output, with what is installed here."""
     if urlsplit(target).scheme not in ("", "file"):
-        return f"spark.read.parquet({target!r}).show()    (in pyspark)"
+        # of directories that name no column, Spark takes files only where it is told to
+        deep = "" if is_hive else '.option("recursiveFileLookup", "true")'
+        return f"spark.read{deep}.parquet({target!r}).show()    (in pyspark)"
     path = json.dumps(urlsplit(target).path, ensure_ascii=False)
     partitioning = ', partitioning="hive"' if is_hive else ""
     code = f'import pyarrow.dataset as d; print(*d.dataset({path}{partitioning}).head(3).to_pylist(), sep="\\n")'

@@ -1,20 +1,26 @@
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
-from typing import Any
 
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from backfill_runs import do, files_of, rows_of, table_of
 from corpus import CORPUS, case
+from growing_log import GrowingLog
 from pyspark.sql import SparkSession
 
 from segreader.errors import CorruptBatchError, StorageError
+from segreader.spark.backfill.commit import collect
+from segreader.spark.backfill.job_plan import read_plan
+from segreader.storage.target import open_target
 from spark_jobs.backfill import main, told_by_a_task
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
@@ -26,49 +32,153 @@ def run(target: Path, *arguments: str, location: str | Path = REMOTE) -> int:
     return main(["--location", str(location), "--target", str(target), *arguments])
 
 
-def rows(target: Path) -> list[dict[str, Any]]:
-    table = ds.dataset(target, partitioning="hive").to_table()
-    return table.sort_by([("topic", "ascending"), ("partition", "ascending"), ("offset", "ascending")]).to_pylist()
+def command(target: Path, *arguments: str, location: str | Path) -> list[str]:
+    """The job as a program of its own."""
+    return [
+        *(sys.executable, "-m", "spark_jobs.backfill", "--location", str(location), "--target", str(target)),
+        *arguments,
+    ]
+
+
+def environment() -> dict[str, str]:
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK"))}
+    return environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+@pytest.fixture
+def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spark_jobs.backfill.job_session", None)
+
+
+@pytest.fixture
+def segments(tmp_path: Path) -> Path:
+    """40 segments of 100 records each."""
+    root = tmp_path / "tier"
+    root.mkdir()
+    log = GrowingLog(root)
+    for _ in range(40):
+        log.upload("orders", 0, 100)
+    return root
 
 
 @pytest.mark.usefixtures("spark")
 def test_a_backfill_writes_what_the_java_consumer_was_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    target = tmp_path / "out"
-    assert run(target, "--topic", "nulls", "--topic", "txn-interleaved", "--topic", "multi") == 0
+    target, report = tmp_path / "out", tmp_path / "report.json"
+    topics = ("multi", "nulls", "txn-interleaved")
+    arguments = [argument for topic in topics for argument in ("--topic", topic)]
+    assert run(target, *arguments, "--report", str(report)) == 0
 
-    written = [(row["topic"], row["partition"], row["offset"], row["key"]) for row in rows(target)]
+    written = [(row["topic"], row["partition"], row["offset"], row["key"]) for row in rows_of(target)]
     truth = {
         topic: [
             (topic, record.partition, record.offset, record.key) for record in case("tv2", topic).truth("committed")
         ]
-        for topic in ("multi", "nulls", "txn-interleaved")
+        for topic in topics
     }
-    assert written == [row for topic in truth for row in truth[topic]]
+    assert written == [row for topic in topics for row in truth[topic]]
     printed = capsys.readouterr()
-    count = f"{len(written):,}"
-    assert f"wrote    {count} records of 6 partitions" in printed.out
+    assert f"wrote    {len(written):,} records of 6 partitions" in printed.out
     assert f"output   {target}" in printed.out
     assert "Reading" not in printed.out
     assert "3 topics, 6 partitions" in printed.err
+    told = json.loads(report.read_text())
+    assert told["is_complete"]
+    assert told["totals"]["records"] == len(written)
+    assert told["next_offsets"]["nulls"] == {"0": 56}
+    assert {one["topic"]: one["aborted_records"] for one in told["partitions"]}["txn-interleaved"] == 55
+
+    assert run(target, *arguments) == 0  # there is nothing left to do
+    again = capsys.readouterr()
+    assert "Starting" not in again.err
+    assert "splits are done already" in again.err
+    assert len(rows_of(target)) == len(written)
 
 
 @pytest.mark.usefixtures("spark")
-def test_files_lie_by_topic_and_partition_in_offset_order_with_exact_times(tmp_path: Path) -> None:
+def test_spark_reads_the_output_with_the_types_of_its_kafka_source(spark: SparkSession, tmp_path: Path) -> None:
     target = tmp_path / "out"
-    assert run(target, "--topic", "multi", "--codec", "snappy", "--split-bytes", "64k") == 0
+    assert run(target, "--topic", "nulls", "--codec", "snappy", "--layout", "topic/date") == 0
+    (target / "_staging").mkdir(exist_ok=True)
+    shutil.copy(files_of(target)[0], target / "_staging" / "part-of-a-killed-task.parquet")
+    frame = spark.read.option("recursiveFileLookup", "true").parquet(str(target))
 
-    files = sorted(target.rglob("*.parquet"))
-    assert {file.parent.relative_to(target).as_posix() for file in files} == {
-        f"topic=multi/partition={number}" for number in range(4)
-    }
-    assert len(files) > 4
-    for file in files:
-        table = pq.ParquetFile(file)
-        offsets = table.read(columns=["offset"]).column(0).to_pylist()
-        assert offsets == sorted(offsets)
-        assert str(table.schema_arrow.field("timestamp").type) == "timestamp[us, tz=UTC]"
-        assert table.schema_arrow.names == ["key", "value", "offset", "timestamp", "timestampType", "headers"]
-        assert table.metadata.row_group(0).column(0).compression == "SNAPPY"
+    assert [field.simpleString() for field in frame.schema] == [
+        *("key:binary", "value:binary", "topic:string", "partition:int", "offset:bigint", "timestamp:timestamp"),
+        *("timestampType:int", "headers:array<struct<key:string,value:binary>>"),
+    ]
+    assert frame.count() == 56
+    assert pq.ParquetFile(files_of(target)[0]).metadata.row_group(0).column(0).compression == "SNAPPY"
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_second_run_does_only_the_splits_that_are_not_done(
+    tmp_path: Path, segments: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "out"
+    arguments = ("--topic", "orders")
+    monkeypatch.setattr("spark_jobs.backfill.job_session", None)
+    with pytest.raises(TypeError):  # where Spark would start: only the plan is there then
+        run(target, *arguments, location=segments)
+    monkeypatch.undo()
+    store = open_target(target)
+    plan = read_plan(store)
+    assert plan is not None
+    do(plan, store, *plan.splits[:30])
+    before = collect(store, plan)
+    GrowingLog(segments).upload("later", 0, 10)
+    capsys.readouterr()
+
+    assert run(target, *arguments, location=segments) == 0
+    printed = capsys.readouterr()
+    assert "30 of 40 splits are done already" in printed.err
+    assert "30 of them before this run" in printed.out
+    after = collect(store, plan)
+    assert {name: after[name] for name in before} == before
+    assert table_of(target)["offset"].to_pylist() == list(range(4000))
+
+
+def test_a_driver_killed_with_all_its_workers_is_finished_by_the_next_run(tmp_path: Path, segments: Path) -> None:
+    target = tmp_path / "out"
+    line = command(target, "--topic", "orders", "--master", "local[2,4]", location=segments)
+    driver = subprocess.Popen(
+        line, env=environment(), start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    done = target / "_job" / "done"
+    try:
+        until = time.monotonic() + 300
+        while time.monotonic() < until and driver.poll() is None:
+            if done.is_dir() and sum(path.suffix == ".json" for path in done.iterdir()) >= 3:
+                break
+            time.sleep(0.005)
+    finally:
+        os.killpg(driver.pid, signal.SIGKILL)
+        driver.wait()
+    assert not (target / "_SUCCESS").exists()
+    assert not files_of(target)
+
+    second = subprocess.run(line, env=environment(), capture_output=True, text=True)
+    assert second.returncode == 0, second.stderr
+    assert "splits are done already" in second.stderr
+    assert table_of(target)["offset"].to_pylist() == list(range(4000))
+    assert len(files_of(target)) == 40
+    assert [line.split(" ")[0] for line in second.stderr.splitlines()][-2:] == ["Starting", "Writing"]
+
+
+@pytest.mark.usefixtures("spark")
+def test_two_drivers_at_once_end_in_one_output(tmp_path: Path, segments: Path) -> None:
+    target = tmp_path / "out"
+    line = command(target, "--topic", "orders", "--master", "local[1,4]", location=segments)
+    other = subprocess.Popen(line, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    plan = target / "_job" / "plan.json"
+    while not plan.exists() and other.poll() is None:
+        time.sleep(0.01)
+    time.sleep(3)  # its JVM starts
+    code = run(target, "--topic", "orders", location=segments)
+    _, told = other.communicate()
+
+    assert (code, other.returncode) == (0, 0), told
+    assert table_of(target)["offset"].to_pylist() == list(range(4000))
+    assert len(files_of(target)) == 40
 
 
 @pytest.mark.usefixtures("spark")
@@ -81,32 +191,63 @@ def test_the_command_it_names_shows_the_output(tmp_path: Path, capsys: pytest.Ca
 
 
 @pytest.mark.usefixtures("spark")
-def test_a_target_is_replaced_only_when_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_target_of_another_job_is_replaced_only_when_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     target = tmp_path / "out"
     assert run(target, "--topic", "codec-lz4") == 0
     assert run(target, "--topic", "nulls") == 2
-    assert "the target is not empty" in capsys.readouterr().err
+    assert "belongs to another job; found topic codec-lz4 there, nulls here" in capsys.readouterr().err
     assert run(target, "--topic", "nulls", "--force") == 0
-    assert {row["topic"] for row in rows(target)} == {"nulls"}
+    assert {row["topic"] for row in rows_of(target)} == {"nulls"}
 
 
 @pytest.mark.usefixtures("spark")
+def test_a_table_is_written_by_spark_and_not_written_over(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "table"
+    arguments = ("--topic", "multi", "--topic", "txn-abort", "--sink", "table", "--table", "copied")
+    try:
+        assert run(target, *arguments, "--format", "parquet") == 0
+        told = capsys.readouterr().out
+        assert "12,000 records" in told
+        assert '"txn-abort": {"0": 71}' in told
+        assert spark.table("copied").select("partition", "offset").distinct().count() == 12_000
+        assert run(target, *arguments, "--format", "parquet") == 2
+        assert "the table is there already" in capsys.readouterr().err
+    finally:
+        spark.sql("DROP TABLE IF EXISTS copied")
+
+
+@pytest.mark.usefixtures("no_spark")
 def test_what_it_did_not_write_is_never_deleted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
 
     assert run(tmp_path, "--topic", "nulls", "--force") == 2
-    assert "did not write; found thesis.tex" in capsys.readouterr().err
+    assert "did not write; found thesis.tex" in capsys.readouterr().err.replace("in the target ", "")
     assert (tmp_path / "thesis.tex").exists()
 
 
-@pytest.mark.usefixtures("spark")
-def test_a_topic_without_visible_records_is_reported_with_none(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.usefixtures("no_spark")
+def test_a_file_that_is_missing_from_a_finished_output_ends_in_one(
+    tmp_path: Path, segments: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(tmp_path / "out", "--topic", "txn-abort") == 0
-    printed = capsys.readouterr().out
-    assert "wrote    0 records of 1 partition," in printed
-    assert "none" in printed.splitlines()[2]
+    target = tmp_path / "out"
+    with pytest.raises(TypeError):
+        run(target, "--topic", "orders", location=segments)
+    store = open_target(target)
+    plan = read_plan(store)
+    assert plan is not None
+    do(plan, store)
+    assert run(target, "--topic", "orders", location=segments) == 0
+    files_of(target)[0].unlink()
+    capsys.readouterr()
+
+    assert run(target, "--topic", "orders", location=segments) == 1
+    printed = capsys.readouterr()
+    assert "is not there" in printed.err
+    assert "missing  1 finding" in printed.out
 
 
 @pytest.mark.usefixtures("spark")
@@ -128,23 +269,26 @@ def test_damaged_data_ends_in_five_and_names_the_place(tmp_path: Path, capsys: p
         ([], 2, "either --topic NAME or --pattern REGEX"),
         (["--topic", "a", "--pattern", "b"], 2, "either --topic NAME or --pattern REGEX"),
         (["--topic", "nulls", "--split-bytes", "0"], 2, "--split-bytes is not a size"),
+        (["--topic", "nulls", "--file-bytes", "x"], 2, "--file-bytes is not a size"),
         (["--topic", "nulls", "--start", "latest"], 2, "--start cannot be latest"),
+        (["--topic", "nulls", "--start", "2026-11-01"], 2, "a time without a time zone"),
+        (["--topic", "nulls", "--end", "soon"], 2, "neither latest, nor JSON, nor a time"),
         (["--topic", "nulls", "--isolation", "none"], 2, "Invalid value for '--isolation'"),
+        (["--topic", "nulls", "--format", "delta"], 2, "belong to --sink table"),
+        (["--topic", "nulls", "--target-option", "secret=x"], 2, "looks like a secret"),
         (["--topic", "recreated"], 2, "one name, 2 topic ids"),
         (["--topic", "nope"], 3, "topic 'nope' is not here"),
         (["--pattern", "nope"], 3, "no topic matches 'nope'"),
     ],
 )
+@pytest.mark.usefixtures("no_spark")
 def test_what_cannot_be_read_is_told_before_spark_starts(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
     arguments: list[str],
     code: int,
     message: str,
 ) -> None:
-    monkeypatch.setattr("spark_jobs.backfill.job_session", None)
-
     assert run(tmp_path / "out", *arguments) == code
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
@@ -155,14 +299,28 @@ def test_a_location_that_is_not_there_ends_in_three(tmp_path: Path, capsys: pyte
     assert "gone" in capsys.readouterr().err
 
 
-def test_a_dry_run_says_what_would_be_read(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("spark_jobs.backfill.job_session", None)
+@pytest.mark.usefixtures("no_spark")
+def test_a_dry_run_prints_plan_and_bill_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    prices = tmp_path / "prices.toml"
+    prices.write_text('get_per_1000 = 1000\ncurrency = "EUR"\n')
 
-    assert run(tmp_path / "out", "--topic", "multi", "--dry-run") == 0
-    assert "1 topic, 4 partitions" in capsys.readouterr().out
+    assert run(tmp_path / "out", "--topic", "multi", "--dry-run", "--prices", str(prices)) == 0
+    printed = capsys.readouterr().out
+    assert "1 topic, 4 partitions" in printed
+    splits = int(printed.rpartition(" splits")[0].rsplit(" ", 1)[1])
+    assert f"{splits} EUR (requests {splits}, bytes 0)" in printed
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.usefixtures("no_spark")
+def test_times_choose_offsets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = GrowingLog(tmp_path)
+    for _ in range(3):
+        log.upload("orders", 0, 100)
+    times = ("--start", "1700000000057", "--end", "2023-11-14T22:13:20.203Z")
+
+    assert run(tmp_path / "out", "--topic", "orders", *times, "--dry-run", location=tmp_path) == 0
+    assert "orders          0  57 - 202       3" in capsys.readouterr().out
 
 
 def test_the_last_error_of_ours_in_a_traceback_is_the_cause() -> None:
@@ -177,22 +335,6 @@ def test_the_last_error_of_ours_in_a_traceback_is_the_cause() -> None:
     assert told_by_a_task(Exception("java.lang.OutOfMemoryError")) is None
     assert told_by_a_task(Exception("segreader.errors.annotations: x")) is None
     assert isinstance(told_by_a_task(Exception("segreader.errors.ShortReadError: x")), StorageError)
-
-
-def test_as_a_program_of_its_own_it_prints_its_summary_and_nothing_of_spark(tmp_path: Path) -> None:
-    environ = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK"))}
-    environ["PYTHONPATH"] = os.pathsep.join(sys.path)
-    ran = subprocess.run(
-        [sys.executable, "-m", "spark_jobs.backfill", "--location", REMOTE, "--topic", "nulls", "--target", "out"],
-        cwd=tmp_path,
-        env=environ,
-        capture_output=True,
-        text=True,
-    )
-
-    assert ran.returncode == 0, ran.stderr
-    assert "wrote    56 records of 1 partition" in ran.stdout
-    assert [line.split(" ")[0] for line in ran.stderr.splitlines()] == ["Reading", "Starting", "Writing"]
 
 
 def test_the_session_of_the_tests_is_not_the_jobs_to_stop(spark: SparkSession) -> None:

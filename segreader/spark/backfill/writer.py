@@ -163,6 +163,10 @@ class _OpenFile:
 
     def abandon(self) -> None:
         """End the block as one that failed: then no object is made."""
+        self._pending.clear()
+        self._sink.discard()
+        with suppress(Exception):
+            self._writer.close()
         reason = _AbandonedError()
         with suppress(_AbandonedError):
             self.block.__exit__(_AbandonedError, reason, None)
@@ -179,10 +183,16 @@ class _Sink:
         self._file = file
         self.size = 0
         self.closed = False
+        self._is_discarded = False
+
+    def discard(self) -> None:
+        """Take no more bytes: Arrow ends its file even where nobody wants it."""
+        self._is_discarded = True
 
     def write(self, data: Any) -> int:
         view = memoryview(data)
-        self._file.write(view)
+        if not self._is_discarded:
+            self._file.write(view)
         self.size += view.nbytes
         return view.nbytes
 
