@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from segreader.errors import OptionError
-from segreader.storage.options import NAMES, StorageOptions, kind_of, override, parse_values
+from segreader.storage.options import NAMES, StorageOptions, kind_of, only_for, override, parse_values
 
 _FORM = re.compile(r"default|env:[A-Za-z_][A-Za-z0-9_]*|[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
@@ -50,6 +50,8 @@ def resolve_storage(
 ) -> Mapping[str, object]:
     """Storage options of a location in this process: the provider's credentials and the settings of the read.
 
+    Of several locations each is given what its kind of store can have.
+
     Args:
         provider: its name.
         location: what they are for.
@@ -59,17 +61,21 @@ def resolve_storage(
     Raises:
         OptionError: the provider is not there, or gives no storage options.
     """
+    kind = kind_of(location)
+    try:
+        own = only_for(kind, parse_values(settings))
+    except OptionError as error:
+        raise error.located(source="storage.*") from None
     if provider == "default":
-        return settings
+        return own
     if provider.startswith("env:"):
         given: Mapping[str, object] = _of_environment(
             provider.removeprefix("env:"), os.environ if environ is None else environ
         )
     else:
         given = _called(provider, location)
-    kind = kind_of(location)
     try:
-        return override(parse_values(settings, kind), parse_values(given, kind))
+        return override(own, only_for(kind, parse_values(given)))
     except OptionError as error:
         raise error.located(source=f"credentials={provider}") from None
 

@@ -60,6 +60,15 @@ def test_variables_with_a_prefix_are_storage_options() -> None:
     assert not leaks(repr(given))
 
 
+def test_each_location_is_given_what_its_kind_of_store_can_have() -> None:
+    variables = {"LAKE_KEY": "k", "LAKE_SECRET": "s", "LAKE_ACCOUNT_NAME": "a"}
+    given = {
+        location: set(resolve_storage("env:LAKE", location, {"region": "r"}, variables))
+        for location in ("s3://b", "abfs://c@a.dfs.core.windows.net", "/data")
+    }
+    assert list(given.values()) == [{"key", "secret", "region"}, {"account_name"}, set()]
+
+
 def test_a_prefix_without_variables_says_what_it_looks_for() -> None:
     with pytest.raises(OptionError, match=r"env:LAKE finds no variable.*expected LAKE_KEY and LAKE_SECRET"):
         resolve_storage("env:LAKE", "s3://b", {}, {"OTHER": "x"})

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from corpus import CORPUS
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
@@ -24,20 +25,33 @@ with job_session("leaks", master="local[1]", settings=settings) as session:
         frame.load().count()
     except Exception as error:
         print("failed as it should:", error)
+    try:
+        frame.option("storage.secret", sys.argv[2]).load()
+    except Exception as error:
+        print("refused as it should:", error)
+    frame = session.spark.read.format("segreader").option("location", sys.argv[3]).option("subscribe", "nulls")
+    frame = frame.option("credentials", "env:LAKE")
+    frame.load().createOrReplaceTempView("named")
+    session.spark.sql("SELECT count(*) FROM named").collect()
+    frame.load().write.parquet(sys.argv[1] + "/written")
+    print("read as it should:", session.spark.read.parquet(sys.argv[1] + "/written").count())
 """
 
 
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
-def test_a_failing_read_of_a_bucket_leaves_no_secret_behind(tmp_path: Path) -> None:
+def test_reads_that_fail_and_reads_that_do_not_leave_no_secret_behind(tmp_path: Path) -> None:
     secrets = {"KEY": "CANARYACCESSKEY", "SECRET": "canary/secret+key", "TOKEN": "canarytoken"}
     variables = {f"SEGREADER_STORAGE_{name}": value for name, value in secrets.items()}
     variables |= {"SEGREADER_STORAGE_ENDPOINT_URL": "http://127.0.0.1:9", "PYTHONPATH": str(ROOT)}
+    variables |= {f"LAKE_{name}": value for name, value in secrets.items()}
+    arguments = [str(tmp_path), secrets["SECRET"], str(CORPUS / "tv2" / "remote")]
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(tmp_path)], env={**os.environ, **variables}, capture_output=True
+        [sys.executable, "-c", PROGRAM, *arguments], env={**os.environ, **variables}, capture_output=True
     )
     told = done.stdout + done.stderr
-    assert b"failed as it should" in told
+    for line in (b"failed as it should", b"refused as it should", b"read as it should: 56"):
+        assert line in told
     logs = b"".join(file.read_bytes() for file in tmp_path.rglob("*") if file.is_file())
     assert b"SparkListenerApplicationStart" in logs
     for secret in secrets.values():

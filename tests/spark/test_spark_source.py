@@ -12,13 +12,18 @@ import pytest
 from corpus import CORPUS, Case, NormalRecord, cases, normal
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from segreader.errors import ObjectNotFoundError
 from segreader.format.record import TimestampType
 from segreader.spark import register
 from segreader.spark.options import parse_options
+from segreader.spark.schema import RAW_NAMES
 from segreader.spark.source import SegmentReader, SegmentSource, freeze_imports
+from segreader.spark.stream import SegmentStreamReader
+from segreader.testing.builder import SegmentBuilder
+from segreader.testing.directory import write_local_tiered
+from segreader.testing.records import FIRST_TIMESTAMP_MS
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -147,6 +152,39 @@ def test_small_splits_make_more_tasks_and_the_same_rows(spark: SparkSession) -> 
     assert offsets(pieces) == offsets(whole)
 
 
+def test_several_locations_times_and_raw_columns_work_together(spark: SparkSession, tmp_path: Path) -> None:
+    first = SegmentBuilder(leader_epoch=4).batch([b"a"] * 20)
+    write_local_tiered(tmp_path / "old", "t", [first])
+    write_local_tiered(tmp_path / "new", "t", [first.roll().batch([b"b"] * 20)])
+    reader = spark.read.format("segreader").options(subscribe="t", rawColumns="true", includeHeaders="true")
+    frame = reader.option("startingTimestamp", str(FIRST_TIMESTAMP_MS + 15)).load(
+        [str(tmp_path / "old"), str(tmp_path / "new")]
+    )
+
+    assert frame.columns[-10:] == ["headers", *RAW_NAMES]
+    rows = frame.select("offset", "value", "leaderEpoch", "baseOffset").orderBy("offset").collect()
+    assert [tuple(row) for row in rows] == [
+        (n, bytearray(b"a" if n < 20 else b"b"), 4, 0 if n < 20 else 20) for n in range(15, 40)
+    ]
+
+
+def test_what_is_gone_is_named_to_the_driver_or_passed_over(spark: SparkSession, tmp_path: Path) -> None:
+    first = SegmentBuilder().batch([b"a"] * 20)
+    second = first.roll().batch([b"b"] * 20)
+    write_local_tiered(tmp_path, "t", [first, second, second.roll().batch([b"c"] * 20)])
+    for file in tmp_path.rglob(f"{20:020d}-*"):
+        file.unlink()
+
+    with pytest.raises(PySparkException, match=r"SegmentGapError: .*no segment with 20 to 39"):
+        load(spark, tmp_path, subscribe="t").count()
+    assert load(spark, tmp_path, subscribe="t", failOnDataLoss="false").count() == 40
+
+
+def test_a_batch_read_that_would_start_at_the_end_is_refused(spark: SparkSession) -> None:
+    with pytest.raises(PySparkException, match="startingOffsets cannot be latest, or -1, in a batch read"):
+        load(spark, subscribe="nulls", startingOffsets="latest").count()
+
+
 def test_a_filter_on_one_use_of_a_frame_leaves_the_other_whole(spark: SparkSession) -> None:
     frame = load(spark, subscribe="nulls", schema="partition int, offset bigint")
 
@@ -193,7 +231,8 @@ def test_a_segment_deleted_after_planning_is_named(tmp_path: Path) -> None:
 
 
 def test_the_source_offers_no_filters_because_spark_would_return_wrong_rows() -> None:
-    assert "pushFilters" not in vars(SegmentReader)
+    assert not any("pushFilters" in vars(kind) for kind in (SegmentReader, SegmentStreamReader))
+    assert getattr(SegmentReader, "pushFilters", None) is getattr(DataSourceReader, "pushFilters", None)
     assert SegmentSource.name() == "segreader"
 
 
