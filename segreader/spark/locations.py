@@ -9,7 +9,7 @@ from typing import Any
 
 from segreader.catalog.layouts.base import PartitionPlace
 from segreader.catalog.listing import PartitionLog, read_place, refuse_two_topics
-from segreader.catalog.walk import Wanted, find_places
+from segreader.catalog.walk import Wanted, find_all, find_places
 from segreader.errors import AmbiguousTopicError, ObjectNotFoundError
 from segreader.plan.lineage import ResolvedLog
 from segreader.read.lineage import read_lineage
@@ -48,20 +48,11 @@ class Locations:
             UnknownLayoutError: nothing at a location looks like a segment.
             AmbiguousTopicError: one name stands for two topic ids.
         """
-        choice = self._options.choice
-        wanted = [Wanted(topic) for topic in choice.names] or [Wanted()]
         found: dict[TopicIdPartition, list[PartitionPlace]] = defaultdict(list)
-        topics: set[str] = set()
         for at, source in enumerate(self.sources):
-            here = [
-                place
-                for one in wanted
-                for place in find_places(self.store, _mount(at) + source.prefix, source.layouts, one)
-            ]
-            chosen = [place for place in here if choice.matches(place.partition.topic)]
-            topics |= {place.partition.topic for place in here}
-            self._refuse_two_topics(chosen, source.shown)
-            for place in chosen:
+            here = self._find_in(source, _mount(at) + source.prefix)
+            self._refuse_two_topics(here, source.shown)
+            for place in here:
                 found[place.partition].append(place)
         self._refuse_two_topics(
             [replace(places[0], prefixes=("",), layout="") for places in found.values()], self.shown
@@ -93,6 +84,18 @@ class Locations:
     def close(self) -> None:
         """Give back connections and threads."""
         self.store.close()
+
+    def _find_in(self, source: LocationSource, prefix: str) -> list[PartitionPlace]:
+        """The places of the chosen topics in one location. By name only directories that can be theirs are visited."""
+        choice, store = self._options.choice, self.store
+        if choice.pattern is not None:
+            everything = find_places(store, prefix, source.layouts)
+            return [place for place in everything if choice.matches(place.partition.topic)]
+        by_topic = {topic: find_places(store, prefix, source.layouts, Wanted(topic)) for topic in choice.names}
+        if not all(by_topic.values()):  # a directory above may bear a name as a partition's
+            everything = find_all(store, prefix, source.layouts)
+            return [place for place in everything if choice.matches(place.partition.topic)]
+        return [place for places in by_topic.values() for place in places]
 
     def _is_chosen(self, partition: TopicIdPartition) -> bool:
         assigned = self._options.choice.assigned

@@ -35,7 +35,7 @@ _ROOM: Final = 700
 
 _NONE: Final = AbortedTransactions()
 _FEW: Final = 2000
-_KEPT: Final = 16
+_KEPT: Final = 4
 
 ResolveLog = Callable[[TopicIdPartition], ResolvedLog]
 """Which segment delivers which offset of a partition, from its listing."""

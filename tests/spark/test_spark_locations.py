@@ -54,6 +54,11 @@ def test_a_topic_may_lie_in_one_of_several_locations(halves: tuple[Path, Path], 
         read_offsets(several(*halves, tmp_path / "empty"), subscribe="t")
 
 
+def test_a_directory_above_may_bear_a_name_as_a_partitions(tmp_path: Path) -> None:
+    write_broker_log(tmp_path / "backup-7", "t", [SegmentBuilder().batch([b"v"] * 3)])
+    assert read_offsets(tmp_path, subscribe="t") == [0, 1, 2]
+
+
 def test_one_name_with_two_ids_in_two_locations_is_an_error(halves: tuple[Path, Path], tmp_path: Path) -> None:
     write_local_tiered(tmp_path / "again", "t", [SegmentBuilder().batch([b"c"])], topic_id="A" * 22)
     with pytest.raises(AmbiguousTopicError, match=f"found {'A' * 22} and"):
