@@ -8,15 +8,13 @@ goes on where it stopped when it is run again with the same arguments.
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +25,14 @@ from pyspark.sql import SparkSession
 from segreader import errors
 from segreader.cli.exit_codes import ExitCode, describe, exit_code
 from segreader.cli.plan import read_prices
-from segreader.errors import OptionError, SegreaderError
+from segreader.errors import SegreaderError
 from segreader.isolation import IsolationLevel
 from segreader.plan.cost import estimate, parse_prices
 from segreader.plan.split import ReadPlan
-from segreader.read.times import parse_time
 from segreader.spark.backfill.commit import collect, commit
 from segreader.spark.backfill.destination import Destination
 from segreader.spark.backfill.done import DoneEntry, parse_done
 from segreader.spark.backfill.job_plan import (
-    DEFAULT_SPLIT_BYTES,
     JobPlan,
     JobRequest,
     clear,
@@ -45,13 +41,13 @@ from segreader.spark.backfill.job_plan import (
     require_free,
     require_same,
 )
-from segreader.spark.backfill.output import CODECS, PLAN, Layout, OutputOptions
+from segreader.spark.backfill.output import CODECS, PLAN, Layout
 from segreader.spark.backfill.progress import ProgressWatch
 from segreader.spark.backfill.report import totals
 from segreader.spark.backfill.table import write_table
 from segreader.spark.backfill.task import DDL, SplitTask
-from segreader.spark.option_values import parse_size
 from segreader.storage.target import TargetStore
+from spark_jobs.backfill_request import absolute, parse_pairs, parse_request
 from spark_jobs.report import RunReport, describe_bill, describe_plan, describe_report
 from spark_jobs.session import JobSession, job_session
 
@@ -65,6 +61,7 @@ _FLAGS = {
     "isolationLevel": "--isolation",
     "splitBytes": "--split-bytes",
 }
+_NOTES = 20
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -149,9 +146,9 @@ def backfill(**given: Any) -> int:
     if given["sink"] == "table":
         return _fill_table(request, given)
     destination = Destination(
-        _absolute(given["target"]),
+        absolute(given["target"]),
         given["target_credentials"] or given["credentials"],
-        _pairs("--target-option", given["target_storage"]),
+        parse_pairs("--target-option", given["target_storage"]),
     )
     job = Job(destination.open(), destination, request, is_forced=given["force"])
     if given["dry_run"]:
@@ -165,7 +162,8 @@ def backfill(**given: Any) -> int:
     entries = before = collect(job.target, plan)
     pending = [split for split in plan.splits if split.id not in before]
     if before:
-        click.echo(f"{len(before):,} of {len(plan.splits):,} splits are done already", err=True)
+        whole = "" if pending else "; --force does all of it anew"
+        click.echo(f"{len(before):,} of {len(plan.splits):,} splits are done already{whole}", err=True)
     if pending:
         click.echo("Starting Spark", err=True)
         with job_session("segreader backfill", master=given["master"]) as session, _explained(session):
@@ -176,54 +174,10 @@ def backfill(**given: Any) -> int:
     if given["report_file"]:
         Path(given["report_file"]).write_text(json.dumps(report.to_json(), indent=1) + "\n")
     click.echo(describe_report(report))
+    _tell_notes([note for entry in entries.values() for note in entry.notes])
     for finding in found.findings:
         click.echo(finding, err=True)
     return ExitCode.OK if found.is_complete else ExitCode.FINDINGS
-
-
-def parse_request(given: dict[str, Any]) -> JobRequest:
-    """What a command line asks for.
-
-    Raises:
-        OptionError: a size or a time is none.
-    """
-    locations = [_absolute(location) for location in given["locations"]]
-    location = locations[0] if len(locations) == 1 else json.dumps(locations)
-    topics = {"pattern": given["pattern"]} if given["pattern"] is not None else {"topic": ",".join(given["topics"])}
-    rsm_config = os.path.abspath(given["rsm_config"]) if given["rsm_config"] else None
-    wanted = {
-        "location": location,
-        **topics,
-        **{name: given[name] for name in ("start", "end", "isolation", "layout", "codec", "sink")},
-        "hive": "yes" if given["hive"] else "no",
-        "segment-layout": given["segment_layout"],
-        "rsm-config": rsm_config,
-        "split-bytes": str(parse_size(given["split_bytes"], "splitBytes")),
-        "file-bytes": str(parse_size(given["file_bytes"], "--file-bytes")),
-    }
-    options = {
-        "location": location,
-        **({"subscribePattern": topics["pattern"]} if "pattern" in topics else {"subscribe": topics["topic"]}),
-        **_bound("starting", given["start"], "earliest"),
-        **_bound("ending", given["end"], "latest"),
-        "isolationLevel": given["isolation"],
-        "includeHeaders": "true",
-        **({"layout": given["segment_layout"]} if given["segment_layout"] else {}),
-        **({"keys": rsm_config} if rsm_config else {}),
-        "credentials": given["credentials"],
-        **{f"storage.{name}": text for name, text in _pairs("--storage-option", given["storage"]).items()},
-    }
-    return JobRequest(
-        wanted={name: value for name, value in wanted.items() if value is not None},
-        options=options,
-        output=OutputOptions(
-            layout=Layout(given["layout"]),
-            is_hive=given["hive"],
-            file_bytes=int(wanted["file-bytes"]),
-            codec=given["codec"],
-        ),
-        split_bytes=int(wanted["split-bytes"]) or DEFAULT_SPLIT_BYTES,
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +236,7 @@ def _fill_table(request: JobRequest, given: dict[str, Any]) -> int:
         return ExitCode.OK
     _tell_plan(plan)
     click.echo("Starting Spark", err=True)
-    path = _absolute(given["target"]) if given["target"] else None
+    path = absolute(given["target"]) if given["target"] else None
     with job_session("segreader backfill", master=given["master"]) as session, _explained(session):
         counts = write_table(
             session.spark,
@@ -307,31 +261,15 @@ def _tell_plan(plan: JobPlan) -> None:
     for one in plan.partitions:
         if one.is_early:
             click.echo(one.end, err=True)
-    for note in plan.notes:
+    _tell_notes(plan.notes)
+
+
+def _tell_notes(notes: Sequence[str]) -> None:
+    different = list(dict.fromkeys(notes))
+    for note in different[:_NOTES]:
         click.echo(f"note: {note}", err=True)
-
-
-def _bound(side: str, text: str, keyword: str) -> dict[str, str]:
-    """The option of the data source for a start or an end: words and JSON are offsets, all else is a time."""
-    if text.strip().lower() in ("earliest", "latest") or text.lstrip().startswith("{"):
-        return {f"{side}Offsets": text}
-    try:
-        at = parse_time(text.strip(), datetime.now(UTC))
-    except OptionError as error:
-        raise OptionError(
-            f"{side}Offsets is neither {keyword}, nor JSON, nor a time: {error.message}",
-            found=repr(text),
-            expected=error.expected,
-            hint=error.hint,
-        ) from None
-    return {f"{side}Timestamp": str(at)}
-
-
-def _pairs(flag: str, texts: tuple[str, ...]) -> dict[str, str]:
-    pairs = dict(text.partition("=")[::2] for text in texts)
-    if not all(pairs) or len(pairs) < len(texts):
-        raise OptionError(f"{flag} is NAME=VALUE, each name once")
-    return pairs
+    if len(different) > _NOTES:
+        click.echo(f"note: and {len(different) - _NOTES} more, in the manifest", err=True)
 
 
 def _progress_line() -> Callable[[str], None]:
@@ -347,10 +285,6 @@ def _progress_line() -> Callable[[str], None]:
             click.echo(line, err=True)
 
     return tell
-
-
-def _absolute(location: str) -> str:
-    return location if "://" in location or location.startswith("file:") else os.path.abspath(location)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import pytest
 from backfill_runs import do, files_of, finish, offsets_in, plan_into, request, rows_of
 from growing_log import GrowingLog
 
-from segreader.errors import CorruptBatchError, ManifestError, OptionError
+from segreader.errors import CorruptBatchError, ManifestError, ObjectNotFoundError, OptionError
 from segreader.spark.backfill.commit import collect, orphans, read_manifest
 from segreader.spark.backfill.done import read_done
 from segreader.spark.backfill.job_plan import JobPlan, clear, make_plan, read_plan, require_free, require_same
@@ -18,6 +18,7 @@ from segreader.spark.backfill.sink import do_split
 from segreader.spark.locations import Locations
 from segreader.spark.options import parse_options
 from segreader.storage.target import TargetStore, open_target
+from segreader.storage.target_local import LocalTarget
 
 
 @pytest.fixture
@@ -242,3 +243,52 @@ def test_records_of_a_file_are_in_offset_order_and_of_one_split(plan: JobPlan, t
     assert sorted(offsets_in(file) for file in files_of(out)) == sorted(
         list(range(split.start, split.stop)) for split in plan.splits
     )
+
+
+class InPlace(LocalTarget):
+    """A directory that cannot move, as a bucket."""
+
+    has_atomic_move = False
+
+    def move(self, source: str, target: str) -> None:
+        raise AssertionError("a bucket moves nothing")
+
+
+def test_where_nothing_can_be_moved_files_lie_in_place_and_orphans_go(segments: Path, out: Path) -> None:
+    target = InPlace(out)
+    plan = plan_into(target, request(segments, subscribe="orders"))
+    do(plan, target)
+    assert len(files_of(out)) == 6
+    name = files_of(out)[0].relative_to(out).as_posix()
+    orphan = f"{name[:-22]}{'0' * 12}-0.parquet"
+    target.put(orphan, (out / name).read_bytes())
+    assert len(files_of(out)) == 7
+
+    assert finish(plan, target).is_complete
+    manifest = read_manifest(target)
+    assert manifest is not None
+    assert manifest.is_in_place
+    expect_exact(out)
+
+
+def test_a_lost_split_of_a_bucket_deletes_its_own_files_in_place(segments: Path, out: Path) -> None:
+    target = InPlace(out)
+    plan = plan_into(target, request(segments, subscribe="orders"))
+    do(plan, target)
+    before = files_of(out)
+    done = target.read(done_name(plan.splits[0].id))
+
+    class Late(InPlace):
+        """Sees no entry before it has written, as an attempt that began earlier."""
+
+        def read(self, name: str) -> bytes:
+            if not self.has_looked:
+                self.has_looked = True
+                raise ObjectNotFoundError("no such file")
+            return super().read(name)
+
+        has_looked = False
+
+    do(plan, Late(out), plan.splits[0])
+    assert files_of(out) == before
+    assert target.read(done_name(plan.splits[0].id)) == done

@@ -1,0 +1,92 @@
+"""From the command line of a backfill to what is asked for: see ``spark_jobs.backfill``."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import UTC, datetime
+from typing import Any
+
+from segreader.errors import OptionError
+from segreader.read.times import parse_time
+from segreader.spark.backfill.job_plan import JobRequest
+from segreader.spark.backfill.output import Layout, OutputOptions
+from segreader.spark.option_values import parse_size
+
+
+def parse_request(given: dict[str, Any]) -> JobRequest:
+    """What a command line asks for.
+
+    Raises:
+        OptionError: a size or a time is none.
+    """
+    locations = [absolute(location) for location in given["locations"]]
+    location = locations[0] if len(locations) == 1 else json.dumps(locations)
+    topics = {"pattern": given["pattern"]} if given["pattern"] is not None else {"topic": ",".join(given["topics"])}
+    rsm_config = os.path.abspath(given["rsm_config"]) if given["rsm_config"] else None
+    wanted = {
+        "location": location,
+        **topics,
+        **{name: given[name] for name in ("start", "end", "isolation", "layout", "codec", "sink")},
+        "hive": "yes" if given["hive"] else "no",
+        "segment-layout": given["segment_layout"],
+        "rsm-config": rsm_config,
+        "split-bytes": str(parse_size(given["split_bytes"], "splitBytes")),
+        "file-bytes": str(parse_size(given["file_bytes"], "--file-bytes")),
+    }
+    options = {
+        "location": location,
+        **({"subscribePattern": topics["pattern"]} if "pattern" in topics else {"subscribe": topics["topic"]}),
+        **_bound("starting", given["start"], "earliest"),
+        **_bound("ending", given["end"], "latest"),
+        "isolationLevel": given["isolation"],
+        "includeHeaders": "true",
+        **({"layout": given["segment_layout"]} if given["segment_layout"] else {}),
+        **({"keys": rsm_config} if rsm_config else {}),
+        "credentials": given["credentials"],
+        **{f"storage.{name}": text for name, text in parse_pairs("--storage-option", given["storage"]).items()},
+    }
+    return JobRequest(
+        wanted={name: value for name, value in wanted.items() if value is not None},
+        options=options,
+        output=OutputOptions(
+            layout=Layout(given["layout"]),
+            is_hive=given["hive"],
+            file_bytes=int(wanted["file-bytes"]),
+            codec=given["codec"],
+        ),
+        split_bytes=int(wanted["split-bytes"]),
+    )
+
+
+def parse_pairs(flag: str, texts: tuple[str, ...]) -> dict[str, str]:
+    """The values of an option that is given as ``NAME=VALUE``, by name.
+
+    Raises:
+        OptionError: it is not of that form, or a name is given twice.
+    """
+    pairs = dict(text.partition("=")[::2] for text in texts)
+    if not all(pairs) or len(pairs) < len(texts):
+        raise OptionError(f"{flag} is NAME=VALUE, each name once")
+    return pairs
+
+
+def absolute(location: str) -> str:
+    """A location that means the same in every process of this machine."""
+    return location if "://" in location or location.startswith("file:") else os.path.abspath(location)
+
+
+def _bound(side: str, text: str, keyword: str) -> dict[str, str]:
+    """The option of the data source for a start or an end: words and JSON are offsets, all else is a time."""
+    if text.strip().lower() in ("earliest", "latest") or text.lstrip().startswith("{"):
+        return {f"{side}Offsets": text}
+    try:
+        at = parse_time(text.strip(), datetime.now(UTC))
+    except OptionError as error:
+        raise OptionError(
+            f"{side}Offsets is neither {keyword}, nor JSON, nor a time: {error.message}",
+            found=repr(text),
+            expected=error.expected,
+            hint=error.hint,
+        ) from None
+    return {f"{side}Timestamp": str(at)}
