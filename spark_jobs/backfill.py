@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -49,7 +50,7 @@ from segreader.spark.backfill.task import DDL, SplitTask
 from segreader.storage.target import TargetStore
 from spark_jobs.backfill_request import absolute, parse_pairs, parse_request
 from spark_jobs.report import RunReport, describe_bill, describe_plan, describe_report
-from spark_jobs.session import JobSession, job_session
+from spark_jobs.session import JobSession, describe_job, job_session
 
 _FLAGS = {
     "startingOffsets": "--start",
@@ -62,6 +63,7 @@ _FLAGS = {
     "splitBytes": "--split-bytes",
 }
 _NOTES = 20
+_SPARK_ERRORS = (PySparkException, Py4JError)
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -133,7 +135,7 @@ def backfill(**given: Any) -> int:
 
     \b
     Exit codes: 0 fine; 1 something is missing in the target; 2 wrong usage, or the target belongs to another job;
-    3 something is not there or not allowed; 4 the storage failed; 5 the data cannot be decoded.
+    3 something is not there or not allowed; 4 the storage failed; 5 the data cannot be decoded; 70 Spark failed.
     """
     began = time.monotonic()
     if bool(given["topics"]) == (given["pattern"] is not None):
@@ -217,6 +219,7 @@ class Job:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # of pandas, which this does not use
             frame = spark.range(0, len(pending), 1, len(pending)).mapInArrow(task.__call__, DDL)
+        describe_job(spark, f"segreader: {len(pending):,} splits of {plan.location}")
         with ProgressWatch(self.target, plan, before, _progress_line()) as watch:
             rows = frame.collect()
         entries = dict(watch.entries)
@@ -292,7 +295,7 @@ def _explained(session: JobSession) -> Iterator[None]:
     """Raise Spark's error as the one of ours that a task raised, where there is one."""
     try:
         yield
-    except PySparkException as error:
+    except _SPARK_ERRORS as error:
         if (told := told_by_a_task(error)) is None:
             click.echo(f"Spark failed; what it printed is in {session.log or 'its own log'}", err=True)
             raise
@@ -324,6 +327,10 @@ def main(arguments: list[str] | None = None) -> int:
     except SegreaderError as error:
         click.echo(f"segreader-backfill: {_in_words_of_the_job(error)}", err=True)
         return exit_code(error)
+    except _SPARK_ERRORS as error:
+        first = next(filter(None, str(error).splitlines()), type(error).__name__)
+        click.echo(f"segreader-backfill: {first[:500]}. Run it again with the same arguments to finish", err=True)
+        return ExitCode.INTERNAL
     return int(code or ExitCode.OK)
 
 

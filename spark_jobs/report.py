@@ -20,6 +20,7 @@ from segreader.spark.backfill.progress import shown_bytes
 from segreader.spark.backfill.report import Completeness, PartitionCoverage
 
 _SHOWN = 50
+_LONGEST = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,7 @@ def describe_report(report: RunReport) -> str:
         f"wrote    {_count(found.total('records'), 'record')} of {_count(len(found.partitions), 'partition')},"
         f" {shown_bytes(found.total('written_bytes'))} of Parquet in {_count(found.total('files'), 'file')}",
         f"took     {report.seconds:.1f} s",
-        f"next     {json.dumps(found.next_offsets)}",
+        f"next     {_next_offsets(found)}",
         f"output   {report.target}/{_directories(report.plan)}",
     ]
     if found.is_complete:
@@ -133,6 +134,11 @@ def _row(part: PartitionCoverage) -> tuple[str, ...]:
 
 def _offsets(start: int, stop: int) -> str:
     return "none" if start == stop else f"{start} - {stop - 1}"
+
+
+def _next_offsets(found: Completeness) -> str:
+    text = json.dumps(found.next_offsets)
+    return text if len(text) <= _LONGEST else "next_offsets in _manifest.json"
 
 
 def _directories(plan: JobPlan) -> str:

@@ -11,11 +11,12 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark import SparkContext
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from segreader.errors import SegreaderError
@@ -86,6 +87,12 @@ def job_session(
         spark.stop()
         if log is not None and is_explained:
             log.unlink(missing_ok=True)
+
+
+def describe_job(spark: SparkSession, text: str) -> None:
+    """Name what runs next in Spark's UI; Spark Connect has no context, and no name then."""
+    with suppress(PySparkException):  # of Spark Connect
+        spark.sparkContext.setJobDescription(text)
 
 
 def _has_jvm() -> bool:

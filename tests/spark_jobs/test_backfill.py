@@ -15,6 +15,7 @@ import pytest
 from backfill_runs import do, files_of, rows_of, table_of
 from corpus import CORPUS, case
 from growing_log import GrowingLog
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from segreader.errors import CorruptBatchError, StorageError
@@ -335,6 +336,18 @@ def test_the_last_error_of_ours_in_a_traceback_is_the_cause() -> None:
     assert told_by_a_task(Exception("java.lang.OutOfMemoryError")) is None
     assert told_by_a_task(Exception("segreader.errors.annotations: x")) is None
     assert isinstance(told_by_a_task(Exception("segreader.errors.ShortReadError: x")), StorageError)
+
+
+def test_a_failure_of_spark_is_no_finding_and_says_how_to_go_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise PySparkException("executors are gone\n\tat org.apache.spark")
+
+    monkeypatch.setattr("spark_jobs.backfill.job_session", broken)
+    assert run(tmp_path / "out", "--topic", "nulls") == 70
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error == "segreader-backfill: executors are gone. Run it again with the same arguments to finish"
 
 
 def test_the_session_of_the_tests_is_not_the_jobs_to_stop(spark: SparkSession) -> None:
