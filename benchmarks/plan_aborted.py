@@ -19,6 +19,7 @@ from crc32c import crc32c
 from benchmarks.plan_bucket import Topic
 from segreader.format.compression import Codec
 from segreader.format.record import Record, TimestampType
+from segreader.plan.planner import DEFAULT_SPLIT_BYTES
 from segreader.read.scan import scan
 from segreader.testing.batches import ABORT, control_key, encode_batch, end_marker_value
 from segreader.testing.directory import write_files
@@ -90,7 +91,9 @@ def _write(
 ) -> int:
     topic = Topic("orders", 1, 1)
     stem = f"{topic.name}-0-{topic.topic_id}/{topic.stem(0, 0)}"
-    index, pieces, rows = IndexRecorder(0, 4096), [], []
+    index = IndexRecorder(0, 4096)
+    pieces: list[bytes] = []
+    rows: list[AbortedEntry] = []
     offset = position = 0
     for number in range(transactions):
         producer = number % len(data)
@@ -123,9 +126,9 @@ class Times:
     records: int
 
 
-def measure(place: Path, **options: int) -> Times:
+def measure(place: Path, split_bytes: int = DEFAULT_SPLIT_BYTES) -> Times:
     """Plan and read a location."""
-    asked = scan(place, **options)
+    asked = scan(place, split_bytes=split_bytes)
     began = time.process_time()
     asked.plan()
     planned = time.process_time()

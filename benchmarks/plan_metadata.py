@@ -19,8 +19,8 @@ from benchmarks.peak import peak_bytes
 from benchmarks.plan_bucket import Topic
 from segreader.catalog.metadata_log import METADATA_TOPIC, RemoteLogMetadata
 from segreader.format.record import Record, TimestampType
-from segreader.read.scan import Scan, scan
-from segreader.read.source import LocationSource
+from segreader.read.scan import Scan
+from segreader.read.source import Catalog, LocationSource
 from segreader.testing.batches import encode_batch
 from segreader.testing.directory import write_files
 from segreader.testing.remote_log_metadata import encode_segment_metadata, encode_segment_update
@@ -86,8 +86,7 @@ class TimedSource(LocationSource):
 def main() -> None:
     place, isolation_level = sys.argv[1], sys.argv[2]
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-    asked = scan(f"{place}/remote", metadata=f"{place}/metadata", segments_from="metadata")
-    source = TimedSource(asked.location, catalog=asked._source.catalog)
+    source = TimedSource(f"{place}/remote", catalog=Catalog(metadata=f"{place}/metadata", segments_from="metadata"))
     imports, began = peak_bytes(), time.process_time()
     plan = Scan(source, isolation_level=isolation_level).plan()
     seconds = time.process_time() - began
