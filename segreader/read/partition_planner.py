@@ -196,9 +196,8 @@ class PartitionPlanner:
         is_open = wanted.stop is None or wanted.stop > OPEN_END
         stop = OPEN_END + 1 if wanted.stop is None else wanted.stop
         mine = aborted.within(max(segment.base_offset, wanted.start), stop) if len(aborted) else aborted
-        epochs = epochs_within(log.lineage, wanted.start, stop) if log.lineage and segment.epochs else ()
-        if self._splits and self._splits[-1].epochs == epochs:
-            epochs = self._splits[-1].epochs  # one value for a hundred thousand splits
+        before = self._splits[-1].epochs if self._splits and self._splits[-1].partition is log.partition else ()
+        epochs = before if _is_of(segment, before) else _epochs_of(log, segment, wanted.start, stop)
         for positions in cut_segment(segment, index, wanted, self._split_bytes):
             self._splits.append(
                 Split(
@@ -256,6 +255,16 @@ class PartitionPlanner:
                 expected=f"offset {named}, at byte {index.entry_positions[-1]}",
                 hint="The copy is incomplete: fetch the segment again, or read what is there with on_corrupt='skip'",
             )
+
+
+def _is_of(segment: Segment, epochs: tuple[tuple[int, int], ...]) -> bool:
+    """Whether one epoch, whose start is given, wrote all of the segment: as of the one before, nearly always."""
+    own = segment.epochs
+    return own is not None and len(own.entries) == len(epochs) == 1 and own.entries[0].epoch == epochs[0][0]
+
+
+def _epochs_of(log: ResolvedLog, segment: Segment, start: int, stop: int) -> tuple[tuple[int, int], ...]:
+    return epochs_within(log.lineage, start, stop) if log.lineage and segment.epochs else ()
 
 
 def _without(source: SourceLog, gone: Segment) -> SourceLog:
