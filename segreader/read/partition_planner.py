@@ -21,7 +21,7 @@ from segreader.read.small_objects import read_each, read_whole
 from segreader.read.source import SourceLog
 from segreader.read.time_offsets import offsets_between
 from segreader.read.times import TimeRange
-from segreader.read.transactions import TransactionState, read_transaction_state
+from segreader.read.transactions import TransactionState, read_transaction_state, snapshot_at_start
 from segreader.segment import Segment
 from segreader.storage.base import ObjectStore
 
@@ -123,13 +123,11 @@ class PartitionPlanner:
         """What is to be known of transactions: nothing where all is wanted."""
         if self._isolation_level is not IsolationLevel.READ_COMMITTED:
             return TransactionState(AbortedTransactions())
-        first = source.log if source.local is None else source.local
-        begins = log.parts and first.segments and log.parts[0].start == first.segments[0].base_offset
         return read_transaction_state(
             self._store,
             log,
             wanted,
-            start_snapshot=first.start_snapshot if begins else None,
+            start_snapshot=snapshot_at_start(source.log if source.local is None else source.local, log),
             max_batch_bytes=self._max_batch_bytes,
             check_crcs=self._check_crcs,
         )

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from segreader.catalog.listing import PartitionLog
 from segreader.errors import CorruptIndexError, FormatError, ObjectChangedError, ObjectNotFoundError
 from segreader.format.compression import DEFAULT_LIMIT
 from segreader.format.producer_snapshot import parse_producer_snapshot
@@ -103,6 +104,12 @@ def read_transaction_state(
             held_back[hole.start] = min(undecided)
     at_end = tuple(sorted(item for opened in open_at.values() for item in opened.items()))
     return TransactionState(AbortedTransactions(aborted), at_end, held_back, replayed.unread_from, replayed.damage)
+
+
+def snapshot_at_start(listed: PartitionLog, log: ResolvedLog) -> str | None:
+    """The ``start_snapshot`` of a listing, if what is read begins there."""
+    begins = log.parts and listed.segments and log.parts[0].start == listed.segments[0].base_offset
+    return listed.start_snapshot if begins else None
 
 
 def _runs(parts: Sequence[Part], offsets: OffsetRange) -> Iterator[list[Part]]:

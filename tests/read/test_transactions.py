@@ -13,7 +13,10 @@ from segreader.errors import CorruptBatchError, FormatError, ObjectNotFoundError
 from segreader.plan.split import EndReason
 from segreader.ranges import OffsetRange
 from segreader.read import transactions
+from segreader.read.lineage import read_lineage
 from segreader.read.partition_planner import PartitionPlanner
+from segreader.read.time_offsets import read_log_offsets
+from segreader.read.transactions import snapshot_at_start
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import kafka_uuid, write_broker_log, write_files, write_local_tiered
 from segreader.testing.layouts import pinterest_files
@@ -288,6 +291,10 @@ def test_a_log_directory_begins_with_what_was_open_there(tmp_path: Path) -> None
     scan = segreader.scan(tmp_path)
     assert list(scan.records()) == []
     assert scan.plan().ends[0].reason is EndReason.OPEN_TRANSACTION
+    (listed,) = scan._source.logs(topic=None, topic_id=None, partitions=None)
+    resolved = read_lineage(scan.store, listed.log).resolved
+    ends = read_log_offsets(scan.store, resolved, start_snapshot=snapshot_at_start(listed.log, resolved))
+    assert (ends.earliest, ends.stable_end, ends.reason) == (2, 2, EndReason.OPEN_TRANSACTION)
     shutil.rmtree(place)
     write_broker_log(tmp_path, "orders", [first, second.marker(1, abort=True).batch([b"4"], producer_id=1)])
     for file in place.glob(f"{0:020d}.*"):
