@@ -89,7 +89,7 @@ def test_the_files_of_a_case_are_there(case: Case) -> None:
     for directory in case.local:
         assert (directory / "partition.metadata").read_text().endswith(case.topic_id)
     assert case.local
-    assert all(path.parent == case.remote_root for path in case.remote)
+    assert all(path.is_relative_to(case.root / "remote") for path in case.remote)
     assert bool(case.remote) == any(facts["segments"] for facts in case.facts["offline"].values())
 
 
