@@ -10,6 +10,8 @@ import pytest
 
 import segreader
 from segreader.errors import CorruptBatchError, FormatError, ObjectNotFoundError, SegmentGapError, SegreaderError
+from segreader.format.compression import Codec
+from segreader.format.record import Record, TimestampType
 from segreader.plan.split import EndReason
 from segreader.ranges import OffsetRange
 from segreader.read import transactions
@@ -17,6 +19,7 @@ from segreader.read.lineage import read_lineage
 from segreader.read.partition_planner import PartitionPlanner
 from segreader.read.time_offsets import read_log_offsets
 from segreader.read.transactions import snapshot_at_start
+from segreader.testing.batches import ABORT, control_key, encode_batch
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import kafka_uuid, write_broker_log, write_files, write_local_tiered
 from segreader.testing.layouts import pinterest_files
@@ -269,6 +272,20 @@ def test_checksums_that_are_not_to_be_checked_hide_nothing(tmp_path: Path) -> No
     damage(log(tmp_path, 0), built.batch_positions[2] + 17)
     assert read(tmp_path, check_crcs=False) == ([0, 1], None)
     assert read(tmp_path, on_corrupt="skip") == ([0], None)
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+@pytest.mark.parametrize("value", [b"", b"v" * 6, b"v" * 300])
+@pytest.mark.parametrize("more", [b"", b"more"])
+def test_a_marker_of_any_form_ends_its_transaction(tmp_path: Path, codec: Codec, value: bytes, more: bytes) -> None:
+    built = SegmentBuilder().batch([b"no"], producer_id=1, transactional=True).batch([b"yes"])
+    record = Record(2, 1, TimestampType.CREATE_TIME, control_key(ABORT) + more, value)
+    data = encode_batch(
+        [record], base_offset=2, last_offset=2, producer_id=1, transactional=True, control=True, codec=codec
+    )
+    built.raw(data).skip(1)
+    bare(tmp_path, [built, built.roll().batch([b"yes"])])
+    assert read(tmp_path) == ([1, 3], None)
 
 
 def test_a_damaged_partition_does_not_keep_the_one_before_it(tmp_path: Path) -> None:
