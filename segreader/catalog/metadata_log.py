@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from base64 import urlsafe_b64decode
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import NamedTuple
@@ -225,21 +225,30 @@ class RemoteLogMetadata:
         Raises:
             FormatError: the value is damaged; ``offset`` is the record's, ``position`` a byte of its value.
         """
-        if offset < self.consumed.get(metadata_partition, 0):
-            self.skipped[Skipped.APPLIED_BEFORE] += 1
-            return
+        self.apply_each(metadata_partition, ((offset, value),))
+
+    def apply_each(self, metadata_partition: int, records: Iterable[tuple[int, bytes | None]]) -> None:
+        """Take the next records, offset and value of each; as ``apply``, up to the first that is damaged."""
+        following, partition_of = self.consumed.get(metadata_partition, 0), self._by_key.get
+        offset = following
         try:
-            key = b"" if value is None else partition_key(value)
-            partition = self._by_key.get(key) or self._admit(key)
-            if value is not None and partition is not None:
-                reason = self._apply(partition, parse_remote_log_metadata(value, partition.entry))
-            else:
-                reason = None if key else self._kind_of(value)
+            for offset, value in records:
+                if offset < following:
+                    self.skipped[Skipped.APPLIED_BEFORE] += 1
+                    continue
+                key = b"" if value is None else partition_key(value)
+                partition = partition_of(key) or self._admit(key)
+                if value is not None and partition is not None:
+                    reason = self._apply(partition, parse_remote_log_metadata(value, partition.entry))
+                else:
+                    reason = None if key else self._kind_of(value)
+                if reason is not None:
+                    self.skipped[reason] += 1
+                following = offset + 1
         except FormatError as error:
             raise error.located(source=f"{METADATA_TOPIC}-{metadata_partition}", offset=offset) from None
-        if reason is not None:
-            self.skipped[reason] += 1
-        self.consumed[metadata_partition] = offset + 1
+        finally:
+            self.consumed[metadata_partition] = following
 
     def topics(self) -> list[TopicSummary]:
         """Every topic id that any record was about, by name and id."""
