@@ -152,13 +152,10 @@ def measure_times(rounds: int) -> Iterator[Row]:
             whole.append(beyond / chunk)
             body.append((bucket.read_bytes["log"] - planned.get("log", 0) - share) / topic.partitions / chunk)
             looked.append(sum(planned.values()) / topic.partitions / MIB)
-        size = f"{chunk // MIB} MiB"
-        share_mib = batches * BATCH_SIZE / 100 / MIB
-        yield Row(
-            f"{form}: beyond 1 %, by the read", tuple(body), 2, f" chunks of {size}", f"1 % is {share_mib:.0f} MiB"
-        )
-        yield Row(f"{form}: beyond 1 %, with the plan", tuple(whole), 2, f" chunks of {size}")
-        yield Row(f"{form}: of it indexes and look-ups", tuple(looked), None, " MiB a partition")
+        note = f"chunks of {chunk // MIB} MiB; 1 % is {batches * BATCH_SIZE / 100 / MIB:.0f} MiB a partition"
+        yield Row(f"{form}: chunks beyond 1 %, by the read", tuple(body), 2, "", note)
+        yield Row(f"{form}: chunks beyond 1 %, plan and read", tuple(whole), 2)
+        yield Row(f"{form}: MiB of the plan, a partition", tuple(looked), None, "", "indexes, and what look-ups read")
 
 
 def measure_aborted(place: Path, rounds: int) -> Iterator[Row]:
