@@ -76,8 +76,8 @@ def read_lineage(
     if is_assumed and lineage is not None:
         notes.append(f"{log.partition}: no leader-epoch checkpoint can be read; the lineage is put together from parts")
     log_start = log.log_start
-    if local is not None and local.segments and not log.segments:
-        log_start = _read_log_start(store, local)
+    if local is not None and local.segments:
+        log_start = max(log_start or 0, _read_log_start(store, local) or 0)
     with collector_at_rest():
         resolved = resolve(
             log.partition, [*segments, *log.missing], lineage, log_start=log_start, is_assumed=is_assumed

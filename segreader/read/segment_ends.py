@@ -135,8 +135,8 @@ def _reaching(
             is_compacted = is_compacted or any(_is_compacted(store, one, max_batch_bytes) for one in beside)
             if is_compacted:
                 longer[id(farthest)] = reach = base - 1
-            if not by_base[base]:
-                farthest = None  # what the incomplete set had is missing
+        if not by_base[base] and reach < base:
+            farthest = None  # what the incomplete set had is missing
         for segment in by_base[base]:
             last = segment.last_offset or 0
             if farthest is None or last > reach:
