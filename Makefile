@@ -19,7 +19,7 @@ BENCH_VENV := build/bench
 ASAN := build/asan
 ASAN_LIBRARIES = $(shell gcc -print-file-name=libasan.so) $(shell gcc -print-file-name=libstdc++.so)
 
-.PHONY: help demo test check lint layers fixtures bench-decode bench-storage test-asan wheel clean java
+.PHONY: help demo test check lint layers fixtures bench-decode bench-plan bench-storage test-asan wheel clean java
 
 help:  ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | column -t -s '|' | sed 's/^/  make /'
@@ -45,6 +45,9 @@ fixtures: $(VENV)/.dev  ## rebuild the made fixtures from their recipes
 
 bench-decode: $(BENCH_VENV)/.made  ## measure decoding against aiokafka
 	SEGREADER_KERNEL=native $(BENCH_VENV)/bin/python -m benchmarks.decode $(BENCH)
+
+bench-plan: $(VENV)/.dev  ## measure planning: very many segments, objects and aborted transactions
+	SEGREADER_KERNEL=native $(BIN)/python -m benchmarks.plan $(BENCH)
 
 bench-storage: $(VENV)/.dev  ## measure reading over HTTP against the bare connection
 	$(BIN)/python -m benchmarks.storage $(BENCH)

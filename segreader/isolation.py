@@ -111,11 +111,10 @@ class AbortedTransactions:
         end = (1 << 63, 0, 0)
         first, last, owner = next(entries, end)
         reach: dict[int, int] = {}
-        reach_of = reach.get
 
         def covered(numbers: Sequence[int], producer_ids: Sequence[int], base_offsets: Sequence[int]) -> list[int]:
-            nonlocal first, last, owner
-            found = []
+            nonlocal first, last, owner, reach
+            found, reach_of, base_offset = [], reach.get, -1
             for number in numbers:
                 base_offset = base_offsets[number]
                 while first <= base_offset:
@@ -124,6 +123,9 @@ class AbortedTransactions:
                     first, last, owner = next(entries, end)
                 if reach_of(producer_ids[number], -1) >= base_offset:
                     found.append(number)
+            reach = {
+                producer_id: last for producer_id, last in reach.items() if last > base_offset
+            }  # a small one is quick
             return found
 
         return covered

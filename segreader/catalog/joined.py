@@ -20,16 +20,13 @@ _LIVE = (
 
 def from_metadata(place: PartitionPlace, metadata: RemoteLogMetadata) -> PartitionLog:
     """The finished segments of a partition without listing it: their objects have the names that plugins give them."""
+    prefix = place.prefixes[0]
     with collector_at_rest():
-        segments = [
-            known.to_segment(
-                StemFiles(
-                    f"{place.prefixes[0]}{known.base_offset:020d}-{known.segment_id}",
-                    not known.transaction_index_is_empty,
-                )
-            )
-            for known in metadata.segments(place.partition)
-        ]
+        segments = []
+        for known in metadata.segments(place.partition):
+            started = known.started
+            stem = f"{prefix}{started.start_offset:020d}-{started.segment_id}"
+            segments.append(known.to_segment(StemFiles(stem, not started.transaction_index_is_empty)))
         return PartitionLog(place.partition, _ordered(segments), place.layout, notes=tuple(metadata.notes))
 
 
@@ -88,4 +85,6 @@ def _completed(segment: Segment, known: RemoteLogSegmentMetadata) -> Segment:
 
 
 def _ordered(segments: list[Segment]) -> tuple[Segment, ...]:
-    return tuple(sorted(segments, key=attrgetter("base_offset", "version")))
+    segments.sort(key=attrgetter("version"))
+    segments.sort(key=attrgetter("base_offset"))
+    return tuple(segments)

@@ -18,7 +18,8 @@ class PartitionLog:
     """Everything that is known of one partition before an offset of it is read.
 
     ``segments`` are by base offset and may overlap: leader epochs decide between them (``plan.lineage``). ``missing``
-    are segments that the metadata topic calls finished, and that are not there.
+    are segments that the metadata topic calls finished, and that are not there. ``start_snapshot`` is a producer
+    snapshot of where the first segment begins.
     """
 
     partition: TopicIdPartition
@@ -29,6 +30,7 @@ class PartitionLog:
     notes: tuple[str, ...] = ()
     log_start: int | None = None
     missing: tuple[Segment, ...] = ()
+    start_snapshot: str | None = None
 
 
 def list_places(
@@ -91,6 +93,7 @@ def read_place(store: ObjectStore, place: PartitionPlace, layouts: Sequence[Layo
         tuple(found.foreign),
         tuple(notes),
         found.log_start,
+        start_snapshot=found.start_snapshot,
     )
 
 

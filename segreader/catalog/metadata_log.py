@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 from base64 import urlsafe_b64decode
 from collections import Counter
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from enum import IntEnum, StrEnum
+from typing import NamedTuple
 
 from segreader.errors import FormatError
 from segreader.format.leader_epochs import LeaderEpochs
@@ -59,8 +60,7 @@ class PartitionDeleteState(IntEnum):
     DELETE_PARTITION_FINISHED = 2
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteLogSegmentMetadata:
+class RemoteLogSegmentMetadata(NamedTuple):
     """One attempt to keep one segment in the remote tier, and how far it has come.
 
     Args:
@@ -175,7 +175,7 @@ class _Partition:
     def segments(self, states: Collection[SegmentState]) -> list[RemoteLogSegmentMetadata]:
         if self.delete_state not in (None, PartitionDeleteState.DELETE_PARTITION_FINISHED):
             found = self._started() + list(self.updated.values()) if _DELETING in states else []
-            return [replace(segment, state=_DELETING) for segment in found]
+            return [segment._replace(state=_DELETING) for segment in found]
         started = self._started() if _STARTED in states else []
         return started + [segment for segment in self.updated.values() if segment.state in states]
 
@@ -225,23 +225,30 @@ class RemoteLogMetadata:
         Raises:
             FormatError: the value is damaged; ``offset`` is the record's, ``position`` a byte of its value.
         """
-        if offset < self.consumed.get(metadata_partition, 0):
-            self.skipped[Skipped.APPLIED_BEFORE] += 1
-            return
+        self.apply_each(metadata_partition, ((offset, value),))
+
+    def apply_each(self, metadata_partition: int, records: Iterable[tuple[int, bytes | None]]) -> None:
+        """Take the next records, offset and value of each; as ``apply``, up to the first that is damaged."""
+        following, partition_of = self.consumed.get(metadata_partition, 0), self._by_key.get
+        offset = following
         try:
-            key = b"" if value is None else partition_key(value)
-            partition = self._by_key.get(key) or self._admit(key)
-            if partition is not None:
-                reason = self._apply(partition, parse_remote_log_metadata(value or b"", partition.entry))
-            elif not key:
-                reason = self._kind_of(value)
-            else:
-                reason = None
+            for offset, value in records:
+                if offset < following:
+                    self.skipped[Skipped.APPLIED_BEFORE] += 1
+                    continue
+                key = b"" if value is None else partition_key(value)
+                partition = partition_of(key) or self._admit(key)
+                if value is not None and partition is not None:
+                    reason = self._apply(partition, parse_remote_log_metadata(value, partition.entry))
+                else:
+                    reason = None if key else self._kind_of(value)
+                if reason is not None:
+                    self.skipped[reason] += 1
+                following = offset + 1
         except FormatError as error:
             raise error.located(source=f"{METADATA_TOPIC}-{metadata_partition}", offset=offset) from None
-        if reason is not None:
-            self.skipped[reason] += 1
-        self.consumed[metadata_partition] = offset + 1
+        finally:
+            self.consumed[metadata_partition] = following
 
     def topics(self) -> list[TopicSummary]:
         """Every topic id that any record was about, by name and id."""

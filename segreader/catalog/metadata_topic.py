@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable
 from contextlib import closing
 from itertools import pairwise
 from operator import ge
@@ -225,31 +225,28 @@ class _MetadataPartitionReader:
 
     def _apply_rows(self) -> None:
         """Hand on the values in the buffers, and begin anew."""
-        columns, number, apply = self._columns, self._number, self._metadata.apply
-        offset = 0
+        columns = self._columns
+        offsets = _numbers(columns, Buffer.OFFSET, "q", columns.rows)
         try:
-            for offset, value in zip(
-                _numbers(columns, Buffer.OFFSET, "q", columns.rows), _values(columns), strict=True
-            ):
-                apply(number, offset, value)
+            self._metadata.apply_each(self._number, zip(offsets, _values(columns), strict=True))
         except FormatError as error:
-            row = _numbers(columns, Buffer.OFFSET, "q", columns.rows).index(offset)
             at = "" if error.position is None else f" (byte {error.position} of the value)"
             error.message, error.source = error.message + at, None
+            row = offsets.index(error.offset) if error.offset in offsets else 0
             error.position = _numbers(columns, Buffer.POSITION, "q", columns.rows)[row]
             raise
         columns.reset()
 
 
-def _values(columns: ColumnBuffers) -> Iterator[bytes | None]:
+def _values(columns: ColumnBuffers) -> Iterable[bytes | None]:
     """The value of each record in the buffers."""
     bounds = _numbers(columns, Buffer.VALUE_OFFSETS, "i", columns.rows + 1)
     data = _bytes(columns, Buffer.VALUE_DATA, bounds[-1])
-    is_any_null = columns.state[State.VALUE_NULLS] > 0
-    validity = _bytes(columns, Buffer.VALUE_VALIDITY, (columns.rows + 7) // 8) if is_any_null else b""
-    for row, (start, stop) in enumerate(pairwise(bounds)):
-        is_null = is_any_null and not validity[row >> 3] & (1 << (row & 7))
-        yield None if is_null else data[start:stop]
+    values = [data[start:stop] for start, stop in pairwise(bounds)]
+    if not columns.state[State.VALUE_NULLS]:
+        return values
+    validity = _bytes(columns, Buffer.VALUE_VALIDITY, (columns.rows + 7) // 8)
+    return [value if validity[row >> 3] & (1 << (row & 7)) else None for row, value in enumerate(values)]
 
 
 def _numbers(columns: ColumnBuffers, buffer: Buffer, form: Literal["i", "q"], count: int) -> list[int]:

@@ -74,12 +74,14 @@ def offsets(
 def _row(source: Source, log: SourceLog, times_ms: Sequence[int], records_only: bool) -> Row:
     from segreader.read.lineage import read_lineage
     from segreader.read.time_offsets import offset_for_time, read_log_offsets
+    from segreader.read.transactions import snapshot_at_start
 
     store, partition = source.store, log.log.partition
     readable = read_lineage(store, log.log, local=log.local, given=log.leader_epochs)
     for note in [*log.log.notes, *readable.notes]:
         say(f"note: {note}")
-    ends = read_log_offsets(store, readable.resolved)
+    snapshot = snapshot_at_start(log.log if log.local is None else log.local, readable.resolved)
+    ends = read_log_offsets(store, readable.resolved, start_snapshot=snapshot)
 
     def answers() -> Iterator[Row]:
         for time_ms in times_ms:

@@ -95,7 +95,8 @@ def _tell_ends(scan: Scan, limit: int | None) -> bool:
                 say(end.text)
     if plan.dropped:
         say(f"note: {len(plan.dropped)} parts of segments hold no offsets of the live log; segreader plan names them")
-    return not (scan.metrics.holes or plan.gaps or scan.metrics.missing)
+    is_cut = any(end.damage is not None for end in plan.ends)
+    return not (scan.metrics.holes or plan.gaps or scan.metrics.missing or is_cut)
 
 
 def say_stats(scan: Scan) -> None:

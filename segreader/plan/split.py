@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from segreader.errors import FormatError
 from segreader.isolation import AbortedTransactions, IsolationLevel
 from segreader.plan.lineage import DropReason
 from segreader.ranges import ByteRange, OffsetRange
@@ -80,12 +81,14 @@ class ReadEnd:
         reason: ``open-transaction``: from ``offset`` on the files do not say what was committed, for the marker lies
             in a segment that is not here; ``damage``: damage hides the markers that would say it.
         producer_id: who has the earliest transaction that is open at the end.
+        damage: the error that stands for the damage, to be raised where it is not to be passed over.
     """
 
     partition: TopicIdPartition
     offset: int | None
     reason: EndReason
     producer_id: int | None = None
+    damage: FormatError | None = field(default=None, compare=False, repr=False)
 
     @property
     def text(self) -> str:

@@ -17,6 +17,7 @@ from segreader.errors import AccessDeniedError, FormatError, ObjectNotFoundError
 from segreader.format.compression import DEFAULT_LIMIT
 from segreader.format.leader_epochs import LeaderEpoch, LeaderEpochs, parse_leader_epochs
 from segreader.plan.lineage import Hole, ResolvedLog, assumed_lineage, clip, newest_first, resolve
+from segreader.ranges import ByteRange
 from segreader.read.segment_ends import OPEN_END, read_epochs, with_ends
 from segreader.read.small_objects import read_each, read_whole
 from segreader.segment import Segment
@@ -24,6 +25,8 @@ from segreader.storage.base import ObjectStore
 
 _CANDIDATES: Final = 8
 _LOG_STARTS: Final = "log-start-offset-checkpoint"
+_MAGIC_POSITION: Final = 16
+"""Of the byte that tells a batch's format, in every format."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,8 @@ def read_lineage(
     files = _read_checkpoints(store, listed, notes)
     remote = len(log.segments)
     files = files[:remote] + [_from_the_first_segment(known, listed[remote:]) for known in files[remote:]]
+    if _is_of_old_format(store, log.segments, files):
+        files = [_from_the_first_segment(known, listed) for known in files]
     ended = listed
     if given is not None or local is not None or len(listed) > 1:  # of a single segment the end need not be known
         ended = tuple(with_ends(store, listed, [one.base_offset for one in log.incomplete], max_batch_bytes))
@@ -71,8 +76,8 @@ def read_lineage(
     if is_assumed and lineage is not None:
         notes.append(f"{log.partition}: no leader-epoch checkpoint can be read; the lineage is put together from parts")
     log_start = log.log_start
-    if local is not None and local.segments and not log.segments:
-        log_start = _read_log_start(store, local)
+    if local is not None and local.segments:
+        log_start = max(log_start or 0, _read_log_start(store, local) or 0)
     with collector_at_rest():
         resolved = resolve(
             log.partition, [*segments, *log.missing], lineage, log_start=log_start, is_assumed=is_assumed
@@ -152,6 +157,19 @@ def _read_log_start(store: ObjectStore, local: PartitionLog) -> int | None:
             case [topic, number, offset] if f"{topic}-{number}" == str(local.partition) and offset.isdecimal():
                 return int(offset)
     return None
+
+
+def _is_of_old_format(store: ObjectStore, segments: Sequence[Segment], files: Sequence[LeaderEpochs | None]) -> bool:
+    """Whether the first epoch begins behind a first batch that is too old to have one (magic 0 and 1)."""
+    first = min(segments, key=lambda segment: segment.base_offset, default=None)
+    starts = [known.entries[0].start_offset for known in files if known]
+    if first is None or not starts or min(starts) <= first.base_offset or first.log_size <= _MAGIC_POSITION:
+        return False
+    try:
+        (magic,) = store.read_ranges(first.files.log, [ByteRange(_MAGIC_POSITION, _MAGIC_POSITION + 1)])
+    except ObjectNotFoundError:
+        return False  # reading will say so
+    return magic[0] < 2
 
 
 def _from_the_first_segment(lineage: LeaderEpochs | None, segments: Sequence[Segment]) -> LeaderEpochs | None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from segreader.catalog.collector import collector_at_rest
-from segreader.errors import FormatError, ObjectNotFoundError, SegmentGapError, TruncatedError
+from segreader.errors import FormatError, ObjectChangedError, ObjectNotFoundError, SegmentGapError, TruncatedError
 from segreader.format.compression import DEFAULT_LIMIT
 from segreader.format.offset_index import OffsetIndex, parse_offset_index
 from segreader.isolation import AbortedTransactions, IsolationLevel
-from segreader.plan.lineage import DropReason, Part, ResolvedLog, epochs_within
+from segreader.plan.lineage import DropReason, Hole, Part, ResolvedLog, epochs_within
 from segreader.plan.planner import DEFAULT_SPLIT_BYTES, cut_segment, needs_index, offset_at, overlapping
 from segreader.plan.split import EndReason, Gap, PlannedDrop, ReadEnd, ReadPlan, Split
 from segreader.ranges import OffsetRange
@@ -20,7 +21,7 @@ from segreader.read.small_objects import read_each, read_whole
 from segreader.read.source import SourceLog
 from segreader.read.time_offsets import offsets_between
 from segreader.read.times import TimeRange
-from segreader.read.transactions import TransactionState, read_transaction_state
+from segreader.read.transactions import TransactionState, read_transaction_state, snapshot_at_start
 from segreader.segment import Segment
 from segreader.storage.base import ObjectStore
 
@@ -37,15 +38,19 @@ class PartitionPlanner:
         isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED,
         split_bytes: int = DEFAULT_SPLIT_BYTES,
         on_gap: str = "fail",
+        on_missing: str = "fail",
         on_corrupt: str = "fail",
         max_batch_bytes: int = DEFAULT_LIMIT,
+        check_crcs: bool = True,
     ) -> None:
         self._store = store
         self._isolation_level = isolation_level
         self._split_bytes = split_bytes
         self._on_gap = on_gap
+        self._on_missing = on_missing
         self._on_corrupt = on_corrupt
         self._max_batch_bytes = max_batch_bytes
+        self._check_crcs = check_crcs
         self._splits: list[Split] = []
         self._ends: list[ReadEnd] = []
         self._gaps: list[Gap] = []
@@ -84,74 +89,97 @@ class PartitionPlanner:
         """Plan one partition. ``readable`` is what ``resolve`` gave for it, if it was asked.
 
         Raises:
-            SegmentGapError: offsets between two segments are in none, and ``on_gap`` is ``fail``.
+            SegmentGapError: ``on_gap`` is ``fail``, and offsets between two segments are in none, or those behind the
+                ones asked for would say what became of a transaction in these.
             FormatError: a transaction index contradicts itself, or a finished log is shorter than its index says.
+            ObjectNotFoundError, ObjectChangedError: ``on_missing`` is ``fail``, and a segment has vanished since it was
+                listed.
         """
-        readable = readable or self.resolve(source)
-        log = readable.resolved
+        listed: Sequence[Hole] | None = None
+        while True:
+            readable = readable or self.resolve(source)
+            log, wanted = readable.resolved, offsets
+            if times is not None:
+                wanted = offsets_between(self._store, log, times, wanted, max_batch_bytes=self._max_batch_bytes)
+            if listed is None:
+                listed = log.holes
+                self._refuse(log, _gaps(log, wanted, {}))
+            try:
+                state = self._read_state(source, log, wanted)
+                break
+            except (ObjectNotFoundError, ObjectChangedError) as error:
+                gone = next((part.segment for part in log.parts if part.start == error.offset), None)
+                if gone is None or self._on_missing == "fail":
+                    raise
+                self._notes.append(f"{error.source}: {error.message}; read without its segment")
+                source, readable = _without(source, gone), None
         self._notes += [*source.log.notes, *readable.notes]
         self._dropped += [
             PlannedDrop(log.partition, one.segment.files.log, one.start, one.stop, one.reason, one.text)
             for one in log.dropped
             if source.local is None or one.reason is not DropReason.DUPLICATE  # both tiers hold the same
         ]
-        if times is not None:
-            offsets = offsets_between(self._store, log, times, offsets, max_batch_bytes=self._max_batch_bytes)
-        state = None
-        if self._isolation_level is IsolationLevel.READ_COMMITTED:
-            state = read_transaction_state(self._store, log, offsets, max_batch_bytes=self._max_batch_bytes)
-        end = self._end(log, offsets, state)
+        end = self._end(log, wanted, state)
         self._ends.append(end)
-        wanted = offsets
         if end.reason.is_early:
-            wanted = OffsetRange(offsets.start, max(offsets.start, end.offset or 0))
-        gaps = self._find_gaps(log, wanted, state)
+            wanted = OffsetRange(wanted.start, max(wanted.start, end.offset or 0))
+        gaps = _gaps(log, wanted, state.held_back)
+        self._refuse(log, [gap for gap in gaps if any(gap.start <= hole.start < gap.stop for hole in listed)])
+        self._gaps += gaps
         with collector_at_rest():
-            chosen = [
-                (part, some)
-                for part, part_offsets in overlapping(log.parts, wanted)
-                for some in _without(part_offsets, gaps)
-            ]
-        self._add_splits(log, chosen, state.aborted if state is not None else AbortedTransactions())
+            chosen = _decided(overlapping(log.parts, wanted), gaps)
+        self._add_splits(log, chosen, state.aborted)
 
-    def _end(self, log: ResolvedLog, offsets: OffsetRange, state: TransactionState | None) -> ReadEnd:
+    def _read_state(self, source: SourceLog, log: ResolvedLog, wanted: OffsetRange) -> TransactionState:
+        """What is to be known of transactions: nothing where all is wanted."""
+        if self._isolation_level is not IsolationLevel.READ_COMMITTED:
+            return TransactionState(AbortedTransactions())
+        return read_transaction_state(
+            self._store,
+            log,
+            wanted,
+            start_snapshot=snapshot_at_start(source.log if source.local is None else source.local, log),
+            max_batch_bytes=self._max_batch_bytes,
+            check_crcs=self._check_crcs,
+        )
+
+    def _end(self, log: ResolvedLog, offsets: OffsetRange, state: TransactionState) -> ReadEnd:
         """Where the records asked for end, and why."""
-        if state is not None:
-            ends = [(*state.first_open, EndReason.OPEN_TRANSACTION)] if state.first_open is not None else []
-            damaged = state.unread_from
-            if damaged is not None and (offsets.start > damaged or self._on_corrupt == "skip"):
-                ends.append((damaged, -1, EndReason.DAMAGE))  # otherwise reading meets the damage itself
-            if ends and (offsets.stop is None or offsets.stop > min(ends)[0]):
-                offset, producer_id, reason = min(ends)
-                producer = producer_id if producer_id >= 0 else None
-                return ReadEnd(log.partition, max(offset, offsets.start), reason, producer)
+        ends = [] if state.first_open is None else [(*state.first_open, EndReason.OPEN_TRANSACTION)]
+        if state.unread_from is not None:
+            ends.append((state.unread_from, -1, EndReason.DAMAGE))
+        if ends and (offsets.stop is None or offsets.stop > min(ends)[0]):
+            offset, producer_id, reason = min(ends)
+            is_open = reason is EndReason.OPEN_TRANSACTION
+            return ReadEnd(
+                log.partition,
+                max(offset, offsets.start),
+                reason,
+                producer_id if is_open else None,
+                None if is_open else state.damage,
+            )
         known = log.stop if log.stop <= OPEN_END else None
         if offsets.stop is not None and (known is None or offsets.stop < known):
             return ReadEnd(log.partition, offsets.stop, EndReason.REQUESTED)
         return ReadEnd(log.partition, known, EndReason.END_OF_DATA)
 
-    def _beside(self, log: ResolvedLog, gap: Gap) -> str | None:
-        """The log before a gap, or the one behind it; none where all is gone."""
+    def _refuse(self, log: ResolvedLog, gaps: Sequence[Gap]) -> None:
+        """Raise for offsets that are missing, unless they are to be reported."""
+        if not gaps or self._on_gap != "fail":
+            return
+        gap = gaps[0]
         before = [part for part in log.parts if part.stop <= gap.start][-1:] or log.parts[:1]
-        return self._store.url(before[0].segment.files.log) if before else None
-
-    def _find_gaps(self, log: ResolvedLog, wanted: OffsetRange, state: TransactionState | None) -> list[Gap]:
-        gaps = [
-            Gap(log.partition, hole.start, hole.stop, state.held_back.get(hole.start) if state is not None else None)
-            for hole in log.holes
-            if hole.stop > wanted.start and (wanted.stop is None or hole.start < wanted.stop)
-        ]
-        if gaps and self._on_gap == "fail":
-            raise SegmentGapError(
-                f"offsets of {log.partition} are missing between two segments",
-                source=self._beside(log, gaps[0]),
-                offset=gaps[0].start,
-                found=", ".join(f"no segment with {gap.start} to {gap.stop - 1}" for gap in gaps[:4]),
-                expected="segments that follow each other",
-                hint="Read what is there with on_gap='report' (--on-gap report), or ask for the offsets before it",
-            )
-        self._gaps += gaps
-        return gaps
+        raise SegmentGapError(
+            f"offsets of {log.partition} are missing between two segments",
+            source=self._store.url(before[0].segment.files.log) if before else None,
+            offset=gap.start,
+            found=", ".join(f"no segment with {gap.start} to {gap.stop - 1}" for gap in gaps[:4])
+            + ("" if gap.held_back is None else f", and a transaction is open there since offset {gap.held_back}"),
+            expected="segments that follow each other",
+            hint="Read what is there with on_gap='report' (--on-gap report), or ask for the offsets before it"
+            if gap.held_back is None
+            else f"Read what is decided with on_gap='report' (--on-gap report), or offsets below {gap.held_back}",
+        )
 
     def _add_splits(
         self, log: ResolvedLog, chosen: Sequence[tuple[Part, OffsetRange]], aborted: AbortedTransactions
@@ -177,9 +205,8 @@ class PartitionPlanner:
         is_open = wanted.stop is None or wanted.stop > OPEN_END
         stop = OPEN_END + 1 if wanted.stop is None else wanted.stop
         mine = aborted.within(max(segment.base_offset, wanted.start), stop) if len(aborted) else aborted
-        epochs = epochs_within(log.lineage, wanted.start, stop) if log.lineage and segment.epochs else ()
-        if self._splits and self._splits[-1].epochs == epochs:
-            epochs = self._splits[-1].epochs  # one value for a hundred thousand splits
+        before = self._splits[-1].epochs if self._splits and self._splits[-1].partition is log.partition else ()
+        epochs = before if _is_of(segment, before) else _epochs_of(log, segment, wanted.start, stop)
         for positions in cut_segment(segment, index, wanted, self._split_bytes):
             self._splits.append(
                 Split(
@@ -239,20 +266,68 @@ class PartitionPlanner:
             )
 
 
-def _without(offsets: OffsetRange, gaps: list[Gap]) -> list[OffsetRange]:
-    """The offsets that no gap holds back, in order."""
-    if not gaps:
-        return [offsets]
-    start, stop = offsets.start, offsets.stop
-    left = []
+def _is_of(segment: Segment, epochs: tuple[tuple[int, int], ...]) -> bool:
+    """Whether one epoch, whose start is given, wrote all of the segment: as of the one before, nearly always."""
+    own = segment.epochs
+    return own is not None and len(own.entries) == len(epochs) == 1 and own.entries[0].epoch == epochs[0][0]
+
+
+def _epochs_of(log: ResolvedLog, segment: Segment, start: int, stop: int) -> tuple[tuple[int, int], ...]:
+    return epochs_within(log.lineage, start, stop) if log.lineage and segment.epochs else ()
+
+
+def _without(source: SourceLog, gone: Segment) -> SourceLog:
+    """The partition without a segment that has vanished; where nothing else has its offsets, they are missing."""
+    log, local = source.log, source.local
+    missing = log.missing
+    if gone.last_offset is not None and gone.last_offset < OPEN_END:
+        missing = (*missing, replace(gone, version=-1))
+
+    def rest(segments: Sequence[Segment]) -> tuple[Segment, ...]:
+        return tuple(one for one in segments if one.files.log != gone.files.log)
+
+    return replace(
+        source,
+        log=replace(log, segments=rest(log.segments), missing=missing),
+        local=None if local is None else replace(local, segments=rest(local.segments)),
+    )
+
+
+def _gaps(log: ResolvedLog, wanted: OffsetRange, held_back: Mapping[int, int]) -> list[Gap]:
+    """The holes that take something from the offsets wanted: what they lack, and what they leave undecided."""
+    return [
+        Gap(log.partition, hole.start, hole.stop, held_back.get(hole.start))
+        for hole in log.holes
+        if hole.stop > wanted.start
+        and (wanted.stop is None or min(hole.start, held_back.get(hole.start, hole.start)) < wanted.stop)
+    ]
+
+
+def _decided(chosen: Sequence[tuple[Part, OffsetRange]], gaps: Sequence[Gap]) -> list[tuple[Part, OffsetRange]]:
+    """What is chosen without the offsets that a gap holds back, in order."""
+    undecided: list[tuple[int, int]] = []
     for gap in gaps:
-        if gap.held_back is None or gap.held_back >= gap.start or gap.start <= start:
-            continue
-        if stop is not None and stop <= gap.held_back:
-            break
-        if gap.held_back > start:
-            left.append(OffsetRange(start, gap.held_back))
-        start = gap.start
-    if stop is None or start < stop:
-        left.append(OffsetRange(start, stop))
-    return left
+        start = gap.start if gap.held_back is None else gap.held_back
+        if start < gap.start:
+            while undecided and undecided[-1][0] >= start:
+                undecided.pop()
+            start = max(start, undecided[-1][1] if undecided else 0)
+            undecided.append((start, gap.start))
+    if not undecided:
+        return list(chosen)
+    decided = []
+    at = 0
+    for part, wanted in chosen:
+        start, stop = wanted.start, wanted.stop
+        while at < len(undecided) and undecided[at][1] <= start:
+            at += 1
+        for at_this in range(at, len(undecided)):
+            first, after = undecided[at_this]
+            if stop is not None and stop <= first:
+                break
+            if start < first:
+                decided.append((part, OffsetRange(start, first)))
+            start = max(start, after)
+        if stop is None or start < stop:
+            decided.append((part, OffsetRange(start, stop)))
+    return decided

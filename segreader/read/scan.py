@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, Self
 
 import pyarrow as pa
@@ -85,8 +88,10 @@ class Scan:
                 isolation_level=self.isolation_level,
                 split_bytes=self._split_bytes,
                 on_gap=self._on_gap,
+                on_missing=self.options.on_missing,
                 on_corrupt=self.options.on_corrupt,
                 max_batch_bytes=self.options.max_batch_bytes,
+                check_crcs=self.options.check_crcs,
             )
             for log in self._source.logs(topic=topic, topic_id=topic_id, partitions=partitions):
                 planner.add(log, self.offsets, self.times)
@@ -109,10 +114,14 @@ class Scan:
         reader = SplitReader(self.store, options)
         self.metrics = reader.metrics
         self.metrics.notes.extend(plan.notes)
-        partition = None
-        for split in plan.splits:
-            yield from reader.read(split, reader.next_offset if split.partition == partition else None)
-            partition = split.partition
+        splits = {partition: list(some) for partition, some in groupby(plan.splits, attrgetter("partition"))}
+        for end in plan.ends:
+            position = None
+            for split in splits.get(end.partition, ()):
+                yield from reader.read(split, position)
+                position = reader.next_offset
+            if end.damage is not None and options.on_corrupt == "fail":
+                raise copy(end.damage)
 
     def to_arrow(self) -> pa.Table:
         """Everything as one table; raises as ``to_batches``."""

@@ -23,7 +23,7 @@ from segreader.format.offset_index import parse_offset_index
 from segreader.format.scanner import BatchReady, NeedData, SegmentScanner, Tail
 from segreader.ranges import ByteRange
 from segreader.read.small_objects import read_each, read_whole
-from segreader.segment import Segment
+from segreader.segment import Segment, SegmentFiles
 from segreader.storage.base import ObjectStore
 
 OPEN_END: Final = (1 << 62) - 1
@@ -92,10 +92,25 @@ def with_ends(
                 last = segment.base_offset - 1
             else:  # damaged: reading will say so
                 last = OPEN_END if next_base is None else next_base - 1
+                segment = _without_false_index(store, segment, max_batch_bytes)
             segment = replace(segment, last_offset=last)
         ended.append(segment)
     seen = any(tail is not None and tail.is_compacted for tail in walked.values())
     return _reaching(store, ended, incomplete, max_batch_bytes, is_compacted=seen)
+
+
+def _without_false_index(store: ObjectStore, segment: Segment, max_batch_bytes: int) -> Segment:
+    """The segment without its offset index if its first batch lies below its base: from that the entries count."""
+    if not isinstance(segment.files, SegmentFiles):
+        return segment
+    try:
+        first = next(_iter_headers(store, segment, 0, max_batch_bytes), None)
+    except FormatError:
+        return segment
+    offset = first.base_offset if isinstance(first, RecordBatchHeader) else first.offset if first else None
+    if offset is None or offset >= segment.base_offset:
+        return segment
+    return replace(segment, files=replace(segment.files, offset_index=None))
 
 
 def _reaching(
@@ -120,8 +135,8 @@ def _reaching(
             is_compacted = is_compacted or any(_is_compacted(store, one, max_batch_bytes) for one in beside)
             if is_compacted:
                 longer[id(farthest)] = reach = base - 1
-            if not by_base[base]:
-                farthest = None  # what the incomplete set had is missing
+        if not by_base[base] and reach < base:
+            farthest = None  # what the incomplete set had is missing
         for segment in by_base[base]:
             last = segment.last_offset or 0
             if farthest is None or last > reach:
@@ -192,7 +207,9 @@ def _walk(
             last = header.last_offset
     except FormatError:
         return None
-    return None if last is None else _Walked(last, has_jumps, is_compacted)
+    if last is None or (indexed is not None and last < indexed):
+        return None
+    return _Walked(last, has_jumps, is_compacted)
 
 
 def _iter_headers(store: ObjectStore, segment: Segment, start: int, max_batch_bytes: int) -> Iterator[_Header]:

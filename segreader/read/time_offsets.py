@@ -66,11 +66,14 @@ class LogOffsets:
     reason: EndReason
 
 
-def read_log_offsets(store: ObjectStore, log: ResolvedLog, *, max_batch_bytes: int = DEFAULT_LIMIT) -> LogOffsets:
+def read_log_offsets(
+    store: ObjectStore, log: ResolvedLog, *, start_snapshot: str | None = None, max_batch_bytes: int = DEFAULT_LIMIT
+) -> LogOffsets:
     """The ends of a partition. Nothing of its records is read but the last batches, and what is behind a snapshot.
 
     Args:
         log: of one partition.
+        start_snapshot: a producer snapshot of where the log starts.
         max_batch_bytes: largest batch to hold.
     """
     if not log.parts:
@@ -78,9 +81,12 @@ def read_log_offsets(store: ObjectStore, log: ResolvedLog, *, max_batch_bytes: i
     latest = _read_end(store, log, max_batch_bytes)
     stable, reason = latest, EndReason.END_OF_DATA if latest is not None else EndReason.DAMAGE
     bound = log.stop if latest is None else latest
-    state = read_transaction_state(store, log, OffsetRange(bound), max_batch_bytes=max_batch_bytes)
-    if state.first_open is not None and state.first_open[0] < bound:
-        stable, reason = state.first_open[0], EndReason.OPEN_TRANSACTION
+    state = read_transaction_state(
+        store, log, OffsetRange(bound), start_snapshot=start_snapshot, max_batch_bytes=max_batch_bytes
+    )
+    undecided = min([*(offset for _, offset in state.open), *state.held_back.values()], default=bound)
+    if undecided < bound:
+        stable, reason = undecided, EndReason.OPEN_TRANSACTION
     if state.unread_from is not None and state.unread_from < (bound if stable is None else stable):
         stable, reason = state.unread_from, EndReason.DAMAGE
     return LogOffsets(log.start, latest, None if stable is None else max(stable, log.start), reason)

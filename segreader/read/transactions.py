@@ -1,30 +1,27 @@
 """What the files at hand say about a partition's transactions: which were aborted, and up to where all are decided.
 
 A transaction index lies with the segment of the abort *marker*, often a later one than the data; the producer
-snapshot at the end of the last segment says which transactions are still open there. Source: KIP-98;
-``RemoteLogManager.collectAbortedTransactions``, ``ProducerStateManager`` (Kafka 4.0).
+snapshot at the end of the last segment says which transactions are still open there. Nothing is concluded across a
+hole: a marker may lie in it. Source: KIP-98; ``RemoteLogManager.collectAbortedTransactions``, ``ProducerStateManager``
+(Kafka 4.0).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Final
 
-from segreader.errors import CorruptIndexError, FormatError, ObjectNotFoundError
-from segreader.format.batch import RecordBatchHeader
-from segreader.format.compression import DEFAULT_LIMIT, Decompressor
-from segreader.format.control import parse_control_key
+from segreader.catalog.listing import PartitionLog
+from segreader.errors import CorruptIndexError, FormatError, ObjectChangedError, ObjectNotFoundError
+from segreader.format.compression import DEFAULT_LIMIT
 from segreader.format.producer_snapshot import parse_producer_snapshot
-from segreader.format.records import iter_records
-from segreader.format.scanner import BatchReady, NeedData, SegmentScanner
 from segreader.format.transaction_index import AbortedTransaction, parse_transaction_index
-from segreader.isolation import AbortedTransactions, TransactionReplay
+from segreader.isolation import AbortedTransactions
 from segreader.plan.lineage import Part, ResolvedLog
-from segreader.ranges import ByteRange, OffsetRange
+from segreader.ranges import OffsetRange
 from segreader.read.small_objects import read_each, read_whole
-from segreader.segment import Segment
+from segreader.read.transaction_replay import VANISHED, Replayed, replay_parts
 from segreader.storage.base import ObjectStore
 
 _AT_ONCE: Final = 16
@@ -32,19 +29,22 @@ _AT_ONCE: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class TransactionState:
-    """Of one partition: its aborted transactions, and those still open where its last segment ends.
+    """Of one partition and some offsets of it: what was aborted there, and up to where all is decided.
 
     Args:
-        open: producer id and first offset of each open transaction.
-        unread_from: an offset behind which damage kept batches from being replayed: there nothing is known.
-        held_back: by the start of each hole: the first offset of a transaction that is open there and whose end is
-            not told behind the hole.
+        open: producer id and first offset of each transaction that is open where the log ends; of those that begin
+            below the end of the offsets, if these have one.
+        held_back: by the start of a hole: the first offset of a transaction that is open there and whose end is not
+            told behind the hole. Of the holes in the offsets, and of the first one behind them.
+        unread_from: an offset from which on damage hides what was decided.
+        damage: that damage.
     """
 
     aborted: AbortedTransactions
     open: tuple[tuple[int, int], ...] = ()
-    unread_from: int | None = None
     held_back: Mapping[int, int] = field(default_factory=dict)
+    unread_from: int | None = None
+    damage: FormatError | None = None
 
     @property
     def first_open(self) -> tuple[int, int] | None:
@@ -53,47 +53,122 @@ class TransactionState:
 
 
 def read_transaction_state(
-    store: ObjectStore, log: ResolvedLog, offsets: OffsetRange, *, max_batch_bytes: int = DEFAULT_LIMIT
+    store: ObjectStore,
+    log: ResolvedLog,
+    offsets: OffsetRange,
+    *,
+    start_snapshot: str | None = None,
+    max_batch_bytes: int = DEFAULT_LIMIT,
+    check_crcs: bool = True,
 ) -> TransactionState:
-    """Read the transaction indexes that bear on these offsets, and the open transactions at the end.
+    """Read the transaction indexes that bear on these offsets, and the open transactions at the end and at holes.
 
     Args:
         log: which segment delivers which offsets; what indexes say of other offsets is of another history.
         offsets: what will be read.
+        start_snapshot: a producer snapshot of where the log starts.
         max_batch_bytes: largest batch to hold where batches are replayed.
+        check_crcs: whether these must pass their CRC.
 
     Raises:
         CorruptIndexError: an index contradicts itself.
+        ObjectNotFoundError, ObjectChangedError: a segment has vanished; ``offset`` is where its part begins.
     """
-    tail = _replay(store, log.parts, max_batch_bytes)
-    aborted = [*tail.emitted, *_read_aborted(store, log.parts, offsets)]
-    held_back: dict[int, int] = {}
+    aborted: list[AbortedTransaction] = []
+    open_at: dict[int, dict[int, int]] = {}
+    stop = offsets.stop
+    enough: int | None = None
+    replayed = Replayed()
+    for run in _runs(log.parts, offsets):
+        is_first = run[0] is log.parts[0]
+        replayed = Replayed()
+        if stop is not None and (decided := _decided_by(store, run, stop)) is not None:
+            enough = decided
+            break
+        known, rest = _last_snapshot(store, run, start_snapshot if is_first else None)
+        replayed = replay_parts(store, rest, known, below=stop, max_batch_bytes=max_batch_bytes, check_crcs=check_crcs)
+        aborted += replayed.aborted
+        if replayed.damage is not None:
+            break
+        if stop is not None:
+            replayed.open = {one: first for one, first in replayed.open.items() if first < stop}
+            if not replayed.open and run[-1].stop >= stop:
+                enough = run[-1].stop
+        open_at[run[-1].stop] = replayed.open
+    aborted += _read_aborted(store, log.parts, offsets, enough)
     told = {(entry.producer_id, entry.first_offset) for entry in aborted}
+    held_back: dict[int, int] = {}
     for hole in log.holes:
-        before = [part for part in log.parts if part.stop <= hole.start]
-        known = _replay(store, before, max_batch_bytes)
-        aborted.extend(known.emitted)
-        if known.unread_from is not None:
-            held_back[hole.start] = known.unread_from
-        undecided = [first for producer_id, first in known.open.items() if (producer_id, first) not in told]
+        undecided = [first for one, first in open_at.pop(hole.start, {}).items() if (one, first) not in told]
         if undecided:
-            held_back[hole.start] = min(*undecided, held_back.get(hole.start, hole.start))
-    return TransactionState(AbortedTransactions(aborted), tuple(sorted(tail.open.items())), tail.unread_from, held_back)
+            held_back[hole.start] = min(undecided)
+    at_end = tuple(sorted(item for opened in open_at.values() for item in opened.items()))
+    return TransactionState(AbortedTransactions(aborted), at_end, held_back, replayed.unread_from, replayed.damage)
 
 
-def _read_aborted(store: ObjectStore, parts: Sequence[Part], offsets: OffsetRange) -> list[AbortedTransaction]:
+def snapshot_at_start(listed: PartitionLog, log: ResolvedLog) -> str | None:
+    """The ``start_snapshot`` of a listing, if what is read begins there."""
+    begins = log.parts and listed.segments and log.parts[0].start == listed.segments[0].base_offset
+    return listed.start_snapshot if begins else None
+
+
+def _runs(parts: Sequence[Part], offsets: OffsetRange) -> Iterator[list[Part]]:
+    """The parts that follow each other without a hole, and that can say something of the offsets."""
+    run: list[Part] = []
+    for part in parts:
+        if run and run[-1].stop < part.start:
+            if part.start > offsets.start:
+                yield run
+            run = []
+        if not run and offsets.stop is not None and part.start >= offsets.stop:
+            return
+        run.append(part)
+    if run:
+        yield run
+
+
+def _decided_by(store: ObjectStore, run: Sequence[Part], stop: int) -> int | None:
+    """Where the part with the last offset below ``stop`` ends, if a snapshot there says that all below is decided."""
+    last = next((part for part in run if part.stop >= stop), None)
+    if last is None or (known := _read_snapshot(store, last)) is None:
+        return None
+    return last.stop if all(first >= stop for first in known.values()) else None
+
+
+def _last_snapshot(
+    store: ObjectStore, run: Sequence[Part], start_snapshot: str | None
+) -> tuple[Mapping[int, int], Sequence[Part]]:
+    """The open transactions by the last snapshot there is, and the parts behind it."""
+    for index in range(len(run), 0, -1):
+        if (known := _read_snapshot(store, run[index - 1])) is not None:
+            return known, run[index:]
+    if start_snapshot is not None:
+        return _parse_snapshot(store, start_snapshot, None) or {}, run
+    return {}, run
+
+
+def _read_aborted(
+    store: ObjectStore, parts: Sequence[Part], offsets: OffsetRange, enough: int | None
+) -> list[AbortedTransaction]:
     """The rows of the transaction indexes that touch the offsets: of the part that holds the first of them, and of
     the following ones until one row says that everything below the end is decided.
 
+    Args:
+        enough: no marker from this offset on ends one of the transactions asked for.
+
     Source: ``RemoteLogManager.collectAbortedTransactions`` (4.3).
     """
-    wanted = [part for part in parts if part.stop > offsets.start and part.segment.files.transaction_index is not None]
+    wanted = [
+        part
+        for part in parts
+        if part.stop > offsets.start
+        and (enough is None or part.start < enough)
+        and part.segment.files.transaction_index is not None
+    ]
     aborted: list[AbortedTransaction] = []
     for first in range(0, len(wanted), _AT_ONCE):
         some = wanted[first : first + _AT_ONCE]
-        for part, rows in zip(
-            some, read_each(lambda part: _read_transaction_index(store, part.segment), some), strict=True
-        ):
+        for part, rows in zip(some, read_each(lambda part: _read_transaction_index(store, part), some), strict=True):
             for row in rows:
                 if not part.start <= row.last_offset < part.stop:
                     continue  # the marker lies where the lineage follows another segment
@@ -103,47 +178,26 @@ def _read_aborted(store: ObjectStore, parts: Sequence[Part], offsets: OffsetRang
     return aborted
 
 
-def _read_transaction_index(store: ObjectStore, segment: Segment) -> list[AbortedTransaction]:
+def _read_transaction_index(store: ObjectStore, part: Part) -> list[AbortedTransaction]:
+    segment = part.segment
     name = segment.files.transaction_index
     if name is None:
         return []
     try:
-        data = read_whole(store, name, segment.files.sizes.get(name))
-    except ObjectNotFoundError:
-        return []  # as Kafka: a transaction index that is not there is an empty one
+        try:
+            data = read_whole(store, name, segment.files.sizes.get(name))
+        except ObjectNotFoundError:
+            if name in segment.files.sizes:
+                raise  # it was listed
+            store.size(segment.files.log)
+            return []  # as Kafka: a transaction index that was never written is an empty one
+    except (ObjectNotFoundError, ObjectChangedError) as error:
+        error.hint = VANISHED
+        raise error.located(source=store.url(name), offset=part.start) from None
     try:
         return list(parse_transaction_index(data, segment.base_offset))
     except FormatError as error:
         raise error.located(source=store.url(name)) from error
-
-
-@dataclass(slots=True)
-class _Replayed:
-    """What the last snapshot and the batches after it say, as far as they can be read."""
-
-    open: dict[int, int] = field(default_factory=dict)
-    emitted: list[AbortedTransaction] = field(default_factory=list)
-    unread_from: int | None = None
-
-
-def _replay(store: ObjectStore, parts: Sequence[Part], max_batch_bytes: int) -> _Replayed:
-    """The open transactions at the end of the parts: from the last snapshot there is, and the batches after it."""
-    first, replay = len(parts), TransactionReplay()
-    while first > 0:
-        known = _read_snapshot(store, parts[first - 1])
-        if known is not None:
-            replay = TransactionReplay(known)
-            break
-        first -= 1
-    replayed = _Replayed()
-    for part in parts[first:]:
-        for header, is_abort in _iter_transactional(store, part, max_batch_bytes, replayed):
-            if is_abort is None:
-                replay.data(header.producer_id, header.base_offset)
-            elif ended := replay.marker(header.producer_id, header.base_offset, is_abort):
-                replayed.emitted.append(ended)
-    replayed.open = replay.open_transactions
-    return replayed
 
 
 def _read_snapshot(store: ObjectStore, part: Part) -> dict[int, int] | None:
@@ -155,60 +209,11 @@ def _read_snapshot(store: ObjectStore, part: Part) -> dict[int, int] | None:
     name = segment.files.producer_snapshot
     if name is None or (segment.last_offset is not None and part.stop <= segment.last_offset):
         return None
+    return _parse_snapshot(store, name, segment.files.sizes.get(name))
+
+
+def _parse_snapshot(store: ObjectStore, name: str, size: int | None) -> dict[int, int] | None:
     try:
-        return parse_producer_snapshot(read_whole(store, name, segment.files.sizes.get(name))).open_transactions()
+        return parse_producer_snapshot(read_whole(store, name, size)).open_transactions()
     except (CorruptIndexError, ObjectNotFoundError):
         return None
-
-
-def _iter_transactional(
-    store: ObjectStore, part: Part, max_batch_bytes: int, tail: _Replayed
-) -> Iterator[tuple[RecordBatchHeader, bool | None]]:
-    """The transactional batches of a part of a segment; with markers, whether they abort.
-
-    Notes in ``tail`` from which offset on damage hides the rest.
-    """
-    segment = part.segment
-    if not segment.log_size:
-        return
-    decompressor, scanner = (
-        Decompressor(max_batch_bytes),
-        SegmentScanner(stop=segment.log_size, max_batch_size=max_batch_bytes),
-    )
-    next_offset = segment.base_offset
-    with closing(store.read_pieces(segment.files.log, ByteRange(0, segment.log_size))) as pieces:
-        while True:
-            try:
-                answer = scanner.next()
-            except FormatError:
-                tail.unread_from = next_offset if tail.unread_from is None else tail.unread_from
-                return
-            if isinstance(answer, NeedData):
-                scanner.feed(next(pieces, b""))
-                continue
-            if not isinstance(answer, BatchReady):
-                return
-            header = answer.header
-            if not isinstance(header, RecordBatchHeader):
-                continue
-            if header.base_offset >= part.stop:
-                return
-            next_offset = max(next_offset, header.next_offset)
-            if header.last_offset < part.start:
-                continue
-            if not header.is_transactional or header.producer_id < 0:
-                continue
-            if not header.is_control:
-                yield header, None
-            elif (is_abort := _marker(answer.data, decompressor)) is not None:
-                yield header, is_abort
-
-
-def _marker(batch: memoryview, decompressor: Decompressor) -> bool | None:
-    """Whether a control batch aborts; ``None`` if it ends no transaction, as one that the cleaner emptied."""
-    try:
-        records = list(iter_records(batch, decompressor))
-        key = parse_control_key(records[0].key) if records else None
-    except FormatError:
-        return None
-    return key.is_abort if key is not None and key.is_end_of_transaction else None

@@ -79,6 +79,8 @@ class SegmentReader(DataSourceReader):
         for note in plan.notes:
             logger.warning("%s", note)
         for end in plan.ends:
+            if end.damage is not None:
+                raise end.damage  # no task would meet it
             if end.reason.is_early:
                 logger.warning("%s", end.text)
         if plan.gaps:

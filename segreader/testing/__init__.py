@@ -1,7 +1,7 @@
 """The test kit: real segment bytes without Kafka, for this project's tests and for those of its users.
 
-``directory`` lays segments out as a broker or a remote store does; ``strategies`` (needs hypothesis) makes
-them up at random.
+``directory`` lays segments out as a broker or a remote store does, ``layouts``, ``redpanda`` and ``aiven`` (encryption
+needs cryptography) as other people's plugins do; ``strategies`` (needs hypothesis) makes them up at random.
 """
 
 from segreader.testing.batches import Lies

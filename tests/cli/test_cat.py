@@ -399,6 +399,22 @@ def test_skipped_damage_is_told_hole_by_hole_and_is_a_finding(tmp_path: Path, ca
     assert "base offset 3" in err
 
 
+def test_damage_that_hides_what_was_committed_is_a_finding(tmp_path: Path, cat: Cat) -> None:
+    built = SegmentBuilder().batch([b"a"]).batch([b"b"], producer_id=1, transactional=True).marker(1)
+    log = next(write_broker_log(tmp_path, "t", [built]).glob("*.log"))
+    data = bytearray(log.read_bytes())
+    data[built.batch_positions[2] + 69] ^= 1
+    log.write_bytes(data)
+
+    code, out, err = cat(tmp_path, "--on-corrupt", "skip")
+
+    assert (code, offsets(parsed(out))) == (1, [0])
+    assert "ends at offset 1: damage" in err
+    code, out, err = cat(tmp_path)
+    assert (code, offsets(parsed(out))) == (5, [0])
+    assert "CRC" in err
+
+
 def test_the_cut_end_of_a_live_log_is_a_note(tmp_path: Path, cat: Cat) -> None:
     write_broker_log(tmp_path, "t", [three_batches().raw(three_batches().to_bytes()[:40])])
 

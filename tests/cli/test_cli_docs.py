@@ -131,7 +131,8 @@ def test_rows_of_ls(out: Any, log: Path) -> None:
         (["t/0", "--all"], "With a partition ("),
     ):
         found = {name for row in out("ls", log.parent, *arguments) for name in names(row)}
-        assert found == set(documented(after)), after
+        expected = {name for name in documented(after) if not name.startswith("dropped[]")}  # see the next test
+        assert found == expected, after
 
 
 def test_a_dropped_part_in_ls_and_a_plan_have_all_names(out: Any) -> None:

@@ -123,10 +123,11 @@ def test_behind_damage_nothing_aborted_is_shown(tmp_path: Path, write: object) -
     seen, error = read(segreader.scan(tmp_path))
     assert seen == [0, 1, 2]
     assert isinstance(error, FormatError)
-    for scan in (segreader.scan(tmp_path, offsets="5:"), segreader.scan(tmp_path, on_corrupt="skip")):
+    for offsets, on_corrupt in (("5:", "fail"), ("5:", "skip"), (None, "skip")):
+        scan = segreader.scan(tmp_path, offsets=offsets, on_corrupt=on_corrupt)
         seen, error = read(scan)
         assert not {5, 6, 7} & set(seen)
-        assert error is None
+        assert isinstance(error, FormatError) is (on_corrupt == "fail")
         assert scan.plan().ends[0].reason is EndReason.DAMAGE
 
 

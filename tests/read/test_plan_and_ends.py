@@ -142,3 +142,13 @@ def test_a_plan_survives_pickling_with_all_it_says(tmp_path: Path) -> None:
     plan = segreader.scan(tmp_path, on_gap="report").plan()
     assert pickle.loads(pickle.dumps(plan)) == plan
     assert all(len(pickle.dumps(split)) < 2048 for split in plan.splits)
+
+
+def test_an_incomplete_set_in_a_compacted_log_is_a_gap_and_not_the_cleaners_work(tmp_path: Path) -> None:
+    first = SegmentBuilder(0).batch([b"0", b"1"], last_offset=4)
+    second = first.roll().batch([b"5", b"6"])
+    place = write_local_tiered(tmp_path, "orders", [first, second, second.roll().batch([b"7"])])
+    without(place, 5, "snapshot")
+    with pytest.raises(SegmentGapError, match="no segment with 5 to 6"):
+        segreader.scan(tmp_path).plan()
+    assert offsets(segreader.scan(tmp_path, on_gap="report")) == [0, 1, 7]

@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from segreader.errors import ObjectNotFoundError
+from segreader.errors import CorruptBatchError, ObjectNotFoundError
 from segreader.format.record import TimestampType
 from segreader.spark import register
 from segreader.spark.options import parse_options
@@ -22,7 +22,7 @@ from segreader.spark.schema import RAW_NAMES
 from segreader.spark.source import SegmentReader, SegmentSource, freeze_imports
 from segreader.spark.stream import SegmentStreamReader
 from segreader.testing.builder import SegmentBuilder
-from segreader.testing.directory import write_local_tiered
+from segreader.testing.directory import write_broker_log, write_local_tiered
 from segreader.testing.records import FIRST_TIMESTAMP_MS
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
@@ -228,6 +228,18 @@ def test_a_segment_deleted_after_planning_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(ObjectNotFoundError, match=f"{gone.name}: no such file"):
         [list(reader.read(partition)) for partition in planned]
+
+
+def test_damage_that_hides_what_was_committed_fails_before_any_task(tmp_path: Path) -> None:
+    built = SegmentBuilder().batch([b"a"]).batch([b"b"], producer_id=1, transactional=True).marker(1)
+    log = next(write_broker_log(tmp_path, "orders", [built]).glob("*.log"))
+    data = bytearray(log.read_bytes())
+    data[built.batch_positions[2] + 69] ^= 1
+    log.write_bytes(data)
+    reader = SegmentReader(parse_options({"location": str(tmp_path), "subscribe": "orders"}), ("offset",))
+
+    with pytest.raises(CorruptBatchError, match="it hides what was committed from offset 1 on"):
+        reader.partitions()
 
 
 def test_the_source_offers_no_filters_because_spark_would_return_wrong_rows() -> None:

@@ -50,7 +50,8 @@ def consumed(topic: str, record: Record, leader_epoch: int | None = 0) -> Consum
 def test_the_sets_are_those_of_the_manifest() -> None:
     counts = Counter(case.set_name for case in cases())
 
-    assert counts == {"tv2": 34, "tv1": 11, "k39": 25, "legacy": 4}
+    plugins = {"aiven-plain": 7, "aiven-zstd": 7, "aiven-encrypted": 8}
+    assert counts == {"tv2": 34, "tv1": 11, "k39": 25, "legacy": 4, "cluster": 5} | plugins
     assert {path.name for path in CORPUS.iterdir()} == {*counts, "manifest.json"}
 
 
@@ -80,17 +81,15 @@ def test_the_files_of_a_case_are_there(case: Case) -> None:
         stems = {path.name.partition(".")[0] for path in directory.iterdir()}
         for stem in stems:
             names = {path.name.partition(".")[2] for path in directory.glob(f"{stem}.*")}
-            assert names - {"txnindex"} == {
-                "log",
-                "index",
-                "timeindex",
-                "snapshot",
-                "leader_epoch_checkpoint",
-            }
+            assert names - {"txnindex"} == (
+                {"log", "indexes", "rsm-manifest"}
+                if case.set_name.startswith("aiven")
+                else {"log", "index", "timeindex", "snapshot", "leader_epoch_checkpoint"}
+            )
     for directory in case.local:
         assert (directory / "partition.metadata").read_text().endswith(case.topic_id)
     assert case.local
-    assert all(path.parent == case.remote_root for path in case.remote)
+    assert all(path.is_relative_to(case.root / "remote") for path in case.remote)
     assert bool(case.remote) == any(facts["segments"] for facts in case.facts["offline"].values())
 
 

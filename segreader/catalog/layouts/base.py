@@ -60,7 +60,7 @@ class PartitionFiles:
 
     ``segments`` are the complete ones, in any order, overlapping ones too. ``foreign`` are objects that belong to no
     segment and to no other file that the layout knows. ``log_start`` is the first offset that is not deleted, where the
-    layout records it.
+    layout records it. ``start_snapshot`` is a producer snapshot of where the first segment begins.
     """
 
     segments: Sequence[Segment]
@@ -68,6 +68,7 @@ class PartitionFiles:
     foreign: Sequence[str] = ()
     notes: Sequence[str] = field(default=())
     log_start: int | None = None
+    start_snapshot: str | None = None
 
 
 class Layout(Protocol):

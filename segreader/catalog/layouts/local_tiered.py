@@ -56,7 +56,8 @@ def sort_files(objects: Iterable[ObjectInfo]) -> PartitionFiles:
     """The listed objects as segments, in any order.
 
     A set without its log, or without the file that is written last, is incomplete. One that has these and lacks another
-    was once whole: it is read without that, and named as incomplete, too.
+    was once whole: it is read without that, and named as incomplete, too. Where no set is whole, somebody copied the
+    logs alone, and they are read.
     """
     sets: dict[tuple[str, str, str], dict[str, ObjectInfo]] = defaultdict(dict)
     foreign: list[str] = []
@@ -66,7 +67,10 @@ def sort_files(objects: Iterable[ObjectInfo]) -> PartitionFiles:
             sets[directory, match["base"], match["segment_id"]][match["kind"]] = info
         else:
             foreign.append(info.name)
-    segments, incomplete = [], []
+    segments: list[Segment] = []
+    incomplete: list[IncompleteSegment] = []
+    notes: list[str] = []
+    is_written = any(_LAST_WRITTEN in files and "log" in files for files in sets.values())
     for (directory, base, segment_id), files in sets.items():
         place = REMOTE_DIRECTORY.fullmatch(directory.rpartition("/")[2])
         if place is None:
@@ -75,8 +79,10 @@ def sort_files(objects: Iterable[ObjectInfo]) -> PartitionFiles:
         if missing := tuple(kind for kind in _REQUIRED if kind not in files):
             first = min(info.name for info in files.values())
             incomplete.append(IncompleteSegment(int(base), first, missing, segment_id))
-        if "log" not in files or _LAST_WRITTEN not in files:
+        if "log" not in files or (is_written and _LAST_WRITTEN not in files):
             continue  # an upload in progress or given up
+        if not is_written and not notes:
+            notes.append(f"{directory}: no set of files here has a .{_LAST_WRITTEN}, which is written last: logs alone")
         names = {kind: info.name for kind, info in files.items()}
         segments.append(
             Segment(
@@ -96,4 +102,4 @@ def sort_files(objects: Iterable[ObjectInfo]) -> PartitionFiles:
                 version=files["log"].modified_ms or 0,
             )
         )
-    return PartitionFiles(segments, incomplete, foreign)
+    return PartitionFiles(segments, incomplete, foreign, notes)

@@ -91,7 +91,7 @@ def sort_files(partition: TopicIdPartition, prefix: str, objects: Iterable[Objec
                 version=files[base, "log"].modified_ms or 0,
             )
         )
-    return PartitionFiles(segments, (), foreign)
+    return PartitionFiles(segments, (), foreign, start_snapshot=name("snapshot", bases[0]) if bases else None)
 
 
 def _sizes(files: dict[tuple[int, str], ObjectInfo], base: int) -> dict[str, int]:

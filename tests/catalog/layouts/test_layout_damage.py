@@ -225,18 +225,39 @@ def renamed(files: Files, true: int, false: int) -> Files:
     return {pattern.sub(lambda match: f"{false:0{len(match[0])}d}", name): data for name, data in files.items()}
 
 
-@pytest.mark.parametrize(("true", "false"), [(5, 7), (5, 3), (10, 12), (10, 8), (0, 2), (5, 1)])
+FALSE_BASES = [(5, 7), (5, 3), (10, 12), (10, 8), (0, 2), (5, 1)]
+
+
+@pytest.mark.parametrize(("true", "false"), FALSE_BASES)
 @pytest.mark.parametrize("one", PLAIN, ids=str)
-@pytest.mark.parametrize("split_bytes", [1, 1 << 30])
+@pytest.mark.parametrize(("split_bytes", "level"), [(1, "read_committed"), (1 << 30, "read_uncommitted")])
 def test_a_base_offset_that_is_not_the_logs_own_is_refused(
-    one: Way, true: int, false: int, split_bytes: int, read: Reader
+    one: Way, true: int, false: int, split_bytes: int, level: str, read: Reader
 ) -> None:
     files = renamed(one.write("orders", 7, log()), true, false)
-    assert len(set(files) - set(one.write("orders", 7, log()))) >= 1
-    _, error = read(one, files, split_bytes=split_bytes)
+    assert set(files) != set(one.write("orders", 7, log()))
+    _, error = read(one, files, split_bytes=split_bytes, isolation_level=level)
 
     assert error is not None
     assert error.source
+
+
+@pytest.mark.parametrize(("true", "false"), [(5, 7), (10, 12), (5, 3)])
+@pytest.mark.parametrize("one", FINISHED, ids=str)
+def test_a_range_of_a_log_with_a_false_base_offset_lacks_nothing(
+    one: Way, true: int, false: int, tmp_path: Path
+) -> None:
+    root = lay_out(tmp_path / "data", renamed(one.write("orders", 7, log()), true, false))
+    layout = one.layout if one.is_pattern else None
+    for start in range(4, 15):
+        offsets = []
+        try:
+            for row in iter_rows(segreader.scan(root, layout=layout, offsets=(start, 15), split_bytes=1)):
+                offsets.append(row[2])
+        except SegreaderError:
+            assert offsets == list(range(start, start + len(offsets)))
+        else:
+            assert offsets == list(range(start, 15))
 
 
 @pytest.mark.parametrize("one", [way("aiven-plain"), way("aiven-both-slash")], ids=str)
