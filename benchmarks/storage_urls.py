@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from segreader.catalog.listing import PartitionLog, list_partitions
+from segreader.catalog.layouts.local_tiered import LocalTieredLayout
+from segreader.catalog.layouts.log_directory import LogDirectoryLayout
+from segreader.catalog.listing import list_places, read_place
 from segreader.errors import LocationExpiredError
+from segreader.read.source import SourceLog
 from segreader.storage.base import ObjectInfo
 from segreader.storage.http import HttpSettings, HttpStore
 from segreader.storage.metrics import StorageMetrics
@@ -54,7 +57,10 @@ class ListedSource:
         self.store = open_store(urls)
         self.shown = self.prefix = prefix
 
-    def partitions(
+    def logs(
         self, *, topic: str | None, topic_id: str | None, partitions: Collection[int] | None
-    ) -> list[PartitionLog]:
-        return list_partitions(self.store, self.prefix, topic=topic, topic_id=topic_id, partitions=partitions)
+    ) -> Iterator[SourceLog]:
+        layouts = (LocalTieredLayout(), LogDirectoryLayout())
+        wanted = {"topic": topic, "topic_id": topic_id, "partitions": partitions}
+        for place in list_places(self.store, self.prefix, layouts, **wanted):
+            yield SourceLog(read_place(self.store, place, layouts))

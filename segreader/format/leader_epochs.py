@@ -30,6 +30,9 @@ class LeaderEpoch:
     start_offset: int
 
 
+_BEFORE = LeaderEpoch(-1, 0)
+
+
 @dataclass(frozen=True, slots=True)
 class LeaderEpochs:
     """A lineage: epochs rise strictly, their start offsets do not fall.
@@ -43,7 +46,7 @@ class LeaderEpochs:
     entries: tuple[LeaderEpoch, ...] = ()
 
     def __post_init__(self) -> None:
-        previous = LeaderEpoch(-1, 0)
+        previous = _BEFORE
         for entry in self.entries:
             if entry.epoch <= previous.epoch or entry.start_offset < previous.start_offset:
                 raise ValueError(f"not a lineage: {entry} after {previous}")

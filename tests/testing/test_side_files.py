@@ -31,7 +31,8 @@ CUT_OFF = ("delete-records", "retention")  # the log begins above offset 0
 
 
 def remote_directories(*without: str) -> list[Path]:
-    return [path for case in cases("tv2", "tv1", "k39", remote=True) if case.topic not in without for path in case.remote]
+    brokers = cases("tv2", "tv1", "k39", remote=True)
+    return [path for case in brokers if case.topic not in without for path in case.remote]
 
 
 def directory_id(directory: Path) -> str:
