@@ -1,0 +1,130 @@
+"""Proves that the output of a backfill is exact, or lists what differs: ``segreader-verify-backfill --help``.
+
+Nothing is written but the report. ``--local`` needs no Spark.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import click
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from segreader.cli.exit_codes import ExitCode, describe, exit_code
+from segreader.errors import SegreaderError
+from segreader.spark.backfill.destination import Destination
+from segreader.spark.backfill.progress import shown_bytes
+from segreader.spark.backfill.verify import DDL, SplitVerdict, Verification, VerifyTask, read_output
+from spark_jobs.backfill import told_by_a_task
+from spark_jobs.backfill_request import absolute, parse_pairs
+from spark_jobs.session import describe_job, job_session
+
+_SPARK_ERRORS = (PySparkException, Py4JError)
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.option("--target", required=True, help="The output: what --target of segreader-backfill named.")
+@click.option("--source", is_flag=True, help="Read the segments again, too; otherwise the manifest's checksums count.")
+@click.option("--credentials", help="Of the source: a name as for segreader-backfill; by default that of the plan.")
+@click.option("--target-credentials", default="default", show_default=True, help="Or env:PREFIX, module:callable.")
+@click.option(
+    "--target-option", "target_storage", multiple=True, metavar="NAME=VALUE", help="Of the target; no secret."
+)
+@click.option("--local", is_flag=True, help="Check in this process, without Spark.")
+@click.option("--master", help="Spark master; by default what spark-submit says, else this machine.")
+@click.option("--report", "report_file", help="Write the result as JSON to this file.")
+@click.option("-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def verify(**given: Any) -> int:
+    """Prove that every offset of a backfill is in its output once, with equal bytes, or list the differences.
+
+    Each split's files are read and their checksum is taken again. With --source the segments are, too.
+
+    \b
+    Exit codes: 0 exact; 1 there are differences; 2 wrong usage; 3 something is not there or not allowed;
+    4 the storage failed; 5 the manifest or the plan cannot be read; 70 Spark failed.
+    """
+    if given["local"] and given["master"]:
+        raise click.UsageError("--local runs without Spark: leave out --master")
+    destination = Destination(
+        absolute(given["target"]),
+        given["target_credentials"],
+        parse_pairs("--target-option", given["target_storage"]),
+    )
+    target = destination.open()
+    try:
+        output = read_output(target)
+    finally:
+        target.close()
+    options = None
+    if given["source"]:
+        chosen = {"credentials": given["credentials"]} if given["credentials"] else {}
+        options = {**output.plan.options, **chosen}
+    task = VerifyTask(output.pairs, destination, output.plan.output, options)
+    if given["local"] or not len(task):
+        verdicts = tuple(task.verdicts(range(len(task))))
+    else:
+        verdicts = _with_spark(task, given["master"], output.url)
+    found = Verification(output, verdicts, has_read_source=given["source"])
+    document = found.to_json()
+    if given["report_file"]:
+        Path(given["report_file"]).write_text(json.dumps(document, indent=1) + "\n")
+    click.echo(json.dumps(document) if given["form"] == "json" else _in_words(found, document))
+    return ExitCode.OK if found.is_exact else ExitCode.FINDINGS
+
+
+def _with_spark(task: VerifyTask, master: str | None, url: str) -> tuple[SplitVerdict, ...]:
+    """Check all splits in tasks of Spark's; the verdicts in the order of the plan."""
+    click.echo("Starting Spark", err=True)
+    with job_session("segreader verify", master=master) as session:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # of pandas, which this does not use
+            frame = session.spark.range(0, len(task), 1, len(task)).mapInArrow(task.__call__, DDL)
+        describe_job(session.spark, f"segreader: verify {len(task):,} splits of {url}")
+        try:
+            rows = frame.collect()
+        except _SPARK_ERRORS as error:
+            if (told := told_by_a_task(error)) is None:
+                click.echo(f"Spark failed; what it printed is in {session.log or 'its own log'}", err=True)
+                raise
+            raise told from error
+    return tuple(SplitVerdict.from_json(json.loads(row["verdict"])) for row in rows)
+
+
+def _in_words(found: Verification, document: dict[str, Any]) -> str:
+    how = "the segments, read again" if found.has_read_source else "the checksums of the manifest"
+    lines = [f"{one.kind:<9}{one}" for one in found.findings]
+    counts = f"{document['records']:,} records in {document['files']:,} files, {shown_bytes(document['written_bytes'])}"
+    if found.is_exact:
+        lines.append(f"exact    {counts}: each of {document['splits']:,} splits equals {how}")
+    else:
+        lines.append(f"differs  {len(found.findings):,} findings in {counts}, held against {how}")
+    return "\n".join(lines)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the check; returns its exit code."""
+    try:
+        code = verify.main(arguments, prog_name="segreader-verify-backfill", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("Interrupted", err=True)
+        return ExitCode.INTERRUPTED
+    except (SegreaderError, OSError) as error:
+        click.echo(f"segreader-verify-backfill: {describe(error)}", err=True)
+        return exit_code(error)
+    except _SPARK_ERRORS as error:
+        first = next(filter(None, str(error).splitlines()), type(error).__name__)
+        click.echo(f"segreader-verify-backfill: {first[:500]}", err=True)
+        return ExitCode.INTERNAL
+    return int(code or ExitCode.OK)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

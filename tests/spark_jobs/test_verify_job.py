@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from backfill_runs import do, files_of, finish, plan_into, request
+from corpus import CORPUS
+from growing_log import GrowingLog
+from pyspark.sql import SparkSession
+
+from segreader.spark.backfill.output import MANIFEST, SUCCESS, Layout, OutputOptions
+from segreader.storage.target import open_target
+from spark_jobs.verify import main
+
+
+@pytest.fixture
+def segments(tmp_path: Path) -> Path:
+    """Four segments of 50 records of one partition, and two of another."""
+    root = tmp_path / "tier"
+    root.mkdir()
+    log = GrowingLog(root)
+    for number in range(6):
+        log.upload("orders", number % 3 // 2, 50)
+    return root
+
+
+def backfill(location: Path, out: Path, topic: str = "orders", **output: Any) -> Path:
+    target = open_target(out)
+    plan = plan_into(target, request(location, subscribe=topic, output=OutputOptions(**output), split_bytes=1 << 14))
+    do(plan, target)
+    assert finish(plan, target).is_complete
+    return out
+
+
+@pytest.fixture
+def out(segments: Path, tmp_path: Path) -> Path:
+    """An exact output, whose pages hold values as they are."""
+    return backfill(segments, tmp_path / "out", codec="none")
+
+
+def found(out: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> list[tuple[str, str]]:
+    """Kind and text of what the job tells; its exit code must say the same."""
+    code = main(["--target", str(out), "--local", "-o", "json", *arguments])
+    document = json.loads(capsys.readouterr().out)
+    assert document["is_exact"] == (code == 0)
+    assert code == (1 if document["findings"] else 0)
+    return [(one["kind"], f"{one['where']}: {one['text']}") for one in document["findings"]]
+
+
+def rewrite(file: Path, table: pa.Table) -> None:
+    """Other records in a file whose manifest is made to agree on sizes and counts."""
+    pq.write_table(table, file, compression="none")
+    path = next(parent for parent in file.parents if (parent / MANIFEST).exists()) / MANIFEST
+    document = json.loads(path.read_text())
+    for split in document["splits"]:
+        for entry in split["files"]:
+            if entry["name"].endswith(file.name):
+                split["records"] += table.num_rows - entry["rows"]
+                entry |= {"size": file.stat().st_size, "rows": table.num_rows}
+    path.write_text(json.dumps(document))
+
+
+def with_value(table: pa.Table, row: int, value: bytes) -> pa.Table:
+    values = table.column("value").to_pylist()
+    values[row] = value
+    number = table.schema.get_field_index("value")
+    return table.set_column(number, table.schema.field(number), [values])
+
+
+def test_an_output_that_holds_what_the_segments_hold_is_exact(
+    out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = tmp_path / "report.json"
+
+    assert found(out, capsys) == found(out, capsys, "--source", "--report", str(report)) == []
+    document = json.loads(report.read_text())
+    assert (document["records"], document["splits"], document["has_read_source"]) == (300, 6, True)
+    assert main(["--target", str(out), "--local"]) == 0
+    assert "exact    300 records in 6 files" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("layout", list(Layout))
+@pytest.mark.parametrize("is_hive", [False, True])
+def test_every_layout_is_read_back_in_the_order_of_offsets(
+    layout: Layout, is_hive: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topics = "nulls,ts-unordered,txn-interleaved,compacted-then-tiered,codec-mix"
+    target = open_target(tmp_path / "out")
+    asked = request(CORPUS / "tv2" / "remote", output=OutputOptions(layout=layout, is_hive=is_hive), subscribe=topics)
+    plan = plan_into(target, asked)
+    do(plan, target)
+    assert finish(plan, target).is_complete
+
+    assert found(tmp_path / "out", capsys, "--source") == []
+
+
+def test_a_file_that_was_deleted_is_named(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = files_of(out)[1]
+    file.unlink()
+
+    told = found(out, capsys, "--source")
+    assert ("file", f"{file.relative_to(out)}: is not there: 50 records of orders-0-{50:020d}-{100:020d}") in told
+    assert any(kind == "source" and "offsets 50-99 are missing" in text for kind, text in told)
+
+
+def test_a_flipped_byte_of_a_value_is_named_by_its_column_and_with_the_source_by_its_offset(
+    out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = files_of(out)[0]
+    data = bytearray(file.read_bytes())
+    at = data.rindex(b"\x02\x00\x00\x0037") + 5
+    data[at] ^= 1
+    file.write_bytes(data)
+
+    assert found(out, capsys) == [
+        ("digest", f"orders-0-{0:020d}-{50:020d}: 50 records, expected 50; checksums differ in value")
+    ]
+    assert any(
+        kind == "source" and "the record at offset 37 has another value than the segments" in text
+        for kind, text in found(out, capsys, "--source")
+    )
+
+
+def test_a_file_that_cannot_be_decoded_is_named(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = files_of(out)[0]
+    file.write_bytes(file.read_bytes()[:-10])
+
+    told = found(out, capsys)
+    assert any(kind == "file" and text.startswith(f"{file.relative_to(out)}: has ") for kind, text in told)
+    assert any(kind == "file" and "cannot be read after 0 of 50 records" in text for kind, text in told)
+
+
+def test_a_file_that_no_manifest_lists_is_named(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = files_of(out)[0]
+    shutil.copy(file, file.with_name(file.name.replace("-0.parquet", "-7.parquet")))
+
+    ((kind, text),) = found(out, capsys)
+    assert kind == "unlisted"
+    assert text.startswith(str(file.relative_to(out)).replace("-0.parquet", "-7.parquet"))
+
+
+def test_a_wrong_row_is_named_though_size_and_counts_agree(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = files_of(out)[2]
+    rewrite(file, with_value(pq.ParquetFile(file).read(), 12, b"something else"))
+
+    told = dict(found(out, capsys, "--source"))
+    assert set(told) == {"digest", "source"}
+    assert "checksums differ in value" in told["digest"]
+    assert "the record at offset 112 has another value" in told["source"]
+
+
+def test_records_that_are_missing_or_twice_are_named_by_their_offsets(
+    out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = files_of(out)[0]
+    table = pq.ParquetFile(file).read()
+    rewrite(file, pa.concat_tables([table.slice(0, 10), table.slice(9, 11), table.slice(22)]))
+
+    told = dict(found(out, capsys, "--source"))
+    assert "offsets 9 are there twice" in told["offsets"]
+    assert "offsets 20-21 are missing" in told["source"]
+
+
+def test_a_split_that_the_manifest_lacks_is_named(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    document = json.loads((out / MANIFEST).read_text())
+    lost = document["splits"].pop(1)
+    (out / MANIFEST).write_text(json.dumps(document))
+
+    told = found(out, capsys)
+    assert ("coverage", "plan: orders-0: offsets 50 to 99 are not written") in told
+    assert [text.split(": ")[0] for kind, text in told if kind == "unlisted"] == [lost["files"][0]["name"]]
+
+
+def test_a_manifest_that_agrees_with_wrong_files_does_not_agree_with_the_segments(
+    out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = files_of(out)[0]
+    rewrite(file, with_value(pq.ParquetFile(file).read(), 3, b"something else"))
+    ((_, text),) = found(out, capsys)
+    document = json.loads((out / MANIFEST).read_text())
+    other = json.loads((out / MANIFEST).read_text())["splits"][1]["digest"]
+    document["splits"][0]["digest"] = other
+    (out / MANIFEST).write_text(json.dumps(document))
+
+    assert "checksums differ in value" in text
+    assert (
+        "the checksum of the manifest is not that of the segments" in dict(found(out, capsys, "--source"))["manifest"]
+    )
+
+
+def test_an_output_whose_job_has_not_finished_is_not_exact(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (out / SUCCESS).unlink()
+    assert [kind for kind, _ in found(out, capsys)] == ["manifest"]
+
+    (out / MANIFEST).unlink()
+    assert found(out, capsys) == [("manifest", f"{MANIFEST}: is not there: the job has not finished; run it again")]
+
+
+def test_a_segment_that_is_gone_is_told_and_the_files_are_checked_without_it(
+    out: Path, segments: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    next(iter(sorted(segments.rglob("*.log")))).unlink()
+
+    assert found(out, capsys) == []
+    ((kind, text),) = found(out, capsys, "--source")
+    assert (kind, "the segment cannot be read again" in text) == ("source", True)
+
+
+def test_a_directory_without_a_plan_is_no_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--target", str(tmp_path), "--local"]) == 3
+    assert "there is no plan of a backfill" in capsys.readouterr().err
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+def test_tasks_of_spark_find_what_one_process_finds(
+    out: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files_of(out)[1].unlink()
+
+    assert main(["--target", str(out), "--source", "-o", "json"]) == 1
+    with_spark = json.loads(capsys.readouterr().out)
+    assert main(["--target", str(out), "--source", "-o", "json", "--local"]) == 1
+    assert json.loads(capsys.readouterr().out) == with_spark
