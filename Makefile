@@ -19,7 +19,7 @@ BENCH_VENV := build/bench
 ASAN := build/asan
 ASAN_LIBRARIES = $(shell gcc -print-file-name=libasan.so) $(shell gcc -print-file-name=libstdc++.so)
 
-.PHONY: help demo test check lint layers fixtures bench-decode bench-plan bench-storage test-asan wheel clean java
+.PHONY: help demo test check lint layers fixtures chaos bench-decode bench-plan bench-storage test-asan wheel clean java
 
 help:  ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | column -t -s '|' | sed 's/^/  make /'
@@ -42,6 +42,9 @@ layers: $(VENV)/.dev  ## check that imports go down only
 
 fixtures: $(VENV)/.dev  ## rebuild the made fixtures from their recipes
 	$(BIN)/python -m fixtures.make
+
+chaos: $(VENV)/.dev  ## kill 200 backfills at random, and prove each output (CHAOS=n)
+	CHAOS=$(or $(CHAOS),200) $(BIN)/pytest -q -k at_random tests/spark_jobs/test_backfill_chaos.py
 
 bench-decode: $(BENCH_VENV)/.made  ## measure decoding against aiokafka
 	SEGREADER_KERNEL=native $(BENCH_VENV)/bin/python -m benchmarks.decode $(BENCH)

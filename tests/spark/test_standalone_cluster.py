@@ -1,0 +1,148 @@
+"""A standalone cluster of one master and two workers on loopback, with Spark's own scripts of pip's PySpark."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyspark
+import pytest
+from chaos import REMOTE, prove, truth_of
+
+from spark_jobs.java import find_java_home
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+ROOT = Path(__file__).parents[2]
+SPARK_HOME = Path(pyspark.__file__).parent
+TOPICS = ("nulls", "txn-interleaved", "codec-lz4")
+
+READ = """
+import json, sys
+from spark_jobs.session import job_session
+location, topics, master = sys.argv[1:]
+with job_session("read", master=master, settings={"spark.ui.enabled": "false"}) as session:
+    reader = session.spark.read.format("segreader").option("location", location).option("subscribe", topics)
+    rows = reader.load().selectExpr("topic", "partition", "offset", "hex(value) as value", "hex(key) as key").collect()
+    executors = session.spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1
+    print(json.dumps({"executors": executors, "rows": [list(row) for row in rows]}))
+"""
+
+
+def environment() -> dict[str, str]:
+    """What every process of the cluster is given: executors find the package as their workers' Python does."""
+    keeps = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK"))}
+    return keeps | {
+        "JAVA_HOME": str(find_java_home(os.environ)),
+        "SPARK_HOME": str(SPARK_HOME),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)]),
+    }
+
+
+@contextmanager
+def daemon(told: Path, *arguments: str, until: str) -> Iterator[str]:
+    """One process of the cluster; what its log says where ``until`` matches. Skips the test if it does not start."""
+    line = [str(SPARK_HOME / "bin" / "spark-class"), *arguments]
+    with told.open("wb") as log:
+        process = subprocess.Popen(line, env=environment(), stdout=log, stderr=log, start_new_session=True)
+    try:
+        yield _waited(process, told, until)
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _waited(process: subprocess.Popen[bytes], told: Path, until: str) -> str:
+    for _ in range(300):
+        if (match := re.search(until, told.read_text(errors="replace"))) is not None:
+            return match[1]
+        if process.poll() is not None:
+            break
+        time.sleep(0.1)
+    pytest.skip(f"no standalone cluster here: {told.read_text(errors='replace')[-500:]}")
+
+
+@pytest.fixture
+def master(tmp_path: Path) -> Iterator[str]:
+    """The URL of a master with two workers, of one core each."""
+    if not (SPARK_HOME / "bin" / "spark-class").exists():
+        pytest.skip("this PySpark brings no spark-class: it is the client alone")
+    own = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+    deploy = "org.apache.spark.deploy"
+    with daemon(
+        tmp_path / "master.log", f"{deploy}.master.Master", *own, until=r"Starting Spark master at (spark://\S+)"
+    ) as url:
+        workers = [
+            daemon(
+                tmp_path / f"worker-{number}.log",
+                f"{deploy}.worker.Worker",
+                *own,
+                *("--cores", "1", "--memory", "1g", "--work-dir", str(tmp_path / f"work-{number}"), url),
+                until=r"Successfully registered with master (\S+)",
+            )
+            for number in range(2)
+        ]
+        with workers[0], workers[1]:
+            yield url
+
+
+def run(master: str, *arguments: str) -> str:
+    """A driver on the cluster; what it printed."""
+    conf = {
+        "spark.executor.memory": "512m",
+        "spark.cores.max": "2",
+        "spark.driver.memory": "512m",
+        "spark.driver.host": "127.0.0.1",
+        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+        "spark.scheduler.maxRegisteredResourcesWaitingTime": "30s",
+        "spark.executorEnv.SEGREADER_KERNEL": os.environ.get("SEGREADER_KERNEL", "native"),
+    }
+    submit = " ".join(f"--conf {name}={value}" for name, value in conf.items())
+    done = subprocess.run(
+        [sys.executable, *arguments, master],
+        env=environment() | {"PYSPARK_SUBMIT_ARGS": f"{submit} pyspark-shell"},
+        capture_output=True,
+        text=True,
+        timeout=180,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def test_a_standalone_cluster_reads_the_truth_and_runs_the_backfill(tmp_path: Path, master: str) -> None:
+    told = json.loads(run(master, "-c", READ, str(REMOTE), ",".join(TOPICS)))
+    assert told["executors"] == 2
+    read = {(topic, partition, offset): (value, key) for topic, partition, offset, value, key in told["rows"]}
+    assert len(read) == len(told["rows"])
+    truth = {
+        (topic, *place): (_hex(record.value), _hex(record.key))
+        for topic in TOPICS
+        for place, record in truth_of(topic, "committed").items()
+    }
+    assert read.keys() == truth.keys()
+    assert {key: row for key, row in read.items() if row != truth[key]} == {}
+
+    out = tmp_path / "out"
+    topics = [argument for topic in TOPICS for argument in ("--topic", topic)]
+    line = ("-m", "spark_jobs.backfill", "--location", str(REMOTE), "--target", str(out), "--split-bytes", "2000")
+    assert "wrote" in run(master, *line, *topics, "--master")
+    prove(out, TOPICS, "committed")
+
+
+def _hex(value: object) -> str | None:
+    assert value is None or isinstance(value, bytes), "the truth keeps long values as hashes: take another topic"
+    return None if value is None else value.hex().upper()
