@@ -14,7 +14,11 @@ from growing_log import GrowingLog
 from pyspark.sql import SparkSession
 
 from segreader.spark.backfill.output import MANIFEST, SUCCESS, Layout, OutputOptions
+from segreader.spark.backfill.read_back import OffsetRuns
+from segreader.spark.backfill.verify import check_split, read_output
 from segreader.storage.target import open_target
+from segreader.testing import ProducerRecord, SegmentBuilder
+from segreader.testing.directory import write_local_tiered
 from spark_jobs.verify import main
 
 
@@ -97,6 +101,48 @@ def test_every_layout_is_read_back_in_the_order_of_offsets(
     assert finish(plan, target).is_complete
 
     assert found(tmp_path / "out", capsys, "--source") == []
+
+
+def test_files_of_one_split_whose_offsets_interleave_are_read_as_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    segment = SegmentBuilder()
+    for day in (0, 1, 2, 1, 0, 2, -1, 0, 1):
+        segment.batch([ProducerRecord(value=b"%d" % at, timestamp_ms=day * 86_400_000 + at) for at in range(3)])
+    write_local_tiered(tmp_path, "orders", [segment])
+    out = backfill(tmp_path, tmp_path / "out", layout=Layout.DATE)
+
+    assert len(files_of(out)) == 4
+    assert found(out, capsys, "--source") == []
+    file = files_of(out)[1]
+    file.unlink()
+    assert any("offsets 0-2, 12-14, 21-23 are missing" in text for _, text in found(out, capsys, "--source"))
+
+
+def test_a_file_in_the_directory_of_another_day_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_local_tiered(tmp_path, "orders", [SegmentBuilder().batch([ProducerRecord(value=b"x", timestamp_ms=0)])])
+    out = backfill(tmp_path, tmp_path / "out", layout=Layout.DATE)
+    (out / "orders" / "1970-01-01").rename(out / "orders" / "1970-01-09")
+    manifest = out / MANIFEST
+    manifest.write_text(manifest.read_text().replace("1970-01-01", "1970-01-09"))
+
+    ((kind, text),) = found(out, capsys)
+    assert (kind, text.partition(": ")[2]) == ("file", "holds records that belong to orders/1970-01-01/")
+
+
+def test_whatever_is_flipped_in_a_file_its_records_are_right_or_it_is_named(out: Path) -> None:
+    target = open_target(out)
+    output = read_output(target)
+    split, entry = output.pairs[0]
+    file = files_of(out)[0]
+    good = file.read_bytes()
+    verdicts = []
+    for at in range(5, len(good), 11):
+        file.write_bytes(good[:at] + bytes([good[at] ^ 0x10]) + good[at + 1 :])
+        verdicts.append(check_split(split, entry, target, output.plan.output))
+
+    assert all(verdict.findings or verdict.digest == entry.digest for verdict in verdicts)
+    assert sum(bool(verdict.findings) for verdict in verdicts) > len(verdicts) // 2
 
 
 def test_a_file_that_was_deleted_is_named(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -214,6 +260,14 @@ def test_a_segment_that_is_gone_is_told_and_the_files_are_checked_without_it(
 def test_a_directory_without_a_plan_is_no_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--target", str(tmp_path), "--local"]) == 3
     assert "there is no plan of a backfill" in capsys.readouterr().err
+
+
+def test_offsets_are_told_as_runs_and_no_more_than_a_few_of_them() -> None:
+    runs = OffsetRuns()
+    for offsets in ([3, 4], [5, 9], [], range(10, 12), [20, 22], [24, 26], [27, 30]):
+        runs.add(pa.array(offsets, pa.int64()))
+
+    assert str(runs) == "offsets 3-5, 9-11, 20, 22, 24 and 2 more runs"
 
 
 @pytest.mark.spark

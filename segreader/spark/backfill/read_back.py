@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -44,6 +44,43 @@ class Finding:
 
 
 @dataclass(slots=True)
+class OffsetRuns:
+    """Offsets for people: runs of them, the first few, and how many more; it takes no more memory than that."""
+
+    runs: list[list[int]] = field(default_factory=list)
+    more: int = 0
+    _last: int | None = None
+
+    def add(self, offsets: pa.Array) -> None:
+        """Take in offsets, in the order in which they shall be told."""
+        if not len(offsets):
+            return
+        following, before = offsets.slice(1), offsets.slice(0, len(offsets) - 1)
+        begins = pc.indices_nonzero(pc.not_equal(following, pc.add(before, 1)))
+        starts = [0, *(index + 1 for index in begins.to_pylist())]
+        for start, stop in zip(starts, [*starts[1:], len(offsets)], strict=True):
+            self._add_run(offsets[start].as_py(), offsets[stop - 1].as_py())
+
+    def __bool__(self) -> bool:
+        return bool(self.runs)
+
+    def __str__(self) -> str:
+        shown = [str(first) if first == last else f"{first}-{last}" for first, last in self.runs]
+        return f"offsets {', '.join(shown)}" + (f" and {self.more} more runs" if self.more else "")
+
+    def _add_run(self, first: int, last: int) -> None:
+        follows = self._last is not None and first == self._last + 1
+        self._last = last
+        if follows and not self.more:
+            self.runs[-1][1] = last
+        elif not follows:
+            if len(self.runs) < _SHOWN:
+                self.runs.append([first, last])
+            else:
+                self.more += 1
+
+
+@dataclass(slots=True)
 class SplitFiles:
     """The files of one split, read as often as wanted.
 
@@ -70,21 +107,21 @@ class SplitFiles:
         self.findings.clear()
         files = sorted(self.entry.files, key=lambda file: (file.first_offset, file.name))
         at: int | None = None
-        repeated: list[int] = []
-        foreign: list[int] = []
+        repeated, foreign = OffsetRuns(), OffsetRuns()
         for batch in _in_order([self._read(file) for file in files]):
             offsets = batch.column("offset")
-            repeated += _not_above(offsets, at)
+            if at is not None and offsets[0].as_py() <= at:
+                repeated.add(offsets.slice(0, 1))
+            following = offsets.slice(1)
+            repeated.add(following.filter(pc.less_equal(following, offsets.slice(0, len(following)))))
             outside = pc.or_(pc.less(offsets, self.entry.start), pc.greater_equal(offsets, self.entry.stop))
-            foreign += offsets.filter(outside).to_pylist()
+            foreign.add(offsets.filter(outside))
             at = offsets[-1].as_py()
             yield batch
         if repeated:
-            self._find(
-                "offsets", self.entry.split, f"offsets {shown_offsets(repeated)} are there twice, or out of order"
-            )
+            self._find("offsets", self.entry.split, f"{repeated} are there twice, or out of order")
         if foreign:
-            self._find("offsets", self.entry.split, f"offsets {shown_offsets(foreign)} belong to another split")
+            self._find("offsets", self.entry.split, f"{foreign} belong to another split")
 
     def _find(self, kind: str, where: str, text: str) -> None:
         self.findings.append(Finding(kind, where, text))
@@ -109,13 +146,16 @@ class SplitFiles:
             for batch in opened.iter_batches(_ROWS):
                 if not batch.num_rows:
                     continue
+                if batch.column("offset").null_count or batch.column("timestamp").null_count:
+                    self._find("file", file.name, f"has records without an offset or a time behind the first {rows}")
+                    return
                 offsets = batch.column("offset")
                 first = offsets[0].as_py() if first is None else first
                 last = offsets[-1].as_py()
                 rows += batch.num_rows
                 units |= self._units(batch)
                 yield self._whole(batch)
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, ValueError) as error:  # names of columns are decoded, too
             self._find("file", file.name, f"cannot be read after {rows} of {file.rows} records: {_first_line(error)}")
             return
         if rows != file.rows:
@@ -150,18 +190,6 @@ class SplitFiles:
         return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
 
-def shown_offsets(offsets: Sequence[int]) -> str:
-    """Offsets for people: runs of them, the first few."""
-    runs: list[list[int]] = []
-    for offset in sorted(set(offsets)):
-        if runs and runs[-1][1] == offset - 1:
-            runs[-1][1] = offset
-        else:
-            runs.append([offset, offset])
-    shown = [str(first) if first == last else f"{first}-{last}" for first, last in runs[:_SHOWN]]
-    return ", ".join(shown) + (f" and {len(runs) - _SHOWN} more runs" if len(runs) > _SHOWN else "")
-
-
 def _in_order(files: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
     """The records of several files, each in offset order, as one sequence in offset order."""
     heads = [(batch, rest) for rest in files if (batch := next(rest, None)) is not None]
@@ -183,13 +211,5 @@ def _in_order(files: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBa
             yield from pa.Table.from_batches(parts).sort_by("offset").combine_chunks().to_batches()
 
 
-def _not_above(offsets: pa.Array, before: int | None) -> list[int]:
-    """The offsets that are not above the one before them."""
-    wrong: list[int] = [offsets[0].as_py()] if before is not None and offsets[0].as_py() <= before else []
-    following = offsets.slice(1)
-    wrong += following.filter(pc.less_equal(following, offsets.slice(0, len(following)))).to_pylist()
-    return wrong
-
-
-def _first_line(error: BaseException) -> Any:
+def _first_line(error: BaseException) -> str:
     return next(iter(str(error).splitlines()), type(error).__name__)[:200]

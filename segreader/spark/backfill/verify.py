@@ -25,7 +25,7 @@ from segreader.spark.backfill.done import DoneEntry
 from segreader.spark.backfill.exact import JobSplit
 from segreader.spark.backfill.job_plan import JobPlan, read_plan
 from segreader.spark.backfill.output import MANIFEST, PLAN, READ_COLUMNS, SCHEMA, SUCCESS, OutputOptions
-from segreader.spark.backfill.read_back import Finding, SplitFiles, shown_offsets
+from segreader.spark.backfill.read_back import Finding, OffsetRuns, SplitFiles
 from segreader.spark.backfill.report import complete
 from segreader.spark.backfill.split_json import split_from_json, split_to_json
 from segreader.spark.locations import Locations
@@ -279,10 +279,9 @@ def _parts(digest: str) -> dict[str, str]:
 def _first_difference(found: Iterator[pa.RecordBatch], expected: Iterator[pa.RecordBatch]) -> str:
     """In what the records of files and of segments differ: offsets, or the first record that is another one.
 
-    Both sides are walked side by side; a batch of each is held, and the offsets that one side lacks.
+    Both sides are walked side by side; a batch of each is held.
     """
-    missing: list[int] = []
-    foreign: list[int] = []
+    missing, foreign = OffsetRuns(), OffsetRuns()
     wrong = ""
     ours, theirs = next(found, None), next(expected, None)
     while ours is not None and theirs is not None:
@@ -295,19 +294,19 @@ def _first_difference(found: Iterator[pa.RecordBatch], expected: Iterator[pa.Rec
             bound = min(mine[-1].as_py(), wanted[-1].as_py())
             taken = tuple(pc.sum(pc.less_equal(side, bound)).as_py() for side in (mine, wanted))
             here, there = mine.slice(0, taken[0]), wanted.slice(0, taken[1])
-            missing += there.filter(pc.invert(pc.is_in(there, here))).to_pylist()
-            foreign += here.filter(pc.invert(pc.is_in(here, there))).to_pylist()
+            missing.add(there.filter(pc.invert(pc.is_in(there, here))))
+            foreign.add(here.filter(pc.invert(pc.is_in(here, there))))
         ours = ours.slice(taken[0]) if taken[0] < len(ours) else next(found, None)
         theirs = theirs.slice(taken[1]) if taken[1] < len(theirs) else next(expected, None)
     for side, left, batches in ((foreign, ours, found), (missing, theirs, expected)):
         while left is not None:
-            side += left.column("offset").to_pylist()
+            side.add(left.column("offset"))
             left = next(batches, None)
     told = [wrong] if wrong else []
     if missing:
-        told.append(f"offsets {shown_offsets(missing)} are missing")
+        told.append(f"{missing} are missing")
     if foreign:
-        told.append(f"offsets {shown_offsets(foreign)} are not in the segments")
+        told.append(f"{foreign} are not in the segments")
     return "; ".join(told) or "records are there twice, or out of order"
 
 
