@@ -18,7 +18,7 @@ from segreader.format.compression import DEFAULT_LIMIT
 from segreader.format.leader_epochs import LeaderEpoch, LeaderEpochs, parse_leader_epochs
 from segreader.plan.lineage import Hole, ResolvedLog, assumed_lineage, clip, newest_first, resolve
 from segreader.ranges import ByteRange
-from segreader.read.segment_ends import OPEN_END, read_epochs, with_ends
+from segreader.read.segment_ends import OPEN_END, bears_epochs, read_epochs, with_ends
 from segreader.read.small_objects import read_each, read_whole
 from segreader.segment import Segment
 from segreader.storage.base import ObjectStore
@@ -68,7 +68,7 @@ def read_lineage(
     if given is not None or local is not None or len(listed) > 1:  # of a single segment the end need not be known
         ended = tuple(with_ends(store, listed, [one.base_offset for one in log.incomplete], max_batch_bytes))
     segments = [_completed(segment, known) for segment, known in zip(ended, files, strict=True)]
-    lineage, is_assumed = _choose(store, log, segments, files, given, notes)
+    lineage, is_assumed = _choose(store, log, segments, files, given, notes, max_batch_bytes)
     if lineage is None and _overlap(segments):
         segments = [replace(one, epochs=read_epochs(store, one, max_batch_bytes)) for one in segments]
         lineage, is_assumed = assumed_lineage(segments) or None, True
@@ -215,6 +215,7 @@ def _choose(
     files: Sequence[LeaderEpochs | None],
     given: LeaderEpochs | None,
     notes: list[str],
+    max_batch_bytes: int,
 ) -> tuple[LeaderEpochs | None, bool]:
     """The lineage to follow, and whether it is only put together. Source: ``LeaderEpochFileCache`` (4.3).
 
@@ -236,8 +237,15 @@ def _choose(
     segments, files = segments[:remote], files[:remote]
     listed = {id(segment): known for segment, known in zip(segments, files, strict=True) if known}
     if listed:
-        (newest,) = newest_first([segment for segment in segments if id(segment) in listed], 1)
-        return listed[id(newest)], False
+        candidates = newest_first([segment for segment in segments if id(segment) in listed], _CANDIDATES)
+        for segment in candidates:
+            if bears_epochs(store, segment, listed[id(segment)], max_batch_bytes):
+                return listed[id(segment)], False
+            notes.append(
+                f"{store.url(segment.files.leader_epochs or segment.files.log)}: no batch of the segment bears the "
+                "leader epochs that this checkpoint says; read without it"
+            )
+        return listed[id(candidates[0])], False
     told = [segment for segment in segments if segment.epochs is not None and len(segment.epochs)]
     for segment in newest_first(told, _CANDIDATES):
         name = segment.files.leader_epochs

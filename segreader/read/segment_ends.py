@@ -158,9 +158,28 @@ def read_epochs(store: ObjectStore, segment: Segment, max_batch_bytes: int = DEF
         return None
 
 
-def _read_tail(store: ObjectStore, segment: Segment, max_batch_bytes: int) -> _Walked | None:
-    if not segment.log_size:
-        return _Walked(segment.base_offset - 1, is_compacted=True)
+def bears_epochs(
+    store: ObjectStore, segment: Segment, epochs: LeaderEpochs, max_batch_bytes: int = DEFAULT_LIMIT
+) -> bool:
+    """Whether any of a segment's batches bears the leader epoch that its checkpoint says.
+
+    If none does the checkpoint is damaged, which has no checksum; if only one does not, that batch is.
+    """
+    has_epochs = False
+    for start in dict.fromkeys((_last_indexed(store, segment)[0], 0)) if segment.log_size else ():
+        try:
+            for header in _iter_headers(store, segment, start, max_batch_bytes):
+                if isinstance(header, RecordBatchHeader) and header.partition_leader_epoch >= 0:
+                    has_epochs = True
+                    if epochs.epoch_for(header.last_offset) in (None, header.partition_leader_epoch):
+                        return True
+        except FormatError:
+            return True  # reading says so
+    return not has_epochs
+
+
+def _last_indexed(store: ObjectStore, segment: Segment) -> tuple[int, int | None]:
+    """Position and offset of the last index entry; the segment's start without one."""
     start, indexed = 0, None
     if (name := segment.files.offset_index) is not None:
         try:
@@ -170,6 +189,13 @@ def _read_tail(store: ObjectStore, segment: Segment, max_batch_bytes: int) -> _W
                     start, indexed = entry.position, entry.offset
         except (FormatError, ObjectNotFoundError):
             start, indexed = 0, None
+    return start, indexed
+
+
+def _read_tail(store: ObjectStore, segment: Segment, max_batch_bytes: int) -> _Walked | None:
+    if not segment.log_size:
+        return _Walked(segment.base_offset - 1, is_compacted=True)
+    start, indexed = _last_indexed(store, segment)
     walked = _walk(store, segment, start, indexed, max_batch_bytes)
     return _walk(store, segment, 0, None, max_batch_bytes) if walked is None and start else walked
 

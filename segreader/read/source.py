@@ -157,6 +157,7 @@ class LocationSource:
                 raise
             places = []  # all of it is gone
         given = self._given_epochs(places)
+        has_local = False
         for place in places:
             if metadata is not None and self.catalog.segments_from == "metadata":
                 log = from_metadata(place, metadata)
@@ -164,7 +165,16 @@ class LocationSource:
                 log = read_place(self.store, place, self.layouts)
                 if metadata is not None and place.layout != log_directory.NAME:  # that one knows no remote segments
                     log = join(log, metadata)
-            yield SourceLog(log, self._local_log(place.partition), given.get(place.partition))
+            local = self._local_log(place.partition)
+            has_local |= local is not None
+            yield SourceLog(log, local, given.get(place.partition))
+        if places and self._local_prefix is not None and not has_local:
+            raise ObjectNotFoundError(
+                "the log directory has none of these partitions",
+                source=self.store.url(f"{_LOCAL}{self._local_prefix}"),
+                expected=f"{places[0].partition}/ with segments",
+                hint="Give a broker's log.dirs directory, or a copy of it",
+            )
         there = {place.partition for place in places}
         for partition in finished:
             if partition not in there and metadata is not None:

@@ -19,7 +19,7 @@ from segreader.errors import (
     TruncatedError,
 )
 from segreader.format.append import append_records
-from segreader.format.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG
+from segreader.format.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG, parse_batch_header
 from segreader.format.columns import (
     NO_STOP,
     TABLE_WIDTH,
@@ -43,6 +43,7 @@ from segreader.read.arrow import to_record_batch
 from segreader.read.metrics import Hole, MissingOffsets, ScanMetrics, records_within
 from segreader.read.options import ReadOptions
 from segreader.read.small_objects import read_whole
+from segreader.read.transaction_replay import is_abort_marker
 from segreader.storage.base import ObjectStore
 
 _MARKED = CONTROL_FLAG | TRANSACTIONAL_FLAG
@@ -82,6 +83,8 @@ class SplitReader:
         )
         self.next_offset = 0
         self._last_offset = -1  # of the batch before, in this split
+        # of each open transaction with data in this split: whether it is hidden, and its first row and offset
+        self._outcomes: dict[int, tuple[bool, int, int]] | None = None
         self._aborted_of: CoveredBatches | None = None
 
     def read(self, split: Split, next_offset: int | None = None) -> Iterator[pa.RecordBatch]:
@@ -98,6 +101,7 @@ class SplitReader:
         self._last_offset = split.base_offset - 1
         is_committed = split.isolation_level is IsolationLevel.READ_COMMITTED and len(split.aborted) > 0
         self._aborted_of = split.aborted.in_order() if is_committed else None
+        self._outcomes = {} if split.isolation_level is IsolationLevel.READ_COMMITTED else None
         position = split.positions.start
         while position < split.positions.stop:
             scanner = SegmentScanner(
@@ -143,7 +147,9 @@ class SplitReader:
                 return
             after = split.offset_bound if scanner.position >= split.positions.stop else scanner.next_base_offset
             sound = self._deliverable(split, answer, after)
-            self._decide(split, answer, sound.rows)
+            hidden = self._decide(split, answer, sound.rows)
+            if self._outcomes is not None:
+                sound = self._check_markers(split, answer, sound, hidden)
             is_stopped = yield from self._decode(split, answer, sound.rows)
             self._columns.body = b""
             if is_stopped:
@@ -165,8 +171,8 @@ class SplitReader:
         self.metrics.requests += bool(len(piece))
         return piece
 
-    def _decide(self, split: Split, run: BatchRun, rows: int) -> None:
-        """Mark the batches that no reader at this isolation level is given."""
+    def _decide(self, split: Split, run: BatchRun, rows: int) -> list[int]:
+        """Mark the batches that no reader at this isolation level is given; the rows of those that were aborted."""
         self.metrics.batches += rows
         table, stop = run.table, rows * TABLE_WIDTH
         flags, decisions = table[Table.ATTRIBUTES : stop : TABLE_WIDTH], table[Table.DECISION : stop : TABLE_WIDTH]
@@ -175,6 +181,7 @@ class SplitReader:
             for row in range(rows):
                 if magics[row] < 2 or decisions[row]:
                     flags[row] = 0
+        aborted: list[int] = []
         hidden = [row for row, attributes in enumerate(flags) if attributes & CONTROL_FLAG]
         self.metrics.control_batches += len(hidden)
         self.metrics.control_records += records_within(split.offsets, table, hidden)
@@ -187,6 +194,52 @@ class SplitReader:
             hidden += aborted
         for row in hidden:
             table[row * TABLE_WIDTH + _DECISION] = _SKIP
+        return aborted
+
+    def _check_markers(self, split: Split, run: BatchRun, sound: _Deliverable, aborted: list[int]) -> _Deliverable:
+        """Hold each marker against what the transaction indexes said of its transaction's data in this split.
+
+        An index has no checksum, and one that is lost counts as empty: only the markers show that it is wrong.
+        """
+        table, outcomes, hidden = run.table, self._outcomes or {}, set(aborted)
+        start, stop = split.offsets.start, NO_STOP if split.offsets.stop is None else split.offsets.stop
+        flags = table[Table.ATTRIBUTES : sound.rows * TABLE_WIDTH : TABLE_WIDTH]
+        for row in [row for row, attributes in enumerate(flags) if attributes & TRANSACTIONAL_FLAG]:
+            at, attributes = row * TABLE_WIDTH, flags[row]
+            if table[at + Table.MAGIC] < 2:
+                continue
+            producer_id, base = table[at + Table.PRODUCER_ID], table[at + Table.BASE_OFFSET]
+            if base >= stop or table[at + Table.LAST_OFFSET] < start:
+                continue
+            if not attributes & CONTROL_FLAG:
+                if table[at + Table.RECORD_COUNT] and table[at + Table.DECISION] != Decision.DROP:
+                    outcomes.setdefault(producer_id, (row in hidden, row, base))
+                continue
+            if (told := outcomes.pop(producer_id, None)) is None:
+                continue
+            position = table[at + Table.POSITION]
+            batch = run.data[position - run.data_position : position - run.data_position + table[at + Table.SIZE]]
+            try:
+                is_abort = is_abort_marker(parse_batch_header(batch), batch, self._decompressor, True)
+            except FormatError:
+                continue  # damaged: decoding says so
+            if is_abort is None or is_abort == told[0]:
+                continue
+            error = CorruptIndexError(
+                "the transaction indexes contradict a marker",
+                source=self._store.url(split.log),
+                position=position,
+                offset=base,
+                found=f"{'ABORT' if is_abort else 'COMMIT'} of producer {producer_id}, whose records from offset "
+                f"{told[2]} on the indexes call {'aborted' if told[0] else 'committed'}",
+                expected="the same of both",
+                hint="A .txnindex of this or a later segment is damaged or lost: get it again, or look with "
+                "segreader verify --deep",
+            )
+            return _Deliverable(max(0, told[1]), error)
+        if self._outcomes is not None:  # rows count from the start of their run
+            self._outcomes = {one: (was, -1, base) for one, (was, _, base) in outcomes.items()}
+        return sound
 
     def _decode(self, split: Split, run: BatchRun, rows: int) -> Generator[pa.RecordBatch, None, bool]:
         """The run's records, in full record batches; returns whether the wanted offsets end inside it."""

@@ -218,13 +218,13 @@ def _judge(batch: BatchReady, decompressor: Decompressor, check_crcs: bool) -> _
     is_abort = None
     if header.is_control and producer_id is not None:
         try:
-            is_abort = _is_abort(header, batch.data, decompressor, check_crcs)
+            is_abort = is_abort_marker(header, batch.data, decompressor, check_crcs)
         except FormatError as error:
             raise error.located(position_shift=position, position=position, base_offset=header.base_offset) from None
     return _Batch(header.base_offset, header.last_offset, position, bears, producer_id, header.is_control, is_abort)
 
 
-def _is_abort(
+def is_abort_marker(
     header: RecordBatchHeader, batch: memoryview, decompressor: Decompressor, check_crcs: bool
 ) -> bool | None:
     """Whether a control batch aborts; ``None`` if it ends no transaction, as one that the cleaner emptied."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import segreader
-from segreader.errors import ObjectNotFoundError, OptionError, SegmentGapError
+from segreader.errors import CorruptIndexError, ObjectNotFoundError, OptionError, SegmentGapError
 from segreader.plan.lineage import DropReason
 from segreader.plan.split import EndReason
 from segreader.testing.builder import SegmentBuilder
@@ -152,3 +152,34 @@ def test_an_incomplete_set_in_a_compacted_log_is_a_gap_and_not_the_cleaners_work
     with pytest.raises(SegmentGapError, match="no segment with 5 to 6"):
         segreader.scan(tmp_path).plan()
     assert offsets(segreader.scan(tmp_path, on_gap="report")) == [0, 1, 7]
+
+
+def test_a_damaged_checkpoint_does_not_rule_out_the_other_segments(tmp_path: Path) -> None:
+    place = write_local_tiered(tmp_path, "orders", three_segments())
+    next(place.glob(f"{4:020d}-*.leader_epoch_checkpoint")).write_text("0\n1\n1 0\n")
+    scan = segreader.scan(tmp_path, on_gap="report")
+    assert offsets(scan) == [0, 1, 2, 3, 6, 7]
+    assert "no batch of the segment bears" in scan.plan().notes[0]
+    with pytest.raises(SegmentGapError):
+        segreader.scan(tmp_path).plan()
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_a_transaction_index_that_a_marker_contradicts_is_an_error(tmp_path: Path, is_lost: bool) -> None:
+    built = SegmentBuilder(0).batch([b"0"]).batch([b"no"], producer_id=7, transactional=True).marker(7, abort=True)
+    built.batch([b"yes"], producer_id=8, transactional=True).marker(8).batch([b"5"])
+    place = write_local_tiered(tmp_path, "orders", [built])
+    index = next(place.glob("*.txnindex"))
+    if is_lost:
+        index.unlink()
+    else:
+        data = bytearray(index.read_bytes())
+        data[9] = 8  # the producer
+        data[25], data[17] = 4, 3  # its offsets
+        index.write_bytes(data)
+    seen = []
+    with pytest.raises(CorruptIndexError, match="contradict a marker") as caught:
+        seen.extend(record.value for record in segreader.scan(tmp_path).records())
+    assert seen == [b"0"]
+    assert caught.value.offset == 2
+    assert offsets(segreader.scan(tmp_path, isolation_level="read_uncommitted")) == [0, 1, 3, 5]
