@@ -34,6 +34,7 @@ INDEX_KINDS = {
     "txnindex": IndexKind.TRANSACTION,
 }
 _KEPT_CHUNKS = 1 << 20
+_KEPT_BYTES = 16 << 20
 _MOST_BYTES_OF_FOUR = 128 << 10  # zstd's densest block: RFC 8878, section 3.1.1.2
 
 
@@ -85,6 +86,26 @@ def _weight(segment: _StoredSegment) -> int:
     return 256 + len(segment.manifest.chunks)  # the manifest's other fields take about as much as so many chunks
 
 
+class _PartlyRead:
+    """The chunks of which only a part was wanted last: who looks for an offset by its time asks for them again."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._chunks: OrderedDict[tuple[str, int], bytes | memoryview] = OrderedDict()
+        self._size = 0
+
+    def get(self, name: str, chunk: int) -> bytes | memoryview | None:
+        with self._lock:
+            return self._chunks.get((name, chunk))
+
+    def put(self, name: str, chunk: int, data: bytes | memoryview) -> None:
+        with self._lock:
+            self._size += len(data) - len(self._chunks.pop((name, chunk), b""))
+            self._chunks[name, chunk] = data
+            while self._size > _KEPT_BYTES:
+                self._size -= len(self._chunks.popitem(last=False)[1])
+
+
 class AivenFiles(StoreView):
     """A store in which the plugin's segments are plain files.
 
@@ -97,6 +118,7 @@ class AivenFiles(StoreView):
         super().__init__(store)
         self._ring = ring or KeyRing()
         self._remembered = _Remembered()
+        self._partly_read = _PartlyRead()
 
     def open(self, name: str) -> VirtualFile | None:
         """The file of this name; ``None`` for other names, and for logs and indexes that are stored as they are.
@@ -112,7 +134,7 @@ class AivenFiles(StoreView):
         if parsed.suffix == LOG:
             segment = self._remembered.get(parsed.stem, self._read)
             is_plain = not segment.manifest.is_compressed and segment.cipher is None
-            return None if is_plain else _Log(self.inner, name, segment)
+            return None if is_plain else _Log(self.inner, name, segment, self._partly_read)
         kind = INDEX_KINDS[parsed.suffix]
         try:
             segment = self._remembered.get(parsed.stem, self._read)
@@ -135,8 +157,8 @@ class AivenFiles(StoreView):
 class _Log:
     """A log of which chunks are compressed, encrypted, or both."""
 
-    def __init__(self, store: ObjectStore, name: str, segment: _StoredSegment) -> None:
-        self._store, self._name = store, name
+    def __init__(self, store: ObjectStore, name: str, segment: _StoredSegment, partly_read: _PartlyRead) -> None:
+        self._store, self._name, self._partly_read = store, name, partly_read
         self._cipher, self._is_compressed = segment.cipher, segment.manifest.is_compressed
         self._chunks = segment.manifest.chunks
 
@@ -145,9 +167,18 @@ class _Log:
         return self._chunks.original_file_size
 
     def pieces(self, wanted: ByteRange) -> Generator[memoryview, None, None]:
-        index = self._chunks
-        chunks = index.chunks_of(wanted)
-        zstd = zstandard.ZstdDecompressor()
+        chunks = self._chunks.chunks_of(wanted)
+        kept = {chunk: data for chunk in (chunks[0], chunks[-1]) if (data := self._partly_read.get(self._name, chunk))}
+        start, stop = chunks.start + (chunks[0] in kept), chunks.stop - (len(chunks) > 1 and chunks[-1] in kept)
+        for chunk in chunks[: start - chunks.start]:
+            yield self._wanted_of(chunk, kept[chunk], wanted)
+        if start < stop:
+            yield from self._read(range(start, stop), wanted)
+        for chunk in chunks[stop - chunks.start :] if len(chunks) > 1 else ():
+            yield self._wanted_of(chunk, kept[chunk], wanted)
+
+    def _read(self, chunks: range, wanted: ByteRange) -> Generator[memoryview, None, None]:
+        index, zstd = self._chunks, zstandard.ZstdDecompressor()
         stored = self._store.read_pieces(self._name, index.stored_range(chunks), expected_size=index.stored_size)
         with closing(stored):
             sealed_chunks = cut_chunks(stored, index.stored_sizes(chunks))
@@ -158,8 +189,13 @@ class _Log:
                 except SegreaderError as error:
                     error.located(source=self._store.url(self._name), position=index.starts[chunk])
                     raise
-                start = max(0, wanted.start - original.start)
-                yield memoryview(data)[start : wanted.stop - original.start]
+                if wanted.start > original.start or wanted.stop < original.stop:
+                    self._partly_read.put(self._name, chunk, data)
+                yield self._wanted_of(chunk, data, wanted)
+
+    def _wanted_of(self, chunk: int, data: bytes | memoryview, wanted: ByteRange) -> memoryview:
+        start = self._chunks.original_range(chunk).start
+        return memoryview(data)[max(0, wanted.start - start) : wanted.stop - start]
 
     def _decode(
         self, sealed: memoryview, chunk: int, size: int, zstd: zstandard.ZstdDecompressor
