@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
-from operator import gt
 
 import crc32c
 import pyarrow as pa
@@ -19,7 +17,7 @@ from segreader.errors import (
     TruncatedError,
 )
 from segreader.format.append import append_records
-from segreader.format.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG, parse_batch_header
+from segreader.format.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG
 from segreader.format.columns import (
     NO_STOP,
     TABLE_WIDTH,
@@ -40,10 +38,11 @@ from segreader.isolation import CoveredBatches, IsolationLevel
 from segreader.plan.split import Split
 from segreader.ranges import ByteRange
 from segreader.read.arrow import to_record_batch
+from segreader.read.batch_order import beyond, of_other_epochs, out_of_order
+from segreader.read.marker_check import MarkerCheck
 from segreader.read.metrics import Hole, MissingOffsets, ScanMetrics, records_within
 from segreader.read.options import ReadOptions
 from segreader.read.small_objects import read_whole
-from segreader.read.transaction_replay import is_abort_marker
 from segreader.storage.base import ObjectStore
 
 _MARKED = CONTROL_FLAG | TRANSACTIONAL_FLAG
@@ -83,8 +82,7 @@ class SplitReader:
         )
         self.next_offset = 0
         self._last_offset = -1  # of the batch before, in this split
-        # of each open transaction with data in this split: whether it is hidden, and its first row and offset
-        self._outcomes: dict[int, tuple[bool, int, int]] | None = None
+        self._markers: MarkerCheck | None = None
         self._aborted_of: CoveredBatches | None = None
 
     def read(self, split: Split, next_offset: int | None = None) -> Iterator[pa.RecordBatch]:
@@ -101,7 +99,8 @@ class SplitReader:
         self._last_offset = split.base_offset - 1
         is_committed = split.isolation_level is IsolationLevel.READ_COMMITTED and len(split.aborted) > 0
         self._aborted_of = split.aborted.in_order() if is_committed else None
-        self._outcomes = {} if split.isolation_level is IsolationLevel.READ_COMMITTED else None
+        is_read_committed = split.isolation_level is IsolationLevel.READ_COMMITTED
+        self._markers = MarkerCheck(self._decompressor) if is_read_committed else None
         position = split.positions.start
         while position < split.positions.stop:
             scanner = SegmentScanner(
@@ -148,8 +147,9 @@ class SplitReader:
             after = split.offset_bound if scanner.position >= split.positions.stop else scanner.next_base_offset
             sound = self._deliverable(split, answer, after)
             hidden = self._decide(split, answer, sound.rows)
-            if self._outcomes is not None:
-                sound = self._check_markers(split, answer, sound, hidden)
+            if self._markers is not None and (found := self._markers.find(split, answer, sound.rows, hidden)):
+                row, contradiction = found
+                sound = _Deliverable(row, contradiction.located(source=self._store.url(split.log)))
             is_stopped = yield from self._decode(split, answer, sound.rows)
             self._columns.body = b""
             if is_stopped:
@@ -195,51 +195,6 @@ class SplitReader:
         for row in hidden:
             table[row * TABLE_WIDTH + _DECISION] = _SKIP
         return aborted
-
-    def _check_markers(self, split: Split, run: BatchRun, sound: _Deliverable, aborted: list[int]) -> _Deliverable:
-        """Hold each marker against what the transaction indexes said of its transaction's data in this split.
-
-        An index has no checksum, and one that is lost counts as empty: only the markers show that it is wrong.
-        """
-        table, outcomes, hidden = run.table, self._outcomes or {}, set(aborted)
-        start, stop = split.offsets.start, NO_STOP if split.offsets.stop is None else split.offsets.stop
-        flags = table[Table.ATTRIBUTES : sound.rows * TABLE_WIDTH : TABLE_WIDTH]
-        for row in [row for row, attributes in enumerate(flags) if attributes & TRANSACTIONAL_FLAG]:
-            at, attributes = row * TABLE_WIDTH, flags[row]
-            if table[at + Table.MAGIC] < 2:
-                continue
-            producer_id, base = table[at + Table.PRODUCER_ID], table[at + Table.BASE_OFFSET]
-            if base >= stop or table[at + Table.LAST_OFFSET] < start:
-                continue
-            if not attributes & CONTROL_FLAG:
-                if table[at + Table.RECORD_COUNT] and table[at + Table.DECISION] != Decision.DROP:
-                    outcomes.setdefault(producer_id, (row in hidden, row, base))
-                continue
-            if (told := outcomes.pop(producer_id, None)) is None:
-                continue
-            position = table[at + Table.POSITION]
-            batch = run.data[position - run.data_position : position - run.data_position + table[at + Table.SIZE]]
-            try:
-                is_abort = is_abort_marker(parse_batch_header(batch), batch, self._decompressor, True)
-            except FormatError:
-                continue  # damaged: decoding says so
-            if is_abort is None or is_abort == told[0]:
-                continue
-            error = CorruptIndexError(
-                "the transaction indexes contradict a marker",
-                source=self._store.url(split.log),
-                position=position,
-                offset=base,
-                found=f"{'ABORT' if is_abort else 'COMMIT'} of producer {producer_id}, whose records from offset "
-                f"{told[2]} on the indexes call {'aborted' if told[0] else 'committed'}",
-                expected="the same of both",
-                hint="A .txnindex of this or a later segment is damaged or lost: get it again, or look with "
-                "segreader verify --deep",
-            )
-            return _Deliverable(max(0, told[1]), error)
-        if self._outcomes is not None:  # rows count from the start of their run
-            self._outcomes = {one: (was, -1, base) for one, (was, _, base) in outcomes.items()}
-        return sound
 
     def _decode(self, split: Split, run: BatchRun, rows: int) -> Generator[pa.RecordBatch, None, bool]:
         """The run's records, in full record batches; returns whether the wanted offsets end inside it."""
@@ -348,7 +303,7 @@ class SplitReader:
             table[row * TABLE_WIDTH + Table.DECISION] = Decision.DROP
             self._pass_over(error, split, start, start + table[row * TABLE_WIDTH + Table.SIZE])
             lasts[row] = floor
-        wrong = _beyond(split, bases, lasts, self._last_offset) + _of_other_epochs(split, run)
+        wrong = beyond(split, bases, lasts, self._last_offset) + of_other_epochs(split, run)
         self._last_offset = max(self._last_offset, *lasts)
         for row, what, expected in sorted(wrong):
             start = table[row * TABLE_WIDTH + Table.POSITION]
@@ -446,67 +401,3 @@ class _Deliverable:
 
     def __init__(self, rows: int, error: SegreaderError | None = None) -> None:
         self.rows, self.error = rows, error
-
-
-def _beyond(split: Split, bases: Sequence[int], lasts: Sequence[int], before: int) -> list[tuple[int, str, str]]:
-    """The row that jumps to where another segment takes over, if there is one.
-
-    A segment may well reach beyond: then its batches go on there without a gap. ``before`` is the last offset ahead
-    of the first row.
-    """
-    if split.stop_of_part is None or max(lasts) < split.stop_of_part:
-        return []
-    row = next(row for row, last in enumerate(lasts) if last >= (split.stop_of_part or 0))
-    floor = lasts[row - 1] if row else before
-    is_first = row == 0 and before < split.base_offset and split.positions.start > 0
-    if bases[row] <= floor + 1 or is_first:
-        return []
-    return [(row, "offsets", f"{floor + 1} to {split.stop_of_part - 1}: from there on another segment is read")]
-
-
-def _of_other_epochs(split: Split, run: BatchRun) -> list[tuple[int, str, str]]:
-    """The rows that another leader epoch wrote than the plan says, each with the one it says.
-
-    Asked at the first offset wanted of a batch: after DeleteRecords a lineage may begin inside one.
-    """
-    epochs, table = split.epochs, run.table
-    said = table[Table.LEADER_EPOCH : run.rows * TABLE_WIDTH : TABLE_WIDTH]
-    if not epochs or (len(epochs) == 1 and set(said) <= {epochs[0][0], -1}):
-        return []
-    wrong: list[tuple[int, str, str]] = []
-    starts = [start for _, start in epochs]
-    for index, epoch in enumerate(said):
-        row = index * TABLE_WIDTH
-        if epoch < 0 or table[row + Table.MAGIC] < 2 or table[row + Table.DECISION] == Decision.DROP:
-            continue
-        base, last = table[row + Table.BASE_OFFSET], table[row + Table.LAST_OFFSET]
-        if last < split.offsets.start or (split.offsets.stop is not None and base >= split.offsets.stop):
-            continue  # nothing of it is wanted: it may be of another history
-        expected = epochs[max(0, bisect_right(starts, max(base, split.offsets.start)) - 1)][0]
-        if expected != epoch:
-            wrong.append((index, "leader epoch", f"epoch {expected}, by the leader-epoch checkpoints here"))
-    return wrong
-
-
-def out_of_order(bases: Sequence[int], lasts: Sequence[int], before: int) -> list[tuple[int, int]]:
-    """The rows whose offsets do not rise, each with the offset that it should be above.
-
-    Of two neighbours that contradict each other the one is wrong without which the order is right: a batch that
-    jumped ahead, or one that fell back. ``before`` is the last offset ahead of the first row.
-    """
-    if all(map(gt, bases, (before, *lasts))):
-        return []
-    wrong: list[tuple[int, int]] = []
-    right: list[int] = []
-    for row, base in enumerate(bases):
-        while right and base <= lasts[right[-1]]:
-            floor = lasts[right[-2]] if len(right) > 1 else before
-            if base <= floor or any(index > right[-1] for index, _ in wrong):
-                break
-            wrong.append((right.pop(), floor))
-        floor = lasts[right[-1]] if right else before
-        if base > floor:
-            right.append(row)
-        else:
-            wrong.append((row, floor))
-    return sorted(wrong)

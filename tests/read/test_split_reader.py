@@ -7,7 +7,7 @@ import pytest
 
 import segreader
 from segreader.errors import CorruptBatchError, SegreaderError
-from segreader.read.split_reader import out_of_order
+from segreader.read.batch_order import out_of_order
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_local_tiered
 

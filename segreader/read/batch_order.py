@@ -1,0 +1,75 @@
+"""What the headers of neighbouring batches show that no CRC does: a base offset or a leader epoch that cannot be."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from operator import gt
+
+from segreader.format.columns import TABLE_WIDTH, Decision, Table
+from segreader.format.scanner import BatchRun
+from segreader.plan.split import Split
+
+
+def beyond(split: Split, bases: Sequence[int], lasts: Sequence[int], before: int) -> list[tuple[int, str, str]]:
+    """The row that jumps to where another segment takes over, if there is one.
+
+    A segment may well reach beyond: then its batches go on there without a gap. ``before`` is the last offset ahead
+    of the first row.
+    """
+    if split.stop_of_part is None or max(lasts) < split.stop_of_part:
+        return []
+    row = next(row for row, last in enumerate(lasts) if last >= (split.stop_of_part or 0))
+    floor = lasts[row - 1] if row else before
+    is_first = row == 0 and before < split.base_offset and split.positions.start > 0
+    if bases[row] <= floor + 1 or is_first:
+        return []
+    return [(row, "offsets", f"{floor + 1} to {split.stop_of_part - 1}: from there on another segment is read")]
+
+
+def of_other_epochs(split: Split, run: BatchRun) -> list[tuple[int, str, str]]:
+    """The rows that another leader epoch wrote than the plan says, each with the one it says.
+
+    Asked at the first offset wanted of a batch: after DeleteRecords a lineage may begin inside one.
+    """
+    epochs, table = split.epochs, run.table
+    said = table[Table.LEADER_EPOCH : run.rows * TABLE_WIDTH : TABLE_WIDTH]
+    if not epochs or (len(epochs) == 1 and set(said) <= {epochs[0][0], -1}):
+        return []
+    wrong: list[tuple[int, str, str]] = []
+    starts = [start for _, start in epochs]
+    for index, epoch in enumerate(said):
+        row = index * TABLE_WIDTH
+        if epoch < 0 or table[row + Table.MAGIC] < 2 or table[row + Table.DECISION] == Decision.DROP:
+            continue
+        base, last = table[row + Table.BASE_OFFSET], table[row + Table.LAST_OFFSET]
+        if last < split.offsets.start or (split.offsets.stop is not None and base >= split.offsets.stop):
+            continue  # nothing of it is wanted: it may be of another history
+        expected = epochs[max(0, bisect_right(starts, max(base, split.offsets.start)) - 1)][0]
+        if expected != epoch:
+            wrong.append((index, "leader epoch", f"epoch {expected}, by the leader-epoch checkpoints here"))
+    return wrong
+
+
+def out_of_order(bases: Sequence[int], lasts: Sequence[int], before: int) -> list[tuple[int, int]]:
+    """The rows whose offsets do not rise, each with the offset that it should be above.
+
+    Of two neighbours that contradict each other the one is wrong without which the order is right: a batch that
+    jumped ahead, or one that fell back. ``before`` is the last offset ahead of the first row.
+    """
+    if all(map(gt, bases, (before, *lasts))):
+        return []
+    wrong: list[tuple[int, int]] = []
+    right: list[int] = []
+    for row, base in enumerate(bases):
+        while right and base <= lasts[right[-1]]:
+            floor = lasts[right[-2]] if len(right) > 1 else before
+            if base <= floor or any(index > right[-1] for index, _ in wrong):
+                break
+            wrong.append((right.pop(), floor))
+        floor = lasts[right[-1]] if right else before
+        if base > floor:
+            right.append(row)
+        else:
+            wrong.append((row, floor))
+    return sorted(wrong)
