@@ -22,13 +22,19 @@ class MarkerCheck:
         # by producer id: whether it is called aborted, its first row in the run (-1: of an earlier run), its offset
         self._open: dict[int, tuple[bool, int, int]] = {}
 
-    def find(self, split: Split, run: BatchRun, rows: int, aborted: list[int]) -> tuple[int, CorruptIndexError] | None:
+    def find(
+        self, split: Split, run: BatchRun, rows: int, aborted: list[int], has_visible: bool
+    ) -> tuple[int, CorruptIndexError] | None:
         """The first marker that says otherwise than the indexes: how many rows stand before what it is about.
 
         Args:
             rows: how many of the run are sound.
             aborted: those of them that the indexes call aborted.
+            has_visible: whether the run has other data of transactions; if not there is nothing to look at.
         """
+        if not has_visible and not any(not was for was, _, _ in self._open.values()):
+            self._open.clear()  # nothing of an open transaction was shown: no marker can make that wrong
+            return None
         table, hidden = run.table, set(aborted)
         start, stop = split.offsets.start, NO_STOP if split.offsets.stop is None else split.offsets.stop
         flags = table[Table.ATTRIBUTES : rows * TABLE_WIDTH : TABLE_WIDTH]

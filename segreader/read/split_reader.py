@@ -147,7 +147,7 @@ class SplitReader:
             after = split.offset_bound if scanner.position >= split.positions.stop else scanner.next_base_offset
             sound = self._deliverable(split, answer, after)
             hidden = self._decide(split, answer, sound.rows)
-            if self._markers is not None and (found := self._markers.find(split, answer, sound.rows, hidden)):
+            if self._markers is not None and (found := self._markers.find(split, answer, sound.rows, *hidden)):
                 row, contradiction = found
                 sound = _Deliverable(row, contradiction.located(source=self._store.url(split.log)))
             is_stopped = yield from self._decode(split, answer, sound.rows)
@@ -171,8 +171,12 @@ class SplitReader:
         self.metrics.requests += bool(len(piece))
         return piece
 
-    def _decide(self, split: Split, run: BatchRun, rows: int) -> list[int]:
-        """Mark the batches that no reader at this isolation level is given; the rows of those that were aborted."""
+    def _decide(self, split: Split, run: BatchRun, rows: int) -> tuple[list[int], bool]:
+        """Mark the batches that no reader at this isolation level is given; the rows of those that were aborted.
+
+        Returns:
+            And whether there is other data of transactions.
+        """
         self.metrics.batches += rows
         table, stop = run.table, rows * TABLE_WIDTH
         flags, decisions = table[Table.ATTRIBUTES : stop : TABLE_WIDTH], table[Table.DECISION : stop : TABLE_WIDTH]
@@ -185,8 +189,10 @@ class SplitReader:
         hidden = [row for row, attributes in enumerate(flags) if attributes & CONTROL_FLAG]
         self.metrics.control_batches += len(hidden)
         self.metrics.control_records += records_within(split.offsets, table, hidden)
-        if self._aborted_of is not None:
+        data: list[int] = []
+        if self._markers is not None:
             data = [row for row, attributes in enumerate(flags) if attributes & _MARKED == TRANSACTIONAL_FLAG]
+        if self._aborted_of is not None:
             producer_ids = table[Table.PRODUCER_ID : stop : TABLE_WIDTH]
             aborted = self._aborted_of(data, producer_ids, table[Table.BASE_OFFSET : stop : TABLE_WIDTH])
             self.metrics.aborted_batches += len(aborted)
@@ -194,7 +200,7 @@ class SplitReader:
             hidden += aborted
         for row in hidden:
             table[row * TABLE_WIDTH + _DECISION] = _SKIP
-        return aborted
+        return aborted, len(data) > len(aborted)
 
     def _decode(self, split: Split, run: BatchRun, rows: int) -> Generator[pa.RecordBatch, None, bool]:
         """The run's records, in full record batches; returns whether the wanted offsets end inside it."""
