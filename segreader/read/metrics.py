@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from segreader.format.columns import TABLE_WIDTH, Table
@@ -57,9 +57,14 @@ class ScanMetrics:
     notes: list[str] = field(default_factory=list)
 
 
-def records_within(offsets: OffsetRange, table: Sequence[int], rows: Iterable[int]) -> int:
+def records_within(offsets: OffsetRange, table: Sequence[int], rows: Sequence[int]) -> int:
     """How many of the offsets are taken by records of these batches of a table."""
     count = 0
+    if rows and table[rows[0] * TABLE_WIDTH + Table.BASE_OFFSET] >= offsets.start:
+        last = table[rows[-1] * TABLE_WIDTH + Table.LAST_OFFSET]
+        if offsets.stop is None or last < offsets.stop:  # all of them
+            counts = table[Table.RECORD_COUNT :: TABLE_WIDTH]
+            return sum(counts[row] for row in rows)
     for row in rows:
         at = row * TABLE_WIDTH
         stop = table[at + Table.LAST_OFFSET] + 1
