@@ -39,7 +39,7 @@ from segreader.plan.split import Split
 from segreader.ranges import ByteRange
 from segreader.read.arrow import to_record_batch
 from segreader.read.batch_order import beyond, of_other_epochs, out_of_order
-from segreader.read.marker_check import MarkerCheck
+from segreader.read.marker_check import MarkerCheck, Transactional
 from segreader.read.metrics import Hole, MissingOffsets, ScanMetrics, records_within
 from segreader.read.options import ReadOptions
 from segreader.read.small_objects import read_whole
@@ -146,8 +146,8 @@ class SplitReader:
                 return
             after = split.offset_bound if scanner.position >= split.positions.stop else scanner.next_base_offset
             sound = self._deliverable(split, answer, after)
-            hidden = self._decide(split, answer, sound.rows)
-            if self._markers is not None and (found := self._markers.find(split, answer, sound.rows, *hidden)):
+            transactional = self._decide(split, answer, sound.rows)
+            if self._markers is not None and (found := self._markers.find(split, answer, transactional)):
                 row, contradiction = found
                 sound = _Deliverable(row, contradiction.located(source=self._store.url(split.log)))
             is_stopped = yield from self._decode(split, answer, sound.rows)
@@ -171,12 +171,8 @@ class SplitReader:
         self.metrics.requests += bool(len(piece))
         return piece
 
-    def _decide(self, split: Split, run: BatchRun, rows: int) -> tuple[list[int], bool]:
-        """Mark the batches that no reader at this isolation level is given; the rows of those that were aborted.
-
-        Returns:
-            And whether there is other data of transactions.
-        """
+    def _decide(self, split: Split, run: BatchRun, rows: int) -> Transactional:
+        """Mark the batches that no reader at this isolation level is given; what bears on transactions."""
         self.metrics.batches += rows
         table, stop = run.table, rows * TABLE_WIDTH
         flags, decisions = table[Table.ATTRIBUTES : stop : TABLE_WIDTH], table[Table.DECISION : stop : TABLE_WIDTH]
@@ -186,9 +182,9 @@ class SplitReader:
                 if magics[row] < 2 or decisions[row]:
                     flags[row] = 0
         aborted: list[int] = []
-        hidden = [row for row, attributes in enumerate(flags) if attributes & CONTROL_FLAG]
-        self.metrics.control_batches += len(hidden)
-        self.metrics.control_records += records_within(split.offsets, table, hidden)
+        control = [row for row, attributes in enumerate(flags) if attributes & CONTROL_FLAG]
+        self.metrics.control_batches += len(control)
+        self.metrics.control_records += records_within(split.offsets, table, control)
         data: list[int] = []
         if self._markers is not None:
             data = [row for row, attributes in enumerate(flags) if attributes & _MARKED == TRANSACTIONAL_FLAG]
@@ -197,10 +193,9 @@ class SplitReader:
             aborted = self._aborted_of(data, producer_ids, table[Table.BASE_OFFSET : stop : TABLE_WIDTH])
             self.metrics.aborted_batches += len(aborted)
             self.metrics.aborted_records += records_within(split.offsets, table, aborted)
-            hidden += aborted
-        for row in hidden:
+        for row in (*control, *aborted):
             table[row * TABLE_WIDTH + _DECISION] = _SKIP
-        return aborted, len(data) > len(aborted)
+        return Transactional(data, aborted, control)
 
     def _decode(self, split: Split, run: BatchRun, rows: int) -> Generator[pa.RecordBatch, None, bool]:
         """The run's records, in full record batches; returns whether the wanted offsets end inside it."""
