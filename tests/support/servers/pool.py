@@ -16,12 +16,20 @@ from servers.process import NotAvailableError
 from servers.rclone import rclone
 from servers.swift import swift
 
+
+def _kafka(directory: Path) -> contextlib.AbstractContextManager[Any]:
+    from kafka_kit.cluster import cluster
+
+    return cluster(directory)
+
+
 STARTERS: dict[str, Callable[[Path], contextlib.AbstractContextManager[Any]]] = {
     "swift": swift,
     "moto": moto,
     "rclone": rclone,
     "nginx": nginx,
     "azurite": azurite,
+    "kafka": _kafka,
 }
 
 
@@ -54,7 +62,7 @@ class ServerPool:
             except NotAvailableError as error:
                 self._missing[name] = error.message
         if name in self._missing:
-            if name == os.environ.get("SEGREADER_REQUIRE_SERVER"):
+            if name in os.environ.get("SEGREADER_REQUIRE_SERVER", "").split(","):
                 pytest.fail(self._missing[name])
             pytest.skip(self._missing[name])
         return self._running[name]

@@ -1,0 +1,239 @@
+"""A Kafka cluster on loopback with tiered storage, and what is asked of it: topics, and that all of them is uploaded.
+
+The remote tier is the directory ``remote``, as ``LocalTieredStorage`` lays it out. One node is about 400 MB.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import subprocess
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from kafka import KafkaAdminClient, TopicPartition
+from kafka.admin import ConfigResource, ConfigResourceType
+from kafka.errors import KafkaError
+from kafka.protocol.consumer import OffsetSpec
+from kafka_kit.jars import BROKER, fetch_jars
+from kafka_kit.node import SMALL_JVM, Node, NodeConfig, java_command
+from servers.process import free_port
+
+_START_S = 90.0
+_TIER_S = 120.0
+_KEEP_LOCAL_MS = 86_400_000
+TIERED = {
+    "remote.storage.enable": "true",
+    "retention.ms": "-1",
+    "local.retention.ms": str(_KEEP_LOCAL_MS),
+}
+"""Of a topic whose closed segments are uploaded and whose last one is not: see ``Cluster.upload``."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogOffsets:
+    """What the broker says of one partition. Source: KIP-405, KIP-1005.
+
+    Args:
+        earliest: first offset, wherever it lies.
+        latest: next offset to be written.
+        earliest_local: first offset on the broker's own disk.
+        latest_tiered: last offset in the remote tier; -1 for none.
+    """
+
+    earliest: int
+    latest: int
+    earliest_local: int
+    latest_tiered: int
+
+    @property
+    def is_uploaded(self) -> bool:
+        """Whether nothing is left on the broker's disk alone."""
+        return self.latest_tiered + 1 == self.latest == self.earliest_local
+
+
+class Cluster:
+    """Nodes that share a remote tier.
+
+    Args:
+        nodes: of the cluster; they run.
+        remote: the directory of ``LocalTieredStorage``.
+        jars: what they were started from.
+    """
+
+    def __init__(self, nodes: Sequence[Node], remote: Path, jars: Path) -> None:
+        self.nodes = tuple(nodes)
+        self.remote = remote
+        self._jars = jars
+        self._admin: KafkaAdminClient | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        """What clients call ``bootstrap.servers``."""
+        return ",".join(f"127.0.0.1:{node.config.port}" for node in self.nodes)
+
+    @property
+    def location(self) -> str:
+        """What segreader calls ``location``."""
+        return str(self.remote / "kafka-tiered-storage")
+
+    @property
+    def admin(self) -> KafkaAdminClient:
+        """A client that asks the brokers; one for the life of the cluster."""
+        if self._admin is None:
+            self._admin = KafkaAdminClient(bootstrap_servers=self.bootstrap.split(","), reconnect_backoff_max_ms=500)
+        return self._admin
+
+    def create_topic(
+        self, topic: str, partitions: int = 1, *, segment_bytes: int = 1 << 20, **configs: str | int
+    ) -> None:
+        """Make a tiered topic. A config ``max_message_bytes`` is Kafka's ``max.message.bytes``.
+
+        Args:
+            segment_bytes: where a segment ends; below 1 MiB Kafka 4 wants another name for it, which is used here.
+        """
+        given = {name.replace("_", "."): str(value) for name, value in configs.items()}
+        settings = TIERED | {"internal.segment.bytes": str(segment_bytes)} | given
+        self.admin.create_topics({topic: {"num_partitions": partitions, "configs": settings}}, wait_for_metadata=True)
+
+    def configure(self, topic: str, configs: Mapping[str, str]) -> None:
+        """Change configs of a topic, by Kafka's names."""
+        self.admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, dict(configs))])
+
+    def partitions(self, topic: str) -> list[TopicPartition]:
+        """The topic's partitions, in order."""
+        (found,) = self.admin.describe_topics([topic])
+        return [TopicPartition(topic, number) for number in range(len(found["partitions"]))]
+
+    def offsets(self, topic: str) -> dict[int, LogOffsets]:
+        """What lies where, for each partition."""
+        partitions = self.partitions(topic)
+        specs = (OffsetSpec.EARLIEST, OffsetSpec.LATEST, OffsetSpec.EARLIEST_LOCAL, OffsetSpec.LATEST_TIERED)
+        answers = [self.admin.list_partition_offsets(dict.fromkeys(partitions, spec)) for spec in specs]
+        return {one.partition: LogOffsets(*(answer[one].offset for answer in answers)) for one in partitions}
+
+    def upload(self, *topics: str) -> None:
+        """Return when all that was written to the topics is in the remote tier, and nowhere else.
+
+        The last segment is closed, too: a broker does so as soon as its newest record is older than the local
+        retention. Afterwards segments are closed by size again.
+
+        Raises:
+            TimeoutError: the broker does not upload all of it; an open transaction holds uploads up.
+        """
+        for topic in topics:
+            self.configure(topic, {"local.retention.ms": "1"})
+        for topic in topics:
+            self._wait(partial(self._is_uploaded, topic), _TIER_S, f"{topic} is not uploaded")
+            self.configure(topic, {"local.retention.ms": str(_KEEP_LOCAL_MS)})
+
+    def tool(self, main: str, *arguments: str) -> str:
+        """What one of Kafka's own programs prints, ``org.apache.kafka.tools.…``."""
+        done = subprocess.run(
+            java_command(self._jars, SMALL_JVM, main, *arguments), capture_output=True, text=True, timeout=120
+        )
+        if done.returncode:
+            raise RuntimeError(f"{main} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+        return done.stdout
+
+    def wait_ready(self) -> None:
+        """Return when every node takes part in the cluster; all of them were started.
+
+        Raises:
+            RuntimeError: a node ended; with the end of its log.
+            TimeoutError: a node does not answer.
+        """
+        self._wait(self._answers, _START_S, "a node does not listen")
+        self._wait(self._has_all_nodes, _START_S, "the cluster is not complete")
+
+    def close(self) -> None:
+        """Stop all of it."""
+        if self._admin is not None:
+            self._admin.close()
+        for node in self.nodes:
+            node.stop()
+
+    def _answers(self) -> bool:
+        for node in self.nodes:
+            if node.pid is None:
+                raise RuntimeError(f"node {node.config.node_id} ended:\n{node.tail()}")
+        return all(node.listens() for node in self.nodes)
+
+    def _has_all_nodes(self) -> bool:
+        return len(self.admin.describe_cluster()["brokers"]) == len(self.nodes)
+
+    def _is_uploaded(self, topic: str) -> bool:
+        return all(offsets.is_uploaded for offsets in self.offsets(topic).values())
+
+    def _wait(self, is_so: Callable[[], bool], seconds: float, what: str) -> None:
+        until = time.monotonic() + seconds
+        last: Exception | None = None
+        while time.monotonic() < until:
+            try:
+                if is_so():
+                    return
+            except KafkaError as error:
+                last = error
+            time.sleep(0.1)
+        logs = "\n".join(node.tail() for node in self.nodes)
+        raise TimeoutError(f"{what} after {seconds:g} s ({last}):\n{logs}")
+
+
+@contextlib.contextmanager
+def cluster(
+    directory: Path,
+    nodes: int = 1,
+    *,
+    settings: Mapping[str, str] | None = None,
+    node_settings: Mapping[int, Mapping[str, str]] | None = None,
+    jvm: Sequence[str] = SMALL_JVM,
+) -> Iterator[Cluster]:
+    """A cluster that runs until the block ends.
+
+    Args:
+        directory: for logs, data and the remote tier.
+        nodes: how many; each is broker and controller.
+        settings: properties of all nodes.
+        node_settings: properties of single nodes by their numbers, ``{1: {"broker.rack": "a"}}``.
+        jvm: options of their Java.
+
+    Raises:
+        NotAvailableError: the programs cannot be had on this machine.
+    """
+    jars = fetch_jars(BROKER)
+    ports = [free_port() for _ in range(2 * nodes)]
+    clients, controllers = ports[:nodes], ports[nodes:]
+    voters = ",".join(f"{number}@127.0.0.1:{port}" for number, port in enumerate(controllers, 1))
+    cluster_id = base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
+    remote = directory / "remote"
+    remote.mkdir(parents=True)
+    members = [
+        Node(
+            NodeConfig(
+                node_id=number,
+                directory=directory / f"node-{number}",
+                port=clients[number - 1],
+                controller_port=controllers[number - 1],
+                voters=voters,
+                cluster_id=cluster_id,
+                remote=remote,
+                settings={**(settings or {}), **(node_settings or {}).get(number, {})},
+            ),
+            jars,
+            jvm,
+        )
+        for number in range(1, nodes + 1)
+    ]
+    running = Cluster(members, remote, jars)
+    try:
+        for node in members:
+            node.format()
+            node.start()
+        running.wait_ready()
+        yield running
+    finally:
+        running.close()
