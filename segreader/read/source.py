@@ -96,7 +96,11 @@ class Catalog:
 
 
 class LocationSource:
-    """A directory, bucket or prefix; its layout tells what is in it."""
+    """A directory, bucket or prefix; its layout tells what is in it.
+
+    Args:
+        opened: what ``open_store`` gave for the location; by default it is opened here.
+    """
 
     def __init__(
         self,
@@ -104,11 +108,12 @@ class LocationSource:
         storage_options: Mapping[str, object] | None = None,
         *,
         catalog: Catalog | None = None,
+        opened: tuple[ObjectStore, str] | None = None,
     ) -> None:
         self.catalog = catalog or Catalog()
         self.layouts = choose_layouts(self.catalog.layout, rsm_config=self.catalog.rsm_config)
         self._storage_options = storage_options
-        store, self.prefix = open_store(location, storage_options=storage_options)
+        store, self.prefix = opened or open_store(location, storage_options=storage_options)
         self.shown = store.url(self.prefix)
         self.store = open_view(store, self.layouts)
         self._local_prefix: str | None = None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from segreader.segment import TopicIdPartition
 from segreader.spark.credentials import can_renew, resolve_storage
 from segreader.spark.options import SparkOptions
 from segreader.spark.renewing_store import RenewingStore
+from segreader.spark.worker import this_worker
 from segreader.storage.base import ObjectStore
 from segreader.storage.mounts import MountedStores
 
@@ -28,10 +30,13 @@ class Locations:
     """Where a read finds its segments. Opened in each process that reads; closing it closes the stores.
 
     Names of objects in the first location are its own; those of the others begin with ``<number>:/``.
+
+    Args:
+        opened: each of its locations; by default they are opened here.
     """
 
-    def __init__(self, options: SparkOptions) -> None:
-        self.sources = tuple(open_source(options, location) for location in options.locations)
+    def __init__(self, options: SparkOptions, opened: Sequence[LocationSource] | None = None) -> None:
+        self.sources = tuple(opened or (open_source(options, location) for location in options.locations))
         stores = [
             _store_of(options, location, one) for location, one in zip(options.locations, self.sources, strict=True)
         ]
@@ -141,13 +146,31 @@ class Locations:
             raise
 
 
+@contextmanager
+def kept_locations(options: SparkOptions) -> Iterator[Locations]:
+    """The locations as a task sees them, for the time of the block: over clients that its worker keeps.
+
+    The provider of credentials is asked all the same: where it gives others, clients are opened anew.
+    """
+    with ExitStack() as stack:
+        opened = []
+        for location in options.locations:
+            storage = resolve_storage(options.credentials, location, options.storage)
+            store = stack.enter_context(this_worker().store(location, storage))
+            opened.append(LocationSource(location, storage, catalog=_catalog(options), opened=store))
+        locations = Locations(options, opened)
+        stack.callback(locations.close)
+        yield locations
+
+
 def open_source(options: SparkOptions, location: str) -> LocationSource:
     """One location of a read, with the credentials that this process has."""
-    return LocationSource(
-        location,
-        resolve_storage(options.credentials, location, options.storage),
-        catalog=Catalog(layout=options.layout, rsm_config=options.keys),
-    )
+    storage = resolve_storage(options.credentials, location, options.storage)
+    return LocationSource(location, storage, catalog=_catalog(options))
+
+
+def _catalog(options: SparkOptions) -> Catalog:
+    return Catalog(layout=options.layout, rsm_config=options.keys)
 
 
 def _store_of(options: SparkOptions, location: str, source: LocationSource) -> ObjectStore:

@@ -6,12 +6,9 @@ It has no ``pushFilters``: with pushdown on, Spark 4.1 to 4.3 return wrong rows 
 
 from __future__ import annotations
 
-import gc
 import logging
 import time
 from collections.abc import Iterator, MutableMapping
-from contextlib import closing
-from functools import cache
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
@@ -22,12 +19,13 @@ from segreader.plan.split import Split
 from segreader.read.header_reader import split_reader
 from segreader.read.metrics import MissingOffsets, ScanMetrics
 from segreader.read.options import ReadOptions
-from segreader.spark.locations import Locations
+from segreader.spark.locations import kept_locations
 from segreader.spark.options import SparkOptions, parse_options, require_batch
 from segreader.spark.planning import plan_splits
 from segreader.spark.read_limits import require_limits
 from segreader.spark.schema import READ_NAMES, arrow_schema, project, spark_schema, to_spark
 from segreader.spark.splits import LightSplit
+from segreader.spark.worker import freeze_imports
 
 NAME = "segreader"
 
@@ -106,7 +104,7 @@ class SegmentReader(DataSourceReader):
             check_crcs=self.options.check_crcs,
             on_missing="fail" if self.options.fail_on_data_loss else "skip",
         )
-        with closing(Locations(self.options)) as locations:
+        with kept_locations(self.options) as locations:
             try:
                 split = partition.light.open(locations.store, locations.resolve)
                 began = time.monotonic()
@@ -163,17 +161,6 @@ def _lost(missing: MissingOffsets) -> str:
     """What a task passed over because ``failOnDataLoss`` is false."""
     end = "its end" if missing.stop is None else str(missing.stop - 1)
     return f"{missing.partition}: offsets {missing.start} to {end} are passed over: {missing.error}"
-
-
-@cache
-def freeze_imports() -> None:
-    """Once per worker: take what the imports made out of garbage collection.
-
-    Spark collects after every task; with pyarrow loaded that costs 20 ms, with frozen imports 2. Asking how many
-    objects are frozen costs 7, so the answer is remembered.
-    """
-    gc.collect()
-    gc.freeze()
 
 
 def show_log() -> None:

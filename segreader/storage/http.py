@@ -62,6 +62,11 @@ class _Process:
         self.workers = ThreadPoolExecutor(settings.in_flight, thread_name_prefix="segreader-http")
         self.buffers = _Buffers(settings.range_size)
 
+    def forget(self) -> None:
+        self.fetcher.pins.clear()
+        self.leases.forget()
+        self.buffers = _Buffers(self.buffers.size)
+
     def close(self) -> None:
         self.workers.shutdown(wait=True, cancel_futures=True)
         self.fetcher.close()
@@ -197,6 +202,14 @@ class HttpStore:
                 _end(stop, [future for future, _, _ in under_way])
                 for _, buffer_of_part, _ in under_way:
                     process.buffers.give(buffer_of_part)
+
+    def forget(self) -> None:
+        """Know nothing of objects, as if just opened; connections stay. For who keeps a store from read to read.
+
+        No version is pinned any more, and URLs are signed anew. No read may be under way.
+        """
+        if self._process is not None and self._process.pid == os.getpid():
+            self._process.forget()
 
     def close(self) -> None:
         """Give back connections and threads, after the reads that are under way."""

@@ -108,6 +108,10 @@ class UrlLeases:
             refusal = entry.refusal
         raise refusal
 
+    def forget(self) -> None:
+        """Drop all leases; none may be in use."""
+        self._entries.clear()
+
     def has_expired(self, lease: Lease) -> bool:
         """Whether the URL's own time is over."""
         return lease.url.expires_at is not None and lease.url.expires_at <= self._clock.now()

@@ -19,8 +19,9 @@ from segreader.format.record import TimestampType
 from segreader.spark import register
 from segreader.spark.options import parse_options
 from segreader.spark.schema import RAW_NAMES
-from segreader.spark.source import SegmentReader, SegmentSource, freeze_imports
+from segreader.spark.source import SegmentReader, SegmentSource
 from segreader.spark.stream import SegmentStreamReader
+from segreader.spark.worker import freeze_imports
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_broker_log, write_local_tiered
 from segreader.testing.records import FIRST_TIMESTAMP_MS

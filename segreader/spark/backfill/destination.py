@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from segreader.errors import OptionError
 from segreader.spark.credentials import parse_provider, resolve_storage
 from segreader.spark.option_names import STORAGE, require_usable
+from segreader.spark.worker import this_worker
 from segreader.storage.signed_url import redact
 from segreader.storage.target import TargetStore, open_target
 
@@ -41,4 +43,14 @@ class Destination:
 
     def open(self) -> TargetStore:
         """The target, with the credentials that this process has."""
-        return open_target(self.location, resolve_storage(self.credentials, self.location, self.settings))
+        return open_target(self.location, self._storage())
+
+    def kept(self) -> AbstractContextManager[TargetStore]:
+        """The target for the time of a block, over a client that this worker keeps.
+
+        The provider of credentials is asked all the same: where it gives others, the client is opened anew.
+        """
+        return this_worker().target(self.location, self._storage())
+
+    def _storage(self) -> Mapping[str, object]:
+        return resolve_storage(self.credentials, self.location, self.settings)

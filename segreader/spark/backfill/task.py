@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
@@ -15,8 +14,9 @@ from segreader.spark.backfill.exact import JobSplit
 from segreader.spark.backfill.output import OutputOptions
 from segreader.spark.backfill.sink import do_split
 from segreader.spark.backfill.split_json import split_from_json, split_to_json
-from segreader.spark.locations import Locations
+from segreader.spark.locations import kept_locations
 from segreader.spark.options import parse_options
+from segreader.spark.worker import freeze_imports
 
 DDL: Final = "split string, entry string, is_reused boolean"
 """Spark's schema of what the function yields."""
@@ -52,16 +52,15 @@ class SplitTask:
         indexes = [index for batch in batches for index in batch.column(0).to_pylist()]
         if not indexes:
             return
-        _freeze_imports()
+        freeze_imports()
         options = parse_options(self._options)
-        store, target = Locations(options).store, self._target.open()
         context = TaskContext.get()
         attempt = context.attemptNumber() if context is not None else 0
-        try:
+        with kept_locations(options) as locations, self._target.kept() as target:
             for index in indexes:
                 entry, is_reused = do_split(
                     split_from_json(json.loads(self._splits[index])),
-                    store,
+                    locations.store,
                     target,
                     self._output,
                     batch_records=options.batch_records,
@@ -71,13 +70,3 @@ class SplitTask:
                 yield pa.RecordBatch.from_pydict(
                     {"split": [entry.split], "entry": [entry.to_bytes().decode()], "is_reused": [is_reused]}, _SCHEMA
                 )
-        finally:
-            store.close()
-            target.close()
-
-
-def _freeze_imports() -> None:
-    """Once per worker: Spark collects garbage after every task, and imports need not be looked at each time."""
-    if not gc.get_freeze_count():
-        gc.collect()
-        gc.freeze()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -28,7 +29,7 @@ from segreader.spark.backfill.output import MANIFEST, PLAN, READ_COLUMNS, SCHEMA
 from segreader.spark.backfill.read_back import Finding, OffsetRuns, SplitFiles
 from segreader.spark.backfill.report import complete
 from segreader.spark.backfill.split_json import split_from_json, split_to_json
-from segreader.spark.locations import Locations
+from segreader.spark.locations import kept_locations
 from segreader.spark.options import parse_options
 from segreader.spark.schema import to_spark
 from segreader.storage.base import ObjectStore
@@ -225,16 +226,14 @@ class VerifyTask:
         Raises:
             SegreaderError: as ``check_split`` tells.
         """
-        target = self._target.open()
-        source = Locations(parse_options(self._options)).store if self._options is not None else None
-        try:
+        with ExitStack() as stack:
+            target = stack.enter_context(self._target.kept())
+            source = None
+            if self._options is not None:
+                source = stack.enter_context(kept_locations(parse_options(self._options))).store
             for index in indexes:
                 split, entry = (json.loads(text) for text in self._pairs[index])
                 yield check_split(split_from_json(split), DoneEntry.from_json(entry), target, self._output, source)
-        finally:
-            target.close()
-            if source is not None:
-                source.close()
 
 
 def _listed(target: TargetStore, entries: Mapping[str, DoneEntry], *, is_committed: bool) -> Iterator[Finding]:
