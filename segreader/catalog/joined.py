@@ -8,7 +8,8 @@ from operator import attrgetter
 from segreader.catalog.collector import collector_at_rest
 from segreader.catalog.layouts.base import PartitionPlace
 from segreader.catalog.listing import PartitionLog
-from segreader.catalog.metadata_log import RemoteLogMetadata, RemoteLogSegmentMetadata
+from segreader.catalog.metadata_log import RemoteLogMetadata
+from segreader.catalog.remote_segment import RemoteLogSegmentMetadata
 from segreader.segment import Segment, SegmentState, StemFiles
 
 _LIVE = (

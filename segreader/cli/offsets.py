@@ -73,7 +73,8 @@ def offsets(
 
 def _row(source: Source, log: SourceLog, times_ms: Sequence[int], records_only: bool) -> Row:
     from segreader.read.lineage import read_lineage
-    from segreader.read.time_offsets import offset_for_time, read_log_offsets
+    from segreader.read.log_offsets import read_log_offsets
+    from segreader.read.time_offsets import offset_for_time
     from segreader.read.transactions import snapshot_at_start
 
     store, partition = source.store, log.log.partition

@@ -36,6 +36,7 @@ from segreader.format.columns import (
 )
 from segreader.format.java_utf8 import decode_java_utf8
 from segreader.format.record import Headers, Record, TimestampType
+from segreader.format.record_cursor import DamagedError, RecordCursor
 
 NAME = "reference"
 
@@ -49,13 +50,6 @@ _COMMON = struct.Struct(">qiib")
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 MAX_MICROSECONDS_MS = ((1 << 63) - 1) // 1000
 """Largest time in ms that fits ``timestamp[us]``."""
-
-
-class _DamagedError(Exception):
-    """A record cannot be read: which damage, where in the body, and the two numbers that disagree."""
-
-    def __init__(self, damage: Damage, position: int, found: int = 0, expected: int = 0) -> None:
-        self.facts = (damage, position, found, expected)
 
 
 class FullError(Exception):
@@ -155,7 +149,7 @@ def decode_batches(
         except FullError as full:
             state[State.NEED_BUFFER], state[State.NEED_SIZE] = full.buffer, full.need
             return Outcome.GROW
-        except _DamagedError as damaged:
+        except DamagedError as damaged:
             for index, fact in enumerate(damaged.facts):
                 state[State.DAMAGE + index] = fact
             return Outcome.DAMAGED
@@ -213,50 +207,16 @@ def _note(state: array[int], damage: Damage, position: int, found: int, expected
     state[State.DAMAGE_FOUND], state[State.DAMAGE_EXPECTED] = found, expected
 
 
-class _Cursor:
-    """A place in the body, and the end it must not pass."""
-
-    __slots__ = ("at", "body", "stop")
-
-    def __init__(self, body: memoryview | bytes, at: int, stop: int) -> None:
-        self.body, self.at, self.stop = body, at, stop
-
-    def take(self, size: int) -> int:
-        """Step over ``size`` bytes and say where they begin. Every read goes through here."""
-        if size < 0 or size > self.stop - self.at:
-            raise _DamagedError(Damage.RECORD_OVERRUN, self.at, size, self.stop - self.at)
-        self.at += size
-        return self.at - size
-
-    def varint(self) -> int:
-        """A zigzag int32 of at most 5 bytes; bits past the 32nd fall off, as in ``ByteUtils.readVarint``."""
-        return self._zigzag(5, 0xFFFFFFFF)
-
-    def varlong(self) -> int:
-        """A zigzag int64 of at most 10 bytes."""
-        return self._zigzag(10, 0xFFFFFFFFFFFFFFFF)
-
-    def _zigzag(self, most: int, mask: int) -> int:
-        start, value = self.at, 0
-        for index in range(most):
-            byte = self.body[self.take(1)]
-            value |= (byte & 0x7F) << (7 * index)
-            if byte < 0x80:
-                value &= mask
-                return (value >> 1) ^ -(value & 1)
-        raise _DamagedError(Damage.VARINT, start, most + 1, most)
-
-
 def _decode_record(columns: ColumnBuffers, batch: array[int]) -> None:
     """Write the record at ``State.BODY_POSITION``; nothing changes unless the whole record is good."""
     state, body = columns.state, columns.body
     start = state[State.BODY_POSITION]
     if start >= len(body):
-        raise _DamagedError(Damage.BODY_ENDS, start, state[State.RECORDS_LEFT], 0)
-    cursor = _Cursor(body, start, len(body))
+        raise DamagedError(Damage.BODY_ENDS, start, state[State.RECORDS_LEFT], 0)
+    cursor = RecordCursor(body, start, len(body))
     length = cursor.varint()
     if length < 0 or length > len(body) - cursor.at:
-        raise _DamagedError(Damage.RECORD_LENGTH, start, length, len(body) - cursor.at)
+        raise DamagedError(Damage.RECORD_LENGTH, start, length, len(body) - cursor.at)
     cursor.stop = stop = cursor.at + length
     cursor.take(1)
     timestamp = _int64(batch[Table.BASE_TIMESTAMP] + cursor.varlong())
@@ -266,13 +226,13 @@ def _decode_record(columns: ColumnBuffers, batch: array[int]) -> None:
         timestamp = batch[Table.MAX_TIMESTAMP]
     is_wanted = state[State.NEXT_OFFSET] <= offset < state[State.STOP_OFFSET]
     if is_wanted and not fits_timestamp(columns, timestamp):
-        raise _DamagedError(Damage.TIMESTAMP, start, timestamp, MAX_MICROSECONDS_MS)
+        raise DamagedError(Damage.TIMESTAMP, start, timestamp, MAX_MICROSECONDS_MS)
     key, value = _read_bytes(cursor), _read_bytes(cursor)
     headers = _read_headers(cursor)
     if cursor.at != stop:
-        raise _DamagedError(Damage.RECORD_UNDERRUN, cursor.at, stop - cursor.at, 0)
+        raise DamagedError(Damage.RECORD_UNDERRUN, cursor.at, stop - cursor.at, 0)
     if state[State.RECORDS_LEFT] == 1 and stop != len(body):
-        raise _DamagedError(Damage.RECORDS_REMAIN, stop, len(body) - stop, 0)
+        raise DamagedError(Damage.RECORDS_REMAIN, stop, len(body) - stop, 0)
     if is_wanted:
         put_record(columns, Record(offset, timestamp, TimestampType(is_log_append), key, value, headers), batch)
     else:
@@ -280,7 +240,7 @@ def _decode_record(columns: ColumnBuffers, batch: array[int]) -> None:
     state[State.BODY_POSITION] = stop
 
 
-def _read_bytes(cursor: _Cursor) -> bytes | None:
+def _read_bytes(cursor: RecordCursor) -> bytes | None:
     """A length and that many bytes; any negative length is null."""
     length = cursor.varint()
     if length < 0:
@@ -289,17 +249,17 @@ def _read_bytes(cursor: _Cursor) -> bytes | None:
     return bytes(cursor.body[at : at + length])
 
 
-def _read_headers(cursor: _Cursor) -> Headers:
+def _read_headers(cursor: RecordCursor) -> Headers:
     start = cursor.at
     count = cursor.varint()
     if count < 0 or count > cursor.stop - cursor.at:
-        raise _DamagedError(Damage.HEADER_COUNT, start, count, cursor.stop - cursor.at)
+        raise DamagedError(Damage.HEADER_COUNT, start, count, cursor.stop - cursor.at)
     headers = []
     for _ in range(count):
         start = cursor.at
         length = cursor.varint()
         if length < 0:
-            raise _DamagedError(Damage.HEADER_KEY_LENGTH, start, length, 0)
+            raise DamagedError(Damage.HEADER_KEY_LENGTH, start, length, 0)
         at = cursor.take(length)
         headers.append((decode_java_utf8(bytes(cursor.body[at : at + length])), _read_bytes(cursor)))
     return tuple(headers)

@@ -16,15 +16,12 @@ import lz4.frame
 import zstandard
 from isal import igzip_lib, isal_zlib
 
-from segreader.errors import CorruptBatchError, LimitExceededError, UnsupportedCodecError
+from segreader.errors import CorruptBatchError, UnsupportedCodecError
 from segreader.format.lz4_frame import CHECKED_STARTS, PLAIN_START, block_frame, parse_lz4_frame_header
+from segreader.format.workspace import Workspace
 
 DEFAULT_LIMIT = 256 << 20
 """Bytes that one body may hold after decompression, unless the caller says otherwise."""
-
-_FIRST_SIZE = 256 << 10
-_KEPT_SIZE = 8 << 20
-_KEPT_CALLS = 64
 
 _BIG_INT32 = Struct(">i").unpack_from
 _LITTLE_UINT32 = Struct("<I").unpack_from
@@ -57,7 +54,7 @@ class Decompressor:
 
     def __init__(self, limit: int = DEFAULT_LIMIT) -> None:
         self.limit = limit
-        self._workspace = _Workspace()
+        self._workspace = Workspace()
 
     def decompress(self, codec: int, data: memoryview | bytes, magic: int = 2) -> memoryview:
         """The body that ``data`` holds, as a view that the next call ends.
@@ -94,73 +91,6 @@ class Decompressor:
         return workspace.result() if whole is None else workspace.adopt(whole)
 
 
-class _Workspace:
-    """What one body leaves to the next: contexts of lz4 and zstd, and a buffer that grows in place up to the limit."""
-
-    __slots__ = ("_result", "_unneeded", "buffer", "limit", "lz4", "used", "zstd")
-
-    def __init__(self) -> None:
-        self.zstd = zstandard.ZstdDecompressor()
-        self.lz4 = lz4.frame.create_decompression_context()
-        self.limit = 0
-        self.buffer = bytearray(_FIRST_SIZE)
-        self.used = 0
-        self._unneeded = 0
-        self._result = memoryview(b"")
-
-    def begin(self, limit: int) -> None:
-        """Begin a new body. The last one's view is closed, so that its stale bytes cannot be read."""
-        try:
-            self._result.release()
-        except BufferError:  # an array still points into it: leave that memory to its holder
-            self.buffer = bytearray(_FIRST_SIZE)
-        if len(self.buffer) > _KEPT_SIZE:
-            self._unneeded = 0 if self.used > _KEPT_SIZE else self._unneeded + 1
-            if self._unneeded > _KEPT_CALLS:
-                self.buffer = bytearray(_FIRST_SIZE)
-        self.used = 0
-        self.limit = limit
-
-    def result(self) -> memoryview:
-        self._result = memoryview(self.buffer)[: self.used]
-        return self._result
-
-    def adopt(self, whole: bytes) -> memoryview:
-        """A body as its codec made it, in place of the buffer."""
-        self.take(len(whole))
-        self._result = memoryview(whole)
-        return self._result
-
-    def room(self, least: int) -> memoryview:
-        """The free end of the buffer, ``least`` bytes or more. While it lives the buffer grows by a copy."""
-        needed = self.used + least
-        if needed > len(self.buffer):
-            size = max(needed, min(2 * len(self.buffer), self.limit + 1))
-            try:
-                self.buffer += bytes(size - len(self.buffer))
-            except BufferError:  # a slice of an earlier body is still alive and keeps the old memory
-                grown = bytearray(size)
-                grown[: self.used] = memoryview(self.buffer)[: self.used]
-                self.buffer = grown
-        return memoryview(self.buffer)[self.used :]
-
-    def take(self, size: int) -> None:
-        """Count ``size`` bytes that a codec wrote into the room."""
-        self.used += size
-        if self.used > self.limit:
-            raise LimitExceededError(
-                "the decompressed body is too long",
-                found=f"more than {self.limit} bytes",
-                expected=f"at most {self.limit} bytes",
-                hint="Raise the limit if this data can be trusted",
-            )
-
-    def append(self, data: bytes | memoryview) -> None:
-        size = len(data)
-        self.room(size)[:size] = data
-        self.take(size)
-
-
 def _truncated(codec: str, position: int) -> CorruptBatchError:
     return CorruptBatchError(f"{codec} data ends too early", position=position, found="end of data")
 
@@ -174,7 +104,7 @@ _GZIP_FIRST_PIECE = 256 << 10
 _GZIP_NEXT_PIECE = 1 << 10
 
 
-def _decompress_gzip(data: memoryview, workspace: _Workspace, magic: int) -> bytes | None:
+def _decompress_gzip(data: memoryview, workspace: Workspace, magic: int) -> bytes | None:
     """One member or several; what follows and begins no header is ignored. Source: ``GZIPInputStream``."""
     size = len(data)
     if 18 <= size <= _GZIP_FIRST_PIECE and data[:4] == _GZIP_START:  # one small member, as producers write: no copy
@@ -247,7 +177,7 @@ _XERIAL_HEADER_SIZE = 16
 _SNAPPY_MAX_RATIO = 22  # the densest element turns 3 bytes into 64
 
 
-def _decompress_snappy(data: memoryview, workspace: _Workspace, magic: int) -> None:
+def _decompress_snappy(data: memoryview, workspace: Workspace, magic: int) -> None:
     """Xerial's blocks, or one raw block where its magic is absent. Source: ``SnappyInputStream`` (1.1.10)."""
     size = len(data)
     if size > 20 and data[:16] == _XERIAL_START and _BIG_INT32(data, 16)[0] == size - 20:
@@ -276,7 +206,7 @@ def _is_xerial_header(data: memoryview, position: int) -> bool:
     return len(header) == _XERIAL_HEADER_SIZE and header[:8] == _XERIAL_MAGIC and _BIG_INT32(header, 8)[0] > 0
 
 
-def _decompress_snappy_block(block: memoryview, position: int, workspace: _Workspace) -> None:
+def _decompress_snappy_block(block: memoryview, position: int, workspace: Workspace) -> None:
     try:
         size = cramjam.snappy.decompress_raw_into(block, workspace.room(0))
     except cramjam.DecompressionError:
@@ -304,7 +234,7 @@ _LZ4_64K = 64 << 10
 _LZ4_END = b"\0\0\0\0"
 
 
-def _decompress_lz4(data: memoryview, workspace: _Workspace, magic: int) -> bytes | None:
+def _decompress_lz4(data: memoryview, workspace: Workspace, magic: int) -> bytes | None:
     """One frame of independent blocks; what follows its end mark is ignored.
 
     Source: ``Lz4BlockInputStream`` (4.0), which checks block checksums but no content checksum.
@@ -370,7 +300,7 @@ _ZSTD_SKIPPABLE = 0x184D2A50
 _ZSTD_WIDE_WINDOW = 32 << 20
 
 
-def _decompress_zstd(data: memoryview, workspace: _Workspace, magic: int) -> None:
+def _decompress_zstd(data: memoryview, workspace: Workspace, magic: int) -> None:
     """Any number of frames, skippable ones too. Source: ``ZstdInputStreamNoFinalizer`` (zstd-jni 1.5.6)."""
     if _widest_zstd_window(data) > _ZSTD_WIDE_WINDOW:
         # The context keeps a second copy of the body, as far as the window reaches.
@@ -419,7 +349,7 @@ def _widest_zstd_window(data: memoryview) -> int:
     return window
 
 
-_DECODERS: dict[int, Callable[[memoryview, _Workspace, int], bytes | None]] = {
+_DECODERS: dict[int, Callable[[memoryview, Workspace, int], bytes | None]] = {
     Codec.GZIP: _decompress_gzip,
     Codec.SNAPPY: _decompress_snappy,
     Codec.LZ4: _decompress_lz4,

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from segreader.catalog.layouts.base import IncompleteSegment
 from segreader.catalog.listing import PartitionLog
-from segreader.catalog.metadata_log import RemoteLogMetadata, RemoteLogSegmentMetadata
+from segreader.catalog.metadata_log import RemoteLogMetadata
+from segreader.catalog.remote_segment import RemoteLogSegmentMetadata
 from segreader.catalog.walk import Wanted
 from segreader.format.leader_epochs import LeaderEpochs
 from segreader.plan.lineage import Dropped

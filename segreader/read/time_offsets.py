@@ -1,5 +1,4 @@
-"""Offsets as a broker's ``ListOffsets`` gives them, from files: the log's ends, and the first record not older than a
-time.
+"""The first record not older than a time, as a broker's ``ListOffsets`` gives it, from files.
 
 Times may be out of order inside a batch, between batches and between segments: the answer is the first record in order
 of offset. Source: ``RemoteLogManager.findOffsetByTimestamp``, ``FileRecords.searchForTimestamp`` (Kafka 4.0). A broker
@@ -25,12 +24,10 @@ from segreader.format.records import iter_records
 from segreader.format.scanner import BatchReady, Done, NeedData, SegmentScanner, Tail
 from segreader.format.time_index import parse_time_index
 from segreader.plan.lineage import Part, ResolvedLog
-from segreader.plan.split import EndReason
 from segreader.ranges import ByteRange, OffsetRange
-from segreader.read.segment_ends import OPEN_END, read_last_offset
+from segreader.read.log_offsets import read_log_end
 from segreader.read.small_objects import read_each, read_whole
 from segreader.read.times import TimeRange
-from segreader.read.transactions import read_transaction_state
 from segreader.segment import Segment
 from segreader.storage.base import ObjectStore
 
@@ -47,58 +44,6 @@ class TimestampOffset:
     offset: int
     timestamp_ms: int
     leader_epoch: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class LogOffsets:
-    """The ends of one partition, as far as its files tell.
-
-    Args:
-        earliest: the first offset; ``None`` where there is none.
-        latest: one more than the last offset; ``None`` where there is none, or damage hides it.
-        stable_end: what a ``read_committed`` reader is given lies below.
-        reason: why the stable end is where it is.
-    """
-
-    earliest: int | None
-    latest: int | None
-    stable_end: int | None
-    reason: EndReason
-
-
-def read_log_offsets(
-    store: ObjectStore, log: ResolvedLog, *, start_snapshot: str | None = None, max_batch_bytes: int = DEFAULT_LIMIT
-) -> LogOffsets:
-    """The ends of a partition. Nothing of its records is read but the last batches, and what is behind a snapshot.
-
-    Args:
-        log: of one partition.
-        start_snapshot: a producer snapshot of where the log starts.
-        max_batch_bytes: largest batch to hold.
-    """
-    if not log.parts:
-        return LogOffsets(None, None, None, EndReason.END_OF_DATA)
-    latest = _read_end(store, log, max_batch_bytes)
-    stable, reason = latest, EndReason.END_OF_DATA if latest is not None else EndReason.DAMAGE
-    bound = log.stop if latest is None else latest
-    state = read_transaction_state(
-        store, log, OffsetRange(bound), start_snapshot=start_snapshot, max_batch_bytes=max_batch_bytes
-    )
-    undecided = min([*(offset for _, offset in state.open), *state.held_back.values()], default=bound)
-    if undecided < bound:
-        stable, reason = undecided, EndReason.OPEN_TRANSACTION
-    if state.unread_from is not None and state.unread_from < (bound if stable is None else stable):
-        stable, reason = state.unread_from, EndReason.DAMAGE
-    return LogOffsets(log.start, latest, None if stable is None else max(stable, log.start), reason)
-
-
-def _read_end(store: ObjectStore, log: ResolvedLog, max_batch_bytes: int) -> int | None:
-    """One more than the last offset; ``None`` if damage hides it."""
-    if log.stop <= OPEN_END:
-        return log.stop
-    part = log.parts[-1]
-    last = read_last_offset(store, part.segment, max_batch_bytes)
-    return None if last is None else max(last + 1, part.start)
 
 
 def offset_for_time(
@@ -167,7 +112,7 @@ def offsets_between(
     if times.since_ms is not None:
         found = first_at(times.since_ms, 0)
         if found is None:
-            end = _read_end(store, log, max_batch_bytes)
+            end = read_log_end(store, log, max_batch_bytes)
             found = log.stop if end is None else end
             stop = max(offsets.start, found) if stop is None else stop
         since = found

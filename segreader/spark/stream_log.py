@@ -20,10 +20,10 @@ from segreader.plan.planner import overlapping
 from segreader.plan.split import Split
 from segreader.ranges import OffsetRange
 from segreader.read.lineage import ReadableLog, read_lineage
+from segreader.read.log_offsets import read_log_offsets
 from segreader.read.partition_planner import PartitionPlanner
 from segreader.read.small_objects import read_each
 from segreader.read.source import SourceLog
-from segreader.read.time_offsets import read_log_offsets
 from segreader.spark.admission import Piece
 from segreader.spark.cutting import UNCUT, cut_split
 from segreader.spark.locations import Locations

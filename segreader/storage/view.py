@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator, Sequence
 from typing import Protocol
 
@@ -21,7 +22,7 @@ class VirtualFile(Protocol):
         """Consecutive pieces of the range, which lies inside the file; each is valid until the next is asked for."""
 
 
-class StoreView:
+class StoreView(ABC):
     """A store whose names are those of another one, but for those that ``open`` explains.
 
     Subclasses say which; everything else goes to the store below. As any store it may be shared by threads.
@@ -30,13 +31,13 @@ class StoreView:
     def __init__(self, store: ObjectStore) -> None:
         self.inner = store
 
+    @abstractmethod
     def open(self, name: str) -> VirtualFile | None:
         """The file that this name stands for; ``None`` if the store below knows the name itself.
 
         Raises:
             ObjectNotFoundError: it would be a file of this view, and is not there.
         """
-        raise NotImplementedError
 
     def url(self, name: str) -> str:
         """As the store below."""

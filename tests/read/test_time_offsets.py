@@ -27,8 +27,9 @@ from segreader.plan.lineage import ResolvedLog
 from segreader.plan.split import EndReason
 from segreader.ranges import OffsetRange
 from segreader.read.lineage import read_lineage
+from segreader.read.log_offsets import read_log_offsets
 from segreader.read.source import Catalog, SourceLog, open_source
-from segreader.read.time_offsets import TimestampOffset, offset_for_time, offsets_between, read_log_offsets
+from segreader.read.time_offsets import TimestampOffset, offset_for_time, offsets_between
 from segreader.read.times import TimeRange
 from segreader.storage.base import ObjectStore
 from segreader.storage.local import LocalStore

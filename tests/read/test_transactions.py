@@ -16,8 +16,8 @@ from segreader.plan.split import EndReason
 from segreader.ranges import OffsetRange
 from segreader.read import transactions
 from segreader.read.lineage import read_lineage
+from segreader.read.log_offsets import read_log_offsets
 from segreader.read.partition_planner import PartitionPlanner
-from segreader.read.time_offsets import read_log_offsets
 from segreader.read.transactions import snapshot_at_start
 from segreader.testing.batches import ABORT, control_key, encode_batch
 from segreader.testing.builder import SegmentBuilder

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from segreader.catalog.layouts.base import PartitionPlace
 from segreader.catalog.listing import PartitionLog
-from segreader.catalog.metadata_log import RemoteLogMetadata, RemoteLogSegmentMetadata
+from segreader.catalog.metadata_log import RemoteLogMetadata
+from segreader.catalog.remote_segment import RemoteLogSegmentMetadata
 from segreader.read.verify.codes import Code
 from segreader.read.verify.findings import Findings
 from segreader.read.verify.listing_checks import check_incomplete
