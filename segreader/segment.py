@@ -120,6 +120,8 @@ class Segment:
         max_timestamp_ms: the largest timestamp in it, markers included, where the catalogue knows it.
         version: of two copies the one with the larger number was finished later (a time in ms, where one is known).
         is_padded: zeros after the last batch are no damage: the stored form is longer than the log.
+        chunk_size: bytes of the log in each of the pieces that it is stored in, where these can only be had whole:
+            compressed or encrypted.
     """
 
     partition: TopicIdPartition
@@ -133,3 +135,4 @@ class Segment:
     max_timestamp_ms: int | None = None
     version: int = 0
     is_padded: bool = False
+    chunk_size: int | None = None

@@ -53,7 +53,9 @@ def cut_segment(segment: Segment, index: OffsetIndex | None, offsets: OffsetRang
 
     Without an index the segment is one piece. An entry of the index names a batch's start, and as its offset the
     *last* one of what was appended there (``OffsetIndex``, Kafka 4.0): the batch there may hold smaller offsets.
+    Of a log in chunks that can only be had whole, a chunk is in two pieces at most: see ``piece_size``.
     """
+    split_bytes = piece_size(split_bytes, segment.chunk_size)
     start, stop = 0, segment.log_size
     if index is None:
         return [ByteRange(start, stop)] if stop else []
@@ -67,11 +69,31 @@ def cut_segment(segment: Segment, index: OffsetIndex | None, offsets: OffsetRang
     if start >= stop:
         return []
     cuts = [start]
-    for position in boundaries:
-        if cuts[-1] + split_bytes <= position < stop:
+    for at, position in enumerate(boundaries):
+        if cuts[-1] + split_bytes <= position < stop and begins_chunk(boundaries, at, segment.chunk_size):
             cuts.append(position)
     cuts.append(stop)
     return [ByteRange(one, two) for one, two in pairwise(cuts)]
+
+
+def piece_size(split_bytes: int, chunk_size: int | None) -> int:
+    """Bytes of a piece to aim at, where a log is stored in chunks that can only be had whole.
+
+    Batches know nothing of chunks: the one that a piece ends in is the one that the next piece begins in, unless a
+    batch begins just there. So both have it, and of pieces as small as chunks more than two would have one.
+    """
+    return split_bytes if chunk_size is None else max(split_bytes, 2 * chunk_size)
+
+
+def begins_chunk(positions: Sequence[int], at: int, chunk_size: int | None) -> bool:
+    """Whether a position is the first one of its chunk: to cut there leaves a whole number of chunks, and a batch.
+
+    Args:
+        positions: of an offset index, rising.
+        at: which of them.
+        chunk_size: ``None`` where there are no chunks; then it does.
+    """
+    return chunk_size is None or at == 0 or positions[at - 1] // chunk_size < positions[at] // chunk_size
 
 
 def offset_at(index: OffsetIndex | None, position: int) -> int | None:

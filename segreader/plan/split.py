@@ -34,6 +34,7 @@ class Split:
         is_padded: zeros after the last batch are no damage.
         stop_of_part: from this offset on another segment is read, whatever this one holds.
         first_bound: the first batch of the split begins at or below it, where the index says so.
+        chunk_size: of its segment, for who cuts the split: see ``Segment``.
     """
 
     partition: TopicIdPartition
@@ -51,6 +52,7 @@ class Split:
     is_padded: bool = False
     stop_of_part: int | None = None
     first_bound: int | None = None
+    chunk_size: int | None = None
 
     @property
     def is_last_of_segment(self) -> bool:

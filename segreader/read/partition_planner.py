@@ -225,6 +225,7 @@ class PartitionPlanner:
                     segment.is_padded,
                     part.stop if part.stop <= OPEN_END else None,
                     offset_at(index, positions.start),
+                    segment.chunk_size,
                 )
             )
 

@@ -1,6 +1,7 @@
 """Splits cut smaller than the planner cuts them: by stored bytes at batch boundaries, or by offsets.
 
-A cut by offsets may go through a batch: both sides decode it, and each keeps its own records.
+A cut by offsets may go through a batch: both sides decode it, and each keeps its own records. Where a log is stored in
+chunks that can only be had whole, pieces by bytes share one chunk with the next, or none.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import replace
 
 from segreader.errors import FormatError, ObjectNotFoundError
 from segreader.format.offset_index import OffsetIndex, parse_offset_index
-from segreader.plan.planner import offset_at
+from segreader.plan.planner import begins_chunk, offset_at, piece_size
 from segreader.plan.split import Split
 from segreader.ranges import ByteRange, OffsetRange
 from segreader.read.small_objects import read_whole
@@ -40,7 +41,7 @@ def cut_split(store: ObjectStore, split: Split, *, split_bytes: int, most_offset
         positions = split.positions if index is None else _positions_of(index, split, wanted)
         if positions is None:
             continue
-        for some in _cut(index, positions, split_bytes):
+        for some in _cut(index, positions, piece_size(split_bytes, split.chunk_size), split.chunk_size):
             pieces.append(
                 replace(
                     split,
@@ -77,10 +78,14 @@ def _positions_of(index: OffsetIndex, split: Split, wanted: OffsetRange) -> Byte
     return ByteRange(start, stop) if start < stop else None
 
 
-def _cut(index: OffsetIndex | None, positions: ByteRange, split_bytes: int) -> Iterator[ByteRange]:
+def _cut(
+    index: OffsetIndex | None, positions: ByteRange, split_bytes: int, chunk_size: int | None
+) -> Iterator[ByteRange]:
     start = positions.start
     while index is not None and len(index):
         at = bisect_left(index.entry_positions, start + split_bytes)
+        while at < len(index) and not begins_chunk(index.entry_positions, at, chunk_size):
+            at += 1
         if at == len(index) or index.entry_positions[at] >= positions.stop:
             break
         yield ByteRange(start, index.entry_positions[at])

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from segreader.errors import FormatError, ObjectNotFoundError
 from segreader.format.offset_index import OffsetIndex, parse_offset_index
+from segreader.plan.planner import begins_chunk, piece_size
 from segreader.plan.split import EndReason, ReadEnd, ReadPlan, Split
 from segreader.ranges import ByteRange, OffsetRange
 from segreader.read.options import ReadOptions
@@ -174,10 +175,13 @@ def _cut(part: Split, index: OffsetIndex | None, split_bytes: int) -> Iterator[S
     stop = part.offsets.stop
     assert stop is not None
     positions = index.entry_positions if index is not None else ()
+    split_bytes = piece_size(split_bytes, part.chunk_size)
     first, offset, bound = part.positions.start, part.offsets.start, part.first_bound
     at = bisect_right(positions, first)
     while index is not None:
         at = bisect_right(positions, first + split_bytes - 1, lo=at)
+        while at < len(positions) and not begins_chunk(positions, at, part.chunk_size):
+            at += 1
         if at >= len(positions) or positions[at] + split_bytes // _SMALLEST_REST > part.positions.stop:
             break
         cut = index.base_offset + index.relative_offsets[at] + 1
@@ -200,6 +204,7 @@ def _piece(part: Split, positions: ByteRange, offsets: OffsetRange, first_bound:
         aborted=part.aborted.within(offsets.start, offsets.stop) if len(part.aborted) else part.aborted,
         offset_bound=part.offset_bound if positions.stop == part.positions.stop else None,
         first_bound=first_bound,
+        chunk_size=None,
     )
 
 

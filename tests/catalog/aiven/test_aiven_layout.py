@@ -67,6 +67,7 @@ def test_a_segment_is_known_from_its_manifest_alone(variant: str) -> None:
         epochs=segment.epochs,
         max_timestamp_ms=1700000000001,
         version=1700000100000,
+        chunk_size=None if variant == "plain" else vectors.manifest(variant)["chunkIndex"]["originalChunkSize"],
     )
     assert segment.epochs is not None
     assert segment.epochs.entries == (LeaderEpoch(3, 500),)

@@ -165,6 +165,7 @@ def _segment(partition: TopicIdPartition, objects: _ObjectSet, manifest: Manifes
         epochs=told.epochs if told else None,
         max_timestamp_ms=told.max_timestamp_ms if told else None,
         version=told.event_timestamp_ms if told else 0,
+        chunk_size=manifest.chunks.original_chunk_size if manifest.is_compressed or manifest.encryption else None,
     )
 
 
