@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from segreader.errors import OptionError
@@ -30,15 +31,22 @@ else:
         """Stands where Spark has none: ``Trigger.AvailableNow`` is then one trigger with all that is there."""
 
     class ReadLimit:
-        """Stands where Spark has none; no object is one of these."""
+        """Stands where Spark has none; that Spark never hands one over."""
 
+    @dataclass
     class ReadAllAvailable(ReadLimit): ...
 
-    class ReadMaxBytes(ReadLimit): ...
+    @dataclass
+    class ReadMaxBytes(ReadLimit):
+        max_bytes: int
 
-    class ReadMaxRows(ReadLimit): ...
+    @dataclass
+    class ReadMaxRows(ReadLimit):
+        max_rows: int
 
-    class ReadMinRows(ReadLimit): ...
+    @dataclass
+    class ReadMinRows(ReadLimit):
+        min_rows: int
 
 
 def require_limits(options: SparkOptions) -> None:

@@ -14,7 +14,6 @@ import pyspark.sql.streaming
 import pytest
 from growing_log import GrowingLog
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
 
 from segreader.errors import (
     AmbiguousTopicError,
@@ -25,6 +24,7 @@ from segreader.errors import (
 )
 from segreader.spark import read_limits
 from segreader.spark.options import parse_options
+from segreader.spark.read_limits import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
 from segreader.spark.stream import SegmentStreamReader
 from segreader.spark.stream_offsets import from_json, to_json
 from segreader.spark.stream_options import parse_stream_options
@@ -396,6 +396,7 @@ def test_options_that_contradict_each_other_are_refused(options: dict[str, str],
 
 def test_limits_are_refused_where_spark_would_leave_them_out(monkeypatch: pytest.MonkeyPatch) -> None:
     options = parse_options({"location": "/mnt", "subscribe": "orders", "maxBytesPerTrigger": "1m"})
+    monkeypatch.setattr(read_limits, "HAS_LIMITS", True)
     read_limits.require_limits(options)
     monkeypatch.setattr(read_limits, "HAS_LIMITS", False)
 
@@ -405,16 +406,17 @@ def test_limits_are_refused_where_spark_would_leave_them_out(monkeypatch: pytest
 
 def test_without_limits_in_spark_the_names_are_still_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark.sql.streaming.datasource", None)  # as in Spark 4.0 and 4.1
-    monkeypatch.delattr(pyspark.sql.streaming, "datasource")
+    monkeypatch.delattr(pyspark.sql.streaming, "datasource", raising=False)
     spec = importlib.util.spec_from_file_location("older_read_limits", read_limits.__file__)
     assert spec is not None
     assert spec.loader is not None
     older = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, older)
     spec.loader.exec_module(older)
 
     assert not older.HAS_LIMITS
     assert all(hasattr(older, name) for name in read_limits.__all__)
-    assert not isinstance(None, older.ReadMaxRows)
+    assert older.ReadMaxRows(7) == older.ReadMaxRows(max_rows=7) != older.ReadMaxBytes(7)
 
 
 def test_what_travels_is_small_and_holds_no_look(log: GrowingLog) -> None:

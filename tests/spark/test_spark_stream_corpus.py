@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from corpus import FIXTURES, Case, NormalRecord, cases, normal
-from pyspark.sql.streaming.datasource import ReadMaxBytes, ReadMaxRows
 
 from segreader.format.record import TimestampType
+from segreader.spark.read_limits import ReadMaxBytes, ReadMaxRows
 from segreader.spark.stream import SegmentStreamReader
 from segreader.spark.stream_options import parse_stream_options
 

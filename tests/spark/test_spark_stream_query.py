@@ -18,10 +18,13 @@ from pyspark.sql.streaming import DataStreamReader, StreamingQuery
 
 from segreader.cli.main import main
 from segreader.spark import register
+from segreader.spark.read_limits import HAS_LIMITS
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 SCHEMA = "topic string, partition int, offset bigint, value binary"
+
+limits_needed = pytest.mark.skipif(not HAS_LIMITS, reason="Spark 4.0 and 4.1 do not ask how much to read")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -71,14 +74,24 @@ def run(spark: SparkSession, log: GrowingLog, tmp_path: Path) -> Iterator[Run]:
         query.stop()
 
 
+def at_most(offsets: int) -> dict[str, str]:
+    """Options that make several batches of what is there, in a Spark that lets a source do so."""
+    return {"maxOffsetsPerTrigger": str(offsets)} if HAS_LIMITS else {}
+
+
 def once(*ends: int) -> Counter[tuple[int, int]]:
     return Counter((partition, offset) for partition, end in enumerate(ends) for offset in range(end))
 
 
 @pytest.mark.parametrize(
     ("limit", "least"),
-    [({"maxOffsetsPerTrigger": "40"}, 3), ({"maxBytesPerTrigger": "100"}, 4), ({"minOffsetsPerTrigger": "1000"}, 1)],
-    ids=["rows", "bytes", "least"],
+    [
+        ({}, 1),
+        pytest.param({"maxOffsetsPerTrigger": "40"}, 3, marks=limits_needed),
+        pytest.param({"maxBytesPerTrigger": "100"}, 4, marks=limits_needed),
+        pytest.param({"minOffsetsPerTrigger": "1000"}, 1, marks=limits_needed),
+    ],
+    ids=["all", "rows", "bytes", "least"],
 )
 def test_available_now_reads_every_row_once(run: Run, limit: dict[str, str], least: int) -> None:
     for _ in range(3):
@@ -96,13 +109,13 @@ def test_a_stream_that_is_stopped_ten_times_delivers_each_offset_once(run: Run) 
     ends = [0, 0]
     for number in range(10):
         ends[number % 2] = run.log.upload("orders", number % 2, 20)
-        query = run.start(available_now=False, maxOffsetsPerTrigger="7")
+        query = run.start(available_now=False, **at_most(7))
         for _ in range(200):
             if query.lastProgress and query.lastProgress.batchId >= number and query.lastProgress.numInputRows:
                 break
             query.awaitTermination(0.05)
         query.stop()
-    run.run(maxOffsetsPerTrigger="50")
+    run.run(**at_most(50))
 
     assert run.rows() == once(*ends)
 
@@ -110,7 +123,7 @@ def test_a_stream_that_is_stopped_ten_times_delivers_each_offset_once(run: Run) 
 def test_a_batch_that_failed_comes_again_with_the_same_offsets(run: Run, tmp_path: Path) -> None:
     run.log.upload("orders", 0, 40)
     run.log.upload("orders", 1, 40)
-    run.run(maxOffsetsPerTrigger="20")
+    run.run(**at_most(20))
     run.log.upload("orders", 1, 40)
     end = run.log.upload("orders", 1, 10)
     broken = [path for path in run.log.logs() if "orders-1-" in str(path)][-2]
@@ -120,10 +133,12 @@ def test_a_batch_that_failed_comes_again_with_the_same_offsets(run: Run, tmp_pat
     broken.write_bytes(data)
 
     with pytest.raises(PySparkException, match=r"Corrupt\w+Error: .*\.log: .*base offset"):
-        run.run(maxOffsetsPerTrigger="60")
+        run.run(**at_most(60))
     shutil.copy(tmp_path / "whole", broken)
     run.log.upload("orders", 0, 10)
-    run.run(maxOffsetsPerTrigger="60")
+    run.run(**at_most(60))
+    if not HAS_LIMITS:
+        run.run()  # the one before ended with the batch that came again
 
     assert run.rows() == once(50, end)
 
@@ -145,7 +160,7 @@ def test_the_checkpoint_holds_the_offsets_that_another_query_goes_on_with(
 ) -> None:
     run.log.upload("orders", 0, 30)
     run.log.upload("orders", 1, 30)
-    run.run(maxOffsetsPerTrigger="20")
+    run.run(**at_most(20))
     run.log.upload("orders", 1, 10)
     capfd.readouterr()
     assert main(["spark", "offsets", str(run.checkpoint)]) == 0
@@ -164,7 +179,7 @@ def test_a_stream_of_real_topics_gives_the_rows_of_a_batch_read(spark: SparkSess
         "subscribePattern": "codec-.*|multi|nulls|headers|txn-abort",
         "includeHeaders": "true",
     }
-    stream = spark.readStream.format("segreader").options(**given, maxOffsetsPerTrigger="5000").load()
+    stream = spark.readStream.format("segreader").options(**given, **at_most(5000)).load()
     query = stream.writeStream.option("checkpointLocation", str(run.checkpoint)).trigger(availableNow=True)
     assert query.format("parquet").option("path", str(run.output)).start().awaitTermination(120)
     batch = spark.read.format("segreader").options(**given).load()
@@ -183,10 +198,26 @@ def test_options_are_checked_at_load(run: Run) -> None:
         ).load()
 
 
+@pytest.mark.skipif(HAS_LIMITS, reason="this Spark asks how much to read")
+@pytest.mark.parametrize(
+    ("limit", "value"),
+    [
+        ("maxOffsetsPerTrigger", "5"),
+        ("maxBytesPerTrigger", "5m"),
+        ("minOffsetsPerTrigger", "5"),
+        ("maxTriggerDelay", "5m"),
+    ],
+)
+def test_an_older_spark_makes_no_stream_of_a_limit_that_it_would_leave_out(run: Run, limit: str, value: str) -> None:
+    given = {"location": str(run.log.root), "subscribe": "orders", limit: value}
+    with pytest.raises(PySparkException, match=rf"{limit} needs Spark 4\.2 or later"):
+        run.spark.readStream.format("segreader").options(**given).load()
+
+
 def test_what_a_stream_finds_wrong_is_told_in_words(run: Run) -> None:
     run.log.upload("orders", 0, 10)
     run.log.upload("orders", 0, 10)
-    run.run(maxOffsetsPerTrigger="5")
+    run.run(**at_most(5))
     run.log.upload("orders", 0, 10)
     for _ in range(2):
         run.log.delete_oldest("orders", 0)
