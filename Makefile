@@ -19,7 +19,7 @@ BENCH_VENV := build/bench
 ASAN := build/asan
 ASAN_LIBRARIES = $(shell gcc -print-file-name=libasan.so) $(shell gcc -print-file-name=libstdc++.so)
 
-.PHONY: help demo test check lint layers fixtures chaos bench-decode bench-plan bench-storage test-asan wheel clean java
+.PHONY: help demo test check lint layers fixtures chaos bench-decode bench-plan bench-storage bench-spark test-asan wheel clean java
 
 help:  ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | column -t -s '|' | sed 's/^/  make /'
@@ -54,6 +54,9 @@ bench-plan: $(VENV)/.dev  ## measure planning: very many segments, objects and a
 
 bench-storage: $(VENV)/.dev  ## measure reading over HTTP against the bare connection
 	$(BIN)/python -m benchmarks.storage $(BENCH)
+
+bench-spark: $(VENV)/.dev java  ## measure the Spark source and the direct sink against Spark's own writer and reader
+	SEGREADER_KERNEL=native $(BIN)/python -m benchmarks.spark $(BENCH)
 
 # Without the tests of how much memory is taken: the sanitizer takes its own.
 test-asan: $(VENV)/.dev  ## run the tests of the format over a kernel built with AddressSanitizer

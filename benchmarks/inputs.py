@@ -137,11 +137,11 @@ def write_inputs(
     directory: Path, shape: Shape, codecs: Iterable[str], body_bytes: int, batch_bytes: int = BATCH_BYTES
 ) -> dict[str, Input]:
     """The same records in each codec, each below a directory of its own; the same ones every time."""
-    batches = _make_batches(shape, max(_DISTINCT_BYTES, 2 * batch_bytes), batch_bytes)
+    batches = make_batches(shape, max(_DISTINCT_BYTES, 2 * batch_bytes), batch_bytes)
     return {codec: _write_input(directory / codec, batches, codec, body_bytes) for codec in codecs}
 
 
-def _make_batches(shape: Shape, total: int, batch_bytes: int) -> list[Batch]:
+def make_batches(shape: Shape, total: int, batch_bytes: int) -> list[Batch]:
     """Producer batches of ``total`` bytes together, before compression."""
     texts = _Texts(random.Random(shape.name))
     batches, size, count = [], 0, 0

@@ -3,12 +3,42 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import gt
+from typing import NamedTuple
 
+from segreader.errors import CorruptIndexError, SegreaderError
 from segreader.format.columns import TABLE_WIDTH, Decision, Table
 from segreader.format.scanner import BatchRun
 from segreader.plan.split import Split
+
+
+class Deliverable(NamedTuple):
+    """How many rows of a run may be delivered, and the error that stands behind them."""
+
+    rows: int
+    error: SegreaderError | None = None
+
+
+def begins_late(split: Split, position: int, base_offset: int, url: Callable[[str], str]) -> CorruptIndexError | None:
+    """The error if the index led past offsets: its entries do not count from the base in the segment's name.
+
+    Args:
+        position: of the first batch that was read.
+        base_offset: of that batch.
+        url: how an object is named to people.
+    """
+    if split.first_bound is None or position > split.positions.start or base_offset <= split.first_bound:
+        return None
+    return CorruptIndexError(
+        "the offset index leads past offsets of its log",
+        source=url(split.offset_index or split.log),
+        base_offset=split.base_offset,
+        offset=split.offsets.start,
+        found=f"a batch from offset {base_offset} on, at byte {position} of the log",
+        expected=f"one that begins at {split.first_bound} or below",
+        hint="The base offset in the names is wrong, or the index is another segment's",
+    )
 
 
 def beyond(split: Split, bases: Sequence[int], lasts: Sequence[int], before: int) -> list[tuple[int, str, str]]:

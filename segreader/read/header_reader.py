@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from segreader.errors import FormatError
 from segreader.format.batch import CODEC_MASK, LOG_APPEND_TIME_FLAG
-from segreader.format.columns import TABLE_WIDTH, Decision, State, Table
+from segreader.format.columns import TABLE_WIDTH, BufferPool, Decision, State, Table
 from segreader.format.scanner import BatchRun
 from segreader.plan.split import Split
 from segreader.read.arrow import FIELDS, constant, schema
@@ -53,10 +53,12 @@ _FACTS = {
 _MINUS_ONE_IS_NULL = frozenset({"leader_epoch", "producer_id", "producer_epoch"})
 
 
-def split_reader(store: ObjectStore, options: ReadOptions, *, metrics: ScanMetrics | None = None) -> SplitReader:
-    """What reads splits with these options at the least cost."""
+def split_reader(
+    store: ObjectStore, options: ReadOptions, *, metrics: ScanMetrics | None = None, pool: BufferPool | None = None
+) -> SplitReader:
+    """What reads splits with these options at the least cost; for ``pool`` see ``read_split``."""
     is_told = COLUMNS_OF_HEADERS.issuperset(options.columns) and options.on_corrupt == "fail"
-    return (HeaderReader if is_told else SplitReader)(store, options, metrics=metrics)
+    return (HeaderReader if is_told else SplitReader)(store, options, metrics=metrics, pool=pool)
 
 
 @dataclass(frozen=True, slots=True)

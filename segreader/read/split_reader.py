@@ -38,7 +38,7 @@ from segreader.isolation import CoveredBatches, IsolationLevel
 from segreader.plan.split import Split
 from segreader.ranges import ByteRange
 from segreader.read.arrow import to_record_batch
-from segreader.read.batch_order import beyond, of_other_epochs, out_of_order
+from segreader.read.batch_order import Deliverable, begins_late, beyond, of_other_epochs, out_of_order
 from segreader.read.marker_check import MarkerCheck, Transactional
 from segreader.read.metrics import Hole, MissingOffsets, ScanMetrics, records_within
 from segreader.read.options import ReadOptions
@@ -50,15 +50,23 @@ _DECISION, _SKIP = int(Table.DECISION), int(Decision.SKIP)
 
 
 def read_split(
-    split: Split, store: ObjectStore, options: ReadOptions, *, metrics: ScanMetrics | None = None
+    split: Split,
+    store: ObjectStore,
+    options: ReadOptions,
+    *,
+    metrics: ScanMetrics | None = None,
+    pool: BufferPool | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The records of one split as record batches, in offset order.
+
+    Args:
+        pool: where columns are written, by default one of this read's own.
 
     Raises:
         FormatError: the data is damaged and ``options.on_corrupt`` is ``fail``; after the records before it.
         StorageError: the bytes cannot be had.
     """
-    return SplitReader(store, options, metrics=metrics).read(split)
+    return SplitReader(store, options, metrics=metrics, pool=pool).read(split)
 
 
 class SplitReader:
@@ -67,7 +75,14 @@ class SplitReader:
     Use one from one thread. ``next_offset`` is where a consumer would stand after the last record delivered.
     """
 
-    def __init__(self, store: ObjectStore, options: ReadOptions, *, metrics: ScanMetrics | None = None) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        options: ReadOptions,
+        *,
+        metrics: ScanMetrics | None = None,
+        pool: BufferPool | None = None,
+    ) -> None:
         self._store = store
         self._options = options
         self._kernel = load_kernel(options.kernel)
@@ -76,7 +91,7 @@ class SplitReader:
         self._checksum: Callable[[memoryview], int] | None = crc32c.crc32c if options.check_crcs else None
         self._columns = ColumnBuffers(
             frozenset(options.columns),
-            BufferPool(allocate=self._kernel.allocate),
+            BufferPool(allocate=self._kernel.allocate) if pool is None else pool,
             max_rows=options.batch_rows,
             max_bytes=options.batch_bytes,
         )
@@ -149,7 +164,7 @@ class SplitReader:
             transactional = self._decide(split, answer, sound.rows)
             if self._markers is not None and (found := self._markers.find(split, answer, transactional)):
                 row, contradiction = found
-                sound = _Deliverable(row, contradiction.located(source=self._store.url(split.log)))
+                sound = Deliverable(row, contradiction.located(source=self._store.url(split.log)))
             is_stopped = yield from self._decode(split, answer, sound.rows)
             self._columns.body = b""
             if is_stopped:
@@ -272,7 +287,7 @@ class SplitReader:
             yield to_record_batch(self._columns, self._options.columns, split.partition)
             self._columns.reset()  # only now: who takes a batch has let go of the one before, and its buffers are free
 
-    def _deliverable(self, split: Split, run: BatchRun, after: int | None) -> _Deliverable:
+    def _deliverable(self, split: Split, run: BatchRun, after: int | None) -> Deliverable:
         """How many batches of the run may be delivered before one whose offsets cannot be right.
 
         A base offset stands outside the CRC: only its neighbours show that it is wrong. ``after`` is an offset
@@ -281,9 +296,9 @@ class SplitReader:
         table = run.table
         bases = table[Table.BASE_OFFSET : run.rows * TABLE_WIDTH : TABLE_WIDTH]
         lasts = table[Table.LAST_OFFSET : run.rows * TABLE_WIDTH : TABLE_WIDTH]
-        if (late := self._begins_late(split, table[Table.POSITION], bases[0])) is not None:
+        if (late := begins_late(split, table[Table.POSITION], bases[0], self._store.url)) is not None:
             if self._options.on_corrupt == "fail":
-                return _Deliverable(0, late)
+                return Deliverable(0, late)
             self.metrics.notes.append(str(late))
         behind = [] if after is None else [after]
         for row, floor in out_of_order([*bases, *behind], [*lasts, *behind], self._last_offset):
@@ -300,7 +315,7 @@ class SplitReader:
                 hint="A base offset is not under the CRC: read another copy of this segment",
             )
             if self._options.on_corrupt == "fail":
-                return _Deliverable(row, error)
+                return Deliverable(row, error)
             table[row * TABLE_WIDTH + Table.DECISION] = Decision.DROP
             self._pass_over(error, split, start, start + table[row * TABLE_WIDTH + Table.SIZE])
             lasts[row] = floor
@@ -318,25 +333,11 @@ class SplitReader:
                 hint="Base offsets and leader epochs are not under the CRC: read another copy of this segment",
             )
             if self._options.on_corrupt == "fail":
-                return _Deliverable(row, error)
+                return Deliverable(row, error)
             if table[row * TABLE_WIDTH + Table.DECISION] != Decision.DROP:
                 table[row * TABLE_WIDTH + Table.DECISION] = Decision.DROP
                 self._pass_over(error, split, start, start + table[row * TABLE_WIDTH + Table.SIZE])
-        return _Deliverable(run.rows)
-
-    def _begins_late(self, split: Split, position: int, base_offset: int) -> CorruptIndexError | None:
-        """The error if the index led past offsets: its entries do not count from the base in the segment's name."""
-        if split.first_bound is None or position > split.positions.start or base_offset <= split.first_bound:
-            return None
-        return CorruptIndexError(
-            "the offset index leads past offsets of its log",
-            source=self._store.url(split.offset_index or split.log),
-            base_offset=split.base_offset,
-            offset=split.offsets.start,
-            found=f"a batch from offset {base_offset} on, at byte {position} of the log",
-            expected=f"one that begins at {split.first_bound} or below",
-            hint="The base offset in the names is wrong, or the index is another segment's",
-        )
+        return Deliverable(run.rows)
 
     def _check_tail(self, split: Split, done: Done) -> None:
         """Say what stands after the last whole batch: a note for a live log, an error for a finished segment."""
@@ -393,12 +394,3 @@ class SplitReader:
                 if after < position < split.positions.stop:
                     return position
         return split.positions.stop
-
-
-class _Deliverable:
-    """How many rows of a run may be delivered, and the error that stands behind them."""
-
-    __slots__ = ("error", "rows")
-
-    def __init__(self, rows: int, error: SegreaderError | None = None) -> None:
-        self.rows, self.error = rows, error

@@ -7,6 +7,7 @@ alone. So the order and every type are settled here, once.
 from __future__ import annotations
 
 import difflib
+from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -132,7 +133,15 @@ def _spark_type(name: str) -> DataType:
 
 def _null_where_empty(lists: pa.ListArray) -> pa.ListArray:
     """The lists with a null for each empty one: their own memory under a new bitmap."""
+    if not len(lists.values):
+        return _no_headers(1 << len(lists).bit_length()).slice(0, len(lists))
     is_empty = pc.equal(pc.list_value_length(lists), 0)
     if not is_empty.true_count:
         return lists
     return pa.ListArray.from_arrays(lists.offsets, lists.values, type=lists.type, mask=is_empty)
+
+
+@lru_cache(maxsize=16)
+def _no_headers(rows: int) -> pa.ListArray:
+    """So many nulls, of which others are cut."""
+    return pa.nulls(rows, HEADERS)

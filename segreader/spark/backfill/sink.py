@@ -18,6 +18,7 @@ from segreader.spark.backfill.done import DoneEntry, read_done
 from segreader.spark.backfill.exact import JobSplit
 from segreader.spark.backfill.output import READ_COLUMNS, SCHEMA, STAGING, OutputOptions, done_name
 from segreader.spark.backfill.writer import SplitWriter
+from segreader.spark.buffers import READ_BYTES, this_pool
 from segreader.spark.schema import to_spark
 from segreader.storage.base import ObjectStore
 from segreader.storage.target import TargetStore
@@ -53,9 +54,10 @@ def do_split(
         target, output, partition=split.partition.partition, start=split.start, stop=split.stop, token=token
     )
     metrics, digest = ScanMetrics(), RecordDigest()
+    pool = this_pool(READ_BYTES + 3 * output.row_group_bytes // 2)  # a row group's batches wait until they are written
     options = ReadOptions(columns=READ_COLUMNS, batch_rows=batch_records, batch_bytes=batch_bytes)
     try:
-        for batch in read_split(split.read, store, options, metrics=metrics):
+        for batch in read_split(split.read, store, options, metrics=metrics, pool=pool):
             rows: pa.RecordBatch = to_spark(batch, SCHEMA)
             digest.update(rows)
             writer.write(rows)

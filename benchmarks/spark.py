@@ -1,0 +1,178 @@
+"""What the Spark source and the backfill's direct sink cost beside Spark's own writer and reader, and beside pyarrow.
+
+``make bench-spark``. Sides take turns in one session on ``local[2]``. What is measured, and how to read the table,
+is in benchmarks/README.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+
+from pyspark.sql import SparkSession
+
+from benchmarks.spark_cost import Cost, take_turns
+from benchmarks.spark_inputs import SPARK_CODECS, SPARK_SHAPES, Topic, write_topics
+from benchmarks.spark_sides import Sides, worker_pool
+from benchmarks.storage import Row, print_row
+from segreader.errors import OptionError
+from segreader.format.kernel import load_kernel
+from spark_jobs.session import job_session
+
+MASTER = "local[2]"
+TINY = 2_000_000
+SETTINGS = {"spark.driver.memory": "2g", "spark.sql.shuffle.partitions": "2"}
+KINDS = tuple(f"{shape.name} {codec}" for shape in SPARK_SHAPES for codec in SPARK_CODECS)
+
+SINK_OVER_SPARK = {"100 B": 3.0, "1 KiB": 1.7}  # times the CPU of Spark's Parquet writer, at least
+SINK_JVM = 0.5  # CPU seconds per GB, at most
+SINK_OVER_PYARROW = 0.85  # of pyarrow's throughput, at least
+
+Measure = Callable[[Sides, Sides, int], Iterator[Row]]
+
+
+def marginal(sides: Sides, tiny: Sides, names: Mapping[str, str], rounds: int) -> dict[str, list[Cost]]:
+    """What the records cost on each side, without what a job costs that has hardly any.
+
+    Args:
+        tiny: the same of a small topic, measured beside it.
+        names: of the sides, and of their methods.
+    """
+    works: dict[str, Callable[[], object]] = {}
+    for name, method in names.items():
+        works[name] = getattr(sides, method)
+        works[f"tiny {name}"] = getattr(tiny, method)
+    costs = take_turns(works, rounds)
+    return {
+        name: [one - other for one, other in zip(costs[name], costs[f"tiny {name}"], strict=True)] for name in names
+    }
+
+
+def ratios(of: list[Cost], by: list[Cost], value: Callable[[Cost], float]) -> tuple[float, ...]:
+    return tuple(value(one) / value(other) for one, other in zip(of, by, strict=True))
+
+
+def per_gb(costs: list[Cost], topic: Topic) -> str:
+    """CPU and wall seconds per GB of columns."""
+    jvm, python, wall = (
+        median(value) / topic.gb for value in zip(*((one.jvm, one.python, one.wall) for one in costs), strict=True)
+    )
+    return f"{jvm + python:.2f} ({jvm:.2f} JVM), wall {wall:.2f}"
+
+
+def note(topic: Topic, costs: Mapping[str, list[Cost]]) -> str:
+    return "; ".join(f"{name} {per_gb(of, topic)}" for name, of in costs.items()) + " s/GB"
+
+
+def measure_sinks(sides: Sides, tiny: Sides, rounds: int) -> Iterator[Row]:
+    """The direct sink, Spark's writer behind our source, and pyarrow with no Spark: all to zstd."""
+    topic = sides.topic
+    names = {"sink": "sink", "Spark": "spark_writer", "pyarrow": "pyarrow_writer"}
+    costs = marginal(sides, tiny, names, rounds)
+    sizes = {name: sides.check(place) / 1e6 for name, place in _PLACES.items()}
+    written = ", ".join(f"{name} {size:.0f}" for name, size in sizes.items())
+    sink, spark, pyarrow = costs.values()
+    yield Row(
+        f"{_kind(topic)}: Spark's writer / sink, CPU",
+        ratios(spark, sink, _cpu),
+        SINK_OVER_SPARK[topic.shape],
+        True,
+        "x",
+        f"{note(topic, costs)}; {written} MB",
+    )
+    yield Row(f"{_kind(topic)}: Spark's writer / sink, wall", ratios(spark, sink, _wall), None, unit="x")
+    extra = tuple(one.jvm / topic.gb for one in sink)
+    yield Row(f"{_kind(topic)}: JVM of the sink per GB", extra, SINK_JVM, unit=" s")
+    for name, value in (("CPU", _cpu), ("wall", _wall)):
+        found = ratios(pyarrow, sink, value)
+        yield Row(f"{_kind(topic)}: sink's speed / pyarrow's, {name}", found, SINK_OVER_PYARROW, True, "x")
+
+
+def measure_reads(sides: Sides, tiny: Sides, rounds: int) -> Iterator[Row]:
+    """Our source, and Spark's own reader of uncompressed Parquet with the same rows: both to nothing."""
+    for one in (sides, tiny):
+        one.sink("none")
+        one.check("sink-none")
+    costs = marginal(sides, tiny, {"segreader": "noop", "Parquet": "parquet_noop"}, rounds)
+    ours, parquet = costs.values()
+    found = ratios(ours, parquet, _cpu)
+    yield Row(f"{_kind(sides.topic)}: source / Parquet, CPU", found, None, unit="x", note=note(sides.topic, costs))
+    yield Row(f"{_kind(sides.topic)}: source / Parquet, wall", ratios(ours, parquet, _wall), None, unit="x")
+
+
+_PLACES = {"sink": "sink-zstd", "Spark": "spark", "pyarrow": "pyarrow"}
+_MEASURES: dict[str, Measure] = {"sinks": measure_sinks, "reads": measure_reads}
+
+
+def _kind(topic: Topic) -> str:
+    return f"{topic.shape} {topic.codec}"
+
+
+def _cpu(cost: Cost) -> float:
+    return cost.cpu
+
+
+def _wall(cost: Cost) -> float:
+    return cost.wall
+
+
+def measure(spark: SparkSession, place: Path, arguments: argparse.Namespace) -> Iterator[Row]:
+    size = int(arguments.gb * 1e9)
+    with worker_pool() as pool:
+        for topic in write_topics(place / "topics", arguments.kind or KINDS, size):
+            print(
+                f"\n{_kind(topic)}: {topic.records} records, {topic.gb:.2f} GB of columns,"
+                f" {topic.stored_bytes / 1e6:.0f} MB stored"
+            )
+            small = next(write_topics(place / "tiny", [_kind(topic)], TINY))
+            sides = Sides(spark, topic, place / "out", pool)
+            tiny = Sides(spark, small, place / "tiny-out", pool)
+            for name in arguments.only or _MEASURES:
+                yield from _MEASURES[name](sides, tiny, arguments.rounds)
+            for used in ("topics", "tiny", "out", "tiny-out"):
+                shutil.rmtree(place / used, ignore_errors=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.spark", description="The Spark source and its sink.")
+    parser.add_argument("--rounds", type=int, default=5, help="how often each side has its turn (5)")
+    parser.add_argument("--gb", type=float, default=0.5, help="columns of a topic in 1e9 bytes (0.5)")
+    parser.add_argument("--kind", action="append", choices=KINDS, help="only this topic; may be repeated")
+    parser.add_argument("--only", action="append", choices=tuple(_MEASURES), help="only these rows; may be repeated")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every value to FILE")
+    arguments = parser.parse_args()
+    try:
+        load_kernel("native")
+    except OptionError as error:
+        raise SystemExit(str(error)) from None
+    began, rows = time.perf_counter(), []
+    packages = ", ".join(f"{name} {version(name)}" for name in ("pyspark", "pyarrow", "crc32c"))
+    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, Python {platform.python_version()}, {packages}")
+    with (
+        tempfile.TemporaryDirectory(prefix="segreader-bench-") as place,
+        job_session("segreader benchmark", master=MASTER, settings=SETTINGS) as session,
+    ):
+        for row in measure(session.spark, Path(place), arguments):
+            rows.append(row)
+            print_row(row)
+    missed = [row.name for row in rows if not row.is_met]
+    print(("\nMissed: " + "; ".join(missed)) if missed else "\nEvery target is met", end="")
+    print(f"; {time.perf_counter() - began:.0f} s, load {os.getloadavg()[0]:.1f}")
+    if arguments.json:
+        facts = {"rows": [asdict(row) | {"is_met": row.is_met} for row in rows]}
+        arguments.json.write_text(json.dumps(facts, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
