@@ -44,7 +44,7 @@ from segreader.spark.backfill.job_plan import (
 )
 from segreader.spark.backfill.output import CODECS, PLAN, Layout
 from segreader.spark.backfill.progress import ProgressWatch
-from segreader.spark.backfill.report import totals
+from segreader.spark.backfill.report import complete, totals
 from segreader.spark.backfill.table import write_table
 from segreader.spark.backfill.task import DDL, SplitTask
 from segreader.storage.target import TargetStore
@@ -53,6 +53,7 @@ from spark_jobs.report import RunReport, describe_bill, describe_plan, describe_
 from spark_jobs.session import JobSession, describe_job, job_session
 
 _FLAGS = {
+    "failOnDataLoss=false": "--on-data-loss skip",
     "startingOffsets": "--start",
     "startingTimestamp": "--start",
     "endingOffsets": "--end",
@@ -69,7 +70,7 @@ _SPARK_ERRORS = (PySparkException, Py4JError)
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.option("--location", "locations", required=True, multiple=True, help="Directory or bucket; may be given again.")
 @click.option("--topic", "topics", multiple=True, help="A topic to read; may be given more than once.")
-@click.option("--pattern", help="Regular expression; every topic whose whole name matches is read.")
+@click.option("--pattern", help="Regular expression; every topic whose name has a match is read, ^…$ for the whole name.")
 @click.option("--target", help="Directory or bucket to write: a directory, s3://, gs:// or abfss://.")
 @click.option(
     "--start", default="earliest", show_default=True, help='Or JSON {"orders":{"0":23,"1":-2}}, or a time: see --end.'
@@ -119,6 +120,13 @@ _SPARK_ERRORS = (PySparkException, Py4JError)
 )
 @click.option("--table", help="With --sink table: its name in the catalog.")
 @click.option("--format", "form", help="With --sink table: parquet, delta, iceberg …")
+@click.option(
+    "--on-data-loss",
+    type=click.Choice(["fail", "skip"]),
+    default="fail",
+    show_default=True,
+    help="Offsets that are gone: stop, or go on without them, name them in the report, and end in 1.",
+)
 @click.option("--force", is_flag=True, help="Replace what an earlier run wrote to the target.")
 @click.option("--dry-run", is_flag=True, help="Print plan and bill, and stop; nothing is written.")
 @click.option("--prices", help="With --dry-run: a file of prices, as of segreader plan.")
@@ -130,12 +138,13 @@ _SPARK_ERRORS = (PySparkException, Py4JError)
 def backfill(**given: Any) -> int:
     """Write the records of Kafka topics from their tiered segments to Parquet, with no broker.
 
-    The plan is written to the target first. Run again with the same arguments, the job finishes what is missing.
+    The plan is written to the target first. Run again with the same arguments, the job finishes what is not written.
     The result goes to stdout, everything else to stderr.
 
     \b
     Exit codes: 0 fine; 1 something is missing in the target; 2 wrong usage, or the target belongs to another job;
-    3 something is not there or not allowed; 4 the storage failed; 5 the data cannot be decoded; 70 Spark failed.
+    3 something is not there or not allowed; 4 the storage failed; 5 the data cannot be decoded, or has a hole;
+    70 Spark failed.
     """
     began = time.monotonic()
     if bool(given["topics"]) == (given["pattern"] is not None):
@@ -158,7 +167,7 @@ def backfill(**given: Any) -> int:
         click.echo(describe_plan(plan, in_detail=True))
         prices = parse_prices(read_prices(given["prices"])) if given["prices"] else None
         click.echo(describe_bill(estimate(ReadPlan(plan.location, tuple(one.read for one in plan.splits)), prices)))
-        return ExitCode.OK
+        return _ending(complete(plan, {}).losses)
     plan = job.plan()
     _tell_plan(plan)
     entries = before = collect(job.target, plan)
@@ -177,9 +186,7 @@ def backfill(**given: Any) -> int:
         Path(given["report_file"]).write_text(json.dumps(report.to_json(), indent=1) + "\n")
     click.echo(describe_report(report))
     _tell_notes([note for entry in entries.values() for note in entry.notes])
-    for finding in found.findings:
-        click.echo(finding, err=True)
-    return ExitCode.OK if found.is_complete else ExitCode.FINDINGS
+    return _ending([*found.losses, *found.findings])
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +243,7 @@ def _fill_table(request: JobRequest, given: dict[str, Any]) -> int:
     plan = make_plan(request)
     if given["dry_run"]:
         click.echo(describe_plan(plan, in_detail=True))
-        return ExitCode.OK
+        return _ending(complete(plan, {}).losses)
     _tell_plan(plan)
     click.echo("Starting Spark", err=True)
     path = absolute(given["target"]) if given["target"] else None
@@ -254,9 +261,15 @@ def _fill_table(request: JobRequest, given: dict[str, Any]) -> int:
     records = sum(records for records, _ in counts.values())
     click.echo(f"wrote    {records:,} records of {len(plan.partitions):,} partitions to {given['table'] or path}")
     click.echo(f"next     {json.dumps(plan.next_offsets)}")
-    for (topic, partition), number in repeated.items():
-        click.echo(f"{topic}-{partition}: {number:,} records are there twice", err=True)
-    return ExitCode.FINDINGS if repeated else ExitCode.OK
+    twice = [f"{topic}-{number}: {count:,} records are there twice" for (topic, number), count in repeated.items()]
+    return _ending([*complete(plan, {}).losses, *twice])
+
+
+def _ending(findings: Sequence[str]) -> int:
+    """Tell what is wrong with the target, or missing in it; the exit code."""
+    for finding in findings:
+        click.echo(finding, err=True)
+    return ExitCode.FINDINGS if findings else ExitCode.OK
 
 
 def _tell_plan(plan: JobPlan) -> None:

@@ -41,6 +41,7 @@ def parse_request(given: dict[str, Any]) -> JobRequest:
         **_bound("ending", given["end"], "latest"),
         "isolationLevel": given["isolation"],
         "includeHeaders": "true",
+        **({"failOnDataLoss": "false"} if given["on_data_loss"] == "skip" else {}),
         **({"layout": given["segment_layout"]} if given["segment_layout"] else {}),
         **({"keys": rsm_config} if rsm_config else {}),
         "credentials": given["credentials"],

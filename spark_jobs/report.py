@@ -86,6 +86,7 @@ def describe_report(report: RunReport) -> str:
     found, totals = report.found, report.totals
     rows = [_row(part) for part in found.partitions]
     hidden = len(rows) - _SHOWN
+    lost = sum(one.stop - one.start for part in found.partitions for one in part.lost)
     reused = f", {report.reused:,} of them before this run" if report.reused else ""
     lines = [
         *_table(("topic", "partition", "offsets", "records", "control", "aborted", "holes", "missing"), rows[:_SHOWN]),
@@ -100,6 +101,8 @@ def describe_report(report: RunReport) -> str:
         f"next     {_next_offsets(found)}",
         f"output   {report.target}/{_directories(report.plan)}",
     ]
+    if found.losses:
+        lines.append(f"lost     {_count(lost, 'offset')} that no segment has; the output is what there is")
     if found.is_complete:
         lines.append(f"look     {look_command(report.target, is_hive=report.plan.output.is_hive)}")
     else:
@@ -128,7 +131,7 @@ def _row(part: PartitionCoverage) -> tuple[str, ...]:
         f"{part.control_records:,}",
         f"{part.aborted_records:,}",
         f"{part.holes:,}",
-        f"{sum(stop - start for start, stop in part.missing):,}",
+        f"{part.missing_offsets:,}",
     )
 
 

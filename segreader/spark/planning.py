@@ -13,7 +13,7 @@ from typing import Final
 
 from segreader.errors import OffsetOutOfRangeError, OptionError, SegmentGapError
 from segreader.plan.lineage import ResolvedLog
-from segreader.plan.split import ReadPlan, Split
+from segreader.plan.split import Gap, ReadPlan, Split
 from segreader.ranges import OffsetRange
 from segreader.read.partition_planner import PartitionPlanner
 from segreader.read.segment_ends import OPEN_END, read_last_offset
@@ -36,11 +36,16 @@ SPLITS_A_CORE: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class SparkPlan:
-    """What a read does, and the log of each partition that it was decided by."""
+    """What a read does, and the log of each partition that it was decided by.
+
+    Args:
+        lost: what was asked for and is in no segment, if the options let a read go on without it.
+    """
 
     plan: ReadPlan
     logs: Mapping[TopicIdPartition, ResolvedLog]
     store: ObjectStore
+    lost: tuple[Gap, ...] = ()
 
     def light_splits(self) -> list[LightSplit]:
         """The splits as they travel, largest first so that no long task ends the stage."""
@@ -84,14 +89,17 @@ def plan_splits(options: SparkOptions, *, cores: int | None = None) -> SparkPlan
         isolation_level=options.isolation_level,
         split_bytes=UNCUT if is_cut_by_offsets else options.split_bytes,
         on_gap="fail" if options.fail_on_data_loss else "report",
+        on_missing="fail" if options.fail_on_data_loss else "skip",
     )
     logs: dict[TopicIdPartition, ResolvedLog] = {}
     notes: list[str] = []
+    lost: list[Gap] = []
+    asked: dict[TopicIdPartition, OffsetRange] = {}
     for partition, its_places in zip(there, places, strict=True):
         source = SourceLog(locations.read(its_places))
         readable = planner.resolve(source)
         logs[partition] = readable.resolved
-        wanted = _Wanted(options, locations, readable.resolved, notes).offsets()
+        wanted = asked[partition] = _Wanted(options, locations, readable.resolved, notes, lost).offsets()
         try:
             planner.add(source, wanted, readable=readable)
         except SegmentGapError as error:
@@ -103,8 +111,9 @@ def plan_splits(options: SparkOptions, *, cores: int | None = None) -> SparkPlan
         splits = _cut_by_offsets(locations.store, plan, logs, options)
     elif options.may_shrink_splits and len(splits) < SPLITS_A_CORE * (cores or os.cpu_count() or 1):
         splits = _cut_all(locations.store, splits, SMALL_SPLIT)
-    lost = [f"{gap.text}: passed over" for gap in plan.gaps]
-    return SparkPlan(replace(plan, splits=splits, notes=(*plan.notes, *notes, *lost)), logs, locations.store)
+    notes = [*plan.notes, *notes, *(f"{gap.text}: passed over" for gap in plan.gaps)]
+    lost += filter(None, (_within(gap, asked[gap.partition]) for gap in plan.gaps))
+    return SparkPlan(replace(plan, splits=splits, notes=tuple(notes)), logs, locations.store, tuple(lost))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +124,7 @@ class _Wanted:
     locations: Locations
     log: ResolvedLog
     notes: list[str]
+    lost: list[Gap]
 
     def offsets(self) -> OffsetRange:
         """The start and the end that the options say, held against what is there."""
@@ -140,7 +150,10 @@ class _Wanted:
             return log.start
         if start < log.start:
             self._lose(
-                f"startingOffsets of {log.partition} lies before the first segment", start, f"{log.start} or later"
+                f"startingOffsets of {log.partition} lies before the first segment",
+                start,
+                f"{log.start} or later",
+                (start, log.start),
             )
             return log.start
         end = self._end() if log.parts and start > log.parts[-1].start else None
@@ -175,7 +188,9 @@ class _Wanted:
             return None
         end = self._end() if not log.parts or stop > log.parts[-1].start else None
         if end is not None and stop > end:
-            self._lose(f"endingOffsets of {log.partition} lies beyond what is there", stop, f"at most {end}")
+            self._lose(
+                f"endingOffsets of {log.partition} lies beyond what is there", stop, f"at most {end}", (end, stop)
+            )
             return end
         return stop
 
@@ -188,7 +203,7 @@ class _Wanted:
         """One more than the last offset."""
         return _end_of(self.locations.store, self.log)
 
-    def _lose(self, what: str, found: int, expected: str) -> None:
+    def _lose(self, what: str, found: int, expected: str, lost: tuple[int, int]) -> None:
         """Raise, or note that offsets asked for are not there."""
         if self.options.fail_on_data_loss:
             raise OffsetOutOfRangeError(
@@ -199,6 +214,14 @@ class _Wanted:
                 hint="-2 and -1 stand for the ends of what is there; failOnDataLoss=false goes on with that",
             )
         self.notes.append(f"{what}: {found}; going on with what is there, {expected}")
+        self.lost.append(Gap(self.log.partition, *lost))
+
+
+def _within(gap: Gap, asked: OffsetRange) -> Gap | None:
+    """The part of a gap, and of what it holds back, that was asked for."""
+    start = max(asked.start, gap.start if gap.held_back is None else min(gap.start, gap.held_back))
+    stop = gap.stop if asked.stop is None else min(gap.stop, asked.stop)
+    return replace(gap, start=start, stop=stop, held_back=None) if start < stop else None
 
 
 def _require_same_partitions(name: str, offsets: PartitionOffsets, chosen: Collection[TopicIdPartition]) -> None:

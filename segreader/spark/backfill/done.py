@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 from segreader.errors import ManifestError, ObjectNotFoundError
+from segreader.spark.backfill.lost import LostOffsets
 from segreader.spark.backfill.output import done_name
 from segreader.spark.backfill.writer import WrittenFile
 from segreader.storage.target import TargetStore
@@ -20,7 +21,7 @@ class DoneEntry:
     """One split in the output.
 
     Offsets ``start <= offset < stop`` are ``records`` that were written, ``control_records`` and ``aborted_records``
-    that no reader is given, and ``holes``, which hold nothing: the cleaner took it.
+    that no reader is given, ``lost`` ones, and ``holes``, which hold nothing: the cleaner took it.
 
     Args:
         split: its id.
@@ -30,6 +31,7 @@ class DoneEntry:
         bytes_read, requests: what reading it took.
         attempt: Spark's number of the attempt, 0 for the first.
         notes: what was noticed.
+        lost: offsets whose segment vanished before it was read, where the job goes on without them.
     """
 
     split: str
@@ -52,11 +54,13 @@ class DoneEntry:
     attempt: int
     kernel: str
     notes: tuple[str, ...] = ()
+    lost: tuple[LostOffsets, ...] = ()
 
     @property
     def holes(self) -> int:
         """How many of its offsets hold nothing."""
-        return self.stop - self.start - self.records - self.control_records - self.aborted_records
+        lost = sum(one.stop - one.start for one in self.lost)
+        return self.stop - self.start - self.records - self.control_records - self.aborted_records - lost
 
     @property
     def written_bytes(self) -> int:
@@ -66,9 +70,11 @@ class DoneEntry:
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> DoneEntry:
         """The entry that ``to_json`` wrote; ``KeyError`` or ``TypeError`` for anything else."""
+        document = {"lost": ()} | document
         fields = {name: document[name] for name in cls.__dataclass_fields__}
         fields["files"] = tuple(WrittenFile(**file) for file in fields["files"])
         fields["notes"] = tuple(fields["notes"])
+        fields["lost"] = tuple(LostOffsets(**one) for one in fields["lost"])
         return cls(**fields)
 
     def to_json(self) -> dict[str, Any]:

@@ -12,21 +12,26 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Final
 
 from segreader.errors import FormatError, ObjectNotFoundError
 from segreader.format.offset_index import OffsetIndex, parse_offset_index
 from segreader.plan.planner import begins_chunk, piece_size
-from segreader.plan.split import EndReason, ReadEnd, ReadPlan, Split
+from segreader.plan.split import EndReason, Gap, ReadEnd, ReadPlan, Split
 from segreader.ranges import ByteRange, OffsetRange
 from segreader.read.options import ReadOptions
 from segreader.read.segment_ends import read_last_offset
 from segreader.read.small_objects import read_each, read_whole
 from segreader.read.split_reader import SplitReader
 from segreader.segment import Segment, SegmentFiles, TopicIdPartition
+from segreader.spark.backfill.lost import LostOffsets, lost_between, lost_outside
 from segreader.storage.base import ObjectStore
 
 UNCUT = 1 << 62
 """Split bytes of a read plan that is cut here."""
+
+_WHY_LOST: Final = "no segment has them"
 
 _SMALLEST_REST = 4
 """What is left of a segment goes with the split before it, where it is less than this part of a split."""
@@ -71,6 +76,7 @@ class PartitionRange:
     Args:
         end: why it ends there, as a sentence.
         is_early: whether there is more that cannot be returned yet.
+        lost: offsets that were asked for and that no segment has; those between splits belong to none of them.
     """
 
     topic: str
@@ -81,10 +87,11 @@ class PartitionRange:
     splits: int = 0
     end: str = ""
     is_early: bool = False
+    lost: tuple[LostOffsets, ...] = ()
 
 
 def exact_splits(
-    plan: ReadPlan, store: ObjectStore, split_bytes: int
+    plan: ReadPlan, store: ObjectStore, split_bytes: int, lost: Sequence[Gap] = ()
 ) -> tuple[tuple[JobSplit, ...], tuple[PartitionRange, ...]]:
     """The splits of a read plan with offsets of their own, and what they cover of each partition.
 
@@ -92,6 +99,7 @@ def exact_splits(
         plan: made with ``UNCUT`` split bytes.
         store: the one that the plan was made from.
         split_bytes: stored bytes of a split to aim at.
+        lost: what was asked for and is in no segment.
 
     Raises:
         FormatError: damage hides where a partition ends.
@@ -107,7 +115,8 @@ def exact_splits(
     for end in plan.ends:
         of_partition = _closed(parts.get(end.partition, []), store)
         cut = [piece for original, part in of_partition for piece in _cut(part, indexes.get(id(original)), split_bytes)]
-        mine = list(_adjoining(cut, end))
+        gone = [LostOffsets(gap.start, gap.stop, _WHY_LOST) for gap in lost if gap.partition == end.partition]
+        mine = list(_adjoining(cut, end, gone))
         splits += mine
         start = mine[0].start if mine else (end.offset or 0)
         stop = mine[-1].stop if mine else start
@@ -121,6 +130,7 @@ def exact_splits(
                 len(mine),
                 replace(end, offset=stop).text,
                 end.reason.is_early,
+                _lost_of(mine, lost_outside(start, stop, gone), gone),
             )
         )
     return tuple(splits), tuple(ranges)
@@ -208,13 +218,26 @@ def _piece(part: Split, positions: ByteRange, offsets: OffsetRange, first_bound:
     )
 
 
-def _adjoining(pieces: Sequence[Split], end: ReadEnd) -> Iterator[JobSplit]:
-    """The pieces as splits that follow each other: offsets in between hold no record."""
+def _adjoining(pieces: Sequence[Split], end: ReadEnd, lost: Sequence[LostOffsets]) -> Iterator[JobSplit]:
+    """The pieces as splits that follow each other: offsets in between hold no record, or are lost."""
+    start = pieces[0].offsets.start if pieces else 0
     for number, piece in enumerate(pieces):
         stop = piece.offsets.stop
         assert stop is not None
+        following = stop
         if number + 1 < len(pieces):
-            stop = pieces[number + 1].offsets.start
+            following = pieces[number + 1].offsets.start
+            gap = lost_between(stop, following, lost)
+            stop, following = (following, following) if gap is None else (gap.start, gap.stop)
         elif end.offset is not None and end.reason is EndReason.END_OF_DATA:
             stop = max(stop, end.offset)
-        yield JobSplit(piece.offsets.start, stop, piece)
+        yield JobSplit(start, stop, piece)
+        start = following
+
+
+def _lost_of(
+    splits: Sequence[JobSplit], outside: Sequence[LostOffsets], lost: Sequence[LostOffsets]
+) -> tuple[LostOffsets, ...]:
+    """What is lost beside the splits of a partition and between them, by offset."""
+    between = [lost_between(before.stop, after.start, lost) for before, after in pairwise(splits)]
+    return tuple(sorted([*outside, *filter(None, between)]))

@@ -15,6 +15,7 @@ from typing import Any, Final
 from segreader.errors import ObjectNotFoundError, OptionError
 from segreader.spark.backfill.done import parsed
 from segreader.spark.backfill.exact import UNCUT, JobSplit, PartitionRange, exact_splits
+from segreader.spark.backfill.lost import LostOffsets
 from segreader.spark.backfill.output import (
     DONE,
     MANIFEST,
@@ -121,7 +122,7 @@ def make_plan(request: JobRequest) -> JobPlan:
     whole = plan_splits(replace(options, split_bytes=UNCUT, may_shrink_splits=False))
     read = whole.plan
     try:
-        splits, partitions = exact_splits(read, whole.store, request.split_bytes)
+        splits, partitions = exact_splits(read, whole.store, request.split_bytes, whole.lost)
     finally:
         whole.store.close()
     return JobPlan(
@@ -155,10 +156,14 @@ def _from_json(document: dict[str, Any]) -> JobPlan:
         output=OutputOptions(**(output | {"layout": Layout(output["layout"])})),
         location=document["location"],
         isolation=document["isolation"],
-        partitions=tuple(PartitionRange(**one) for one in document["partitions"]),
+        partitions=tuple(_range_from_json(one) for one in document["partitions"]),
         splits=tuple(split_from_json(one) for one in document["splits"]),
         notes=tuple(document["notes"]),
     )
+
+
+def _range_from_json(document: dict[str, Any]) -> PartitionRange:
+    return PartitionRange(**(document | {"lost": tuple(LostOffsets(**one) for one in document.get("lost", ()))}))
 
 
 def read_plan(target: TargetStore) -> JobPlan | None:

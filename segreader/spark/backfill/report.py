@@ -10,6 +10,7 @@ from typing import Any
 from segreader.spark.backfill.done import DoneEntry
 from segreader.spark.backfill.exact import PartitionRange
 from segreader.spark.backfill.job_plan import JobPlan
+from segreader.spark.backfill.lost import LostOffsets, without_lost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +23,7 @@ class PartitionCoverage:
         size, written_bytes: of the splits that are done: stored, and as files.
         end: why the partition ends there.
         missing: offsets ``start <= offset < stop`` of splits that are not done.
+        lost: offsets that were asked for and that no segment has, or had any more when it was to be read.
     """
 
     topic: str
@@ -38,6 +40,12 @@ class PartitionCoverage:
     end: str
     is_early: bool
     missing: tuple[tuple[int, int], ...] = ()
+    lost: tuple[LostOffsets, ...] = ()
+
+    @property
+    def missing_offsets(self) -> int:
+        """How many offsets the output lacks."""
+        return sum(stop - start for start, stop in self.missing) + sum(one.stop - one.start for one in self.lost)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +63,13 @@ class Completeness:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every offset of the plan is covered once, and every file is there."""
+        """Whether every offset of the plan that can be had is covered once, and every file is there."""
         return not self.findings
+
+    @property
+    def losses(self) -> tuple[str, ...]:
+        """What was asked for and cannot be had, as sentences."""
+        return tuple(f"{one.topic}-{one.partition}: {lost.text}" for one in self.partitions for lost in one.lost)
 
     def total(self, name: str) -> int:
         """The sum of one number of all partitions."""
@@ -67,6 +80,7 @@ class Completeness:
         return {
             "is_complete": self.is_complete,
             "findings": list(self.findings),
+            "losses": list(self.losses),
             "next_offsets": {topic: dict(offsets) for topic, offsets in self.next_offsets.items()},
             "partitions": [asdict(one) for one in self.partitions],
         }
@@ -87,7 +101,8 @@ def complete(plan: JobPlan, entries: Mapping[str, DoneEntry], sizes: Mapping[str
     partitions = []
     for wanted in plan.partitions:
         mine = sorted(of_partition[wanted.topic, wanted.partition], key=lambda entry: entry.start)
-        missing, wrong = _uncovered(wanted, mine)
+        uncovered, wrong = _uncovered(wanted, mine)
+        missing = without_lost(uncovered, wanted.lost)
         findings += wrong
         findings += [f"{_name(wanted)}: offsets {start} to {stop - 1} are not written" for start, stop in missing]
         for entry in mine:
@@ -168,6 +183,7 @@ def _coverage(
         end=wanted.end,
         is_early=wanted.is_early,
         missing=tuple(missing),
+        lost=tuple(sorted([*wanted.lost, *(one for entry in entries for one in entry.lost)])),
     )
 
 

@@ -16,6 +16,7 @@ from segreader.read.split_reader import read_split
 from segreader.spark.backfill.digest import RecordDigest
 from segreader.spark.backfill.done import DoneEntry, read_done
 from segreader.spark.backfill.exact import JobSplit
+from segreader.spark.backfill.lost import LostOffsets
 from segreader.spark.backfill.output import READ_COLUMNS, SCHEMA, STAGING, OutputOptions, done_name
 from segreader.spark.backfill.writer import SplitWriter
 from segreader.spark.buffers import READ_BYTES, this_pool
@@ -35,6 +36,7 @@ def do_split(
     batch_records: int = 65536,
     batch_bytes: int = 4 << 20,
     attempt: int = 0,
+    on_missing: str = "fail",
 ) -> tuple[DoneEntry, bool]:
     """The entry of the split, and whether another attempt had written it.
 
@@ -42,6 +44,7 @@ def do_split(
         store: what the segments are read from.
         batch_records, batch_bytes: where a record batch ends, whichever comes first.
         attempt: Spark's number, for the entry.
+        on_missing: ``skip`` goes on without a segment that has vanished since the plan was made.
 
     Raises:
         SegreaderError: as reading or writing tells; nothing of the split is left behind then.
@@ -55,7 +58,9 @@ def do_split(
     )
     metrics, digest = ScanMetrics(), RecordDigest()
     pool = this_pool(READ_BYTES + 3 * output.row_group_bytes // 2)  # a row group's batches wait until they are written
-    options = ReadOptions(columns=READ_COLUMNS, batch_rows=batch_records, batch_bytes=batch_bytes)
+    options = ReadOptions(
+        columns=READ_COLUMNS, batch_rows=batch_records, batch_bytes=batch_bytes, on_missing=on_missing
+    )
     try:
         for batch in read_split(split.read, store, options, metrics=metrics, pool=pool):
             rows: pa.RecordBatch = to_spark(batch, SCHEMA)
@@ -89,6 +94,11 @@ def do_split(
         attempt=attempt,
         kernel=metrics.kernel,
         notes=tuple(notes),
+        lost=tuple(
+            LostOffsets(one.start, split.read.offsets.stop or split.stop, one.error)
+            for one in metrics.missing
+            if one.start < (split.read.offsets.stop or split.stop)
+        ),
     )
     if target.put_if_absent(done_name(split.id), entry.to_bytes()):
         return entry, False

@@ -66,6 +66,7 @@ class SplitTask:
                     batch_records=options.batch_records,
                     batch_bytes=options.batch_bytes,
                     attempt=attempt,
+                    on_missing="fail" if options.fail_on_data_loss else "skip",
                 )
                 yield pa.RecordBatch.from_pydict(
                     {"split": [entry.split], "entry": [entry.to_bytes().decode()], "is_reused": [is_reused]}, _SCHEMA
