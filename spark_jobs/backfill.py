@@ -70,7 +70,9 @@ _SPARK_ERRORS = (PySparkException, Py4JError)
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.option("--location", "locations", required=True, multiple=True, help="Directory or bucket; may be given again.")
 @click.option("--topic", "topics", multiple=True, help="A topic to read; may be given more than once.")
-@click.option("--pattern", help="Regular expression; every topic whose name has a match is read, ^…$ for the whole name.")
+@click.option(
+    "--pattern", help="Regular expression; every topic whose name has a match is read, ^…$ for the whole name."
+)
 @click.option("--target", help="Directory or bucket to write: a directory, s3://, gs:// or abfss://.")
 @click.option(
     "--start", default="earliest", show_default=True, help='Or JSON {"orders":{"0":23,"1":-2}}, or a time: see --end.'

@@ -57,9 +57,9 @@ class TopicChoice:
         return self.topics if self.assigned is None else tuple(self.assigned)
 
     def matches(self, topic: str) -> bool:
-        """Whether this topic is read; a pattern must match the whole name."""
+        """Whether this topic is read; a pattern may match anywhere. Source: Spark 4 ``SubscribePatternStrategy``."""
         if self.pattern is not None:
-            return re.fullmatch(self.pattern, topic) is not None
+            return re.search(self.pattern, topic) is not None
         return topic in self.names
 
 

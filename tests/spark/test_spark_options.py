@@ -37,7 +37,7 @@ def test_the_defaults_are_what_the_documentation_says() -> None:
 
 
 def test_names_are_the_same_in_any_case() -> None:
-    given = {"LOCATION": "/data", "subscribepattern": "or.*", "IncludeHeaders": "TRUE", "SPLITBYTES": "1m"}
+    given = {"LOCATION": "/data", "subscribepattern": "^or.*", "IncludeHeaders": "TRUE", "SPLITBYTES": "1m"}
     options = parse_options(given)
 
     assert options.include_headers is True

@@ -53,6 +53,7 @@ def producer(
         "bootstrap.servers": bootstrap,
         "compression.type": codec,
         "linger.ms": 1000,
+        "enable.idempotence": True,  # keeps the order
         "queue.buffering.max.messages": 10_000_000,
         "log_level": 0,  # a broker that was stopped is no news here
     }

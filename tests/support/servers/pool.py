@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from servers.azurite import azurite
@@ -62,7 +62,12 @@ class ServerPool:
             except NotAvailableError as error:
                 self._missing[name] = error.message
         if name in self._missing:
-            if name in os.environ.get("SEGREADER_REQUIRE_SERVER", "").split(","):
-                pytest.fail(self._missing[name])
-            pytest.skip(self._missing[name])
+            skip_or_fail(name, self._missing[name])
         return self._running[name]
+
+
+def skip_or_fail(name: str, reason: str) -> NoReturn:
+    """Skip the test for want of a server; fail where ``SEGREADER_REQUIRE_SERVER`` (``azurite,kafka``) names it."""
+    if name in os.environ.get("SEGREADER_REQUIRE_SERVER", "").split(","):
+        pytest.fail(reason)
+    pytest.skip(reason)
