@@ -6,7 +6,7 @@ Of two writers of one name, ``put_if_absent`` lets one win; all that a job commi
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import BinaryIO, Protocol
 
@@ -75,6 +75,16 @@ class TargetStore(Protocol):
 
     def delete(self, names: Iterable[str]) -> None:
         """Remove objects; one that is not there is removed already."""
+
+    def forget_unfinished(self, is_left: Callable[[str], bool]) -> int:
+        """Remove what writers that were killed have left of objects; how much there was.
+
+        A writer that is still at work on such an object fails. Where a store does not tell what was begun, nothing is
+        removed: Azure and Google forget it after a week.
+
+        Args:
+            is_left: whether nobody will finish an object of that name.
+        """
 
     def close(self) -> None:
         """Give back connections; the target cannot be used afterwards."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 from uuid import uuid4
@@ -29,7 +30,8 @@ class S3Target:
         self.base = f"s3://{bucket}/"
         self.hint = (
             "Set key and secret (and token) or profile in storage_options, or the variables that AWS clients read. The "
-            "rights needed are s3:GetObject, s3:PutObject, s3:DeleteObject, s3:AbortMultipartUpload and s3:ListBucket"
+            "rights needed are s3:GetObject, s3:PutObject, s3:DeleteObject, s3:AbortMultipartUpload and s3:ListBucket; "
+            "with s3:ListBucketMultipartUploads what killed writers left is removed, too"
         )
         self._filesystem = filesystem
         self._bucket = bucket
@@ -62,6 +64,19 @@ class S3Target:
     def upload(self, key: str) -> Upload:
         """``CreateMultipartUpload``."""
         return _S3Upload(self, key)
+
+    def begun(self, prefix: str) -> Iterator[tuple[str, Callable[[], None]]]:
+        """``ListMultipartUploads``, a page at a time, and ``AbortMultipartUpload``."""
+        markers: dict[str, str] = {}
+        while True:
+            page = self._filesystem.call_s3(
+                "list_multipart_uploads", Bucket=self._bucket, Prefix=prefix, **markers, **self._filesystem.req_kw
+            )
+            for one in page.get("Uploads", ()):
+                yield one["Key"], partial(self._call, "abort_multipart_upload", one["Key"], UploadId=one["UploadId"])
+            if not page.get("IsTruncated"):
+                return
+            markers = {"KeyMarker": page["NextKeyMarker"], "UploadIdMarker": page["NextUploadIdMarker"]}
 
     def _call(self, method: str, key: str, **arguments: Any) -> Any:
         return self._filesystem.call_s3(method, Bucket=self._bucket, Key=key, **arguments, **self._filesystem.req_kw)
@@ -135,6 +150,10 @@ class AzureTarget:
         """Nothing is asked before the first block."""
         return _AzureUpload(self, key)
 
+    def begun(self, prefix: str) -> Iterator[tuple[str, Callable[[], None]]]:
+        """Azure forgets blocks after a week."""
+        return iter(())
+
     def call(self, key: str, method: str, *arguments: Any, **named: Any) -> Any:
         """What the client of one blob answers."""
         from fsspec.asyn import sync
@@ -206,6 +225,10 @@ class GoogleTarget:
     def upload(self, key: str) -> Upload:
         """``objects.insert``, resumable."""
         return _GoogleUpload(self, key)
+
+    def begun(self, prefix: str) -> Iterator[tuple[str, Callable[[], None]]]:
+        """Google tells nobody, and forgets a session after a week."""
+        return iter(())
 
     def insert(self, kind: str, key: str, **arguments: Any) -> Any:
         """Headers of the answer to ``objects.insert``."""

@@ -11,7 +11,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING, BinaryIO, NoReturn, Protocol, cast
 
 from segreader.errors import AccessDeniedError, ObjectNotFoundError, StorageError
@@ -71,6 +71,9 @@ class WritableBucket(Protocol):
     def upload(self, key: str) -> Upload:
         """Begin a large object."""
 
+    def begun(self, prefix: str) -> Iterator[tuple[str, Callable[[], None]]]:
+        """Large objects that were begun and not finished: each key, and what aborts it. None where nobody can tell."""
+
 
 class BucketTarget:
     """Objects below one prefix of a bucket.
@@ -78,7 +81,7 @@ class BucketTarget:
     Whether the store keeps the condition of ``put_if_absent`` is tried out before the first one, on an object with a
     hidden name that nobody else has; a store that checks and then writes may pass, if no two writers meet there.
 
-    What a killed writer leaves is in no listing; S3 bills for it until a lifecycle rule
+    What a killed writer leaves is in no listing; S3 bills for it until ``forget_unfinished`` or a lifecycle rule
     (``AbortIncompleteMultipartUpload``) removes it, Google and Azure forget it after a week.
 
     Args:
@@ -182,6 +185,18 @@ class BucketTarget:
                     self._bucket.remove(key)
             except ObjectNotFoundError:
                 pass
+
+    def forget_unfinished(self, is_left: Callable[[str], bool]) -> int:
+        """Abort the uploads of writers that were killed, where the store tells which there are."""
+        left = 0
+        with self._translated(""):
+            for key, abort in self._bucket.begun(self._prefix):
+                name = key.removeprefix(self._prefix)
+                if is_left(name):
+                    with suppress(ObjectNotFoundError), self._translated(name):  # its writer has ended it itself
+                        abort()
+                        left += 1
+        return left
 
     def close(self) -> None:
         """End the waits between tries; connections end with the client."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -13,7 +13,7 @@ from segreader.errors import AccessDeniedError, ObjectNotFoundError, StorageErro
 from segreader.storage.base import ObjectInfo
 from segreader.storage.local import LocalStore
 from segreader.storage.signed_url import redact
-from segreader.storage.target_names import checked, is_unfinished, unfinished_name
+from segreader.storage.target_names import checked, finished_name, is_unfinished, unfinished_name
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer as Buffer
@@ -26,7 +26,7 @@ class LocalTarget:
     """Files below one directory, which is made with the first of them.
 
     A file is written beside its place, under a hidden name, and is on the disk before it takes its own. A writer that
-    was killed leaves the hidden one; ``list`` does not show it.
+    was killed leaves the hidden one; ``list`` does not show it, and ``forget_unfinished`` removes it.
 
     Args:
         root: the directory.
@@ -126,6 +126,19 @@ class LocalTarget:
             with self._translated(name), suppress(FileNotFoundError, NotADirectoryError):
                 os.unlink(path)
 
+    def forget_unfinished(self, is_left: Callable[[str], bool]) -> int:
+        """Remove the hidden files of writers that were killed."""
+        if not os.path.isdir(self._root):
+            return 0
+        left = 0
+        for info in LocalStore(self._root).list():
+            name = finished_name(info.name)
+            if name is not None and is_left(name):
+                with self._translated(info.name), suppress(FileNotFoundError):
+                    os.unlink(os.path.join(self._root, info.name))
+                    left += 1
+        return left
+
     def close(self) -> None:
         """Nothing is held."""
 
@@ -135,7 +148,7 @@ class LocalTarget:
     @contextmanager
     def _unfinished(self, path: str, name: str) -> Iterator[tuple[str, BinaryIO]]:
         """A hidden file beside ``path``, and its path; gone after the block if it did not take another name."""
-        part = os.path.join(os.path.dirname(path), unfinished_name())
+        part = os.path.join(os.path.dirname(path), unfinished_name(name))
         with self._translated(name):
             os.makedirs(os.path.dirname(path), exist_ok=True)
             file = io.BufferedWriter(_File(part, self.url(name)), _BUFFER)

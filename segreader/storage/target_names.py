@@ -7,6 +7,7 @@ from uuid import uuid4
 from segreader.errors import PlanError
 
 _LONGEST = 1024
+_LONGEST_FILE = 255
 _UNFINISHED = (".segreader-", ".part")
 
 
@@ -32,12 +33,27 @@ def checked(name: str) -> str:
     return name
 
 
-def unfinished_name() -> str:
-    """A file name that nobody else has, for what is being written; Spark and pyarrow skip it for its dot."""
-    return f"{_UNFINISHED[0]}{uuid4().hex}{_UNFINISHED[1]}"
+def unfinished_name(name: str = "") -> str:
+    """A file name that nobody else has, for what is being written; Spark and pyarrow skip it for its dot.
+
+    Args:
+        name: which the file will have; it is told by the new one, unless that became too long for a file.
+    """
+    told = f"-{name.rpartition('/')[2]}" if name else ""
+    unfinished = f"{_UNFINISHED[0]}{uuid4().hex[:16]}{told}{_UNFINISHED[1]}"
+    return unfinished if len(unfinished.encode()) <= _LONGEST_FILE else f"{_UNFINISHED[0]}{uuid4().hex}{_UNFINISHED[1]}"
 
 
 def is_unfinished(name: str) -> bool:
     """Whether the last part of a name is one of ``unfinished_name``."""
     last = name.rpartition("/")[2]
     return last.startswith(_UNFINISHED[0]) and last.endswith(_UNFINISHED[1])
+
+
+def finished_name(name: str) -> str | None:
+    """The name that an unfinished file would have taken, in its directory; ``None`` where its own does not tell."""
+    directory, slash, last = name.rpartition("/")
+    if not is_unfinished(last):
+        return None
+    told = last.removeprefix(_UNFINISHED[0]).removesuffix(_UNFINISHED[1]).partition("-")[2]
+    return f"{directory}{slash}{told}" if told else None

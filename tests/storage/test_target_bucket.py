@@ -42,6 +42,7 @@ class FaultyBucket:
         self.checks = True
         self.aborted = 0
         self.parts: list[bytes] = []
+        self.unfinished: list[tuple[str, Callable[[], None]]] = []
         self._lock = threading.Lock()
 
     def put(self, key: str, data: bytes, *, is_new: bool = False) -> None:
@@ -64,6 +65,9 @@ class FaultyBucket:
 
     def pages(self, prefix: str) -> Pages:
         yield [ObjectInfo(name, len(self.objects[name])) for name in sorted(self.objects) if name.startswith(prefix)]
+
+    def begun(self, prefix: str) -> Iterator[tuple[str, Callable[[], None]]]:
+        return iter([(key, abort) for key, abort in self.unfinished if key.startswith(prefix)])
 
     def upload(self, key: str) -> Upload:
         bucket = self
@@ -233,3 +237,24 @@ def test_an_odd_buffer_is_counted_in_bytes(bucket: FaultyBucket, target: BucketT
     with target.create("a") as file:
         assert file.write(array.array("q", [1, 2])) == 16
     assert len(bucket.objects["out/a"]) == 16
+
+
+def test_an_upload_that_its_writer_ended_meanwhile_is_none_to_abort(bucket: FaultyBucket, target: BucketTarget) -> None:
+    aborted: list[str] = []
+
+    def gone() -> None:
+        raise FileNotFoundError("no such upload")
+
+    bucket.unfinished = [("out/a", gone), ("out/b", lambda: aborted.append("b")), ("elsewhere/b", gone)]
+    assert target.forget_unfinished(lambda name: name in "ab") == 1
+    assert aborted == ["b"]
+
+
+def test_a_store_that_does_not_tell_of_uploads_is_an_error(bucket: FaultyBucket, target: BucketTarget) -> None:
+    def denied() -> None:
+        raise PermissionError("not yours")
+
+    bucket.unfinished = [("out/a", denied)]
+    assert target.forget_unfinished(lambda name: False) == 0
+    with pytest.raises(AccessDeniedError):
+        target.forget_unfinished(lambda name: True)

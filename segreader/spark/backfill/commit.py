@@ -6,16 +6,17 @@ Every step can be repeated, and by two drivers at once: each leaves what the oth
 from __future__ import annotations
 
 import json
+import logging
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from segreader.errors import ObjectNotFoundError
+from segreader.errors import ObjectNotFoundError, StorageError
 from segreader.read.small_objects import read_each
 from segreader.spark.backfill.done import DoneEntry, parsed, read_done
 from segreader.spark.backfill.job_plan import JobPlan
-from segreader.spark.backfill.output import MANIFEST, STAGING, SUCCESS, split_of_file
+from segreader.spark.backfill.output import MANIFEST, STAGING, SUCCESS, done_name, split_of_file
 from segreader.spark.backfill.report import Completeness, complete, totals
 from segreader.storage.target import TargetStore
 
@@ -23,6 +24,7 @@ Entries = Mapping[str, DoneEntry]
 """Done entries by the id of their split."""
 
 _VERSION: Final = 1
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,8 @@ def commit(target: TargetStore, plan: JobPlan, entries: Entries, *, cleans: bool
 
     Args:
         entries: of the splits that are done.
-        cleans: whether files that no entry names are removed, of attempts that were killed or lost.
+        cleans: whether what no entry names is removed, of attempts that were killed or lost: files, and what of them
+            was never finished.
 
     Raises:
         StorageError: the target fails.
@@ -81,6 +84,7 @@ def commit(target: TargetStore, plan: JobPlan, entries: Entries, *, cleans: bool
     target.put_if_absent(MANIFEST, _manifest(target, plan, entries, found))
     if cleans:
         target.delete(orphans(sizes, entries))
+        _forget_unfinished(target, entries)
     target.put_if_absent(SUCCESS, b"")
     return found
 
@@ -93,6 +97,15 @@ def orphans(sizes: Mapping[str, int], entries: Entries) -> list[str]:
     """
     listed = {file.name for entry in entries.values() for file in entry.files}
     return [name for name in sizes if name not in listed and split_of_file(name) in entries]
+
+
+def _forget_unfinished(target: TargetStore, entries: Entries) -> None:
+    """Remove what killed writers left of splits that are done: the winner of each has finished all of its files."""
+    names = {done_name(split_id) for split_id in entries}
+    try:
+        target.forget_unfinished(lambda name: name in names or split_of_file(name) in entries)
+    except StorageError as error:  # the output is complete without it
+        _log.warning("what killed writers may have left cannot be looked for: %s", error)
 
 
 def read_manifest(target: TargetStore) -> Manifest | None:
