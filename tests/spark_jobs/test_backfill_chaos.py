@@ -1,37 +1,103 @@
-"""Killed backfills. ``make chaos`` runs very many, with seeds that nobody chose; ``CHAOS_SEED=N`` runs one again."""
+"""Killed backfills. ``make chaos`` runs very many, with seeds that nobody chose; ``CHAOS_SEED=N`` runs one again.
+
+On a cluster a driver, an executor, a Python worker or a task is the victim; without Spark a driver dies at any of its
+calls.
+"""
 
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from random import SystemRandom
+from typing import Any
 
 import pytest
-from chaos import DONE, REMOTE, Backfill, chosen, prove, torment
+from chaos import DONE, Backfill, chosen, prove, torment
+from spark_chaos import VICTIMS, SparkBackfill, SparkChaos, chosen_for_spark, spark_chaos
 
-from segreader.spark.backfill.job_plan import read_plan
 from segreader.spark.backfill.output import OutputOptions
-from segreader.storage.target_local import LocalTarget
 
 TOPICS = ("multi", "txn-interleaved")
 
 
 def seeds() -> list[int]:
+    """What is run: each kind of victim as often as the others, with speculation on in every second four."""
     if (one := os.environ.get("CHAOS_SEED")) is not None:
         return [int(one)]
     if (many := os.environ.get("CHAOS")) is not None:
-        return [SystemRandom().getrandbits(32) for _ in range(int(many))]
+        return [8 * SystemRandom().getrandbits(29) + number % 8 for number in range(int(many))]
     return list(range(30))
 
 
+def by_speculation(seed: int) -> bool:
+    """An order in which a driver with other settings is started once."""
+    return chosen_for_spark(seed).has_speculation
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[SparkChaos]:
+    """Two workers, and a driver that lives until it is killed; what was killed is told in the end."""
+    with spark_chaos(tmp_path_factory.mktemp("chaos") / "cluster") as chaos:
+        yield chaos
+    reporter: Any = request.config.pluginmanager.getplugin("terminalreporter")
+    if reporter is not None:
+        reporter.write_line(f"\n{chaos.tally}")
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+@pytest.mark.parametrize("seed", sorted(seeds(), key=by_speculation))
+def test_a_backfill_on_a_cluster_that_is_struck_at_random_ends_exact(
+    tmp_path: Path, cluster: SparkChaos, seed: int
+) -> None:
+    job = chosen_for_spark(seed)
+    out, tally = cluster.torment(job, tmp_path)
+    print(f"seed {seed}: {tally}")
+
+    assert tally.hits[VICTIMS[seed % len(VICTIMS)]] >= 1
+    require_exact(cluster, out, job)
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+def test_a_split_that_speculation_does_twice_is_there_once(tmp_path: Path, cluster: SparkChaos) -> None:
+    job = SparkBackfill(0, TOPICS, "committed", ("--split-bytes", "20000"), True, True)
+    driver = cluster.driver(has_speculation=True)
+    told = driver.answer(driver.ask(program="backfill", arguments=job.arguments(tmp_path / "out")))
+
+    assert told is not None
+    assert told["code"] == 0
+    assert told["copies"] >= 1
+    require_exact(cluster, tmp_path / "out", job)
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+def test_two_drivers_at_once_on_a_cluster_end_in_one_output(tmp_path: Path, cluster: SparkChaos) -> None:
+    job = SparkBackfill(0, TOPICS, "committed", ("--split-bytes", "20000"), False, True)
+    with cluster.another_driver() as other:
+        drivers = cluster.driver(has_speculation=False), other
+        runs = [driver.ask(program="backfill", arguments=job.arguments(tmp_path / "out")) for driver in drivers]
+        told = [driver.answer(run) for driver, run in zip(drivers, runs, strict=True)]
+
+    assert [one and one["code"] for one in told] == [0, 0]
+    assert all(one["ended"]["SUCCESS"] for one in told if one), "one of them had nothing to do"
+    require_exact(cluster, tmp_path / "out", job)
+
+
+def require_exact(cluster: SparkChaos, out: Path, job: SparkBackfill) -> None:
+    """The job's own check and that of the tests find an output exact, and another run changes nothing."""
+    found = cluster.verify(out, with_spark=job.is_verified_by_spark)
+    assert found["is_exact"], found["findings"]
+    prove(out, job.topics, job.isolation)
+
+    cluster.run_again(job, out)
+    prove(out, job.topics, job.isolation)
+
+
 @pytest.mark.parametrize("seed", seeds())
-def test_a_backfill_that_is_killed_at_random_ends_exact(tmp_path: Path, seed: int) -> None:
+def test_a_backfill_whose_drivers_die_at_random_calls_ends_exact(tmp_path: Path, seed: int) -> None:
     job = chosen(seed, tmp_path / "out")
     assert torment(job) >= 1
     prove(job.out, job.topics, job.isolation)
@@ -47,84 +113,3 @@ def test_two_drivers_at_once_end_in_one_output(tmp_path: Path, has_moves: bool) 
 
     assert [driver.exitcode for driver in drivers] == [DONE, DONE]
     prove(out, TOPICS, "committed")
-
-
-@pytest.mark.spark
-@pytest.mark.xdist_group("spark")
-def test_a_spark_driver_killed_with_speculation_on_is_finished_by_the_next_run(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    with spark_driver(out, "--conf", "spark.speculation=true") as driver:
-        wait_until(lambda: done_in(out) >= 5, driver)
-        os.killpg(driver.pid, signal.SIGKILL)
-        driver.wait()
-    assert not (out / "_SUCCESS").exists()
-
-    with spark_driver(out) as driver:
-        assert driver.wait(300) == 0, (tmp_path / "told").read_text()
-    prove(out, TOPICS, "committed")
-
-
-@pytest.mark.spark
-@pytest.mark.xdist_group("spark")
-def test_a_python_worker_that_is_killed_costs_an_attempt_and_nothing_else(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    with spark_driver(out) as driver:
-        wait_until(lambda: done_in(out) >= 5, driver)
-        workers = python_workers(driver.pid)
-        os.kill(workers[0], signal.SIGKILL)
-        assert driver.wait(300) == 0, (tmp_path / "told").read_text()
-    prove(out, TOPICS, "committed")
-
-
-@contextmanager
-def spark_driver(out: Path, *submit: str) -> Iterator[subprocess.Popen[bytes]]:
-    """The job as a program in a session of its own, which is gone after the block."""
-    topics = [argument for topic in TOPICS for argument in ("--topic", topic)]
-    line = ["-m", "spark_jobs.backfill", "--location", str(REMOTE), "--target", str(out), *topics]
-    environ = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK"))}
-    environ |= {"PYTHONPATH": os.pathsep.join(sys.path)}
-    if submit:
-        environ["PYSPARK_SUBMIT_ARGS"] = " ".join([*submit, "pyspark-shell"])
-    with (out.parent / "told").open("ab") as told:
-        driver = subprocess.Popen(
-            [sys.executable, *line, "--split-bytes", "2000", "--master", "local[2,4]"],
-            env=environ,
-            start_new_session=True,
-            stdout=told,
-            stderr=told,
-        )
-    try:
-        yield driver
-    finally:
-        if driver.poll() is None:
-            os.killpg(driver.pid, signal.SIGKILL)
-            driver.wait()
-
-
-def wait_until(holds: Callable[[], bool], driver: subprocess.Popen[bytes]) -> None:
-    until = time.monotonic() + 300
-    while not holds():
-        assert driver.poll() is None, f"the job ended with {driver.returncode} before it could be killed"
-        assert time.monotonic() < until
-        time.sleep(0.002)
-
-
-def done_in(out: Path) -> int:
-    """How many splits of a job are done."""
-    plan = read_plan(LocalTarget(out))
-    done = out / "_job" / "done"
-    return sum(path.suffix == ".json" for path in done.iterdir()) if plan and done.is_dir() else 0
-
-
-def python_workers(driver: int) -> list[int]:
-    """The processes that Spark's Python daemons of a driver forked for its tasks."""
-    parents, daemons = {}, set()
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            pid, parent = int(path.name), int((path / "stat").read_text().rpartition(")")[2].split()[1])
-            parents[pid] = parent
-            if b"pyspark.daemon" in (path / "cmdline").read_bytes() and os.getsid(pid) == os.getsid(driver):
-                daemons.add(pid)
-        except OSError:
-            continue  # it has ended
-    return [pid for pid, parent in parents.items() if pid in daemons and parent in daemons]

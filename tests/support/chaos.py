@@ -234,7 +234,8 @@ def prove(out: Path, topics: Iterable[str], isolation: str) -> None:
         for file in split["files"]:
             table = pq.ParquetFile(out / file["name"]).read()
             assert table.num_rows == file["rows"]
-            for row in table.to_pylist():
+            told = _told_by(file["name"])
+            for row in (record | told for record in table.to_pylist()):
                 assert split["start"] <= row["offset"] < split["stop"], "a record of another split"
                 assert (row["topic"], row["partition"]) == (split["topic"], split["partition"])
                 place = row["partition"], row["offset"]
@@ -242,6 +243,12 @@ def prove(out: Path, topics: Iterable[str], isolation: str) -> None:
                 written[row["topic"]][place] = _without_epoch(normal(_record(row)))
     for topic, records in written.items():
         assert records == truth_of(topic, isolation), topic
+
+
+def _told_by(name: str) -> dict[str, Any]:
+    """The columns that the directories of a file stand for, where they name them."""
+    pairs = dict(part.partition("=")[::2] for part in name.split("/")[:-1] if "=" in part)
+    return {column: kind(pairs[column]) for column, kind in (("topic", str), ("partition", int)) if column in pairs}
 
 
 def _prove_ranges(plan: JobPlan, manifest: dict[str, Any]) -> None:

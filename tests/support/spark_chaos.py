@@ -1,0 +1,468 @@
+"""Backfills on a real cluster in which a driver, an executor, a Python worker or a task is killed.
+
+A driver lives for many backfills (see ``spark_chaos_driver``) and is started anew when it was the victim. What is
+killed and when follows from a seed: after a share of the splits is done, and a moment more. A kill counts where it hit.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from random import Random
+from typing import Any, Self
+
+from chaos import REMOTE, TOPICS
+from spark_chaos_hook import DAWDLE, TRAIL
+from spark_standalone import environment, standalone_cluster
+
+from segreader.spark.backfill.job_plan import read_plan
+from segreader.spark.backfill.output import Layout
+from segreader.storage.target_local import LocalTarget
+
+HOSTS = ("127.0.0.1", "127.0.0.2")
+SUPPORT = Path(__file__).parent
+FAILED = 70
+
+_EXECUTOR = b"CoarseGrainedExecutorBackend"
+_SMALL = tuple(topic for topic in TOPICS if topic != "multi")
+_QUICK = "-XX:TieredStopAtLevel=1"
+_LONGEST = 240.0
+_MOST_RUNS = 12
+_MOST_DRAWS = 8
+
+
+class Victim(StrEnum):
+    """What is killed."""
+
+    DRIVER = "driver"
+    EXECUTOR = "executor"
+    WORKER = "worker"
+    TASK = "task"
+
+
+VICTIMS = tuple(Victim)
+
+
+@dataclass(frozen=True, slots=True)
+class Strike:
+    """One kill.
+
+    Args:
+        share: of the splits that are done first.
+        seconds: after that.
+        aim: which of those that can be hit, from 0 to 1.
+        way: how a driver dies (all of it, its Python or its JVM), or whether a task's thread is interrupted.
+    """
+
+    victim: Victim
+    share: float
+    seconds: float
+    aim: float
+    way: int
+
+
+@dataclass(frozen=True, slots=True)
+class SparkBackfill:
+    """A job and what happens to it, all chosen by a seed."""
+
+    seed: int
+    topics: tuple[str, ...]
+    isolation: str
+    settings: tuple[str, ...]
+    has_speculation: bool
+    is_verified_by_spark: bool
+
+    def arguments(self, out: Path) -> list[str]:
+        """Those of the job."""
+        topics = [argument for topic in self.topics for argument in ("--topic", topic)]
+        fixed = ["--location", str(REMOTE), "--target", str(out), "--credentials", "spark_chaos_hook:slow"]
+        return [*fixed, *topics, "--isolation", f"read_{self.isolation}", *self.settings]
+
+    def strikes(self, draw: int) -> list[Strike]:
+        """Who is killed, in order: first the kind that the seed stands for, then up to two of any kind.
+
+        Args:
+            draw: counts how often none was hit, since the job had ended before.
+        """
+        random = Random(f"{self.seed}/{draw}")
+        first = VICTIMS[self.seed % len(VICTIMS)]
+        victims = [first, *random.choices(VICTIMS, k=random.choice((0, 0, 1, 2)))]
+        shares = sorted(random.uniform(0, 1 if victim is Victim.DRIVER else 0.9) for victim in victims)
+        return [
+            Strike(victim, share, random.uniform(0, 0.3), random.random(), random.randrange(3))
+            for victim, share in zip(victims, shares, strict=True)
+        ]
+
+
+def chosen_for_spark(seed: int) -> SparkBackfill:
+    """The job of a seed; four seeds in a row have a victim of each kind, and four of eight run with speculation."""
+    random = Random(seed)
+    topics = random.choice((("multi",), ("multi", *random.sample(_SMALL, random.randint(1, 2))), _SMALL))
+    sizes = (
+        "--split-bytes",
+        random.choice(("20000", "60000", "100000")),
+        "--file-bytes",
+        random.choice(("1", "20k", "1m")),
+    )
+    layout = ("--layout", random.choice([one.value for one in Layout]), *random.choice(((), ("--hive",))))
+    return SparkBackfill(
+        seed,
+        topics,
+        random.choice(("committed", "uncommitted")),
+        (*sizes, *layout),
+        has_speculation=seed // len(VICTIMS) % 2 == 1,
+        is_verified_by_spark=random.random() < 0.5,
+    )
+
+
+@dataclass(slots=True)
+class Tally:
+    """What happened in some backfills."""
+
+    hits: Counter[Victim] = field(default_factory=Counter)
+    runs: int = 0
+    missed: int = 0
+    attempts: Counter[str] = field(default_factory=Counter)
+    """How attempts at tasks ended, where their driver lived to tell."""
+
+    def add(self, other: Self) -> None:
+        self.hits += other.hits
+        self.attempts += other.attempts
+        self.runs += other.runs
+        self.missed += other.missed
+
+    def __str__(self) -> str:
+        hits = ", ".join(f"{victim} {self.hits[victim]}" for victim in VICTIMS)
+        attempts = ", ".join(f"{name} {number}" for name, number in sorted(self.attempts.items()))
+        return f"killed: {hits}; {self.runs} runs, {self.missed} kills missed; attempts: {attempts}"
+
+
+class Driver:
+    """One driver program in a session of its own."""
+
+    def __init__(self, master: str, told: Path, conf: Mapping[str, str], environ: Mapping[str, str]) -> None:
+        asked, self._ask = os.pipe()
+        self._answers, answer = os.pipe()
+        submit = " ".join(f"--conf {name}={value}" for name, value in conf.items())
+        line = [sys.executable, str(SUPPORT / "spark_chaos_driver.py"), master, str(asked), str(answer)]
+        with told.open("ab") as log:
+            self._process = subprocess.Popen(
+                line,
+                env={**environ, "PYSPARK_SUBMIT_ARGS": f"{submit} pyspark-shell"},
+                stdout=log,
+                stderr=log,
+                pass_fds=(asked, answer),
+                start_new_session=True,
+            )
+        os.close(asked)
+        os.close(answer)
+        self._told = told
+        self._buffer = b""
+        self._heard: dict[int, dict[str, Any]] = {}
+        self._last = 0
+        started = self.answer(0, _LONGEST)
+        assert started is not None, f"no driver: {told.read_text(errors='replace')[-3000:]}"
+        self.app = str(started["app"])
+
+    def ask(self, **request: Any) -> int:
+        """Send a request; its number."""
+        self._last += 1
+        with suppress(BrokenPipeError):
+            os.write(self._ask, json.dumps({"id": self._last, **request}).encode() + b"\n")
+        return self._last
+
+    def answer(self, number: int, seconds: float = _LONGEST) -> dict[str, Any] | None:
+        """The answer to a request; ``None`` if the driver died before.
+
+        Raises:
+            AssertionError: it lives, and takes longer than that.
+        """
+        until = time.monotonic() + seconds
+        while (found := self.heard(number)) is None and self._hears(max(0.0, until - time.monotonic())):
+            assert time.monotonic() < until, f"no answer: {self._told.read_text(errors='replace')[-3000:]}"
+        return found
+
+    def heard(self, number: int) -> dict[str, Any] | None:
+        """The answer to a request if it is there."""
+        while select.select([self._answers], [], [], 0)[0] and self._hears(0):
+            pass
+        return self._heard.get(number)
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    def kill(self, way: int) -> None:
+        """Kill all of the driver, its Python or its JVM; executors are left to themselves."""
+        jvms = [pid for pid, parent in parents().items() if parent == self._process.pid]
+        with suppress(ProcessLookupError):
+            if way == 0:
+                os.killpg(self._process.pid, signal.SIGKILL)
+            elif way == 1:
+                self._process.kill()
+            else:
+                for pid in jvms:
+                    os.kill(pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        os.close(self._ask)
+        os.close(self._answers)
+
+    def _hears(self, seconds: float) -> bool:
+        """Wait for something to read; whether there may be more."""
+        if not select.select([self._answers], [], [], seconds)[0]:
+            return True
+        data = os.read(self._answers, 1 << 16)
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        for line in lines:
+            document = json.loads(line)
+            self._heard[document["id"]] = document
+        return bool(data)
+
+
+class SparkChaos:
+    """A cluster, the driver that runs on it, and what was killed so far."""
+
+    def __init__(self, master: str, directory: Path, trail: Path) -> None:
+        self.tally = Tally()
+        self._master, self._directory, self._trail = master, directory, trail
+        self._driver: Driver | None = None
+        self._has_speculation = False
+
+    def torment(self, job: SparkBackfill, directory: Path) -> tuple[Path, Tally]:
+        """Run a backfill, kill, and run it again until it ends well; its output, and what happened.
+
+        Where the first victim was not hit, since the job had ended, another output is begun.
+        """
+        wanted = VICTIMS[job.seed % len(VICTIMS)]
+        tally = Tally()
+        for draw in range(_MOST_DRAWS):
+            out = directory / f"out-{draw}"
+            self._torment(job, out, job.strikes(draw), tally)
+            if tally.hits[wanted]:
+                self.tally.add(tally)
+                return out, tally
+        raise AssertionError(f"seed {job.seed}: no {wanted} was hit in {_MOST_DRAWS} backfills")
+
+    def verify(self, out: Path, *, with_spark: bool) -> dict[str, Any]:
+        """What the product's own check says of an output, held against the segments."""
+        more = () if with_spark else ("--local",)
+        arguments = ["--target", str(out), "--source", "--credentials", "default", "-o", "json", *more]
+        driver = self._started(self._has_speculation)
+        told = driver.answer(driver.ask(program="verify", arguments=arguments))
+        assert told is not None, "the driver died"
+        found: dict[str, Any] = json.loads(told["printed"])
+        assert (told["code"] == 0) == found["is_exact"]
+        return found
+
+    def run_again(self, job: SparkBackfill, out: Path) -> None:
+        """Once more, when no attempt of before is at work any more."""
+        _wait(lambda: not list(self._busy()), "tasks of killed drivers go on")
+        driver = self._started(self._has_speculation)
+        told = driver.answer(driver.ask(program="backfill", arguments=job.arguments(out)))
+        assert told is not None, "the driver died"
+        assert told["code"] == 0, told
+
+    @contextmanager
+    def another_driver(self) -> Iterator[Driver]:
+        """One beside the driver that is there."""
+        driver = self._new_driver(has_speculation=False)
+        try:
+            yield driver
+        finally:
+            driver.close()
+
+    def driver(self, *, has_speculation: bool) -> Driver:
+        """The driver; a new one where there is none, or where it was started with other settings."""
+        return self._started(has_speculation)
+
+    def close(self) -> None:
+        if self._driver is not None:
+            self._driver.close()
+            self._driver = None
+
+    def _torment(self, job: SparkBackfill, out: Path, strikes: list[Strike], tally: Tally) -> None:
+        for _ in range(_MOST_RUNS):
+            driver = self._started(job.has_speculation)
+            run = driver.ask(program="backfill", arguments=job.arguments(out))
+            tally.runs += 1
+            while strikes and driver.is_alive and self._has_come(driver, run, out, strikes[0]):
+                strike = strikes.pop(0)
+                if self._strike(driver, run, out, strike):
+                    tally.hits[strike.victim] += 1
+                else:
+                    tally.missed += 1
+            told = driver.answer(run)
+            if told is None or told["code"] == FAILED:
+                self.close()  # its JVM, or all of it, is gone; or a task failed too often
+                continue
+            assert told["code"] == 0, f"seed {job.seed}: {told}"
+            tally.attempts.update(told["ended"])
+            tally.attempts["speculative"] += told["copies"]
+            return
+        raise AssertionError(f"seed {job.seed}: not done after {_MOST_RUNS} runs")
+
+    def _has_come(self, driver: Driver, run: int, out: Path, strike: Strike) -> bool:
+        """Wait for the moment of a strike; false if the run ended before."""
+        plan = None
+        while strike.share > 0.05 or strike.victim is not Victim.DRIVER:  # else from the very beginning
+            if driver.heard(run) is not None or not driver.is_alive:
+                return False
+            plan = plan or read_plan(LocalTarget(out))
+            if plan is not None and done_in(out) >= int(strike.share * (len(plan.splits) + 1)):
+                break
+            time.sleep(0.005)
+        time.sleep(strike.seconds)
+        return driver.heard(run) is None
+
+    def _strike(self, driver: Driver, run: int, out: Path, strike: Strike) -> bool:
+        """Kill; whether it hit something that was at work."""
+        match strike.victim:
+            case Victim.DRIVER:
+                driver.kill(strike.way)
+                is_hit = not (out / "_SUCCESS").exists()
+                told = driver.answer(run)
+                return is_hit and (told is None or told["code"] == FAILED)
+            case Victim.TASK:
+                told = driver.answer(driver.ask(of=str(run), aim=strike.aim, interrupts=strike.way > 0))
+                return told is not None and told["killed"]
+            case Victim.EXECUTOR:
+                executors = sorted({executor for _, executor in self._busy(driver.app)})
+                return bool(executors) and _killed(executors[int(strike.aim * len(executors))])
+            case Victim.WORKER:
+                workers = sorted(worker for worker, _ in self._busy(driver.app))
+                if not workers:
+                    return False
+                worker = workers[int(strike.aim * len(workers))]
+                _killed(worker)
+                return (self._trail / str(worker)).exists()  # it died at its split
+
+    def _busy(self, app: str | None = None) -> Iterator[tuple[int, int]]:
+        """Python workers that are at a split, each with its executor.
+
+        Args:
+            app: of this application; of all by default.
+        """
+        above = parents()
+        for trail in self._trail.iterdir():
+            worker = int(trail.name)
+            executor = above.get(above.get(worker, 0), 0)
+            if worker in above and (app is None or _is_executor(executor, app)):
+                yield worker, executor
+
+    def _started(self, has_speculation: bool) -> Driver:
+        if self._driver is not None and (not self._driver.is_alive or self._has_speculation != has_speculation):
+            self.close()
+        if self._driver is None:
+            self._driver = self._new_driver(has_speculation)
+            self._has_speculation = has_speculation
+        return self._driver
+
+    def _new_driver(self, has_speculation: bool) -> Driver:
+        conf = {
+            "spark.cores.max": "2",
+            "spark.executor.cores": "1",
+            "spark.executor.memory": "512m",
+            "spark.driver.memory": "512m",
+            "spark.driver.host": "127.0.0.1",
+            "spark.ui.enabled": "false",
+            "spark.ui.liveUpdate.period": "10ms",
+            "spark.executor.extraJavaOptions": _QUICK,
+            "spark.driver.extraJavaOptions": _QUICK,
+            # Python of a task that was killed: it is killed at once, or goes on for as long as Spark lets it.
+            "spark.python.task.killTimeout": "2s" if has_speculation else "20ms",
+        }
+        if has_speculation:
+            conf |= {
+                "spark.speculation": "true",
+                "spark.speculation.interval": "50ms",
+                "spark.speculation.quantile": "0.2",
+                "spark.speculation.multiplier": "1.5",
+                "spark.speculation.task.duration.threshold": "700ms",
+                f"spark.executorEnv.{DAWDLE}": "1.5",
+            }
+        return Driver(self._master, self._directory / "driver.log", conf, _environment(self._trail))
+
+
+@contextmanager
+def spark_chaos(directory: Path) -> Iterator[SparkChaos]:
+    """A cluster of two workers to kill things on, for the time of the block. Skips where there can be none."""
+    trail = directory / "trail"
+    trail.mkdir(parents=True)
+    with standalone_cluster(directory, hosts=HOSTS, cores=3, more=_environment(trail)) as master:
+        chaos = SparkChaos(master, directory, trail)
+        try:
+            yield chaos
+        finally:
+            chaos.close()
+
+
+def _environment(trail: Path) -> dict[str, str]:
+    environ = environment()
+    path = os.pathsep.join([str(SUPPORT), environ["PYTHONPATH"]])
+    return environ | {TRAIL: str(trail), "PYTHONPATH": path, "SPARK_DAEMON_MEMORY": "256m"}
+
+
+def leftovers(out: Path) -> list[str]:
+    """Files of an output that neither readers nor another run need: staged ones, and those that have no name yet."""
+    return sorted(
+        path.relative_to(out).as_posix()
+        for path in out.rglob("*")
+        if path.is_file() and (path.name.startswith(".") or path.relative_to(out).parts[0] == "_staging")
+    )
+
+
+def done_in(out: Path) -> int:
+    """How many splits of a job are done."""
+    with suppress(FileNotFoundError):
+        return sum(name.endswith(".json") and not name.startswith(".") for name in os.listdir(out / "_job" / "done"))
+    return 0
+
+
+def parents() -> dict[int, int]:
+    """Every process that runs, and its parent."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            state, parent = (path / "stat").read_text().rpartition(")")[2].split()[:2]
+            if state != "Z":
+                found[int(path.name)] = int(parent)
+    return found
+
+
+def _is_executor(pid: int, app: str) -> bool:
+    with suppress(OSError):
+        line = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        return app.encode() in line and any(_EXECUTOR in argument for argument in line)
+    return False
+
+
+def _killed(pid: int) -> bool:
+    """Kill a process, and wait until it has ended; false if it had before."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    _wait(lambda: pid not in parents(), f"process {pid} lives on")
+    return True
+
+
+def _wait(holds: Callable[[], bool], otherwise: str) -> None:
+    until = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < until, otherwise
+        time.sleep(0.01)
