@@ -57,7 +57,7 @@ class LocalTarget:
             os.fsync(file.fileno())
             try:
                 os.link(part, path)
-            except FileExistsError:
+            except (FileExistsError, FileNotFoundError):  # also where ours was forgotten, for another has the name
                 return self.read(name) == data
             except OSError as error:
                 if error.errno in _NO_LINKS:

@@ -16,7 +16,7 @@ from segreader.errors import ObjectNotFoundError, StorageError
 from segreader.read.small_objects import read_each
 from segreader.spark.backfill.done import DoneEntry, parsed, read_done
 from segreader.spark.backfill.job_plan import JobPlan
-from segreader.spark.backfill.output import MANIFEST, STAGING, SUCCESS, done_name, split_of_file
+from segreader.spark.backfill.output import MANIFEST, PLAN, STAGING, SUCCESS, done_name, split_of_file
 from segreader.spark.backfill.report import Completeness, complete, totals
 from segreader.storage.target import TargetStore
 
@@ -84,8 +84,9 @@ def commit(target: TargetStore, plan: JobPlan, entries: Entries, *, cleans: bool
     target.put_if_absent(MANIFEST, _manifest(target, plan, entries, found))
     if cleans:
         target.delete(orphans(sizes, entries))
-        _forget_unfinished(target, entries)
     target.put_if_absent(SUCCESS, b"")
+    if cleans:
+        _forget_unfinished(target, entries)
     return found
 
 
@@ -100,8 +101,11 @@ def orphans(sizes: Mapping[str, int], entries: Entries) -> list[str]:
 
 
 def _forget_unfinished(target: TargetStore, entries: Entries) -> None:
-    """Remove what killed writers left of splits that are done: the winner of each has finished all of its files."""
-    names = {done_name(split_id) for split_id in entries}
+    """Remove what killed writers left of files that are there: all of a job that is complete.
+
+    Another driver or attempt may be at one of them; that it is too late is all that it learns.
+    """
+    names = {PLAN, MANIFEST, SUCCESS, *(done_name(split_id) for split_id in entries)}
     try:
         target.forget_unfinished(lambda name: name in names or split_of_file(name) in entries)
     except StorageError as error:  # the output is complete without it

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -11,7 +12,7 @@ from growing_log import GrowingLog
 
 from segreader.errors import AccessDeniedError
 from segreader.spark.backfill.job_plan import JobPlan
-from segreader.spark.backfill.output import STAGING, SUCCESS, done_name, file_name
+from segreader.spark.backfill.output import MANIFEST, PLAN, STAGING, SUCCESS, done_name, file_name
 from segreader.storage.target_local import LocalTarget
 
 
@@ -50,18 +51,35 @@ def test_what_killed_attempts_left_of_done_splits_is_removed_with_the_last_step(
     split = plan.splits[1]
     part = file_name(0, split.start, split.stop, "0123456789ab", 0)
     foreign = file_name(0, 700, 800, "0123456789ab", 0)
-    for name in (f"{STAGING}orders/0/{part}", f"{STAGING}orders/0/{foreign}", done_name(split.id), "notes.txt"):
+    ours = (f"{STAGING}orders/0/{part}", done_name(split.id), PLAN, MANIFEST, SUCCESS)
+    for name in (*ours, f"{STAGING}orders/0/{foreign}", "notes.txt"):
         leave(target, name, monkeypatch)
-    assert len(hidden(tmp_path)) == 4
+    assert len(hidden(tmp_path)) == 7
 
     do(plan, target, plan.splits[0])
     assert not finish(plan, target).is_complete
-    assert len(hidden(tmp_path)) == 4
+    assert len(hidden(tmp_path)) == 7
     do(plan, target)
     assert finish(plan, target, cleans=False).is_complete
-    assert len(hidden(tmp_path)) == 4
+    assert len(hidden(tmp_path)) == 7
     assert finish(plan, target).is_complete
     assert hidden(tmp_path) == sorted([f"{foreign}.part", "notes.txt.part"])
+
+
+def test_a_writer_whose_hidden_file_was_removed_learns_that_it_came_too_late(
+    target: LocalTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = os.link
+
+    def too_late(part: str, path: str) -> None:
+        monkeypatch.setattr("os.link", link)
+        assert LocalTarget(target.url("")).put_if_absent(MANIFEST, b"first")
+        assert target.forget_unfinished(lambda name: name == MANIFEST) == 1
+        link(part, path)
+
+    monkeypatch.setattr("os.link", too_late)
+    assert not target.put_if_absent(MANIFEST, b"second")
+    assert target.read(MANIFEST) == b"first"
 
 
 def test_a_target_that_does_not_tell_what_is_left_is_complete_all_the_same(
