@@ -56,17 +56,22 @@ class LossRule:
                 )
             )
         elif start > seen.latest:
-            self._tell(
-                OffsetOutOfRangeError(
-                    f"{_text(name)} ends before the offset that comes next: the topic was created again, or what its "
-                    "broker has is not uploaded yet",
-                    source=self.source,
-                    found=f"the end at offset {seen.latest}",
-                    expected=f"offset {start}",
-                    hint="With failOnDataLoss=false the stream waits until that offset is there",
-                )
-            )
+            hint = "With failOnDataLoss=false the stream waits until that offset is there"
+            self._tell(self._too_early(name, start, seen.latest, hint))
         return max(start, seen.earliest)
+
+    def ahead(self, name: TopicPartition, start: int, end: int) -> OffsetOutOfRangeError:
+        """The error of a batch that ends before it starts, whatever the option says.
+
+        Args:
+            start: the offset that comes next.
+            end: what Spark before 4.2 has noted as the end of the batch.
+        """
+        hint = (
+            "Spark before 4.2 has noted that end: when the uploads have caught up, start a query with a new checkpoint "
+            "at the line that segreader spark offsets prints"
+        )
+        return self._too_early(name, start, end, hint)
 
     def gone(self, name: TopicPartition) -> None:
         """A partition with offsets that come next has no segment any more.
@@ -106,6 +111,16 @@ class LossRule:
                 expected=before.topic_id,
                 hint="Its offsets begin anew: start a new query with a checkpoint of its own",
             )
+        )
+
+    def _too_early(self, name: TopicPartition, start: int, end: int, hint: str) -> OffsetOutOfRangeError:
+        return OffsetOutOfRangeError(
+            f"{_text(name)} ends before the offset that comes next: the topic was created again, or what its broker "
+            "has is not uploaded yet",
+            source=self.source,
+            found=f"the end at offset {end}",
+            expected=f"offset {start}",
+            hint=hint,
         )
 
     def _tell(self, error: SegreaderError) -> None:

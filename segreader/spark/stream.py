@@ -68,6 +68,7 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._looked_at = 0.0
         self._is_frozen = False
         self._initial: dict[TopicPartition, int] | None = None
+        self._reached: dict[TopicPartition, int] | None = None
         self._is_first_batch = options.starts_at_end
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -94,7 +95,7 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         is_first_batch, self._is_first_batch = self._is_first_batch, False
         if start is None:
             # What starts at the end has an empty first batch: were it to fail and come again, the end had moved on.
-            return to_json(self._first() if is_first_batch and self._look is None else _stops(self._look_again()))
+            return to_json(self._first() if is_first_batch and self._look is None else self._next_end())
         starts = from_json(start)
         if is_first_batch and starts == self._initial:
             return to_json(starts)
@@ -134,9 +135,11 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The splits between two offsets, largest first; a partition that ``start`` lacks begins at its earliest.
 
         Raises:
-            SegreaderError: offsets are gone, or as ``StreamLog.plan`` tells.
+            SegreaderError: offsets are gone, the end lies before the start, or as ``StreamLog.plan`` tells.
         """
         starts, ends = from_json(start), from_json(end)
+        self._require_forward(starts, ends)
+        self._reached = {**starts, **ends}
         behind = {name: stop for name, stop in ends.items() if starts.get(name, -1) < stop}
         look = self._look_with(behind)
         wanted: dict[TopicPartition, OffsetRange] = {}
@@ -180,6 +183,23 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if name in before and before[name].log.partition.topic_id != seen.log.partition.topic_id:
                 self._rule.replaced(before[name].log.partition, seen.log.partition)
         return look
+
+    def _next_end(self) -> StreamOffsets:
+        """What is there, never before the end of the last batch: older Spark does not say where the next one begins."""
+        look = self._look_again()
+        return _stops(look) if self._reached is None else self._bounds(self._reached, look)[1]
+
+    def _require_forward(self, starts: StreamOffsets, ends: StreamOffsets) -> None:
+        """Refuse a batch that ends before it starts: the one after it would deliver offsets again.
+
+        From Spark 4.2 on none is planned. Older Spark asks for an end without saying where the query is, and a query
+        that was stopped may be further than the uploads. Only a first batch that comes again may start behind its end.
+        """
+        for name in sorted(starts.keys() - ends.keys()):
+            self._rule.gone(name)
+        back = sorted(name for name, stop in ends.items() if stop < starts.get(name, stop))
+        if back and (self.options.read.starting_offsets is not None or starts != self._first()):
+            raise self._rule.ahead(back[0], starts[back[0]], ends[back[0]])
 
     def _current(self, starts: StreamOffsets) -> Look:
         """What is there; not looked up more than once a second."""
