@@ -19,12 +19,14 @@ from segreader.plan.split import Split
 from segreader.read.header_reader import split_reader
 from segreader.read.metrics import MissingOffsets, ScanMetrics
 from segreader.read.options import ReadOptions
+from segreader.spark.buffers import this_pool
 from segreader.spark.locations import kept_locations
 from segreader.spark.options import SparkOptions, parse_options, require_batch
 from segreader.spark.planning import plan_splits
 from segreader.spark.read_limits import require_limits
 from segreader.spark.schema import READ_NAMES, arrow_schema, project, spark_schema, to_spark
 from segreader.spark.splits import LightSplit
+from segreader.spark.tracebacks import without_locals
 from segreader.spark.worker import freeze_imports
 
 NAME = "segreader"
@@ -57,6 +59,7 @@ class SegmentReader(DataSourceReader):
         self.options = options
         self.columns = columns
 
+    @without_locals
     def partitions(self) -> list[InputPartition]:
         """The splits, largest first so that no long task ends the stage; planned once per ``load()``.
 
@@ -85,6 +88,7 @@ class SegmentReader(DataSourceReader):
             logger.warning("%d offsets are in no segment", sum(gap.stop - gap.start for gap in plan.gaps))
         return [SplitPartition(split) for split in planned.light_splits()]
 
+    @without_locals
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one split, in offset order.
 
@@ -108,7 +112,8 @@ class SegmentReader(DataSourceReader):
             try:
                 split = partition.light.open(locations.store, locations.resolve)
                 began = time.monotonic()
-                for batch in split_reader(locations.store, read_options, metrics=metrics).read(split):
+                reader = split_reader(locations.store, read_options, metrics=metrics, pool=this_pool())
+                for batch in reader.read(split):
                     yield to_spark(batch, schema)
                     self._keep_to_budget(metrics.bytes_read, began)
             except ObjectNotFoundError as error:
@@ -126,6 +131,7 @@ class SegmentReader(DataSourceReader):
 class SegmentSource(DataSource):
     """``spark.read.format("segreader")``: segments as rows with the columns of Spark's kafka source."""
 
+    @without_locals
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
         show_log()

@@ -33,6 +33,7 @@ from segreader.spark.stream_log import Look, StreamLog
 from segreader.spark.stream_offsets import OffsetJson, StreamOffsets, TopicPartition, from_json, to_json
 from segreader.spark.stream_options import StreamOptions, parse_stream_options
 from segreader.spark.stream_start import first_offsets
+from segreader.spark.tracebacks import without_locals
 
 LOOK_EVERY_S: Final = 1.0
 """While nothing is new Spark asks for the latest offset a hundred times a second; the store is not asked that often."""
@@ -74,6 +75,7 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.options, self.columns)
 
+    @without_locals
     def initialOffset(self) -> OffsetJson:
         """Where a new query starts; the same at every call.
 
@@ -82,6 +84,7 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         return to_json(self._first())
 
+    @without_locals
     def latestOffset(self, start: OffsetJson | None = None, limit: ReadLimit | None = None) -> OffsetJson:
         """Where the next batch ends; ``start`` while there is nothing to read, or not yet enough.
 
@@ -122,15 +125,18 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMinRows(options.min_offsets)
         return ReadAllAvailable()
 
+    @without_locals
     def prepareForTriggerAvailableNow(self) -> None:
         """Look once; what is uploaded later is for another run."""
         self._look_again()
         self._is_frozen = True
 
+    @without_locals
     def reportLatestOffset(self) -> OffsetJson | None:
         """The ends that the last look found: what Spark shows as the latest offset, and so how far behind it is."""
         return None if self._look is None else to_json(_stops(self._look))
 
+    @without_locals
     def partitions(self, start: OffsetJson, end: OffsetJson) -> list[InputPartition]:
         """The splits between two offsets, largest first; a partition that ``start`` lacks begins at its earliest.
 
@@ -159,6 +165,7 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._rule.note(note)
         return [SplitPartition(split) for split in planned.light_splits()]
 
+    @without_locals
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one split, as a batch read gives them."""
         return SegmentReader(self.options.read, self.columns).read(partition)

@@ -16,6 +16,7 @@ from segreader.spark.backfill.sink import do_split
 from segreader.spark.backfill.split_json import split_from_json, split_to_json
 from segreader.spark.locations import kept_locations
 from segreader.spark.options import parse_options
+from segreader.spark.tracebacks import without_locals
 from segreader.spark.worker import freeze_imports
 
 DDL: Final = "split string, entry string, is_reused boolean"
@@ -43,6 +44,7 @@ class SplitTask:
         # As text each: a task that needs one of a hundred thousand does not build the others.
         self._splits = [json.dumps(split_to_json(split), separators=(",", ":")) for split in splits]
 
+    @without_locals
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """One row for each split; see ``DDL``.
 

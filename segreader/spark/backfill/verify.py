@@ -32,6 +32,7 @@ from segreader.spark.backfill.split_json import split_from_json, split_to_json
 from segreader.spark.locations import kept_locations
 from segreader.spark.options import parse_options
 from segreader.spark.schema import to_spark
+from segreader.spark.tracebacks import without_locals
 from segreader.storage.base import ObjectStore
 from segreader.storage.target import TargetStore
 
@@ -215,6 +216,7 @@ class VerifyTask:
     def __len__(self) -> int:
         return len(self._pairs)
 
+    @without_locals
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """One row for each split; see ``DDL``."""
         for verdict in self.verdicts(index for batch in batches for index in batch.column(0).to_pylist()):
