@@ -193,7 +193,7 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _next_end(self) -> StreamOffsets:
         """What is there, never before the end of the last batch: older Spark does not say where the next one begins."""
-        look = self._look_again()
+        look = self._look_again() if self._look is None else self._current(self._reached or _stops(self._look))
         return _stops(look) if self._reached is None else self._bounds(self._reached, look)[1]
 
     def _require_forward(self, starts: StreamOffsets, ends: StreamOffsets) -> None:

@@ -267,6 +267,18 @@ def test_older_spark_calls_without_arguments(log: GrowingLog) -> None:
     assert at_end.latestOffset() == at_end.initialOffset() == offsets(20)
 
 
+def test_older_spark_too_makes_the_store_list_no_more_than_once_a_second(log: GrowingLog) -> None:
+    log.upload("orders", 0, 10)
+    time = Time()
+    stream = reader(log, time)
+    assert [stream.latestOffset() for _ in range(3)] == [offsets(10)] * 3
+    assert time.waited == [1.0, 1.0]
+
+    stream.partitions(offsets(0), offsets(10))
+    assert stream.latestOffset() == offsets(10)
+    assert time.waited == [1.0, 1.0, 1.0]
+
+
 def test_offsets_that_retention_has_deleted_are_a_data_loss(log: GrowingLog) -> None:
     log.upload("orders", 0, 10)
     log.upload("orders", 0, 10)
