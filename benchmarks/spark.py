@@ -22,7 +22,7 @@ from statistics import median
 
 from pyspark.sql import SparkSession
 
-from benchmarks.spark_cost import Cost, take_turns
+from benchmarks.spark_cost import Cost, Work, marginal
 from benchmarks.spark_inputs import SPARK_CODECS, SPARK_SHAPES, Topic, write_topics
 from benchmarks.spark_sides import Sides, worker_pool
 from benchmarks.storage import Row, print_row
@@ -42,33 +42,18 @@ SINK_OVER_PYARROW = 0.85  # of pyarrow's throughput, at least
 Measure = Callable[[Sides, Sides, int], Iterator[Row]]
 
 
-def marginal(sides: Sides, tiny: Sides, names: Mapping[str, str], rounds: int) -> dict[str, list[Cost]]:
-    """What the records cost on each side, without what a job costs that has hardly any.
-
-    Args:
-        tiny: the same of a small topic, measured beside it.
-        names: of the sides, and of their methods.
-    """
-    works: dict[str, Callable[[], object]] = {}
-    for name, method in names.items():
-        works[name] = getattr(sides, method)
-        works[f"tiny {name}"] = getattr(tiny, method)
-    costs = take_turns(works, rounds)
-    return {
-        name: [one - other for one, other in zip(costs[name], costs[f"tiny {name}"], strict=True)] for name in names
-    }
-
-
 def ratios(of: list[Cost], by: list[Cost], value: Callable[[Cost], float]) -> tuple[float, ...]:
     return tuple(value(one) / value(other) for one, other in zip(of, by, strict=True))
 
 
 def per_gb(costs: list[Cost], topic: Topic) -> str:
     """CPU and wall seconds per GB of columns."""
-    jvm, python, wall = (
-        median(value) / topic.gb for value in zip(*((one.jvm, one.python, one.wall) for one in costs), strict=True)
+    jvm, python, broker, wall = (
+        median(value) / topic.gb
+        for value in zip(*((one.jvm, one.python, one.broker, one.wall) for one in costs), strict=True)
     )
-    return f"{jvm + python:.2f} ({jvm:.2f} JVM), wall {wall:.2f}"
+    apart = f" + broker {broker:.2f}" if any(one.broker for one in costs) else ""
+    return f"{jvm + python:.2f} ({jvm:.2f} JVM){apart}, wall {wall:.2f}"
 
 
 def note(topic: Topic, costs: Mapping[str, list[Cost]]) -> str:
@@ -78,23 +63,22 @@ def note(topic: Topic, costs: Mapping[str, list[Cost]]) -> str:
 def measure_sinks(sides: Sides, tiny: Sides, rounds: int) -> Iterator[Row]:
     """The direct sink, Spark's writer behind our source, and pyarrow with no Spark: all to zstd."""
     topic = sides.topic
-    names = {"sink": "sink", "Spark": "spark_writer", "pyarrow": "pyarrow_writer"}
-    costs = marginal(sides, tiny, names, rounds)
+    costs = marginal(_sinks(sides), _sinks(tiny), rounds, wake=tiny.noop)
     sizes = {name: sides.check(place) / 1e6 for name, place in _PLACES.items()}
     written = ", ".join(f"{name} {size:.0f}" for name, size in sizes.items())
     sink, spark, pyarrow = costs.values()
     yield Row(
         f"{_kind(topic)}: Spark's writer / sink, CPU",
-        ratios(spark, sink, _cpu),
+        ratios(spark, sink, cpu),
         SINK_OVER_SPARK[topic.shape],
         True,
         "x",
         f"{note(topic, costs)}; {written} MB",
     )
-    yield Row(f"{_kind(topic)}: Spark's writer / sink, wall", ratios(spark, sink, _wall), None, unit="x")
+    yield Row(f"{_kind(topic)}: Spark's writer / sink, wall", ratios(spark, sink, wall), None, unit="x")
     extra = tuple(one.jvm / topic.gb for one in sink)
     yield Row(f"{_kind(topic)}: JVM of the sink per GB", extra, SINK_JVM, unit=" s")
-    for name, value in (("CPU", _cpu), ("wall", _wall)):
+    for name, value in (("CPU", cpu), ("wall", wall)):
         found = ratios(pyarrow, sink, value)
         yield Row(f"{_kind(topic)}: sink's speed / pyarrow's, {name}", found, SINK_OVER_PYARROW, True, "x")
 
@@ -104,11 +88,19 @@ def measure_reads(sides: Sides, tiny: Sides, rounds: int) -> Iterator[Row]:
     for one in (sides, tiny):
         one.sink("none")
         one.check("sink-none")
-    costs = marginal(sides, tiny, {"segreader": "noop", "Parquet": "parquet_noop"}, rounds)
+    costs = marginal(_reads(sides), _reads(tiny), rounds, wake=tiny.noop)
     ours, parquet = costs.values()
-    found = ratios(ours, parquet, _cpu)
+    found = ratios(ours, parquet, cpu)
     yield Row(f"{_kind(sides.topic)}: source / Parquet, CPU", found, None, unit="x", note=note(sides.topic, costs))
-    yield Row(f"{_kind(sides.topic)}: source / Parquet, wall", ratios(ours, parquet, _wall), None, unit="x")
+    yield Row(f"{_kind(sides.topic)}: source / Parquet, wall", ratios(ours, parquet, wall), None, unit="x")
+
+
+def _sinks(sides: Sides) -> dict[str, Work]:
+    return {"sink": sides.sink, "Spark": sides.spark_writer, "pyarrow": sides.pyarrow_writer}
+
+
+def _reads(sides: Sides) -> dict[str, Work]:
+    return {"segreader": sides.noop, "Parquet": sides.parquet_noop}
 
 
 _PLACES = {"sink": "sink-zstd", "Spark": "spark", "pyarrow": "pyarrow"}
@@ -119,11 +111,11 @@ def _kind(topic: Topic) -> str:
     return f"{topic.shape} {topic.codec}"
 
 
-def _cpu(cost: Cost) -> float:
+def cpu(cost: Cost) -> float:
     return cost.cpu
 
 
-def _wall(cost: Cost) -> float:
+def wall(cost: Cost) -> float:
     return cost.wall
 
 

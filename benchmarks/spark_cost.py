@@ -1,4 +1,4 @@
-"""What work costs in all processes of this one's tree: the JVM, Python's daemon and workers, and those that ended."""
+"""What work costs in all processes of this one's tree: the JVM, Python's daemons and workers, a broker."""
 
 from __future__ import annotations
 
@@ -11,92 +11,125 @@ from pathlib import Path
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
+Work = Callable[[], object]
+
+
 @dataclass(frozen=True, slots=True)
 class Cost:
     """CPU seconds, user and system, and wall seconds of one piece of work.
 
     Args:
-        jvm: of processes called ``java``.
+        jvm: of processes called ``java``, the broker apart.
         python: of all others, this one and its workers.
+        broker: of the broker, where there is one.
     """
 
     jvm: float
     python: float
     wall: float
+    broker: float = 0.0
 
     @property
     def cpu(self) -> float:
-        return self.jvm + self.python
+        return self.jvm + self.python + self.broker
 
     def __sub__(self, other: Cost) -> Cost:
-        return Cost(self.jvm - other.jvm, self.python - other.python, self.wall - other.wall)
+        return Cost(
+            self.jvm - other.jvm, self.python - other.python, self.wall - other.wall, self.broker - other.broker
+        )
 
 
-def cpu_of_tree(root: int) -> tuple[float, float]:
-    """CPU seconds of a process and all below it, Java's and others': also of children that ended and were waited for.
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process as ``/proc`` tells of it; the second number of its key is when it started."""
 
-    A child's time is in its parent's once the parent has waited for it, and in its own entry, be it a zombie's, up to
-    then: the sum over the tree neither loses nor repeats any.
+    key: tuple[int, int]
+    parent: int
+    name: str
+    cpu: float
+
+
+def tree(root: int) -> dict[tuple[int, int], Process]:
+    """A process and all below it.
+
+    Times of children that ended are left out: Spark's Python daemon ignores their end, so the kernel forgets them.
     """
-    parents: dict[int, int] = {}
-    times: dict[int, tuple[str, float]] = {}
+    found: dict[int, Process] = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
         try:
             text = (entry / "stat").read_text()
-        except OSError:  # it ended meanwhile, and its parent is asked instead or has been
+        except OSError:  # it has ended meanwhile
             continue
         name = text[text.index("(") + 1 : text.rindex(")")]
         fields = text[text.rindex(")") + 2 :].split()
-        parents[int(entry.name)] = int(fields[1])
-        times[int(entry.name)] = name, sum(map(int, fields[11:13])) / _TICKS
-        # What a JVM waited for are the Python daemons that it started.
-        times[-int(entry.name)] = "waited for", sum(map(int, fields[13:15])) / _TICKS
-    jvm = others = 0.0
-    for pid in parents:
-        if _is_below(pid, root, parents):
-            name, seconds = times[pid]
-            jvm += seconds if name == "java" else 0.0
-            others += (0.0 if name == "java" else seconds) + times[-pid][1]
-    return jvm, others
+        pid, cpu = int(entry.name), sum(map(int, fields[11:13])) / _TICKS
+        found[pid] = Process((pid, int(fields[19])), int(fields[1]), name, cpu)
+    return {one.key: one for pid, one in found.items() if _is_below(pid, root, found)}
 
 
-def _is_below(pid: int, root: int, parents: Mapping[int, int]) -> bool:
+def _is_below(pid: int, root: int, found: Mapping[int, Process]) -> bool:
     while pid != root:
-        if pid not in parents:
+        if pid not in found:
             return False
-        pid = parents[pid]
+        pid = found[pid].parent
     return True
 
 
-def cost_of(work: Callable[[], object]) -> Cost:
-    """What the work costs this process and all that it started."""
-    before, began = cpu_of_tree(os.getpid()), time.perf_counter()
+def cost_of(work: Work, broker: int | None = None) -> Cost:
+    """What the work costs this process and all that it started; one of these may be a broker.
+
+    A process that is there at the end counts from the beginning or from its own. What one used that ended meanwhile
+    is not seen: Spark ends workers after a minute without work.
+    """
+    before, began = tree(os.getpid()), time.perf_counter()
     work()
     wall = time.perf_counter() - began
-    after = cpu_of_tree(os.getpid())
-    return Cost(after[0] - before[0], after[1] - before[1], wall)
+    spent = {"jvm": 0.0, "python": 0.0, "broker": 0.0}
+    for key, one in tree(os.getpid()).items():
+        kind = "broker" if key[0] == broker else "jvm" if one.name == "java" else "python"
+        spent[kind] += one.cpu - (before[key].cpu if key in before else 0.0)
+    return Cost(spent["jvm"], spent["python"], wall, spent["broker"])
 
 
-def settle() -> None:
+def settle(broker: int | None) -> None:
     """Wait until this tree rests: a JVM compiles and collects for a while after the work that made it do so."""
     for _ in range(20):
-        before = cpu_of_tree(os.getpid())
-        time.sleep(0.2)
-        after = cpu_of_tree(os.getpid())
-        if sum(after) - sum(before) <= 0.03:
+        cost = cost_of(lambda: time.sleep(0.2), broker)
+        if cost.jvm + cost.python <= 0.04:
             return
 
 
-def take_turns(sides: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[Cost]]:
-    """The costs of each side, round by round: forwards and backwards, after a round that warms up."""
+def take_turns(
+    sides: Mapping[str, Work], rounds: int, *, wake: Work, broker: int | None = None
+) -> dict[str, list[Cost]]:
+    """The costs of each side, round by round: forwards and backwards, after a round that warms up.
+
+    Args:
+        wake: done before each turn, and not counted: Python workers that had nothing to do for a minute are gone.
+        broker: its process, if one is asked.
+    """
     costs: dict[str, list[Cost]] = {name: [] for name in sides}
     for index in range(-1, rounds):
         names: Iterable[str] = sides if index % 2 else reversed(list(sides))
         for name in names:
-            settle()
-            cost = cost_of(sides[name])
+            wake()
+            settle(broker)
+            cost = cost_of(sides[name], broker)
             if index >= 0:
                 costs[name].append(cost)
     return costs
+
+
+def marginal(
+    big: Mapping[str, Work], tiny: Mapping[str, Work], rounds: int, *, wake: Work, broker: int | None = None
+) -> dict[str, list[Cost]]:
+    """What the records cost on each side, round by round: without what a job costs that has hardly any.
+
+    Args:
+        tiny: the same sides with a small topic. All take turns.
+    """
+    turns = {**big, **{f"tiny {name}": work for name, work in tiny.items()}}
+    costs = take_turns(turns, rounds, wake=wake, broker=broker)
+    return {name: [one - other for one, other in zip(costs[name], costs[f"tiny {name}"], strict=True)] for name in big}

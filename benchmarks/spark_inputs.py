@@ -55,7 +55,7 @@ def write_topic(root: Path, shape: Shape, codec: str, column_bytes: int) -> Topi
     location = root / name
     batches = make_batches(shape, 8 * MIB, BATCH_BYTES)
     encoded = [(batch, CODECS[codec](batch)) for batch in batches]
-    rows = column_bytes // (sum(map(_column_bytes, batches)) // sum(len(batch.records) for batch in batches))
+    rows = column_bytes // (sum(map(column_bytes_of, batches)) // sum(len(batch.records) for batch in batches))
     share = rows // PARTITIONS
     for partition in range(PARTITIONS):
         _write_partition(location, name, partition, encoded, share)
@@ -94,7 +94,8 @@ def _write_partition(
         )
 
 
-def _column_bytes(batch: Batch) -> int:
+def column_bytes_of(batch: Batch) -> int:
+    """What the records take in Arrow, about."""
     return batch.payload_bytes + 45 * len(batch.records)
 
 

@@ -33,13 +33,13 @@ class Sides:
 
     Args:
         scratch: a directory for what is written.
-        pool: Python processes without Spark, as many as Spark has cores.
+        pool: Python processes without Spark, as many as Spark has cores, for the side that needs them.
     """
 
     spark: SparkSession
     topic: Topic
     scratch: Path
-    pool: ProcessPoolExecutor
+    pool: ProcessPoolExecutor | None = None
 
     def frame(self) -> DataFrame:
         """The topic by our source, with the columns of the kafka source."""
@@ -58,20 +58,21 @@ class Sides:
 
     def spark_writer(self) -> None:
         """Our source, written by Spark's Parquet writer."""
-        self.frame().write.mode("overwrite").option("compression", "zstd").parquet(str(self.place("spark")))
+        write_parquet(self.frame(), self.place("spark"))
 
     def noop(self) -> None:
         """Our source to nothing."""
-        self.frame().write.format("noop").mode("overwrite").save()
+        write_nothing(self.frame())
 
     def parquet_noop(self) -> None:
         """The same rows from uncompressed Parquet files to nothing; ``sink("none")`` wrote them."""
         names = [name if name != "timestamp_type" else "timestampType" for name in COLUMNS]
         frame = self.spark.read.option("recursiveFileLookup", "true").parquet(str(self.place("sink-none")))
-        frame.select(*names).write.format("noop").mode("overwrite").save()
+        write_nothing(frame.select(*names))
 
     def pyarrow_writer(self) -> None:
         """The same batches written by pyarrow in as many processes, with no Spark."""
+        assert self.pool is not None
         place = self.place("pyarrow")
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir()
@@ -97,6 +98,16 @@ class Sides:
         if rows != self.topic.records:
             raise RuntimeError(f"{name} holds {rows} records of {self.topic.records}")
         return sum(file.stat().st_size for file in files)
+
+
+def write_parquet(frame: DataFrame, place: Path) -> None:
+    """By Spark's own writer, zstd at its default level."""
+    frame.write.mode("overwrite").option("compression", "zstd").parquet(str(place))
+
+
+def write_nothing(frame: DataFrame) -> None:
+    """Have every row made, and dropped."""
+    frame.write.format("noop").mode("overwrite").save()
 
 
 _SINK_COLUMNS = (*COLUMNS, "headers")

@@ -1,0 +1,204 @@
+"""What the same records cost from a broker's tiered topic by Spark's kafka source, and from the tier by ours.
+
+Needs PySpark 4.0.0, whose connector is complete in Maven Central. See benchmarks/README.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from benchmarks.inputs import BATCH_BYTES, Shape, make_batches
+from benchmarks.report import MIB
+from benchmarks.spark import KINDS, MASTER, SETTINGS, TINY, cpu, note, ratios, wall
+from benchmarks.spark_cost import marginal
+from benchmarks.spark_inputs import (
+    COLUMNS,
+    PARTITIONS,
+    SEGMENT_BYTES,
+    SPARK_CODECS,
+    SPARK_SHAPES,
+    Topic,
+    column_bytes_of,
+)
+from benchmarks.spark_sides import Sides, write_nothing, write_parquet
+from benchmarks.storage import Row, print_row
+from segreader import scan
+from segreader.format.kernel import load_kernel
+from spark_jobs.session import job_session
+
+BROKER_JVM = ("-Xmx1g", "-Xms1g", "-XX:+UseG1GC")
+
+CPU_TARGETS = {"Parquet": {"100 B": 3.5, "1 KiB": 2.0}, "noop": {"100 B": 2.0, "1 KiB": 1.2}}
+WALL_TARGETS = {"Parquet": {"100 B": 3.0, "1 KiB": 1.8}, "noop": {"100 B": 1.8, "1 KiB": 1.0}}
+
+
+@dataclass(frozen=True, slots=True)
+class Kit:
+    """The test kit's ways to a broker, which lie outside of any package."""
+
+    cluster: Callable[..., Any]
+    producer: Callable[..., Any]
+    connector: str
+
+    @staticmethod
+    def load() -> Kit:
+        """Import it, and fetch the connector."""
+        sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
+        from kafka_kit.clients import producer
+        from kafka_kit.cluster import cluster
+        from kafka_kit.jars import CONNECTOR, fetch_jars
+
+        return Kit(cluster, producer, ",".join(map(str, sorted(fetch_jars(CONNECTOR).glob("*.jar")))))
+
+
+def write_topic(kit: Kit, kafka: Any, shape: Shape, codec: str, column_bytes: int) -> Topic:
+    """A topic whose records lie in the remote tier alone, in segments of 32 MiB."""
+    name = f"{shape.name.replace(' ', '')}-{codec}-{column_bytes}".lower()
+    kafka.create_topic(name, PARTITIONS, segment_bytes=SEGMENT_BYTES)
+    batches = make_batches(shape, 8 * MIB, BATCH_BYTES)
+    with kit.producer(kafka.bootstrap, codec=codec, batch_size=BATCH_BYTES, linger_ms=50) as out:
+        made = number = 0
+        while made < column_bytes:
+            batch = batches[number % len(batches)]
+            for key, value, _headers in batch.records:
+                while True:
+                    try:
+                        out.produce(name, value, key, number % PARTITIONS)
+                        break
+                    except BufferError:
+                        out.poll(0.1)
+            made += column_bytes_of(batch)
+            number += 1
+            out.poll(0)
+        if out.flush(120):
+            raise RuntimeError("the broker does not take all records")
+    kafka.upload(name)
+    location = Path(kafka.location)
+    sizes = [(batch.num_rows, batch.nbytes) for batch in scan(location, topic=name, columns=COLUMNS).to_batches()]
+    stored = sum(file.stat().st_size for file in location.glob(f"{name}-*/*.log"))
+    return Topic(
+        name, shape.name, codec, location, sum(one for one, _ in sizes), stored, sum(size for _, size in sizes)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSides:
+    """The ways of one topic through the broker."""
+
+    spark: SparkSession
+    kafka: Any
+    topic: Topic
+    scratch: Path
+
+    def frame(self) -> DataFrame:
+        """By Spark's own source, all that is there."""
+        reader = self.spark.read.format("kafka").option("kafka.bootstrap.servers", self.kafka.bootstrap)
+        return reader.option("subscribe", self.topic.name).load()
+
+    def noop(self) -> None:
+        write_nothing(self.frame())
+
+    def parquet(self) -> None:
+        write_parquet(self.frame(), self.scratch / self.topic.name / "kafka")
+
+
+def measure(kit: Kit, spark: SparkSession, kafka: Any, place: Path, arguments: argparse.Namespace) -> Iterator[Row]:
+    done = []
+    for shape in SPARK_SHAPES:
+        for codec in SPARK_CODECS:
+            if f"{shape.name} {codec}" in (arguments.kind or KINDS):
+                topic, tiny = (write_topic(kit, kafka, shape, codec, size) for size in (int(arguments.gb * 1e9), TINY))
+                print(
+                    f"\n{shape.name} {codec}: {topic.records} records, {topic.gb:.2f} GB of columns,"
+                    f" {topic.stored_bytes / 1e6:.0f} MB stored in the remote tier"
+                )
+                yield from measure_topic(spark, kafka, topic, tiny, place, arguments.rounds)
+                done.append(topic)
+    yield from check_alone(spark, kafka, done, place)
+
+
+def measure_topic(
+    spark: SparkSession, kafka: Any, topic: Topic, tiny: Topic, place: Path, rounds: int
+) -> Iterator[Row]:
+    ours, theirs = ([kind(spark, kafka, one, place) for one in (topic, tiny)] for kind in (_ours, KafkaSides))
+    counts = ours[0].frame().count(), theirs[0].frame().count()
+    if counts != (topic.records, topic.records):
+        raise RuntimeError(f"{topic.records} records, but the two sources count {counts}")
+    noops = [{"segreader": one.noop, "kafka": other.noop} for one, other in zip(ours, theirs, strict=True)]
+    files = [{"segreader": one.sink, "kafka": other.parquet} for one, other in zip(ours, theirs, strict=True)]
+    for goal, (big, small) in (("noop", noops), ("Parquet", files)):
+        costs = marginal(big, small, rounds, wake=ours[1].noop, broker=kafka.nodes[0].pid)
+        name = f"{topic.shape} {topic.codec}: kafka / ours -> {goal}"
+        for measure, value, targets in (("CPU", cpu, CPU_TARGETS), ("wall", wall, WALL_TARGETS)):
+            found = ratios(costs["kafka"], costs["segreader"], value)
+            said = note(topic, costs) if measure == "CPU" else ""
+            yield Row(f"{name}, {measure}", found, targets[goal][topic.shape], True, "x", said)
+    ours[0].check("sink-zstd")
+    shutil.rmtree(place)
+
+
+def _ours(spark: SparkSession, kafka: Any, topic: Topic, place: Path) -> Sides:
+    return Sides(spark, topic, place)
+
+
+def check_alone(spark: SparkSession, kafka: Any, topics: list[Topic], place: Path) -> Iterator[Row]:
+    """Our reads with the broker stopped: they would fail if they asked it for anything."""
+    for node in kafka.nodes:
+        node.stop()
+    for topic in topics:
+        ours = Sides(spark, topic, place)
+        ours.sink()
+        ours.check("sink-zstd")
+        if ours.frame().count() != topic.records:
+            raise RuntimeError("without a broker there are fewer records")
+    yield Row("topics read with the broker stopped", (len(topics),), len(topics), True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.spark_kafka", description="Beside Spark's kafka source."
+    )
+    parser.add_argument("--rounds", type=int, default=5, help="how often each side has its turn (5)")
+    parser.add_argument("--gb", type=float, default=1.0, help="columns of a topic in 1e9 bytes (1)")
+    parser.add_argument("--kind", action="append", choices=KINDS, help="only this topic; may be repeated")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every value to FILE")
+    arguments = parser.parse_args()
+    load_kernel("native")
+    began, rows, kit = time.perf_counter(), [], Kit.load()
+    print(
+        f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, Python {platform.python_version()},"
+        f" pyspark {version('pyspark')}, pyarrow {version('pyarrow')}"
+    )
+    with contextlib.ExitStack() as stack:
+        place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="segreader-bench-")))
+        kafka = stack.enter_context(kit.cluster(place / "kafka", jvm=BROKER_JVM))
+        settings = {**SETTINGS, "spark.jars": kit.connector}
+        session = stack.enter_context(job_session("segreader benchmark", master=MASTER, settings=settings))
+        for row in measure(kit, session.spark, kafka, place / "out", arguments):
+            rows.append(row)
+            print_row(row)
+    missed = [row.name for row in rows if not row.is_met]
+    print(("\nMissed: " + "; ".join(missed)) if missed else "\nEvery target is met", end="")
+    print(f"; {time.perf_counter() - began:.0f} s, load {os.getloadavg()[0]:.1f}")
+    if arguments.json:
+        facts = {"rows": [asdict(row) | {"is_met": row.is_met} for row in rows]}
+        arguments.json.write_text(json.dumps(facts, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
