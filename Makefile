@@ -23,7 +23,7 @@ SPARK_TESTS := $(wildcard tests/spark tests/spark_jobs tests/broker)
 ASAN := build/asan
 ASAN_LIBRARIES = $(shell gcc -print-file-name=libasan.so) $(shell gcc -print-file-name=libstdc++.so)
 
-.PHONY: help demo test test-oldest check lint layers fixtures chaos bench-decode bench-plan bench-storage bench-spark test-asan wheel clean java
+.PHONY: help demo test test-oldest check lint layers fixtures chaos bench-decode bench-plan bench-storage bench-spark bench-kafka test-asan wheel clean java
 
 help:  ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | column -t -s '|' | sed 's/^/  make /'
@@ -67,6 +67,11 @@ bench-storage: $(VENV)/.dev  ## measure reading over HTTP against the bare conne
 
 bench-spark: $(VENV)/.dev java  ## measure the Spark source and the direct sink against Spark's own writer and reader
 	SEGREADER_KERNEL=native $(BIN)/python -m benchmarks.spark $(BENCH)
+
+# On the PySpark whose kafka connector Maven Central has complete; the broker comes from there, too.
+bench-kafka: $(OLDEST)/.made java  ## measure ours against Spark's kafka source on a real broker's tiered topics
+	@JAVA_HOME="$$($(BIN)/python -c 'import os, spark_jobs.java as j; print(j.find_java_home(os.environ))')" \
+		SEGREADER_KERNEL=native $(OLDEST)/bin/python -m benchmarks.spark_kafka $(BENCH)
 
 # Without the tests of how much memory is taken: the sanitizer takes its own.
 test-asan: $(VENV)/.dev  ## run the tests of the format over a kernel built with AddressSanitizer
