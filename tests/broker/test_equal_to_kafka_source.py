@@ -81,12 +81,16 @@ def of_transactions(kafka: Cluster, topic: str) -> None:
             two.begin_transaction()
             for _ in range(3):
                 for out in (one, two):
-                    records = [Sent(value=b"%d" % number * 9, partition=number % PARTITIONS) for number in range(60)]
-                    send(out, topic, records)
+                    send(out, topic, [_early(number) for number in range(60)])
             one.commit_transaction() if turn % 3 else one.abort_transaction()
             two.abort_transaction() if turn % 2 else two.commit_transaction()
         with producer(kafka.bootstrap) as plain:
-            send(plain, topic, [Sent(value=b"plain", partition=number % PARTITIONS) for number in range(20)])
+            send(plain, topic, [_early(number) for number in range(20)])
+
+
+def _early(number: int) -> Sent:
+    """Of a time long before that of the markers, which have the broker's."""
+    return Sent(value=b"%d" % number * 9, partition=number % PARTITIONS, timestamp_ms=START_MS)
 
 
 def of_compaction(kafka: Cluster, topic: str) -> None:
@@ -141,6 +145,14 @@ def test_times_that_the_broker_gave_are_the_same(judged: Judge) -> None:
 @pytest.mark.parametrize(("isolation", "records"), [("read_committed", 1640), ("read_uncommitted", 2900)])
 def test_what_a_reader_sees_of_transactions_is_the_same(judged: Judge, isolation: str, records: int) -> None:
     assert judged.agreed(subscribe="transactions", isolation=isolation).records == records
+
+
+def test_a_marker_may_be_the_first_that_is_new_enough(judged: Judge) -> None:
+    behind = judged.agreed(subscribe="transactions", startingTimestamp=str(START_MS + 1))
+    before = judged.agreed(subscribe="transactions", endingTimestamp=str(START_MS + 1))
+
+    assert behind.records + before.records == 1640
+    assert behind.records > 1000
 
 
 def test_what_the_cleaner_left_is_the_same(judged: Judge) -> None:

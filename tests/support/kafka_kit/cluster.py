@@ -25,13 +25,11 @@ from servers.process import free_port
 
 _START_S = 90.0
 _TIER_S = 120.0
-_KEEP_LOCAL_MS = 86_400_000
-TIERED = {
-    "remote.storage.enable": "true",
-    "retention.ms": "-1",
-    "local.retention.ms": str(_KEEP_LOCAL_MS),
-}
-"""Of a topic whose closed segments are uploaded and whose last one is not: see ``Cluster.upload``."""
+_CONFIG_S = 30.0
+_KEEP_LOCAL = {"local.retention.ms": "-2"}
+_DROP_LOCAL = {"local.retention.ms": "1"}
+TIERED = {"remote.storage.enable": "true", "retention.ms": "-1", **_KEEP_LOCAL}
+"""Of a topic whose closed segments are uploaded and whose last one is not, however old: see ``Cluster.upload``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,20 +87,23 @@ class Cluster:
         return self._admin
 
     def create_topic(
-        self, topic: str, partitions: int = 1, *, segment_bytes: int = 1 << 20, **configs: str | int
+        self, topic: str, partitions: int = 1, *, replicas: int = 1, segment_bytes: int = 1 << 20, **configs: str | int
     ) -> None:
         """Make a tiered topic. A config ``max_message_bytes`` is Kafka's ``max.message.bytes``.
 
         Args:
+            replicas: nodes that have each partition.
             segment_bytes: where a segment ends; below 1 MiB Kafka 4 wants another name for it, which is used here.
         """
         given = {name.replace("_", "."): str(value) for name, value in configs.items()}
         settings = TIERED | {"internal.segment.bytes": str(segment_bytes)} | given
-        self.admin.create_topics({topic: {"num_partitions": partitions, "configs": settings}}, wait_for_metadata=True)
+        wanted = {"num_partitions": partitions, "replication_factor": replicas, "configs": settings}
+        self.admin.create_topics({topic: wanted}, wait_for_metadata=True)
 
     def configure(self, topic: str, configs: Mapping[str, str]) -> None:
-        """Change configs of a topic, by Kafka's names."""
+        """Change configs of a topic, by Kafka's names; returns when a broker goes by them."""
         self.admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, dict(configs))])
+        self._wait(partial(self._has_configs, topic, configs), _CONFIG_S, f"{topic} has not taken {configs}")
 
     def partitions(self, topic: str) -> list[TopicPartition]:
         """The topic's partitions, in order."""
@@ -126,10 +127,10 @@ class Cluster:
             TimeoutError: the broker does not upload all of it; an open transaction holds uploads up.
         """
         for topic in topics:
-            self.configure(topic, {"local.retention.ms": "1"})
+            self.configure(topic, _DROP_LOCAL)
         for topic in topics:
             self._wait(partial(self._is_uploaded, topic), _TIER_S, f"{topic} is not uploaded")
-            self.configure(topic, {"local.retention.ms": str(_KEEP_LOCAL_MS)})
+            self.configure(topic, _KEEP_LOCAL)
 
     def tool(self, main: str, *arguments: str) -> str:
         """What one of Kafka's own programs prints, ``org.apache.kafka.tools.…``."""
@@ -151,11 +152,11 @@ class Cluster:
         self._wait(self._has_all_nodes, _START_S, "the cluster is not complete")
 
     def close(self) -> None:
-        """Stop all of it."""
+        """End all of it. What is in the remote tier is complete; nobody starts these nodes again."""
         if self._admin is not None:
             self._admin.close()
         for node in self.nodes:
-            node.stop()
+            node.kill()
 
     def _answers(self) -> bool:
         for node in self.nodes:
@@ -165,6 +166,11 @@ class Cluster:
 
     def _has_all_nodes(self) -> bool:
         return len(self.admin.describe_cluster()["brokers"]) == len(self.nodes)
+
+    def _has_configs(self, topic: str, configs: Mapping[str, str]) -> bool:
+        asked = ConfigResource(ConfigResourceType.TOPIC, topic, dict(configs))
+        found = self.admin.describe_configs([asked], config_filter="all")["topic"][topic]
+        return all(found[name]["value"] == value for name, value in configs.items())
 
     def _is_uploaded(self, topic: str) -> bool:
         return all(offsets.is_uploaded for offsets in self.offsets(topic).values())

@@ -44,7 +44,8 @@ def fetch_jars(pom: Path) -> Path:
 
 
 def _copy_dependencies(mvn: str, pom: Path, place: Path) -> None:
-    command = [mvn, "-B", "-q", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={place}"]
+    goal = ("dependency:copy-dependencies", f"-DoutputDirectory={place}")
+    command = [mvn, "-B", "-q", "-Dstyle.color=never", "-f", str(pom), *goal]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_FETCH_S)
     except (subprocess.SubprocessError, OSError) as error:
