@@ -54,6 +54,7 @@ from spark_jobs.session import JobSession, describe_job, job_session
 
 _FLAGS = {
     "failOnDataLoss=false": "--on-data-loss skip",
+    "skip the batch (on_corrupt='skip')": "leave its offsets out with --start and --end",
     "startingOffsets": "--start",
     "startingTimestamp": "--start",
     "endingOffsets": "--end",
@@ -75,13 +76,16 @@ _SPARK_ERRORS = (PySparkException, Py4JError)
 )
 @click.option("--target", help="Directory or bucket to write: a directory, s3://, gs:// or abfss://.")
 @click.option(
-    "--start", default="earliest", show_default=True, help='Or JSON {"orders":{"0":23,"1":-2}}, or a time: see --end.'
+    "--start",
+    default="earliest",
+    show_default=True,
+    help='Where to begin: earliest, offsets as JSON {"orders":{"0":23,"1":-2}}, -2 is the earliest, or a time.',
 )
 @click.option(
     "--end",
     default="latest",
     show_default=True,
-    help="Exclusive. Or JSON in the same form, -1 is the end; or a time such as 2026-11-01T00:00Z, -1d or now.",
+    help="Where to end, exclusive: latest, JSON as above, -1 is the end, or a time: 2026-11-01T00:00Z, -1d, now.",
 )
 @click.option(
     "--layout",
@@ -103,7 +107,10 @@ _SPARK_ERRORS = (PySparkException, Py4JError)
     "--rsm-config", help="The broker's properties file, where segments are encrypted; executors read it, too."
 )
 @click.option(
-    "--credentials", default="default", show_default=True, help="Or env:PREFIX, module:callable: who gives them."
+    "--credentials",
+    default="default",
+    show_default=True,
+    help="Who gives them, never a value: default is what the cloud's client finds; or env:PREFIX, module:callable.",
 )
 @click.option("--storage-option", "storage", multiple=True, metavar="NAME=VALUE", help="Of the location; no secret.")
 @click.option("--target-credentials", help="As --credentials, for the target; the same by default.")
@@ -134,19 +141,33 @@ _SPARK_ERRORS = (PySparkException, Py4JError)
 @click.option("--prices", help="With --dry-run: a file of prices, as of segreader plan.")
 @click.option("--report", "report_file", help="Write the report as JSON to this file.")
 @click.option(
-    "--cleanup/--no-cleanup", default=True, show_default=True, help="Remove the files of attempts that were killed."
+    "--cleanup/--no-cleanup", default=True, show_default=True, help="Remove what attempts that were killed have left."
 )
-@click.option("--master", help="Spark master; by default what spark-submit says, else this machine.")
+@click.option(
+    "--master",
+    help="Spark master, or sc://host:port; by default what spark-submit or SPARK_REMOTE says, else this machine.",
+)
 def backfill(**given: Any) -> int:
     """Write the records of Kafka topics from their tiered segments to Parquet, with no broker.
 
-    The plan is written to the target first. Run again with the same arguments, the job finishes what is not written.
-    The result goes to stdout, everything else to stderr.
+    The plan is written to the target first. Killed at any time, and run again with the same arguments, the job
+    finishes what is not written. The result goes to stdout, everything else to stderr.
 
     \b
-    Exit codes: 0 fine; 1 something is missing in the target; 2 wrong usage, or the target belongs to another job;
-    3 something is not there or not allowed; 4 the storage failed; 5 the data cannot be decoded, or has a hole;
-    70 Spark failed.
+      segreader-backfill --location /mnt/tiered --topic orders --target /data/orders
+      spark-submit --master yarn spark_jobs/backfill.py --location s3://logs/tiered
+          --pattern 'orders.*' --target s3://lake/orders
+
+    \b
+    Exit codes:
+      0   fine
+      1   something is missing in the target, or lost
+      2   wrong usage, or the target belongs to another job
+      3   something is not there, or not allowed
+      4   the storage failed
+      5   the data cannot be decoded, or has a hole
+      70  Spark failed
+      130 interrupted
     """
     began = time.monotonic()
     if bool(given["topics"]) == (given["pattern"] is not None):
@@ -344,7 +365,8 @@ def main(arguments: list[str] | None = None) -> int:
         return exit_code(error)
     except _SPARK_ERRORS as error:
         first = next(filter(None, str(error).splitlines()), type(error).__name__)
-        click.echo(f"segreader-backfill: {first[:500]}. Run it again with the same arguments to finish", err=True)
+        first = first[:500].rstrip(". ")
+        click.echo(f"segreader-backfill: {first}. Run it again with the same arguments to finish", err=True)
         return ExitCode.INTERNAL
     return int(code or ExitCode.OK)
 

@@ -2,24 +2,28 @@
 
 Started by plain Python, a program makes its own JVM. Everything that JVM and its workers print then goes to a
 log file, because Spark's banner and warnings would bury what the program has to say. Under ``spark-submit``
-the JVM is there already and its owner's settings rule.
+the JVM is there already and its owner's settings rule. Of a server that speaks Spark Connect (``sc://``) a program is a
+client: no JVM is here.
 """
 
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from segreader.errors import SegreaderError
+from segreader.errors import OptionError, SegreaderError
 from spark_jobs.java import find_java_home
 
 LOCAL_MASTER = "local[*,4]"
@@ -41,6 +45,11 @@ LOCAL_SETTINGS = {
 """For one machine: no port is open to others."""
 
 
+_CONNECT = "sc://"
+_CONNECT_PORT = 15002
+_PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
+
+
 @dataclass(frozen=True, slots=True)
 class JobSession:
     """A session, and the file that Spark's own output goes to if this process started the JVM."""
@@ -59,13 +68,25 @@ def job_session(
 
     Args:
         name: of the application.
-        master: where to run; by default what ``spark-submit`` says, else this machine.
-        settings: Spark's, on top of ``SETTINGS``.
+        master: where to run; by default what ``spark-submit`` or the variable ``SPARK_REMOTE`` says, else this machine.
+            ``sc://…`` is the URL of a server of Spark Connect, and may hold a token.
+        settings: Spark's, on top of ``SETTINGS``; those that are fixed when a JVM starts have no effect on a server.
+
+    Raises:
+        OptionError: ``SPARK_REMOTE`` contradicts the master, nothing answers there, or Spark Connect's client is not
+            installed.
     """
     if (running := SparkSession.getActiveSession()) is not None:
         yield JobSession(running)
         return
     wanted = {**SETTINGS, **(settings or {})}
+    if (remote := _remote(master)) is not None:
+        spark = _connect(remote, name, wanted)
+        try:
+            yield JobSession(spark)
+        finally:
+            spark.stop()
+        return
     log = None
     if not _has_jvm():
         master = master or LOCAL_MASTER
@@ -93,6 +114,61 @@ def describe_job(spark: SparkSession, text: str) -> None:
     """Name what runs next in Spark's UI; Spark Connect has no context, and no name then."""
     with suppress(PySparkException):  # of Spark Connect
         spark.sparkContext.setJobDescription(text)
+
+
+def _remote(master: str | None) -> str | None:
+    """The server of Spark Connect that is to run tasks; ``None`` where Spark runs them otherwise."""
+    named = os.environ.get("SPARK_REMOTE")
+    if master is not None and not master.startswith(_CONNECT):
+        if named:
+            raise OptionError(
+                "--master and the variable SPARK_REMOTE name two places to run",
+                found=f"--master {master}, SPARK_REMOTE {named.partition(';')[0]}",
+                hint="Unset SPARK_REMOTE, or leave out --master",
+            )
+        return None
+    if master is None and named and not named.startswith(_CONNECT):
+        raise OptionError(
+            "SPARK_REMOTE is no URL of a server",
+            found=named.partition(";")[0],
+            expected=f"{_CONNECT}host:port",
+            hint="Unset it to run on this machine",
+        )
+    return master or named
+
+
+def _connect(remote: str, name: str, settings: Mapping[str, str]) -> SparkSession:
+    """A session of a server. What its JVM was started with is not asked to be changed."""
+    _require_answer(remote)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # of pandas, which this does not use
+            session = SparkSession.builder.remote(remote).appName(name).getOrCreate()
+    except ImportError as error:
+        raise OptionError(
+            f"{_CONNECT} needs packages that are not installed: {error}", hint="pip install 'pyspark[connect]'"
+        ) from None
+    for key, value in settings.items():
+        with suppress(PySparkException):  # fixed when the server was started
+            session.conf.set(key, value)
+    return session
+
+
+def _require_answer(remote: str) -> None:
+    """Raise if nothing listens at a server's URL: its client would try for many minutes, without a word.
+
+    Behind a proxy nobody but the client can tell.
+    """
+    if any(os.environ.get(name) for name in _PROXIES):
+        return
+    parts = urlsplit(remote)
+    place = f"{parts.hostname}:{parts.port or _CONNECT_PORT}"
+    try:
+        socket.create_connection((parts.hostname or "", parts.port or _CONNECT_PORT), timeout=10).close()
+    except OSError as error:
+        raise OptionError(
+            "no server of Spark Connect answers", source=place, found=str(error), hint="Check --master or SPARK_REMOTE"
+        ) from None
 
 
 def _has_jvm() -> bool:

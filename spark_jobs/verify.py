@@ -36,7 +36,10 @@ _SPARK_ERRORS = (PySparkException, Py4JError)
     "--target-option", "target_storage", multiple=True, metavar="NAME=VALUE", help="Of the target; no secret."
 )
 @click.option("--local", is_flag=True, help="Check in this process, without Spark.")
-@click.option("--master", help="Spark master; by default what spark-submit says, else this machine.")
+@click.option(
+    "--master",
+    help="Spark master, or sc://host:port; by default what spark-submit or SPARK_REMOTE says, else this machine.",
+)
 @click.option("--report", "report_file", help="Write the result as JSON to this file.")
 @click.option("-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def verify(**given: Any) -> int:
@@ -45,8 +48,18 @@ def verify(**given: Any) -> int:
     Each split's files are read and their checksum is taken again. With --source the segments are, too.
 
     \b
-    Exit codes: 0 exact; 1 there are differences; 2 wrong usage; 3 something is not there or not allowed;
-    4 the storage failed; 5 the manifest or the plan cannot be read; 70 Spark failed.
+      segreader-verify-backfill --target /data/orders --source
+
+    \b
+    Exit codes:
+      0   exact
+      1   there are differences
+      2   wrong usage
+      3   something is not there, or not allowed
+      4   the storage failed
+      5   the manifest or the plan cannot be read
+      70  Spark failed
+      130 interrupted
     """
     if given["local"] and given["master"]:
         raise click.UsageError("--local runs without Spark: leave out --master")
