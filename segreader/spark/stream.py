@@ -202,7 +202,8 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         From Spark 4.2 on none is planned. Older Spark asks for an end without saying where the query is, and a query
         that was stopped may be further than the uploads. Only a first batch that comes again may start behind its end.
         """
-        for name in sorted(starts.keys() - ends.keys()):
+        missing = sorted(starts.keys() - ends.keys())
+        for name in missing if missing and starts != self._first() else ():  # a first batch is older than what came since
             self._rule.gone(name)
         back = sorted(name for name, stop in ends.items() if stop < starts.get(name, stop))
         if back and (self.options.read.starting_offsets is not None or starts != self._first()):

@@ -186,6 +186,17 @@ def test_a_partition_that_comes_later_begins_at_its_earliest_offset(log: Growing
     assert rows(reader(log), offsets(10), offsets(10, 5)) == [(1, n) for n in range(5)]
 
 
+def test_a_first_batch_that_comes_again_leaves_out_a_partition_that_came_since(log: GrowingLog) -> None:
+    log.upload("orders", 0, 20)
+    first = reader(log)
+    end = first.latestOffset(first.initialOffset(), ReadMaxRows(7))
+    log.upload("orders", 1, 10)
+    again = reader(log)
+
+    assert rows(again, again.initialOffset(), end) == [(0, n) for n in range(7)]
+    assert rows(again, end, offsets(8, 10)) == [(0, 7), *((1, n) for n in range(10))]
+
+
 def test_a_topic_that_comes_later_is_found_by_a_pattern(log: GrowingLog) -> None:
     log.upload("orders", 0, 10)
     time = Time()
