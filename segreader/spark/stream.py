@@ -203,7 +203,7 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         that was stopped may be further than the uploads. Only a first batch that comes again may start behind its end.
         """
         missing = sorted(starts.keys() - ends.keys())
-        for name in missing if missing and starts != self._first() else ():  # a first batch is older than what came since
+        for name in missing if missing and starts != self._first() else ():  # a first batch may come again
             self._rule.gone(name)
         back = sorted(name for name, stop in ends.items() if stop < starts.get(name, stop))
         if back and (self.options.read.starting_offsets is not None or starts != self._first()):
