@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
+from segreader.errors import StorageError
 from segreader.read.metrics import ScanMetrics
 from segreader.read.options import ReadOptions
 from segreader.read.split_reader import read_split
@@ -67,8 +68,10 @@ def do_split(
             digest.update(rows)
             writer.write(rows)
         files = writer.finish()
-    except BaseException:
+    except BaseException as error:
         writer.discard()
+        if isinstance(error, StorageError) and (done := read_done(target, split.id)) is not None:
+            return done, True  # the end of its job has removed what this attempt was writing
         raise
     notes = list(dict.fromkeys(metrics.notes))
     if len(files) > _MANY_FILES:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from backfill_runs import do, finish, plan_into, request
+from backfill_runs import do, files_of, finish, plan_into, request
 from growing_log import GrowingLog
 
 from segreader.errors import AccessDeniedError
@@ -80,6 +80,25 @@ def test_a_writer_whose_hidden_file_was_removed_learns_that_it_came_too_late(
     monkeypatch.setattr("os.link", too_late)
     assert not target.put_if_absent(MANIFEST, b"second")
     assert target.read(MANIFEST) == b"first"
+
+
+def test_an_attempt_whose_files_were_removed_with_the_end_of_the_job_takes_the_entry_that_won(
+    plan: JobPlan, target: LocalTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace = os.replace
+
+    def too_late(part: str, path: str) -> None:
+        monkeypatch.setattr("os.replace", replace)
+        do(plan, target)
+        assert finish(plan, target).is_complete
+        assert hidden(tmp_path) == []
+        replace(part, path)
+
+    monkeypatch.setattr("os.replace", too_late)
+    do(plan, target, plan.splits[0])
+    assert os.replace is replace, "the attempt had nothing to write"
+    assert finish(plan, target).is_complete
+    assert len(files_of(tmp_path / "out")) == len(plan.splits)
 
 
 def test_a_target_that_does_not_tell_what_is_left_is_complete_all_the_same(
