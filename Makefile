@@ -53,7 +53,7 @@ layers: $(VENV)/.dev  ## check that imports go down only
 fixtures: $(VENV)/.dev  ## rebuild the made fixtures from their recipes
 	$(BIN)/python -m fixtures.make
 
-chaos: $(VENV)/.dev  ## kill 200 backfills at random, and prove each output (CHAOS=n)
+chaos: $(VENV)/.dev java  ## kill 200 backfills on a cluster and 200 without Spark, and prove each output (CHAOS=n)
 	CHAOS=$(or $(CHAOS),200) $(BIN)/pytest -q -k at_random tests/spark_jobs/test_backfill_chaos.py
 
 bench-decode: $(BENCH_VENV)/.made  ## measure decoding against aiokafka

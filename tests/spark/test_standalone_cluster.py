@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-import pyspark
 import pytest
 from chaos import REMOTE, prove, truth_of
-
-from spark_jobs.java import find_java_home
+from spark_standalone import environment, standalone_cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
-ROOT = Path(__file__).parents[2]
-SPARK_HOME = Path(pyspark.__file__).parent
 TOPICS = ("nulls", "txn-interleaved", "codec-lz4")
 
 READ = """
@@ -37,67 +29,11 @@ with job_session("read", master=master, settings={"spark.ui.enabled": "false"}) 
 """
 
 
-def environment() -> dict[str, str]:
-    """What every process of the cluster is given: executors find the package as their workers' Python does."""
-    keeps = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK"))}
-    return keeps | {
-        "JAVA_HOME": str(find_java_home(os.environ)),
-        "SPARK_HOME": str(SPARK_HOME),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "PYSPARK_PYTHON": sys.executable,
-        "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)]),
-    }
-
-
-@contextmanager
-def daemon(told: Path, *arguments: str, until: str) -> Iterator[str]:
-    """One process of the cluster; what its log says where ``until`` matches. Skips the test if it does not start."""
-    line = [str(SPARK_HOME / "bin" / "spark-class"), *arguments]
-    with told.open("wb") as log:
-        process = subprocess.Popen(line, env=environment(), stdout=log, stderr=log, start_new_session=True)
-    try:
-        yield _waited(process, told, until)
-    finally:
-        os.killpg(process.pid, signal.SIGTERM)
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-
-
-def _waited(process: subprocess.Popen[bytes], told: Path, until: str) -> str:
-    for _ in range(300):
-        if (match := re.search(until, told.read_text(errors="replace"))) is not None:
-            return match[1]
-        if process.poll() is not None:
-            break
-        time.sleep(0.1)
-    pytest.skip(f"no standalone cluster here: {told.read_text(errors='replace')[-500:]}")
-
-
 @pytest.fixture
 def master(tmp_path: Path) -> Iterator[str]:
     """The URL of a master with two workers, of one core each."""
-    if not (SPARK_HOME / "bin" / "spark-class").exists():
-        pytest.skip("this PySpark brings no spark-class: it is the client alone")
-    own = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
-    deploy = "org.apache.spark.deploy"
-    with daemon(
-        tmp_path / "master.log", f"{deploy}.master.Master", *own, until=r"Starting Spark master at (spark://\S+)"
-    ) as url:
-        workers = [
-            daemon(
-                tmp_path / f"worker-{number}.log",
-                f"{deploy}.worker.Worker",
-                *own,
-                *("--cores", "1", "--memory", "1g", "--work-dir", str(tmp_path / f"work-{number}"), url),
-                until=r"Successfully registered with master (\S+)",
-            )
-            for number in range(2)
-        ]
-        with workers[0], workers[1]:
-            yield url
+    with standalone_cluster(tmp_path) as url:
+        yield url
 
 
 def run(master: str, *arguments: str) -> str:

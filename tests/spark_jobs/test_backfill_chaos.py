@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 from chaos import DONE, Backfill, chosen, prove, torment
-from spark_chaos import VICTIMS, SparkBackfill, SparkChaos, chosen_for_spark, spark_chaos
+from spark_chaos import SparkChaos, leftovers, spark_chaos
+from spark_chaos_plan import VICTIMS, SparkBackfill, chosen_for_spark
 
 from segreader.spark.backfill.output import OutputOptions
 
@@ -40,9 +41,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReq
     """Two workers, and a driver that lives until it is killed; what was killed is told in the end."""
     with spark_chaos(tmp_path_factory.mktemp("chaos") / "cluster") as chaos:
         yield chaos
-    reporter: Any = request.config.pluginmanager.getplugin("terminalreporter")
-    if reporter is not None:
-        reporter.write_line(f"\n{chaos.tally}")
+    capture: Any = request.config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled():
+        print(f"\n{chaos.tally}")
 
 
 @pytest.mark.spark
@@ -87,12 +88,13 @@ def test_two_drivers_at_once_on_a_cluster_end_in_one_output(tmp_path: Path, clus
 
 
 def require_exact(cluster: SparkChaos, out: Path, job: SparkBackfill) -> None:
-    """The job's own check and that of the tests find an output exact, and another run changes nothing."""
+    """The job's own check and that of the tests find an output exact; another run leaves nothing else there."""
     found = cluster.verify(out, with_spark=job.is_verified_by_spark)
     assert found["is_exact"], found["findings"]
-    prove(out, job.topics, job.isolation)
+    prove(out, job.topics, job.isolation, is_quiet=False)
 
     cluster.run_again(job, out)
+    assert leftovers(out) == []
     prove(out, job.topics, job.isolation)
 
 

@@ -2,7 +2,7 @@
 
 A disk that is slow to sync makes each step of the protocol long enough to die inside it: a hidden file that has no name
 yet, an entry before its link, a name before the next one. A task shows by a file, named as its process, that it is at a
-split, so that whoever kills it knows that it hit; some splits dawdle, so that speculation starts a second copy of them.
+split, so that whoever kills it knows that it hit; one split dawdles, so that speculation starts a copy of it.
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ import time
 from pathlib import Path
 from random import Random
 from typing import Any
-from zlib import crc32
 
 from pyspark import TaskContext
 
 from segreader.spark.backfill import task
+from segreader.spark.backfill.job_plan import read_plan
+from segreader.spark.backfill.output import DONE
 
 TRAIL = "SEGREADER_CHAOS_TRAIL"
 """The variable that names the directory of those files."""
 
 DAWDLE = "SEGREADER_CHAOS_DAWDLE"
-"""The variable that has the seconds for which a split in eight waits when it is tried first."""
+"""The variable that has the seconds for which one of the last splits waits when it is tried first."""
 
 _SYNC_SECONDS = 0.02
 _random = Random()
@@ -45,13 +46,21 @@ def _slow_fsync(descriptor: int) -> None:
     time.sleep(min(_random.expovariate(1 / _SYNC_SECONDS), 5 * _SYNC_SECONDS))
 
 
-def _shown(split: Any, *arguments: Any, attempt: int, **more: Any) -> Any:
+def _shown(split: Any, store: Any, target: Any, *arguments: Any, attempt: int, **more: Any) -> Any:
     trail = Path(os.environ[TRAIL], str(os.getpid()))
     trail.touch()
-    seconds = float(os.environ.get(DAWDLE, "0"))
-    if attempt == 0 and crc32(split.id.encode()) % 8 == 0:
-        time.sleep(seconds)
+    if (seconds := os.environ.get(DAWDLE)) is not None and attempt == 0 and _is_late(target):
+        time.sleep(float(seconds))
     try:
-        return _do_split(split, *arguments, attempt=attempt, **more)
+        return _do_split(split, store, target, *arguments, attempt=attempt, **more)
     finally:
         trail.unlink()
+
+
+def _is_late(target: Any) -> bool:
+    """Whether this is the one of the last splits that dawdles: Spark makes copies only when all others have begun."""
+    plan, context = read_plan(target), TaskContext.get()
+    assert plan is not None
+    assert context is not None
+    left = len(plan.splits) - sum(1 for _ in target.list(DONE))
+    return left <= 4 and context.partitionId() % 3 == 0
