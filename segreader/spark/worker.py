@@ -47,11 +47,11 @@ class Clients(Generic[_Client]):
 
     Args:
         most: how many are kept.
-        on_reuse: called with a client that nobody uses, before it is lent again.
+        on_rest: called with a client that nobody uses any more, and that is kept.
     """
 
-    def __init__(self, most: int, on_reuse: Callable[[_Client], None] = lambda client: None) -> None:
-        self._most, self._on_reuse = most, on_reuse
+    def __init__(self, most: int, on_rest: Callable[[_Client], None] = lambda client: None) -> None:
+        self._most, self._on_rest = most, on_rest
         self._kept: OrderedDict[str, _Kept[_Client]] = OrderedDict()
         self._lock = Lock()
 
@@ -92,8 +92,6 @@ class Clients(Generic[_Client]):
                 kept = self._kept[place] = fresh
                 while len(self._kept) > self._most:
                     self._drop(next(iter(self._kept)))
-            elif not kept.users:
-                self._on_reuse(kept.client)
             self._kept.move_to_end(place)
             kept.users += 1
             return kept
@@ -103,8 +101,8 @@ class Clients(Generic[_Client]):
             kept.users -= 1
             if not is_good and self._kept.get(place) is kept:
                 self._drop(place)
-            elif not kept.is_kept and not kept.users:
-                kept.client.close()
+            elif not kept.users:
+                (self._on_rest if kept.is_kept else _close)(kept.client)
 
     def _drop(self, place: str) -> None:
         kept = self._kept.pop(place, None)
@@ -112,6 +110,10 @@ class Clients(Generic[_Client]):
             kept.is_kept = False
             if not kept.users:
                 kept.client.close()
+
+
+def _close(client: _Closable) -> None:
+    client.close()
 
 
 @dataclass(frozen=True, slots=True)

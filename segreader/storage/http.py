@@ -206,7 +206,7 @@ class HttpStore:
     def forget(self) -> None:
         """Know nothing of objects, as if just opened; connections stay. For who keeps a store from read to read.
 
-        No version is pinned any more, and URLs are signed anew. No read may be under way.
+        No version is pinned any more, URLs are signed anew, and memory is given back. No read may be under way.
         """
         if self._process is not None and self._process.pid == os.getpid():
             self._process.forget()

@@ -33,13 +33,13 @@ class Client:
     """One that remembers whether it was closed."""
 
     is_closed: bool = False
-    reused: int = 0
+    rests: int = 0
 
     def close(self) -> None:
         self.is_closed = True
 
-    def reuse(self) -> None:
-        self.reused += 1
+    def rest(self) -> None:
+        self.rests += 1
 
 
 @dataclass
@@ -54,13 +54,13 @@ class Maker:
 
 
 def test_a_client_is_opened_once_for_each_thing_that_it_was_opened_with() -> None:
-    clients, make = Clients(4, Client.reuse), Maker()
+    clients, make = Clients(4, Client.rest), Maker()
     for secret in ("one", "one", "two"):
         with clients.lend("s3://a", secret, make):
             pass
     first, second = make.made
-    assert (first.reused, first.is_closed) == (1, True)
-    assert (second.reused, second.is_closed) == (0, False)
+    assert (first.rests, first.is_closed) == (2, True)
+    assert (second.rests, second.is_closed) == (1, False)
 
 
 def test_a_client_whose_block_failed_is_not_lent_again() -> None:
@@ -99,20 +99,23 @@ def test_of_too_many_the_one_used_least_recently_is_closed_and_none_that_is_in_u
 
 
 def test_two_blocks_at_once_share_a_client_that_forgets_nothing_meanwhile() -> None:
-    clients, make = Clients(4, Client.reuse), Maker()
-    with clients.lend("a", None, make), clients.lend("a", None, make) as client:
-        assert client.reused == 0
+    clients, make = Clients(4, Client.rest), Maker()
+    with clients.lend("a", None, make) as client:
+        with clients.lend("a", None, make):
+            pass
+        assert client.rests == 0
+    assert client.rests == 1
     assert len(make.made) == 1
 
 
 def test_a_forked_child_neither_uses_nor_closes_what_its_parent_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
     mine, make = this_worker(), Maker()
-    with mine.stores.lend("fork", None, make):  # type: ignore[arg-type]
+    with mine.targets.lend("fork", None, make):  # type: ignore[arg-type]
         pass
     pid = os.getpid()
     monkeypatch.setattr(os, "getpid", lambda: pid + 1)
     assert this_worker() is not mine
-    assert len(this_worker().stores) == 0
+    assert len(this_worker().targets) == 0
     gc.collect()
     monkeypatch.undo()
     assert this_worker() is mine
