@@ -143,7 +143,11 @@ def parse_plan(data: bytes, source: str) -> JobPlan:
     Raises:
         ManifestError: it is something else, or of another version.
     """
-    return parsed(data, source, _from_json)
+    plan = parsed(data, source, _from_json)
+    vars(plan)["data"] = bytes(
+        data
+    )  # its name is that of what lies there, also if this version would write it otherwise
+    return plan
 
 
 def _from_json(document: dict[str, Any]) -> JobPlan:

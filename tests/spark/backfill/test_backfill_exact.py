@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import json
 from collections import defaultdict
+from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from backfill_runs import offsets_of, request
-from corpus import Case, cases
+from corpus import CORPUS, Case, cases
 from growing_log import GrowingLog
 
 from segreader.errors import AmbiguousTopicError, CorruptBatchError, SegreaderError
@@ -59,6 +61,13 @@ def test_splits_of_any_size_deliver_each_record_once(case: Case) -> None:
             return
         assert_exact(plan, case.root / "remote", isolation)
         assert parse_plan(plan.data, "plan") == plan
+
+
+def test_a_plan_that_another_version_wrote_keeps_its_name() -> None:
+    plan = make_plan(request(CORPUS / "tv2" / "remote", subscribe="nulls"))
+    theirs = json.dumps(json.loads(plan.data) | {"more": 1}).encode()
+    assert parse_plan(theirs, "plan") == plan
+    assert parse_plan(theirs, "plan").sha256 == sha256(theirs).hexdigest() != plan.sha256
 
 
 def test_a_large_segment_is_cut_at_its_index_and_both_sides_read_a_little_twice(tmp_path: Path) -> None:
