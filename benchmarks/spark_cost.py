@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
+from statistics import median
 
 _TICKS = os.sysconf("SC_CLK_TCK")
+_AWAKE_S = 30.0
+_TINY_ROUNDS = 3
 
 
 Work = Callable[[], object]
@@ -107,14 +110,17 @@ def take_turns(
     """The costs of each side, round by round: forwards and backwards, after a round that warms up.
 
     Args:
-        wake: done before each turn, and not counted: Python workers that had nothing to do for a minute are gone.
+        wake: done before a turn now and then, and not counted: Python workers with nothing to do for a minute are gone.
         broker: its process, if one is asked.
     """
     costs: dict[str, list[Cost]] = {name: [] for name in sides}
+    woken = -_AWAKE_S
     for index in range(-1, rounds):
         names: Iterable[str] = sides if index % 2 else reversed(list(sides))
         for name in names:
-            wake()
+            if time.monotonic() - woken >= _AWAKE_S:
+                wake()
+                woken = time.monotonic()
             settle(broker)
             cost = cost_of(sides[name], broker)
             if index >= 0:
@@ -128,8 +134,10 @@ def marginal(
     """What the records cost on each side, round by round: without what a job costs that has hardly any.
 
     Args:
-        tiny: the same sides with a small topic. All take turns.
+        tiny: the same sides with a small topic; the middle of a few turns is taken off.
     """
-    turns = {**big, **{f"tiny {name}": work for name, work in tiny.items()}}
-    costs = take_turns(turns, rounds, wake=wake, broker=broker)
-    return {name: [one - other for one, other in zip(costs[name], costs[f"tiny {name}"], strict=True)] for name in big}
+    costs = take_turns(big, rounds, wake=wake, broker=broker)
+    for name, few in take_turns(tiny, min(rounds, _TINY_ROUNDS), wake=wake, broker=broker).items():
+        middle = Cost(*(median(values) for values in zip(*map(astuple, few), strict=True)))
+        costs[name] = [one - middle for one in costs[name]]
+    return costs

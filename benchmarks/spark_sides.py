@@ -128,6 +128,7 @@ def _write_split(task: tuple[Split, str, Path]) -> int:
                 compression="zstd",
                 compression_level=1,
                 use_dictionary=["topic", "partition", "timestamp_type"],
+                column_encoding={"offset": "DELTA_BINARY_PACKED", "timestamp": "DELTA_BINARY_PACKED"},
                 write_statistics=["topic", "partition", "offset", "timestamp"],
             )
         rows += batch.num_rows

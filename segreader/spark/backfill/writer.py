@@ -18,6 +18,8 @@ OPEN_FILES: Final = 32
 """Files of one split that are open at a time; the one that was written to least recently is closed."""
 
 _DICTIONARY: Final = ("topic", "partition", "timestampType")
+_ENCODINGS: Final = {"offset": "DELTA_BINARY_PACKED", "timestamp": "DELTA_BINARY_PACKED"}
+"""They rise by little: packed, zstd has a tenth less to do where records are small. Spark reads it since 3.3."""
 _STATISTICS: Final = ("topic", "partition", "offset", "timestamp")
 _LEVELS: Final = {"zstd": 1}
 
@@ -126,6 +128,7 @@ class _OpenFile:
             compression=codec,
             compression_level=_LEVELS.get(codec),
             use_dictionary=list(_DICTIONARY),
+            column_encoding=_ENCODINGS,
             write_statistics=list(_STATISTICS),
         )
 

@@ -55,6 +55,8 @@ def test_a_file_has_the_columns_of_sparks_kafka_source_and_headers_always(tmp_pa
     assert with_statistics == {"topic", "partition", "offset", "timestamp"}
     in_dictionary = {column.path_in_schema for column in columns if column.has_dictionary_page}
     assert in_dictionary == {"topic", "partition", "timestampType"}
+    packed = {column.path_in_schema for column in columns if "DELTA_BINARY_PACKED" in column.encodings}
+    assert packed == {"offset", "timestamp"}
     assert {column.compression for column in columns} == {"ZSTD"}
     assert file.relative_to(tmp_path).as_posix().startswith("nulls/0/part-0-")
 
