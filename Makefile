@@ -23,7 +23,7 @@ SPARK_TESTS := $(wildcard tests/spark tests/spark_jobs tests/broker)
 ASAN := build/asan
 ASAN_LIBRARIES = $(shell gcc -print-file-name=libasan.so) $(shell gcc -print-file-name=libstdc++.so)
 
-.PHONY: help demo test test-oldest check lint layers fixtures chaos bench-decode bench-plan bench-storage bench-spark bench-kafka test-asan wheel clean java
+.PHONY: help demo test test-oldest test-broker check lint layers fixtures chaos bench-decode bench-plan bench-storage bench-spark bench-kafka test-asan wheel clean java
 
 help:  ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | column -t -s '|' | sed 's/^/  make /'
@@ -39,6 +39,9 @@ test: $(VENV)/.dev java  ## run every test
 test-oldest: $(OLDEST)/.made java  ## run the tests of Spark on the oldest PySpark
 	@JAVA_HOME="$$($(BIN)/python -c 'import os, spark_jobs.java as j; print(j.find_java_home(os.environ))')" \
 		$(OLDEST)/bin/pytest -n $(JOBS) --dist loadgroup -k 'not at_random' $(or $(TESTS),$(SPARK_TESTS))
+
+test-broker: $(OLDEST)/.made java  ## run the tests with a real broker, Spark's own kafka source as the judge
+	@$(MAKE) --no-print-directory test-oldest TESTS=tests/broker
 
 check: lint test  ## format, lint, strict types, import layers, tests: what every commit passes
 
