@@ -63,7 +63,7 @@ def note(topic: Topic, costs: Mapping[str, list[Cost]]) -> str:
 def measure_sinks(sides: Sides, tiny: Sides, rounds: int) -> Iterator[Row]:
     """The direct sink, Spark's writer behind our source, and pyarrow with no Spark: all to zstd."""
     topic = sides.topic
-    costs = marginal(_sinks(sides), _sinks(tiny), rounds, wake=tiny.noop)
+    costs = marginal(_sinks(sides), _sinks(tiny), rounds, wake=tiny.sink)
     sizes = {name: sides.check(place) / 1e6 for name, place in _PLACES.items()}
     written = ", ".join(f"{name} {size:.0f}" for name, size in sizes.items())
     sink, spark, pyarrow = costs.values()

@@ -142,7 +142,7 @@ def measure_topic(
     noops = [{"segreader": one.noop, "kafka": other.noop} for one, other in zip(ours, theirs, strict=True)]
     files = [{"segreader": one.sink, "kafka": other.parquet} for one, other in zip(ours, theirs, strict=True)]
     for goal, (big, small) in (("noop", noops), ("Parquet", files)):
-        costs = marginal(big, small, rounds, wake=ours[1].noop, broker=kafka.nodes[0].pid)
+        costs = marginal(big, small, rounds, wake=small["segreader"], broker=kafka.nodes[0].pid)
         name = f"{topic.shape} {topic.codec}: kafka / ours -> {goal}"
         for measure, value, targets in (("CPU", cpu, CPU_TARGETS), ("wall", wall, WALL_TARGETS)):
             found = ratios(costs["kafka"], costs["segreader"], value)

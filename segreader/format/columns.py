@@ -207,7 +207,7 @@ class BufferPool:
         best: bytearray | None = None
         buffers = self._buffers
         for index in range(len(buffers)):
-            if _references(buffers, index) == self._idle and size <= len(buffers[index]) <= 2 * size + 65536:
+            if size <= len(buffers[index]) <= 2 * size + 65536 and _references(buffers, index) == self._idle:
                 candidate = buffers[index]
                 if best is None or len(candidate) < len(best):
                     best = candidate
