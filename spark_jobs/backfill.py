@@ -41,6 +41,7 @@ from segreader.spark.backfill.job_plan import (
     read_plan,
     require_free,
     require_same,
+    require_unplanned,
 )
 from segreader.spark.backfill.output import CODECS, PLAN, Layout
 from segreader.spark.backfill.progress import ProgressWatch
@@ -230,6 +231,8 @@ class Job:
         found = None if self.is_forced else read_plan(self.target)
         if found is None:
             require_free(self.target, self.target.url(""))
+            if not self.is_forced:
+                require_unplanned(self.target, self.target.url(""))
             found = make_plan(self.request)
             if not writes:
                 return found
@@ -245,7 +248,7 @@ class Job:
         pending = sorted(
             (split for split in plan.splits if split.id not in before), key=lambda split: split.size, reverse=True
         )
-        task = SplitTask(self.request.options, plan.output, self.destination, pending)
+        task = SplitTask(self.request.options, plan.output, self.destination, pending, plan.name)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # of pandas, which this does not use
             frame = spark.range(0, len(pending), 1, len(pending)).mapInArrow(task.__call__, DDL)

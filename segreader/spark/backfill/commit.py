@@ -9,7 +9,7 @@ import json
 import logging
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from segreader.errors import ObjectNotFoundError, StorageError
@@ -81,13 +81,23 @@ def commit(target: TargetStore, plan: JobPlan, entries: Entries, *, cleans: bool
     found = complete(plan, entries, sizes)
     if not found.is_complete:
         return found
-    target.put_if_absent(MANIFEST, _manifest(target, plan, entries, found))
+    if not target.put_if_absent(MANIFEST, _manifest(target, plan, entries, found)):
+        there = read_manifest(target)
+        if there is None or not _says(there, plan, entries):
+            text = f"{MANIFEST} is that of a job that was replaced and still ran; end it, and begin anew with --force"
+            return replace(found, findings=(text,))
     if cleans:
         target.delete(orphans(sizes, entries))
     target.put_if_absent(SUCCESS, b"")
     if cleans:
         _forget_unfinished(target, entries)
     return found
+
+
+def _says(manifest: Manifest, plan: JobPlan, entries: Entries) -> bool:
+    """Whether a manifest, by whomever it was written, lists the files of these entries."""
+    tokens = {entry.split: entry.token for entry in manifest.entries}
+    return manifest.plan == plan.sha256 and tokens == {entry.split: entry.token for entry in entries.values()}
 
 
 def orphans(sizes: Mapping[str, int], entries: Entries) -> list[str]:

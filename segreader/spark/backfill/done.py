@@ -32,6 +32,7 @@ class DoneEntry:
         attempt: Spark's number of the attempt, 0 for the first.
         notes: what was noticed.
         lost: offsets whose segment vanished before it was read, where the job goes on without them.
+        plan: name of the plan that it was written for; nothing where that was not told.
     """
 
     split: str
@@ -55,6 +56,7 @@ class DoneEntry:
     kernel: str
     notes: tuple[str, ...] = ()
     lost: tuple[LostOffsets, ...] = ()
+    plan: str = ""
 
     @property
     def holes(self) -> int:
@@ -70,7 +72,7 @@ class DoneEntry:
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> DoneEntry:
         """The entry that ``to_json`` wrote; ``KeyError`` or ``TypeError`` for anything else."""
-        document = {"lost": ()} | document
+        document = {"lost": (), "plan": ""} | document
         fields = {name: document[name] for name in cls.__dataclass_fields__}
         fields["files"] = tuple(WrittenFile(**file) for file in fields["files"])
         fields["notes"] = tuple(fields["notes"])

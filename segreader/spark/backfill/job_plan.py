@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from hashlib import sha256
+from itertools import islice
 from typing import Any, Final
 
 from segreader.errors import ObjectNotFoundError, OptionError
@@ -109,6 +110,11 @@ class JobPlan:
     def sha256(self) -> str:
         """Of ``data``: a name for the plan."""
         return sha256(self.data).hexdigest()
+
+    @property
+    def name(self) -> str:
+        """The same, short: each entry has it."""
+        return self.sha256[:16]
 
 
 def make_plan(request: JobRequest) -> JobPlan:
@@ -227,6 +233,22 @@ def require_free(target: TargetStore, source: str) -> None:
         )
 
 
+def require_unplanned(target: TargetStore, source: str) -> None:
+    """Refuse a target that holds what a job wrote, and no plan that tells which records these are.
+
+    Raises:
+        OptionError: it names some of it.
+    """
+    there = [info.name for info in islice(target.list(), _SHOWN)]
+    if there and read_plan(target) is None:  # another driver may have put one there meanwhile
+        raise OptionError(
+            "the target holds the output of a job whose plan is gone",
+            source=source,
+            found=", ".join(there),
+            hint="Name another target, or replace what is there with --force",
+        )
+
+
 def is_ours(name: str) -> bool:
     """Whether an object of a target has a name that only this job gives."""
     return name in (PLAN, MANIFEST, SUCCESS) or name.startswith(DONE) or split_of_file(name) is not None
@@ -235,12 +257,14 @@ def is_ours(name: str) -> bool:
 def clear(target: TargetStore, source: str) -> None:
     """Remove what a job left in a target: first what says that it is complete, last its plan.
 
+    Killed in between, no entry names a file that is gone, and the plan can be run again.
+
     Raises:
         OptionError: there is something else, too; nothing is removed then.
     """
     require_free(target, source)
     names = [info.name for info in target.list()]
     target.delete([SUCCESS, MANIFEST])
-    target.delete([name for name in names if name.startswith(STAGING) or split_of_file(name) is not None])
     target.delete([name for name in names if name.startswith(DONE)])
+    target.delete([name for name in names if name.startswith(STAGING) or split_of_file(name) is not None])
     target.delete([PLAN])

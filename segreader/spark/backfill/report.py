@@ -96,8 +96,13 @@ def complete(plan: JobPlan, entries: Mapping[str, DoneEntry], sizes: Mapping[str
     of_partition: dict[tuple[str, int], list[DoneEntry]] = defaultdict(list)
     for entry in entries.values():
         of_partition[entry.topic, entry.partition].append(entry)
-    planned = {split.id for split in plan.splits}
+    planned, name = {split.id for split in plan.splits}, plan.name
     findings = [f"{split_id} is done, and not in the plan" for split_id in sorted(entries) if split_id not in planned]
+    findings += [
+        f"{entry.split}: was written by a job that was replaced and still ran; end it, and begin anew with --force"
+        for entry in entries.values()
+        if entry.plan not in ("", name)
+    ]
     partitions = []
     for wanted in plan.partitions:
         mine = sorted(of_partition[wanted.topic, wanted.partition], key=lambda entry: entry.start)

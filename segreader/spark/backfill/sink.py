@@ -38,6 +38,7 @@ def do_split(
     batch_bytes: int = 4 << 20,
     attempt: int = 0,
     on_missing: str = "fail",
+    plan: str = "",
 ) -> tuple[DoneEntry, bool]:
     """The entry of the split, and whether another attempt had written it.
 
@@ -46,6 +47,7 @@ def do_split(
         batch_records, batch_bytes: where a record batch ends, whichever comes first.
         attempt: Spark's number, for the entry.
         on_missing: ``skip`` goes on without a segment that has vanished since the plan was made.
+        plan: name of the plan that the split is of, for the entry.
 
     Raises:
         SegreaderError: as reading or writing tells; nothing of the split is left behind then.
@@ -102,6 +104,7 @@ def do_split(
             for one in metrics.missing
             if one.start < (split.read.offsets.stop or split.stop)
         ),
+        plan=plan,
     )
     if target.put_if_absent(done_name(split.id), entry.to_bytes()):
         return entry, False

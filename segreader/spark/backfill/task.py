@@ -33,14 +33,21 @@ class SplitTask:
         output: how records become files.
         target: where they go.
         splits: in the order in which they shall be begun.
+        plan: name of the plan that they are of.
     """
 
     def __init__(
-        self, options: Mapping[str, str], output: OutputOptions, target: Destination, splits: Sequence[JobSplit]
+        self,
+        options: Mapping[str, str],
+        output: OutputOptions,
+        target: Destination,
+        splits: Sequence[JobSplit],
+        plan: str = "",
     ) -> None:
         self._options = dict(options)
         self._output = output
         self._target = target
+        self._plan = plan
         # As text each: a task that needs one of a hundred thousand does not build the others.
         self._splits = [json.dumps(split_to_json(split), separators=(",", ":")) for split in splits]
 
@@ -69,6 +76,7 @@ class SplitTask:
                     batch_bytes=options.batch_bytes,
                     attempt=attempt,
                     on_missing="fail" if options.fail_on_data_loss else "skip",
+                    plan=self._plan,
                 )
                 yield pa.RecordBatch.from_pydict(
                     {"split": [entry.split], "entry": [entry.to_bytes().decode()], "is_reused": [is_reused]}, _SCHEMA
