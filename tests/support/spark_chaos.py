@@ -30,7 +30,7 @@ HOSTS = ("127.0.0.1", "127.0.0.2")
 SUPPORT = Path(__file__).parent
 FAILED = 70
 
-_EXECUTOR = b"CoarseGrainedExecutorBackend"
+_EXECUTOR, _WORKER = "CoarseGrainedExecutorBackend", "pyspark.daemon"
 _QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _LONGEST = 240.0
 _MOST_RUNS = 12
@@ -94,7 +94,8 @@ class Driver:
 
     def kill(self, way: int) -> None:
         """Kill all of the driver, its Python or its JVM; executors are left to themselves."""
-        jvms = [pid for pid, parent in parents().items() if parent == self._process.pid]
+        every = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
+        jvms = [pid for pid in every if parent(pid) == self._process.pid]
         with suppress(ProcessLookupError):
             if way == 0:
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -207,38 +208,44 @@ class SparkChaos:
 
     def _has_come(self, driver: Driver, run: int, out: Path, strike: Strike) -> bool:
         """Wait for the moment of a strike; false if the run ended before."""
-        plan = None
+        plan, until = None, time.monotonic() + _LONGEST
         while strike.share > 0.05 or strike.victim is not Victim.DRIVER:  # else from the very beginning
             if driver.heard(run) is not None or not driver.is_alive:
                 return False
             plan = plan or read_plan(LocalTarget(out))
             if plan is not None and done_in(out) >= int(strike.share * (len(plan.splits) + 1)):
                 break
+            assert time.monotonic() < until, "the run neither goes on nor ends"
             time.sleep(0.005)
         time.sleep(strike.seconds)
         return driver.heard(run) is None
 
     def _strike(self, driver: Driver, run: int, out: Path, strike: Strike) -> bool:
-        """Kill; whether it hit something that was at work."""
-        match strike.victim:
-            case Victim.DRIVER:
-                driver.kill(strike.way)
-                is_hit = not (out / "_SUCCESS").exists()
-                told = driver.answer(run)
-                return is_hit and (told is None or told["code"] == FAILED)
-            case Victim.TASK:
-                told = driver.answer(driver.ask(of=str(run), aim=strike.aim, interrupts=strike.way > 0))
-                return told is not None and told["killed"]
-            case Victim.EXECUTOR:
-                executors = sorted({executor for _, executor in self._busy(driver.app)})
-                return bool(executors) and _killed(executors[int(strike.aim * len(executors))])
-            case Victim.WORKER:
-                workers = sorted(worker for worker, _ in self._busy(driver.app))
-                if not workers:
-                    return False
-                worker = workers[int(strike.aim * len(workers))]
-                _killed(worker)
-                return (self._trail / str(worker)).exists()  # it died at its split
+        """Kill; whether it hit something that was at work, for whom it waits."""
+        if strike.victim is Victim.DRIVER:
+            driver.kill(strike.way)
+            is_hit = not (out / "_SUCCESS").exists()
+            told = driver.answer(run)
+            return is_hit and (told is None or told["code"] == FAILED)
+        until = time.monotonic() + _LONGEST
+        while driver.heard(run) is None and driver.is_alive:
+            if self._hits(driver, run, strike):
+                return True
+            assert time.monotonic() < until, "the run neither goes on nor ends"
+            time.sleep(0.005)
+        return False
+
+    def _hits(self, driver: Driver, run: int, strike: Strike) -> bool:
+        if strike.victim is Victim.TASK:
+            told = driver.answer(driver.ask(of=str(run), aim=strike.aim, interrupts=strike.way > 0))
+            return told is not None and told["killed"]
+        at_work = sorted(self._busy(driver.app))
+        if not at_work:
+            return False
+        worker, executor = at_work[int(strike.aim * len(at_work))]
+        if strike.victim is Victim.EXECUTOR:
+            return _killed(executor)
+        return _killed(worker) and (self._trail / str(worker)).exists()  # it died at its split
 
     def _busy(self, app: str | None = None) -> Iterator[tuple[int, int]]:
         """Python workers that are at a split, each with its executor.
@@ -246,11 +253,12 @@ class SparkChaos:
         Args:
             app: of this application; of all by default.
         """
-        above = parents()
         for trail in self._trail.iterdir():
             worker = int(trail.name)
-            executor = above.get(above.get(worker, 0), 0)
-            if worker in above and (app is None or _is_executor(executor, app)):
+            executor = parent(parent(worker))
+            if not _is(worker, _WORKER):
+                trail.unlink(missing_ok=True)  # of one that was killed
+            elif app is None or _is(executor, _EXECUTOR, app):
                 yield worker, executor
 
     def _started(self, has_speculation: bool) -> Driver:
@@ -327,21 +335,19 @@ def done_in(out: Path) -> int:
     return 0
 
 
-def parents() -> dict[int, int]:
-    """Every process that runs, and its parent."""
-    found = {}
-    for path in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            state, parent = (path / "stat").read_text().rpartition(")")[2].split()[:2]
-            if state != "Z":
-                found[int(path.name)] = int(parent)
-    return found
-
-
-def _is_executor(pid: int, app: str) -> bool:
+def parent(pid: int) -> int:
+    """The process that started another one; 0 where that has ended."""
     with suppress(OSError):
-        line = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        return app.encode() in line and any(_EXECUTOR in argument for argument in line)
+        state, above = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:2]
+        return int(above) if state != "Z" else 0
+    return 0
+
+
+def _is(pid: int, *arguments: str) -> bool:
+    """Whether a process runs and was started with arguments that end in these."""
+    with suppress(OSError):
+        line = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+        return all(any(one.endswith(argument) for one in line) for argument in arguments)
     return False
 
 
@@ -351,7 +357,7 @@ def _killed(pid: int) -> bool:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
         return False
-    _wait(lambda: pid not in parents(), f"process {pid} lives on")
+    _wait(lambda: not parent(pid), f"process {pid} lives on")
     return True
 
 
