@@ -50,6 +50,7 @@ from segreader.spark.backfill.table import write_table
 from segreader.spark.backfill.task import DDL, SplitTask
 from segreader.storage.target import TargetStore
 from spark_jobs.backfill_request import absolute, parse_pairs, parse_request
+from spark_jobs.command_line import call, require_report_place
 from spark_jobs.report import RunReport, describe_bill, describe_plan, describe_report
 from spark_jobs.session import JobSession, describe_job, job_session
 
@@ -169,6 +170,7 @@ def backfill(**given: Any) -> int:
       5   the data cannot be decoded, or has a hole
       70  Spark failed
       130 interrupted
+      141 whoever read the output closed it
     """
     began = time.monotonic()
     if bool(given["topics"]) == (given["pattern"] is not None):
@@ -177,6 +179,7 @@ def backfill(**given: Any) -> int:
         raise click.UsageError("say where to write: --target DIRECTORY")
     if given["sink"] == "files" and (given["table"] or given["form"]):
         raise click.UsageError("--table and --format belong to --sink table")
+    require_report_place(given["report_file"])
     request = parse_request(given)
     if given["sink"] == "table":
         return _fill_table(request, given)
@@ -356,14 +359,14 @@ def told_by_a_task(error: Exception) -> SegreaderError | None:
 def main(arguments: list[str] | None = None) -> int:
     """Run the job; returns its exit code."""
     try:
-        code = backfill.main(arguments, prog_name="segreader-backfill", standalone_mode=False)
+        return call(backfill, "segreader-backfill", arguments)
     except click.ClickException as error:
         error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         click.echo("Interrupted; run it again with the same arguments to finish", err=True)
         return ExitCode.INTERRUPTED
-    except SegreaderError as error:
+    except (SegreaderError, OSError) as error:
         click.echo(f"segreader-backfill: {_in_words_of_the_job(error)}", err=True)
         return exit_code(error)
     except _SPARK_ERRORS as error:
@@ -371,10 +374,9 @@ def main(arguments: list[str] | None = None) -> int:
         first = first[:500].rstrip(". ")
         click.echo(f"segreader-backfill: {first}. Run it again with the same arguments to finish", err=True)
         return ExitCode.INTERNAL
-    return int(code or ExitCode.OK)
 
 
-def _in_words_of_the_job(error: SegreaderError) -> str:
+def _in_words_of_the_job(error: Exception) -> str:
     text = describe(error)
     for option, flag in _FLAGS.items():
         text = re.sub(rf"(?<![\w-]){re.escape(option)}(?!\w)", flag, text)

@@ -22,6 +22,7 @@ from segreader.spark.backfill.progress import shown_bytes
 from segreader.spark.backfill.verify import DDL, SplitVerdict, Verification, VerifyTask, read_output
 from spark_jobs.backfill import told_by_a_task
 from spark_jobs.backfill_request import absolute, parse_pairs
+from spark_jobs.command_line import call, require_report_place
 from spark_jobs.session import describe_job, job_session
 
 _SPARK_ERRORS = (PySparkException, Py4JError)
@@ -60,9 +61,11 @@ def verify(**given: Any) -> int:
       5   the manifest or the plan cannot be read
       70  Spark failed
       130 interrupted
+      141 whoever read the output closed it
     """
     if given["local"] and given["master"]:
         raise click.UsageError("--local runs without Spark: leave out --master")
+    require_report_place(given["report_file"])
     destination = Destination(
         absolute(given["target"]),
         given["target_credentials"],
@@ -122,7 +125,7 @@ def _in_words(found: Verification, document: dict[str, Any]) -> str:
 def main(arguments: list[str] | None = None) -> int:
     """Run the check; returns its exit code."""
     try:
-        code = verify.main(arguments, prog_name="segreader-verify-backfill", standalone_mode=False)
+        return call(verify, "segreader-verify-backfill", arguments)
     except click.ClickException as error:
         error.show()
         return error.exit_code
@@ -136,7 +139,6 @@ def main(arguments: list[str] | None = None) -> int:
         first = next(filter(None, str(error).splitlines()), type(error).__name__)
         click.echo(f"segreader-verify-backfill: {first[:500]}", err=True)
         return ExitCode.INTERNAL
-    return int(code or ExitCode.OK)
 
 
 if __name__ == "__main__":

@@ -244,11 +244,18 @@ def _listed(target: TargetStore, entries: Mapping[str, DoneEntry], *, is_committ
     has_success = False
     for info in target.list():
         has_success = has_success or info.name == SUCCESS
-        is_hidden = any(part.startswith(("_", ".")) for part in info.name.split("/"))
-        if info.name.endswith(".parquet") and not is_hidden and info.name not in listed:
+        if info.name not in listed and not any(map(_is_hidden, info.name.split("/"))):
             yield Finding("unlisted", info.name, "is a file that the manifest does not list; readers would see it")
     if is_committed and not has_success:
         yield Finding("manifest", SUCCESS, "is not there: the job was killed at its end; run it again")
+
+
+def _is_hidden(part: str) -> bool:
+    """Whether Spark passes over what has this part in its name; it reads any other file, whatever its name ends with.
+
+    Source: ``HadoopFSUtils.shouldFilterOutPathName`` (Spark 4).
+    """
+    return part.startswith(".") or (part.startswith("_") and "=" not in part)
 
 
 def _read_source(split: JobSplit, source: ObjectStore, metrics: ScanMetrics) -> Iterator[pa.RecordBatch]:
