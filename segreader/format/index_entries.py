@@ -46,6 +46,8 @@ def count_rising(values: array[int], *, strictly: bool = True) -> int:
     if not values or values[0] < 0:
         return 0
     rises = operator.lt if strictly else operator.le
+    if all(map(rises, values, islice(values, 1, None))):  # of a sound index: a fifth of the time of counting
+        return len(values)
     for count, rising in enumerate(map(rises, values, islice(values, 1, None)), start=1):
         if not rising:
             return count

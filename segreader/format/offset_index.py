@@ -100,10 +100,13 @@ def parse_offset_index(
     Source: ``OffsetIndex``, ``AbstractIndex`` (4.0); 12-byte entries KIP-1333.
     """
     raw = bytes(data)
-    readings = [_read(raw, base_offset, size) for size in _ENTRY_SIZES if len(raw) % size == 0]
-    for index in readings:
-        if not index.trailing_bytes and _lies_in_log(index, log_size):
-            return index
+    readings = []
+    for size in _ENTRY_SIZES:
+        if len(raw) % size == 0:
+            index = _read(raw, base_offset, size)
+            if not index.trailing_bytes and _lies_in_log(index, log_size):
+                return index
+            readings.append(index)
     if len(raw) % _ENTRY_SIZES[0]:
         raise CorruptIndexError(
             "an offset index is cut",

@@ -61,7 +61,7 @@ def cut_segment(segment: Segment, index: OffsetIndex | None, offsets: OffsetRang
         return [ByteRange(start, stop)] if stop else []
     boundaries: Sequence[int] = ()
     if len(index):
-        boundaries = [position for position in index.positions() if position < segment.log_size]
+        boundaries = index.positions()
         if offsets.start > segment.base_offset:
             start = min(index.lookup(offsets.start).position, segment.log_size)
         if offsets.stop is not None:
@@ -69,9 +69,13 @@ def cut_segment(segment: Segment, index: OffsetIndex | None, offsets: OffsetRang
     if start >= stop:
         return []
     cuts = [start]
-    for at, position in enumerate(boundaries):
-        if cuts[-1] + split_bytes <= position < stop and begins_chunk(boundaries, at, segment.chunk_size):
-            cuts.append(position)
+    at = bisect_left(boundaries, start + split_bytes)
+    while at < len(boundaries) and boundaries[at] < stop:
+        if begins_chunk(boundaries, at, segment.chunk_size):
+            cuts.append(boundaries[at])
+            at = bisect_left(boundaries, boundaries[at] + split_bytes, lo=at)
+        else:
+            at += 1
     cuts.append(stop)
     return [ByteRange(one, two) for one, two in pairwise(cuts)]
 

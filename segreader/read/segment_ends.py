@@ -5,6 +5,7 @@ A base offset is not under a batch's CRC, so an end is believed only if the batc
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
@@ -19,7 +20,7 @@ from segreader.format.batch import CRC_START, RecordBatchHeader
 from segreader.format.compression import DEFAULT_LIMIT
 from segreader.format.leader_epochs import LeaderEpoch, LeaderEpochs
 from segreader.format.message_set import MessageHeader
-from segreader.format.offset_index import parse_offset_index
+from segreader.format.offset_index import OffsetIndex, parse_offset_index
 from segreader.format.scanner import BatchReady, NeedData, SegmentScanner, Tail
 from segreader.ranges import ByteRange
 from segreader.read.small_objects import read_each, read_whole
@@ -28,6 +29,12 @@ from segreader.storage.base import ObjectStore
 
 OPEN_END: Final = (1 << 62) - 1
 """The last offset of a segment whose end is not known, and that nothing follows: reading finds out."""
+
+_INDEX_ENTRIES: Final = 24
+"""Bytes that hold whole entries of an offset index, whether these have 8 bytes or 12."""
+
+_INDEX_END: Final = 256 * _INDEX_ENTRIES
+"""Bytes of an offset index that are read for its last entry; a large one has half a million."""
 
 _Header = RecordBatchHeader | MessageHeader
 
@@ -180,16 +187,34 @@ def bears_epochs(
 
 def _last_indexed(store: ObjectStore, segment: Segment) -> tuple[int, int | None]:
     """Position and offset of the last index entry; the segment's start without one."""
-    start, indexed = 0, None
     if (name := segment.files.offset_index) is not None:
         try:
-            data = read_whole(store, name, segment.files.sizes.get(name))
-            for entry in parse_offset_index(data, segment.base_offset, log_size=segment.log_size):
-                if entry.position < segment.log_size:
-                    start, indexed = entry.position, entry.offset
+            index = _read_end_of_index(store, name, segment)
+            if (at := bisect_left(index.entry_positions, segment.log_size) - 1) >= 0:
+                return index.entry_positions[at], index.base_offset + index.relative_offsets[at]
         except (FormatError, ObjectNotFoundError):
-            start, indexed = 0, None
-    return start, indexed
+            pass
+    return 0, None
+
+
+def _read_end_of_index(store: ObjectStore, name: str, segment: Segment) -> OffsetIndex:
+    """The last entries of an offset index; all of them where these are not sound by themselves.
+
+    Raises:
+        FormatError: as ``parse_offset_index`` tells.
+    """
+    size = segment.files.sizes.get(name)
+    if size is not None and size > _INDEX_END and not segment.is_active:
+        start = (size - _INDEX_END) // _INDEX_ENTRIES * _INDEX_ENTRIES
+        try:
+            data = store.read_ranges(name, [ByteRange(start, size)])[0]
+            index = parse_offset_index(data, segment.base_offset, log_size=segment.log_size)
+        except FormatError:
+            pass
+        else:
+            if len(index) and not index.trailing_bytes:
+                return index
+    return parse_offset_index(read_whole(store, name, size), segment.base_offset, log_size=segment.log_size)
 
 
 def _read_tail(store: ObjectStore, segment: Segment, max_batch_bytes: int) -> _Walked | None:

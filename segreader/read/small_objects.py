@@ -26,5 +26,24 @@ def read_each(read: Callable[[_Item], _Result], items: Sequence[_Item]) -> list[
     """``read`` of every item, in their order, several at a time; the first error in that order is raised."""
     if len(items) < 3:
         return [read(item) for item in items]
+    answers: dict[int, _Result] = {}
+    failures: dict[int, BaseException] = {}
+    places = iter(range(len(items)))
+
+    def work() -> None:
+        while not failures and (at := next(places, None)) is not None:
+            try:
+                answers[at] = read(items[at])
+            except BaseException as error:
+                failures[at] = error
+
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="segreader-small") as workers:
-        return list(workers.map(read, items))
+        try:  # every worker takes the next item: a future for each would cost more than reading it from memory
+            for worker in [workers.submit(work) for _ in range(min(_AT_ONCE, len(items)))]:
+                worker.result()
+        except BaseException as error:
+            failures[len(items)] = error  # so that the others end
+            raise
+    if failures:
+        raise failures[min(failures)]
+    return [answers[at] for at in range(len(items))]

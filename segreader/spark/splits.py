@@ -12,16 +12,18 @@ import zlib
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from itertools import accumulate, pairwise
-from typing import Final
+from operator import attrgetter
+from typing import Any, Final
 
 from segreader.errors import FormatError, ObjectNotFoundError
 from segreader.format.transaction_index import AbortedTransaction, parse_transaction_index
 from segreader.isolation import AbortedTransactions
 from segreader.plan.lineage import ResolvedLog
 from segreader.plan.split import Split
+from segreader.ranges import ByteRange, OffsetRange
 from segreader.read.small_objects import read_each, read_whole
 from segreader.read.transactions import read_transaction_state
 from segreader.segment import TopicIdPartition
@@ -67,6 +69,18 @@ class LightSplit:
     indexes: tuple[IndexOfPart, ...] = ()
     is_replayed: bool = False
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Values without the classes around them: a plan has a hundred thousand splits, and each is a pickle."""
+        split = self.split
+        return _rebuilt, (
+            _BOUNDS(split),
+            _REST(split),
+            split.aborted or None,
+            self.packed,
+            self.indexes,
+            self.is_replayed,
+        )
+
     def open(self, store: ObjectStore, resolve: ResolveLog) -> Split:
         """The whole split.
 
@@ -86,6 +100,34 @@ class LightSplit:
             state = read_transaction_state(store, resolve(self.split.partition), self.split.offsets)
             return replace(self.split, aborted=_within(self.split, state.aborted))
         return self.split
+
+
+_BOUNDS: Final = attrgetter(
+    *("partition.topic", "partition.partition", "partition.topic_id"),
+    *("positions.start", "positions.stop", "offsets.start", "offsets.stop"),
+)
+_REST_NAMES: Final = tuple(
+    field.name for field in fields(Split) if field.name not in ("partition", "positions", "offsets", "aborted")
+)
+_REST: Final = attrgetter(*_REST_NAMES)
+
+
+def _rebuilt(
+    bounds: tuple[Any, ...],
+    rest: tuple[Any, ...],
+    aborted: AbortedTransactions | None,
+    packed: bytes,
+    indexes: tuple[IndexOfPart, ...],
+    is_replayed: bool,
+) -> LightSplit:
+    split = Split(
+        partition=TopicIdPartition(*bounds[:3]),
+        positions=ByteRange(*bounds[3:5]),
+        offsets=OffsetRange(*bounds[5:]),
+        aborted=_NONE if aborted is None else aborted,
+        **dict(zip(_REST_NAMES, rest, strict=True)),
+    )
+    return LightSplit(split, packed, indexes, is_replayed)
 
 
 class SplitPacker:
