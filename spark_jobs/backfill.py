@@ -19,8 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from segreader import errors
@@ -52,7 +50,7 @@ from segreader.storage.target import TargetStore
 from spark_jobs.backfill_request import absolute, parse_pairs, parse_request
 from spark_jobs.command_line import call, require_report_place
 from spark_jobs.report import RunReport, describe_bill, describe_plan, describe_report
-from spark_jobs.session import JobSession, describe_job, job_session
+from spark_jobs.session import SPARK_ERRORS, JobSession, describe_failure, describe_job, job_session
 
 _FLAGS = {
     "failOnDataLoss=false": "--on-data-loss skip",
@@ -67,7 +65,6 @@ _FLAGS = {
     "splitBytes": "--split-bytes",
 }
 _NOTES = 20
-_SPARK_ERRORS = (PySparkException, Py4JError)
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -337,7 +334,7 @@ def _explained(session: JobSession) -> Iterator[None]:
     """Raise Spark's error as the one of ours that a task raised, where there is one."""
     try:
         yield
-    except _SPARK_ERRORS as error:
+    except SPARK_ERRORS as error:
         if (told := told_by_a_task(error)) is None:
             click.echo(f"Spark failed; what it printed is in {session.log or 'its own log'}", err=True)
             raise
@@ -366,14 +363,13 @@ def main(arguments: list[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         click.echo("Interrupted; run it again with the same arguments to finish", err=True)
         return ExitCode.INTERRUPTED
+    except SPARK_ERRORS as error:
+        failure = describe_failure(error)
+        click.echo(f"segreader-backfill: {failure}. Run it again with the same arguments to finish", err=True)
+        return ExitCode.INTERNAL
     except (SegreaderError, OSError) as error:
         click.echo(f"segreader-backfill: {_in_words_of_the_job(error)}", err=True)
         return exit_code(error)
-    except _SPARK_ERRORS as error:
-        first = next(filter(None, str(error).splitlines()), type(error).__name__)
-        first = first[:500].rstrip(". ")
-        click.echo(f"segreader-backfill: {first}. Run it again with the same arguments to finish", err=True)
-        return ExitCode.INTERNAL
 
 
 def _in_words_of_the_job(error: Exception) -> str:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -44,6 +45,9 @@ LOCAL_SETTINGS = {
 }
 """For one machine: no port is open to others."""
 
+
+SPARK_ERRORS = (PySparkException, Py4JError, ConnectionRefusedError, ConnectionResetError)
+"""What Spark raises. When its JVM was killed, every further call finds that nobody listens."""
 
 _CONNECT = "sc://"
 _CONNECT_PORT = 15002
@@ -105,7 +109,8 @@ def job_session(
         is_explained = True
         raise
     finally:
-        spark.stop()
+        with suppress(*SPARK_ERRORS):  # a JVM that was killed has stopped; the error of the block tells more
+            spark.stop()
         if log is not None and is_explained:
             log.unlink(missing_ok=True)
 
@@ -114,6 +119,13 @@ def describe_job(spark: SparkSession, text: str) -> None:
     """Name what runs next in Spark's UI; Spark Connect has no context, and no name then."""
     with suppress(PySparkException):  # of Spark Connect
         spark.sparkContext.setJobDescription(text)
+
+
+def describe_failure(error: Exception) -> str:
+    """The first line of what Spark raised."""
+    if isinstance(error, ConnectionError | Py4JNetworkError):
+        return "Spark's JVM has died, or was killed"
+    return next(filter(None, str(error).splitlines()), type(error).__name__)[:500].rstrip(". ")
 
 
 def _remote(master: str | None) -> str | None:

@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 
 from segreader.cli.exit_codes import ExitCode, describe, exit_code
 from segreader.errors import SegreaderError
@@ -23,9 +21,7 @@ from segreader.spark.backfill.verify import DDL, SplitVerdict, Verification, Ver
 from spark_jobs.backfill import told_by_a_task
 from spark_jobs.backfill_request import absolute, parse_pairs
 from spark_jobs.command_line import call, require_report_place
-from spark_jobs.session import describe_job, job_session
-
-_SPARK_ERRORS = (PySparkException, Py4JError)
+from spark_jobs.session import SPARK_ERRORS, describe_failure, describe_job, job_session
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -103,7 +99,7 @@ def _with_spark(task: VerifyTask, master: str | None, url: str) -> tuple[SplitVe
         describe_job(session.spark, f"segreader: verify {len(task):,} splits of {url}")
         try:
             rows = frame.collect()
-        except _SPARK_ERRORS as error:
+        except SPARK_ERRORS as error:
             if (told := told_by_a_task(error)) is None:
                 click.echo(f"Spark failed; what it printed is in {session.log or 'its own log'}", err=True)
                 raise
@@ -132,13 +128,12 @@ def main(arguments: list[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         click.echo("Interrupted", err=True)
         return ExitCode.INTERRUPTED
+    except SPARK_ERRORS as error:
+        click.echo(f"segreader-verify-backfill: {describe_failure(error)}", err=True)
+        return ExitCode.INTERNAL
     except (SegreaderError, OSError) as error:
         click.echo(f"segreader-verify-backfill: {describe(error)}", err=True)
         return exit_code(error)
-    except _SPARK_ERRORS as error:
-        first = next(filter(None, str(error).splitlines()), type(error).__name__)
-        click.echo(f"segreader-verify-backfill: {first[:500]}", err=True)
-        return ExitCode.INTERNAL
 
 
 if __name__ == "__main__":

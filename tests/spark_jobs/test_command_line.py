@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 from growing_log import GrowingLog
+from py4j.protocol import Py4JNetworkError
 
-from spark_jobs import backfill, verify
+from spark_jobs import backfill, session, verify
 
 pytestmark = pytest.mark.usefixtures("no_spark")
 
@@ -94,3 +95,34 @@ def test_a_file_that_readers_of_the_directory_would_see_is_told_whatever_it_is_c
     assert verify.main(["--target", str(tmp_path / "out"), "--local", "-o", "json"]) == 1
     (finding,) = json.loads(capsys.readouterr().out)["findings"]
     assert (finding["kind"], finding["where"]) == ("unlisted", f"orders/{name}")
+
+
+class Dead:
+    """A session whose JVM was killed."""
+
+    def stop(self) -> None:
+        raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
+
+    def range(self, *_: int) -> None:
+        raise Py4JNetworkError("Answer from Java side is empty")
+
+
+@pytest.mark.parametrize("stage", ["run", "stop"])
+def test_a_jvm_that_was_killed_is_a_failure_of_spark_and_its_log_is_named(
+    empty: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    stage: str,
+) -> None:
+    monkeypatch.setattr("spark_jobs.backfill.job_session", session.job_session)
+    monkeypatch.setattr("spark_jobs.session._has_jvm", lambda: False)
+    monkeypatch.setattr("spark_jobs.session._launch", lambda *_: Dead())
+    monkeypatch.setattr("spark_jobs.session._log_file", lambda: tmp_path / "spark.log")
+    monkeypatch.setattr("spark_jobs.session.SparkSession.getActiveSession", lambda: None)
+    if stage == "stop":
+        monkeypatch.setattr(Dead, "range", lambda dead, *_: dead.stop())
+    assert backfill.main([*empty[:6]]) == 70
+    told = capsys.readouterr().err
+    assert f"what it printed is in {tmp_path / 'spark.log'}" in told
+    assert told.splitlines()[-1].startswith("segreader-backfill: Spark's JVM has died, or was killed. Run it again")
