@@ -47,7 +47,7 @@ from segreader.spark.backfill.report import complete, totals
 from segreader.spark.backfill.table import write_table
 from segreader.spark.backfill.task import DDL, SplitTask
 from segreader.storage.target import TargetStore
-from spark_jobs.backfill_request import absolute, parse_pairs, parse_request
+from spark_jobs.backfill_request import absolute, parse_pairs, parse_request, require_files
 from spark_jobs.command_line import call, require_report_place
 from spark_jobs.report import RunReport, describe_bill, describe_plan, describe_report
 from spark_jobs.session import SPARK_ERRORS, JobSession, describe_failure, describe_job, job_session
@@ -176,6 +176,8 @@ def backfill(**given: Any) -> int:
         raise click.UsageError("say where to write: --target DIRECTORY")
     if given["sink"] == "files" and (given["table"] or given["form"]):
         raise click.UsageError("--table and --format belong to --sink table")
+    if given["sink"] == "table":
+        require_files(click.get_current_context())
     require_report_place(given["report_file"])
     request = parse_request(given)
     if given["sink"] == "table":

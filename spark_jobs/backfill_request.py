@@ -7,11 +7,26 @@ import os
 from datetime import UTC, datetime
 from typing import Any
 
+import click
+from click.core import ParameterSource
+
 from segreader.errors import OptionError
 from segreader.read.times import parse_time
 from segreader.spark.backfill.job_plan import JobRequest
 from segreader.spark.backfill.output import Layout, OutputOptions
 from segreader.spark.option_values import parse_size
+
+_OF_FILES = {
+    "layout": "--layout",
+    "hive": "--hive",
+    "codec": "--codec",
+    "file_bytes": "--file-bytes",
+    "report_file": "--report",
+    "cleanup": "--cleanup",
+    "target_credentials": "--target-credentials",
+    "target_storage": "--target-option",
+}
+"""Flags that say how files are written and what is told of them."""
 
 
 def parse_request(given: dict[str, Any]) -> JobRequest:
@@ -58,6 +73,19 @@ def parse_request(given: dict[str, Any]) -> JobRequest:
         ),
         split_bytes=int(wanted["split-bytes"]),
     )
+
+
+def require_files(context: click.Context) -> None:
+    """Refuse flags that a table has no use for: who gives one believes that it works.
+
+    Raises:
+        click.UsageError: it names them.
+    """
+    given = [
+        flag for name, flag in _OF_FILES.items() if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    ]
+    if given:
+        raise click.UsageError(f"{', '.join(given)} belong to --sink files: Spark writes a table in its own way")
 
 
 def parse_pairs(flag: str, texts: tuple[str, ...]) -> dict[str, str]:

@@ -126,3 +126,23 @@ def test_a_jvm_that_was_killed_is_a_failure_of_spark_and_its_log_is_named(
     told = capsys.readouterr().err
     assert f"what it printed is in {tmp_path / 'spark.log'}" in told
     assert told.splitlines()[-1].startswith("segreader-backfill: Spark's JVM has died, or was killed. Run it again")
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "--report report.json",
+        "--codec zstd",
+        "--hive --layout topic/date",
+        "--file-bytes 1m",
+        "--no-cleanup",
+        "--target-credentials env:OUT",
+        "--target-option region=eu-central-1",
+    ],
+)
+def test_a_flag_of_files_is_refused_where_spark_writes_a_table(
+    empty: tuple[str, ...], tmp_path: Path, flags: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert backfill.main([*empty, "--sink", "table", "--table", "orders", *flags.split()]) == 2
+    assert "belong to --sink files" in capsys.readouterr().err
+    assert backfill.main([*empty, "--sink", "table", "--table", "orders", "--dry-run"]) == 0
