@@ -110,6 +110,7 @@ def _with_spark(task: VerifyTask, master: str | None, url: str) -> tuple[SplitVe
 def _in_words(found: Verification, document: dict[str, Any]) -> str:
     how = "the segments, read again" if found.has_read_source else "the checksums of the manifest"
     lines = [f"{one.kind:<9}{one}" for one in found.findings]
+    lines += [f"lost     {text}" for text in document["losses"]]
     counts = f"{document['records']:,} records in {document['files']:,} files, {shown_bytes(document['written_bytes'])}"
     if found.is_exact:
         lines.append(f"exact    {counts}: each of {document['splits']:,} splits equals {how}")

@@ -190,6 +190,24 @@ def test_a_file_that_no_manifest_lists_is_named(out: Path, capsys: pytest.Captur
     assert text.startswith(str(file.relative_to(out)).replace("-0.parquet", "-7.parquet"))
 
 
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_what_was_lost_before_the_job_is_told_though_all_else_is_exact(
+    segments: Path, tmp_path: Path, form: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for path in segments.glob("orders-0-*/*"):
+        if "0050-" in path.name:
+            path.unlink()
+    target = open_target(tmp_path / "lacks")
+    plan = plan_into(target, request(segments, subscribe="orders", failOnDataLoss="false"))
+    do(plan, target)
+    assert finish(plan, target).is_complete
+
+    assert main(["--target", str(tmp_path / "lacks"), "--local", "-o", form]) == 0
+    told = capsys.readouterr().out
+    loss = "orders-0: offsets 50 to 99 are lost: no segment has them"
+    assert json.loads(told)["losses"] == [loss] if form == "json" else f"lost     {loss}" in told.splitlines()
+
+
 def test_a_wrong_row_is_named_though_size_and_counts_agree(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = files_of(out)[2]
     rewrite(file, with_value(pq.ParquetFile(file).read(), 12, b"something else"))

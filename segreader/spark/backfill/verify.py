@@ -85,6 +85,11 @@ class Output:
     is_committed: bool
 
     @property
+    def losses(self) -> tuple[str, ...]:
+        """What was asked for and could not be had when the job ran, as sentences: the output never had it."""
+        return complete(self.plan, self.entries).losses
+
+    @property
     def pairs(self) -> list[tuple[JobSplit, DoneEntry]]:
         """The splits whose files can be checked, in the order of the plan."""
         if not self.is_committed:
@@ -128,6 +133,7 @@ class Verification:
             "files": len(files),
             "written_bytes": sum(file.size for file in files),
             "next_offsets": self.output.plan.next_offsets,
+            "losses": list(self.output.losses),
             "findings": [asdict(one) for one in self.findings],
         }
 
