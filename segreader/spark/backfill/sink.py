@@ -6,6 +6,7 @@ A task may run twice, at the same time, and after the job has ended: only ``put_
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from uuid import uuid4
 
 import pyarrow as pa
@@ -71,7 +72,8 @@ def do_split(
             writer.write(rows)
         files = writer.finish()
     except BaseException as error:
-        writer.discard()
+        with suppress(StorageError):  # what stays is an orphan; the first error tells more
+            writer.discard()
         if isinstance(error, StorageError) and (done := read_done(target, split.id)) is not None:
             return done, True  # the end of its job has removed what this attempt was writing
         raise

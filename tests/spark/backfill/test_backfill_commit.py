@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,11 +10,11 @@ import pytest
 from backfill_runs import do, files_of, finish, offsets_in, plan_into, request, rows_of
 from growing_log import GrowingLog
 
-from segreader.errors import CorruptBatchError, ManifestError, ObjectNotFoundError, OptionError
+from segreader.errors import CorruptBatchError, ManifestError, ObjectNotFoundError, OptionError, StorageError
 from segreader.spark.backfill.commit import collect, orphans, read_manifest
 from segreader.spark.backfill.done import read_done
 from segreader.spark.backfill.job_plan import JobPlan, clear, make_plan, read_plan, require_free, require_same
-from segreader.spark.backfill.output import DONE, STAGING, done_name
+from segreader.spark.backfill.output import DONE, STAGING, OutputOptions, done_name
 from segreader.spark.backfill.sink import do_split
 from segreader.spark.locations import Locations
 from segreader.spark.options import parse_options
@@ -134,6 +135,24 @@ def test_a_failed_attempt_leaves_no_file(segments: Path, target: TargetStore, ou
         do(plan, target, plan.splits[0])
     assert not list(target.list(STAGING))
     assert not list(target.list(DONE))
+
+
+def test_what_made_an_attempt_fail_is_told_where_its_files_cannot_be_removed_either(segments: Path, out: Path) -> None:
+    class Stuck(LocalTarget):
+        """Refuses to delete."""
+
+        def delete(self, names: Iterable[str]) -> None:
+            raise StorageError("the disk is read-only")
+
+    target = Stuck(out)
+    plan = plan_into(target, request(segments, subscribe="orders", output=OutputOptions(file_bytes=1)))
+    log = min(segments.glob("orders-0-*/*.log"))
+    data = bytearray(log.read_bytes())
+    data[-1] ^= 0x7F
+    log.write_bytes(data)
+
+    with pytest.raises(CorruptBatchError):
+        do(plan, target, plan.splits[0])
 
 
 def test_orphans_are_removed_and_what_is_listed_or_not_done_stays(
