@@ -33,6 +33,7 @@ UNCUT = 1 << 62
 
 _WHY_LOST: Final = "no segment has them"
 
+_INDEXES_AT_ONCE: Final = 32
 _SMALLEST_REST = 4
 """What is left of a segment goes with the split before it, where it is less than this part of a split."""
 
@@ -108,13 +109,12 @@ def exact_splits(
     parts: dict[TopicIdPartition, list[Split]] = defaultdict(list)
     for split in plan.splits:
         parts[split.partition].append(split)
-    large = [split for split in plan.splits if split.positions.size > split_bytes]
-    indexes = dict(zip(map(id, large), read_each(lambda split: _read_index(store, split), large), strict=True))
+    closed = {end.partition: _closed(parts.get(end.partition, []), store) for end in plan.ends}
+    pieces = _cut_all(store, [part for some in closed.values() for part in some], split_bytes)
     splits: list[JobSplit] = []
     ranges = []
     for end in plan.ends:
-        of_partition = _closed(parts.get(end.partition, []), store)
-        cut = [piece for original, part in of_partition for piece in _cut(part, indexes.get(id(original)), split_bytes)]
+        cut = [piece for part in closed[end.partition] for piece in pieces[id(part)]]
         gone = [LostOffsets(gap.start, gap.stop, _WHY_LOST) for gap in lost if gap.partition == end.partition]
         mine = list(_adjoining(cut, end, gone))
         splits += mine
@@ -136,8 +136,20 @@ def exact_splits(
     return tuple(splits), tuple(ranges)
 
 
-def _closed(parts: Sequence[Split], store: ObjectStore) -> list[tuple[Split, Split]]:
-    """Each part, and the same with an end; without those that hold nothing that is wanted."""
+def _cut_all(store: ObjectStore, parts: Sequence[Split], split_bytes: int) -> dict[int, list[Split]]:
+    """The pieces of each part, by its ``id``; a few indexes at a time are read and held."""
+    pieces: dict[int, list[Split]] = {}
+    for first in range(0, len(parts), _INDEXES_AT_ONCE):
+        some = parts[first : first + _INDEXES_AT_ONCE]
+        large = [part for part in some if part.positions.size > split_bytes]
+        indexes = dict(zip(map(id, large), read_each(lambda part: _read_index(store, part), large), strict=True))
+        for part in some:
+            pieces[id(part)] = list(_cut(part, indexes.get(id(part)), split_bytes))
+    return pieces
+
+
+def _closed(parts: Sequence[Split], store: ObjectStore) -> list[Split]:
+    """The parts, each with an end; without those that hold nothing that is wanted."""
     closed = []
     for part in parts:
         stop = part.offsets.stop
@@ -146,7 +158,7 @@ def _closed(parts: Sequence[Split], store: ObjectStore) -> list[tuple[Split, Spl
             stop = known if stop is None else min(stop, known)
         if stop is not None and part.offsets.start < stop:
             wanted = OffsetRange(part.offsets.start, stop)
-            closed.append((part, part if wanted == part.offsets else replace(part, offsets=wanted)))
+            closed.append(part if wanted == part.offsets else replace(part, offsets=wanted))
     return closed
 
 
