@@ -55,6 +55,8 @@ def parse_directory(path: str, key_prefix: str = "") -> TopicIdPartition | None:
 def parse_name(name: str) -> ObjectName | None:
     """The parts of an object's name; ``None`` if no segment's objects are named so."""
     directory, slash, file = name.rpartition("/")
+    if not directory[-1:].isdigit():  # files of other layouts are called alike: that tells most of them at once
+        return None
     match = _FILE.fullmatch(file)
     if match is None or (base := int(match["base"])) > _MAX_LONG or parse_directory(directory + slash) is None:
         return None
