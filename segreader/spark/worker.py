@@ -19,12 +19,15 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from segreader.storage.base import ObjectStore
 from segreader.storage.http import HttpStore
+from segreader.storage.http_settings import HttpSettings
 from segreader.storage.location import open_store
 from segreader.storage.target import TargetStore, open_target
 from segreader.storage.view import StoreView, VirtualFile
 
 MOST_STORES: Final = 8
 MOST_TARGETS: Final = 4
+IN_FLIGHT: Final = 4
+"""Ranges that a task has under way: half of what a read of its own has, for an executor runs several tasks."""
 
 
 class _Closable(Protocol):
@@ -160,7 +163,8 @@ class Worker:
         """
 
         def open_now() -> OpenedStore:
-            return OpenedStore(*open_store(location, storage_options=options))
+            settings = HttpSettings(in_flight=IN_FLIGHT)
+            return OpenedStore(*open_store(location, storage_options=options, settings=settings))
 
         with self.stores.lend(location, frozenset(options.items()), open_now) as opened:
             yield LentStore(opened.store), opened.prefix
