@@ -23,7 +23,7 @@ SPARK_TESTS := $(wildcard tests/spark tests/spark_jobs tests/broker)
 ASAN := build/asan
 ASAN_LIBRARIES = $(shell gcc -print-file-name=libasan.so) $(shell gcc -print-file-name=libstdc++.so)
 
-.PHONY: help demo test test-oldest test-broker check lint layers fixtures chaos bench-decode bench-plan bench-storage bench-spark bench-kafka test-asan wheel clean java
+.PHONY: help demo test test-oldest test-broker check lint layers fixtures chaos bench-decode bench-plan bench-spark-plan bench-storage bench-spark bench-kafka test-asan wheel clean java
 
 help:  ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | column -t -s '|' | sed 's/^/  make /'
@@ -64,6 +64,9 @@ bench-decode: $(BENCH_VENV)/.made  ## measure decoding against aiokafka
 
 bench-plan: $(VENV)/.dev  ## measure planning: very many segments, objects and aborted transactions
 	SEGREADER_KERNEL=native $(BIN)/python -m benchmarks.plan $(BENCH)
+
+bench-spark-plan: $(VENV)/.dev  ## measure what planning for Spark costs a driver, and what a worker holds
+	SEGREADER_KERNEL=native $(BIN)/python -m benchmarks.spark_plan $(BENCH)
 
 bench-storage: $(VENV)/.dev  ## measure reading over HTTP against the bare connection
 	$(BIN)/python -m benchmarks.storage $(BENCH)

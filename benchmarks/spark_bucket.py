@@ -1,0 +1,29 @@
+"""A made bucket in the place of the one that options of the Spark source name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import segreader.spark.locations
+import segreader.spark.source
+from segreader.read.source import LocationSource
+from segreader.spark.locations import Locations
+from segreader.spark.options import SparkOptions
+from segreader.storage.base import ObjectStore
+
+OPTIONS = {"location": "s3://bucket", "subscribePattern": ".*"}
+
+
+def read_from(open_bucket: Callable[[], ObjectStore]) -> None:
+    """Let all reads of this process be from the bucket: those of the driver, and those of tasks."""
+
+    def open_source(options: SparkOptions, location: str) -> LocationSource:
+        return LocationSource(location, opened=(open_bucket(), ""))
+
+    @contextmanager
+    def kept_locations(options: SparkOptions) -> Iterator[Locations]:
+        yield Locations(options)
+
+    segreader.spark.locations.open_source = open_source
+    segreader.spark.source.kept_locations = kept_locations

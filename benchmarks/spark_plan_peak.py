@@ -1,0 +1,72 @@
+"""One plan of a Spark driver; run in a process of its own.
+
+``python -m benchmarks.spark_plan_peak source|job PARTITIONS SEGMENTS small|large`` prints JSON. ``source`` is all that
+Spark asks for: ``partitions()`` and the pickles that it sends. ``job`` is the backfill's plan and its JSON. What a
+bucket would have at hand, names and small objects, is made before the clock starts, and its memory is not counted.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import sys
+import time
+from collections.abc import Iterator, Sequence
+
+from benchmarks.peak import peak_bytes
+from benchmarks.plan import GIB_OF_BATCHES
+from benchmarks.plan_bucket import Bucket, Form, Made, Topic
+from benchmarks.plan_forms import BATCH_RECORDS, SMALL, WHOLE
+from benchmarks.spark_bucket import OPTIONS, read_from
+from segreader.spark.backfill.job_plan import JobRequest, make_plan
+from segreader.spark.backfill.output import OutputOptions
+from segreader.spark.options import parse_options
+from segreader.spark.source import SegmentReader
+from segreader.storage.base import ObjectInfo
+
+
+class Prepared(Bucket):
+    """A bucket that has made its names and its objects, and holds them."""
+
+    def __init__(self, form: Form, topics: Sequence[Topic]) -> None:
+        super().__init__(form, topics)
+        self._made: dict[str, bytes | Made] = {}
+        self._infos: dict[str, list[ObjectInfo]] = {}
+        for directory, (topic, partition) in self._places.items():
+            infos = self._infos[directory] = []
+            for number in range(topic.segments):
+                stem = directory + topic.stem(partition, number)
+                for kind, stored in form.files(topic, partition, number).items():
+                    infos.append(ObjectInfo(f"{stem}.{kind}", len(stored)))
+                    self._made[infos[-1].name] = stored
+
+    def _objects_in(self, directory: str) -> Iterator[ObjectInfo]:
+        return iter(self._infos[directory])
+
+    def _stored(self, name: str) -> bytes | Made:
+        return self._made[name]
+
+
+def main() -> None:
+    side, partitions, segments, is_large = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "large"
+    records = GIB_OF_BATCHES * BATCH_RECORDS if is_large else 1000
+    form = (WHOLE if is_large else SMALL)["local-tiered"]
+    imports = peak_bytes()
+    bucket = Prepared(form, [Topic("orders", partitions, segments, records)])
+    held = peak_bytes() - imports
+    read_from(lambda: bucket)
+    began, began_cpu = time.perf_counter(), time.process_time()
+    if side == "source":
+        planned = SegmentReader(parse_options(OPTIONS), ("offset",)).partitions()
+        pickles = [pickle.dumps(one) for one in planned]
+        splits, sent, largest = len(planned), sum(map(len, pickles)), max(map(len, pickles))
+    else:
+        plan = make_plan(JobRequest(wanted=OPTIONS, options=OPTIONS, output=OutputOptions()))
+        splits, sent, largest = len(plan.splits), len(plan.data), 0
+    facts = {"cpu": time.process_time() - began_cpu, "wall": time.perf_counter() - began, "splits": splits}
+    facts |= {"peak": peak_bytes() - held, "imports": imports, "segments": partitions * segments}
+    print(json.dumps(facts | {"pickled": sent, "largest": largest}))
+
+
+if __name__ == "__main__":
+    main()
