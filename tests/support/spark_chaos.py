@@ -226,6 +226,7 @@ class SparkChaos:
             driver.kill(strike.way)
             is_hit = not (out / "_SUCCESS").exists()
             told = driver.answer(run)
+            print(f"killed driver {driver.app}, way {strike.way}")
             return is_hit and (told is None or told["code"] == FAILED)
         until = time.monotonic() + _LONGEST
         while driver.heard(run) is None and driver.is_alive:
@@ -357,6 +358,7 @@ def _killed(pid: int) -> bool:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
         return False
+    print(f"killed process {pid}")
     _wait(lambda: not parent(pid), f"process {pid} lives on")
     return True
 
