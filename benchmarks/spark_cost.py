@@ -36,10 +36,9 @@ class Cost:
     def cpu(self) -> float:
         return self.jvm + self.python + self.broker
 
-    def __sub__(self, other: Cost) -> Cost:
-        return Cost(
-            self.jvm - other.jvm, self.python - other.python, self.wall - other.wall, self.broker - other.broker
-        )
+    def above(self, other: Cost) -> Cost:
+        """The CPU that this took more than the other; its own wall."""
+        return Cost(self.jvm - other.jvm, self.python - other.python, self.wall, self.broker - other.broker)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,13 +130,13 @@ def take_turns(
 def marginal(
     big: Mapping[str, Work], tiny: Mapping[str, Work], rounds: int, *, wake: Work, broker: int | None = None
 ) -> dict[str, list[Cost]]:
-    """What the records cost on each side, round by round: without what a job costs that has hardly any.
+    """What the records cost on each side, round by round: without the CPU of a job that has hardly any.
 
     Args:
-        tiny: the same sides with a small topic; the middle of a few turns is taken off.
+        tiny: the same sides with a small topic; the middle of a few turns is taken off. Wall is of the whole job.
     """
     costs = take_turns(big, rounds, wake=wake, broker=broker)
     for name, few in take_turns(tiny, min(rounds, _TINY_ROUNDS), wake=wake, broker=broker).items():
         middle = Cost(*(median(values) for values in zip(*map(astuple, few), strict=True)))
-        costs[name] = [one - middle for one in costs[name]]
+        costs[name] = [one.above(middle) for one in costs[name]]
     return costs
