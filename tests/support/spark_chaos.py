@@ -21,7 +21,7 @@ from typing import Any
 
 from spark_chaos_hook import DAWDLE, TRAIL
 from spark_chaos_plan import VICTIMS, SparkBackfill, Strike, Tally, Victim
-from spark_standalone import environment, standalone_cluster
+from spark_standalone import dies_with_us, environment, standalone_cluster
 
 from segreader.spark.backfill.job_plan import read_plan
 from segreader.storage.target_local import LocalTarget
@@ -53,6 +53,7 @@ class Driver:
                 stderr=log,
                 pass_fds=(asked, answer),
                 start_new_session=True,
+                preexec_fn=dies_with_us,
             )
         os.close(asked)
         os.close(answer)

@@ -5,6 +5,7 @@ Workers have addresses of their own, since Spark starts a speculative copy of a 
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import signal
@@ -25,6 +26,8 @@ SPARK_HOME = Path(pyspark.__file__).parent
 
 _DEPLOY = "org.apache.spark.deploy"
 _STARTS_IN = 60.0
+_LIBC = ctypes.CDLL(None)
+_PR_SET_PDEATHSIG = 1
 
 
 def environment() -> dict[str, str]:
@@ -37,6 +40,12 @@ def environment() -> dict[str, str]:
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)]),
     }
+
+
+def dies_with_us() -> None:
+    """For ``preexec_fn``: a process that Linux kills when the tests are killed, so that no cluster is left behind."""
+    if sys.platform == "linux":
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 @contextmanager
@@ -80,7 +89,9 @@ def _daemon(told: Path, arguments: list[str], environ: Mapping[str, str]) -> Ite
     """One process of the cluster, which writes to the file ``told``."""
     line = [str(SPARK_HOME / "bin" / "spark-class"), *arguments]
     with told.open("wb") as log:
-        process = subprocess.Popen(line, env=dict(environ), stdout=log, stderr=log, start_new_session=True)
+        process = subprocess.Popen(
+            line, env=dict(environ), stdout=log, stderr=log, start_new_session=True, preexec_fn=dies_with_us
+        )
     try:
         yield process
     finally:
