@@ -204,7 +204,7 @@ def test_logs_of_old_formats_are_read(one: Way, ends_new: bool, tmp_path: Path) 
     assert [(row[2], row[7]) for row in rows_of(opened)] == expected
 
 
-@pytest.mark.parametrize("name", ["local-tiered", "aiven-both-slash", "confluent", "early-s3"])
+@pytest.mark.parametrize("name", ["local-tiered", "confluent", "early-s3"])
 def test_splits_are_as_small_as_the_offset_index_allows(name: str, scan: Scanner) -> None:
     batches = sum(len(segment.batch_positions) for segment in log_of("a-1-0", 0))
     one = way(name)
