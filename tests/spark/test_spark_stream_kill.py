@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 ROOT = Path(__file__).parents[2]
 KILLS = 10
 SEED = 20261121
-WAIT_S = 180
+WAIT_S = 900
 DRIVER = """
 import json, sys
 from segreader.spark import register

@@ -171,8 +171,7 @@ def test_slow_down_is_answered_with_fewer_requests_at_once(server: FaultServer) 
     with open_store(server, range_size=20_000, in_flight=16, tries=10, retry_reserve=100) as store:
         assert read(store, "throttle-3/slower", 0, 1_000_000) == server.data[:1_000_000]
 
-    assert store.metrics.throttles > 0
-    assert store.metrics.throttles <= 40
+    assert 0 < store.metrics.throttles < 50  # fewer than one a range
 
 
 def test_connections_are_used_again(server: FaultServer) -> None:

@@ -29,8 +29,10 @@ STARTERS: dict[str, Callable[[Path], contextlib.AbstractContextManager[Any]]] = 
     "rclone": rclone,
     "nginx": nginx,
     "azurite": azurite,
-    "kafka": _kafka,
 }
+"""Stores, each behind a server of its own."""
+
+BROKER = {"kafka": _kafka}
 
 
 class ServerPool:
@@ -58,7 +60,7 @@ class ServerPool:
             place = self._directory / name
             place.mkdir()
             try:
-                self._running[name] = self._stack.enter_context(STARTERS[name](place))
+                self._running[name] = self._stack.enter_context((STARTERS | BROKER)[name](place))
             except NotAvailableError as error:
                 self._missing[name] = error.message
         if name in self._missing:
