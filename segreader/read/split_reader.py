@@ -14,7 +14,6 @@ from segreader.errors import (
     FormatError,
     ObjectNotFoundError,
     SegreaderError,
-    TruncatedError,
 )
 from segreader.format.append import append_records
 from segreader.format.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG
@@ -42,6 +41,7 @@ from segreader.read.batch_order import Deliverable, begins_late, beyond, of_othe
 from segreader.read.marker_check import MarkerCheck, Transactional
 from segreader.read.metrics import Hole, MissingOffsets, ScanMetrics, records_within
 from segreader.read.options import ReadOptions
+from segreader.read.segment_tail import truncated
 from segreader.read.small_objects import read_whole
 from segreader.storage.base import ObjectStore
 
@@ -361,14 +361,7 @@ class SplitReader:
                 f"{source}: the active segment {what}: {done.trailing_bytes} bytes after byte {done.position}{missing}"
             )
             return
-        raise TruncatedError(
-            "the segment ends inside a batch" if done.tail is Tail.CUT else "the segment ends in zeros",
-            position=done.position,
-            base_offset=done.base_offset,
-            found=f"{done.trailing_bytes} bytes after the last whole batch{missing}",
-            expected="a whole batch",
-            hint="The copy is incomplete: fetch the segment again",
-        )
+        raise truncated(done)
 
     def _pass_over(self, error: FormatError, split: Split, start: int, stop: int | None) -> int:
         """Raise, or note the hole and say where reading can go on: behind the batch, or at the next index entry."""

@@ -14,18 +14,19 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Final
 
-from segreader.errors import CorruptBatchError, CorruptIndexError, FormatError, ObjectNotFoundError, TruncatedError
+from segreader.errors import CorruptBatchError, CorruptIndexError, FormatError, ObjectNotFoundError
 from segreader.format.batch import RecordBatchHeader
 from segreader.format.compression import DEFAULT_LIMIT, Decompressor
 from segreader.format.leader_epochs import LeaderEpochs
 from segreader.format.message_set import MessageHeader
 from segreader.format.offset_index import OffsetPosition, parse_offset_index
 from segreader.format.records import iter_records
-from segreader.format.scanner import BatchReady, Done, NeedData, SegmentScanner, Tail
+from segreader.format.scanner import BatchReady, Done, NeedData, SegmentScanner
 from segreader.format.time_index import parse_time_index
 from segreader.plan.lineage import Part, ResolvedLog
 from segreader.ranges import ByteRange, OffsetRange
 from segreader.read.log_offsets import read_log_end
+from segreader.read.segment_tail import require_whole
 from segreader.read.small_objects import read_each, read_whole
 from segreader.read.times import TimeRange
 from segreader.segment import Segment
@@ -282,7 +283,7 @@ class _Search:
                     _require_indexed(answer, at, segment.base_offset)
                     is_checked = True
                 if isinstance(answer, Done):
-                    _require_whole(answer, segment)
+                    require_whole(answer, segment)
                     return
                 yield answer
 
@@ -330,18 +331,4 @@ def _require_indexed(answer: BatchReady | Done, at: OffsetPosition, base_offset:
         position=at.position,
         found=f"offset {first}" if isinstance(answer, BatchReady) else "no batch",
         expected=f"offset {at.offset}, or less",
-    )
-
-
-def _require_whole(done: Done, segment: Segment) -> None:
-    """Raise where a finished segment ends too early: the record looked for may have stood there."""
-    if done.tail is Tail.END or segment.is_active or (segment.is_padded and done.tail is not Tail.CUT):
-        return
-    raise TruncatedError(
-        "the segment ends inside a batch" if done.tail is Tail.CUT else "the segment ends in zeros",
-        position=done.position,
-        base_offset=done.base_offset,
-        found=f"{done.trailing_bytes} bytes after the last whole batch",
-        expected="a whole batch",
-        hint="The copy is incomplete: fetch the segment again",
     )

@@ -14,16 +14,17 @@ from typing import Final, NamedTuple
 
 import crc32c
 
-from segreader.errors import CorruptBatchError, FormatError, ObjectNotFoundError, TruncatedError
+from segreader.errors import CorruptBatchError, FormatError, ObjectNotFoundError
 from segreader.format.batch import CRC_START, HEADER_SIZE, RecordBatchHeader
 from segreader.format.compression import Decompressor
 from segreader.format.control import parse_control_key
 from segreader.format.records import iter_records
-from segreader.format.scanner import BatchReady, Done, SegmentScanner, Tail
+from segreader.format.scanner import BatchReady, Done, SegmentScanner
 from segreader.format.transaction_index import AbortedTransaction
 from segreader.isolation import TransactionReplay
 from segreader.plan.lineage import Part
 from segreader.ranges import ByteRange
+from segreader.read.segment_tail import require_whole
 from segreader.segment import Segment
 from segreader.storage.base import ObjectStore
 
@@ -191,7 +192,7 @@ def _scan(
                     yield _judge(answer, decompressor, check_crcs)
                     continue
                 if isinstance(answer, Done):
-                    _check_tail(segment, answer)
+                    require_whole(answer, segment)
                     return
             except FormatError as error:
                 yield error
@@ -245,17 +246,3 @@ def is_abort_marker(
         key = records[0].key
     parsed = parse_control_key(key)
     return parsed.is_abort if parsed.is_end_of_transaction else None
-
-
-def _check_tail(segment: Segment, done: Done) -> None:
-    """Raises TruncatedError if batches are missing at the end of a finished segment."""
-    if done.tail is Tail.END or segment.is_active or (segment.is_padded and done.tail is Tail.ZERO):
-        return
-    raise TruncatedError(
-        "the segment ends inside a batch" if done.tail is Tail.CUT else "the segment ends in zeros",
-        position=done.position,
-        base_offset=done.base_offset,
-        found=f"{done.trailing_bytes} bytes after the last whole batch",
-        expected="a whole batch",
-        hint="The copy is incomplete: fetch the segment again",
-    )
