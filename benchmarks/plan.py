@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -22,7 +22,8 @@ from benchmarks import plan_aborted
 from benchmarks.plan_bucket import Bucket, BucketSource, Topic
 from benchmarks.plan_forms import BATCH_MS, BATCH_RECORDS, BATCH_SIZE, CHUNK_SIZE, FIRST_TIME_MS, SMALL, WHOLE
 from benchmarks.plan_metadata import write_topic
-from benchmarks.report import MIB, verdict
+from benchmarks.report import MIB
+from benchmarks.rows import Row, add_json_option, run
 from segreader.format.compression import Codec
 from segreader.read.scan import Scan
 
@@ -31,33 +32,6 @@ OBJECTS = 1_000_000
 TRANSACTIONS = 100_000
 GIB_OF_BATCHES = (1 << 30) // BATCH_SIZE
 HTTP_RANGE = 16 * MIB
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One figure: its rounds, and the bound for their median (``None``: for comparison only)."""
-
-    name: str
-    values: tuple[float, ...]
-    target: float | None = None
-    unit: str = ""
-    note: str = ""
-
-    @property
-    def middle(self) -> float:
-        return median(self.values)
-
-    @property
-    def is_met(self) -> bool:
-        return self.target is None or self.middle <= self.target
-
-
-def print_row(row: Row) -> None:
-    spread = f" ({min(row.values):.4g}-{max(row.values):.4g})" if len(row.values) > 1 else ""
-    bound = "" if row.target is None else f"<= {row.target:.4g}{row.unit}"
-    said = "" if row.target is None else verdict(row.is_met)
-    middle = f"{row.middle:.4g}{row.unit}"
-    print(f"{row.name:<52}{middle + spread:<26}{bound:<14}{said:<6}{row.note}".rstrip(), flush=True)
 
 
 def alone(module: str, *arguments: object) -> dict[str, Any]:
@@ -194,28 +168,19 @@ def measure_growth(place: Path, rounds: int) -> Iterator[Row]:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.plan", description="Planning.")
     parser.add_argument("--rounds", type=int, default=5, help="of what is timed (5)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write every value to FILE")
+    add_json_option(parser)
     arguments = parser.parse_args()
-    began, rows = time.perf_counter(), []
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
     print(f"{model}, {os.cpu_count()} cores, Python {sys.version.split()[0]}, load {os.getloadavg()[0]:.1f}")
     with tempfile.TemporaryDirectory(prefix="segreader-bench-") as name:
-        for figures in (
+        figures = chain(
             measure_metadata(Path(name), arguments.rounds),
             measure_listing(),
             measure_times(arguments.rounds),
             measure_aborted(Path(name), arguments.rounds),
-        ):
-            for row in figures:
-                rows.append(row)
-                print_row(row)
-    missed = [row.name for row in rows if not row.is_met]
-    print(("Missed: " + "; ".join(missed)) if missed else "Every target is met", end="")
-    print(f"; {time.perf_counter() - began:.0f} s")
-    if arguments.json:
-        facts = [asdict(row) | {"is_met": row.is_met} for row in rows]
-        arguments.json.write_text(json.dumps(facts, indent=1) + "\n")
+        )
+        run(figures, arguments.json)
 
 
 if __name__ == "__main__":

@@ -7,25 +7,22 @@ is in benchmarks/README.md.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 
 from pyspark.sql import SparkSession
 
+from benchmarks.rows import Row, add_json_option, run
 from benchmarks.spark_cost import Cost, Work, marginal
 from benchmarks.spark_inputs import SPARK_CODECS, SPARK_SHAPES, Topic, write_topics
 from benchmarks.spark_sides import Sides, worker_pool
-from benchmarks.storage import Row, print_row
 from segreader.errors import OptionError
 from segreader.format.kernel import load_kernel
 from spark_jobs.session import job_session
@@ -71,16 +68,16 @@ def measure_sinks(sides: Sides, tiny: Sides, rounds: int) -> Iterator[Row]:
         f"{_kind(topic)}: Spark's writer / sink, CPU",
         ratios(spark, sink, cpu),
         SINK_OVER_SPARK[topic.shape],
-        True,
         "x",
         f"{note(topic, costs)}; {written} MB",
+        is_least=True,
     )
     yield Row(f"{_kind(topic)}: Spark's writer / sink, wall", ratios(spark, sink, wall), None, unit="x")
     extra = tuple(one.jvm / topic.gb for one in sink)
     yield Row(f"{_kind(topic)}: JVM of the sink per GB", extra, SINK_JVM, unit=" s")
     for name, value in (("CPU", cpu), ("wall", wall)):
         found = ratios(pyarrow, sink, value)
-        yield Row(f"{_kind(topic)}: sink's speed / pyarrow's, {name}", found, SINK_OVER_PYARROW, True, "x")
+        yield Row(f"{_kind(topic)}: sink's speed / pyarrow's, {name}", found, SINK_OVER_PYARROW, "x", is_least=True)
 
 
 def measure_reads(sides: Sides, tiny: Sides, rounds: int) -> Iterator[Row]:
@@ -142,28 +139,19 @@ def main() -> None:
     parser.add_argument("--gb", type=float, default=0.5, help="columns of a topic in 1e9 bytes (0.5)")
     parser.add_argument("--kind", action="append", choices=KINDS, help="only this topic; may be repeated")
     parser.add_argument("--only", action="append", choices=tuple(_MEASURES), help="only these rows; may be repeated")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write every value to FILE")
+    add_json_option(parser)
     arguments = parser.parse_args()
     try:
         load_kernel("native")
     except OptionError as error:
         raise SystemExit(str(error)) from None
-    began, rows = time.perf_counter(), []
     packages = ", ".join(f"{name} {version(name)}" for name in ("pyspark", "pyarrow", "crc32c"))
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, Python {platform.python_version()}, {packages}")
     with (
         tempfile.TemporaryDirectory(prefix="segreader-bench-") as place,
         job_session("segreader benchmark", master=MASTER, settings=SETTINGS) as session,
     ):
-        for row in measure(session.spark, Path(place), arguments):
-            rows.append(row)
-            print_row(row)
-    missed = [row.name for row in rows if not row.is_met]
-    print(("\nMissed: " + "; ".join(missed)) if missed else "\nEvery target is met", end="")
-    print(f"; {time.perf_counter() - began:.0f} s, load {os.getloadavg()[0]:.1f}")
-    if arguments.json:
-        facts = {"rows": [asdict(row) | {"is_met": row.is_met} for row in rows]}
-        arguments.json.write_text(json.dumps(facts, indent=1) + "\n")
+        run(measure(session.spark, Path(place), arguments), arguments.json)
 
 
 if __name__ == "__main__":

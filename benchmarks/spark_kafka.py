@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import platform
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -24,6 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.inputs import BATCH_BYTES, Shape, make_batches
 from benchmarks.report import MIB
+from benchmarks.rows import Row, add_json_option, run
 from benchmarks.spark import KINDS, MASTER, SETTINGS, TINY, cpu, note, ratios, wall
 from benchmarks.spark_cost import marginal
 from benchmarks.spark_inputs import (
@@ -36,7 +35,6 @@ from benchmarks.spark_inputs import (
     column_bytes_of,
 )
 from benchmarks.spark_sides import Sides, write_nothing, write_parquet
-from benchmarks.storage import Row, print_row
 from segreader import scan
 from segreader.format.kernel import load_kernel
 from spark_jobs.session import job_session
@@ -148,7 +146,7 @@ def measure_topic(
         for measure, value, targets in (("CPU", cpu, CPU_TARGETS), ("wall", wall, WALL_TARGETS)):
             found = ratios(costs["kafka"], asked_nothing, value)
             said = note(topic, costs) if measure == "CPU" else ""
-            yield Row(f"{name}, {measure}", found, targets[goal][topic.shape], True, "x", said)
+            yield Row(f"{name}, {measure}", found, targets[goal][topic.shape], "x", said, is_least=True)
     ours[0].check("sink-zstd")
     shutil.rmtree(place)
 
@@ -167,7 +165,7 @@ def check_alone(spark: SparkSession, kafka: Any, topics: list[Topic], place: Pat
         ours.check("sink-zstd")
         if ours.frame().count() != topic.records:
             raise RuntimeError("without a broker there are fewer records")
-    yield Row("topics read with the broker stopped", (len(topics),), len(topics), True)
+    yield Row("topics read with the broker stopped", (len(topics),), len(topics), is_least=True)
 
 
 def main() -> None:
@@ -177,10 +175,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="how often each side has its turn (5)")
     parser.add_argument("--gb", type=float, default=1.0, help="columns of a topic in 1e9 bytes (1)")
     parser.add_argument("--kind", action="append", choices=KINDS, help="only this topic; may be repeated")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write every value to FILE")
+    add_json_option(parser)
     arguments = parser.parse_args()
     load_kernel("native")
-    began, rows, kit = time.perf_counter(), [], Kit.load()
+    kit = Kit.load()
     print(
         f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, Python {platform.python_version()},"
         f" pyspark {version('pyspark')}, pyarrow {version('pyarrow')}"
@@ -190,15 +188,7 @@ def main() -> None:
         kafka = stack.enter_context(kit.cluster(place / "kafka", jvm=BROKER_JVM))
         settings = {**SETTINGS, "spark.jars": kit.connector}
         session = stack.enter_context(job_session("segreader benchmark", master=MASTER, settings=settings))
-        for row in measure(kit, session.spark, kafka, place / "out", arguments):
-            rows.append(row)
-            print_row(row)
-    missed = [row.name for row in rows if not row.is_met]
-    print(("\nMissed: " + "; ".join(missed)) if missed else "\nEvery target is met", end="")
-    print(f"; {time.perf_counter() - began:.0f} s, load {os.getloadavg()[0]:.1f}")
-    if arguments.json:
-        facts = {"rows": [asdict(row) | {"is_met": row.is_met} for row in rows]}
-        arguments.json.write_text(json.dumps(facts, indent=1) + "\n")
+        run(measure(kit, session.spark, kafka, place / "out", arguments), arguments.json)
 
 
 if __name__ == "__main__":

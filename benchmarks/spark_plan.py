@@ -7,19 +7,18 @@ either lies on a disk. Every figure comes from a process of its own. What is mea
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 
-from benchmarks.plan import Row, alone, print_row
+from benchmarks.plan import alone
 from benchmarks.report import MIB
+from benchmarks.rows import Row, add_json_option, run
 
 SEGMENTS = 100_000
 TERABYTES = 10
@@ -78,28 +77,20 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="of each figure (3)")
     parser.add_argument("--sizes", default=",".join(str(size // GIB) for size in SIZES), help="GiB of a task (1,8)")
     parser.add_argument("--only", choices=("driver", "worker"), help="measure one of the two")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write every value to FILE")
+    add_json_option(parser)
     arguments = parser.parse_args()
     sizes = tuple(int(size) * GIB for size in arguments.sizes.split(","))
-    began, rows = time.perf_counter(), []
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
     print(f"{model}, {os.cpu_count()} cores, Python {sys.version.split()[0]}, load {os.getloadavg()[0]:.1f}")
     with tempfile.TemporaryDirectory(prefix="segreader-bench-") as place:
         os.environ["TMPDIR"] = place
-        for kind, figures in (
-            ("driver", measure_driver(arguments.rounds)),
-            ("worker", measure_worker(arguments.rounds, sizes)),
-        ):
-            if arguments.only in (None, kind):
-                for row in figures:
-                    rows.append(row)
-                    print_row(row)
-    missed = [row.name for row in rows if not row.is_met]
-    print(("Missed: " + "; ".join(missed)) if missed else "Every target is met", end="")
-    print(f"; {time.perf_counter() - began:.0f} s")
-    if arguments.json:
-        arguments.json.write_text(json.dumps([asdict(row) | {"is_met": row.is_met} for row in rows], indent=1) + "\n")
+        measures = {
+            "driver": measure_driver(arguments.rounds),
+            "worker": measure_worker(arguments.rounds, sizes),
+        }
+        wanted = [figures for kind, figures in measures.items() if arguments.only in (None, kind)]
+        run(chain.from_iterable(wanted), arguments.json)
 
 
 if __name__ == "__main__":

@@ -17,15 +17,16 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 from statistics import median
 
 import urllib3
 
 from benchmarks.inputs import SHAPES, write_inputs
-from benchmarks.report import MIB, verdict
+from benchmarks.report import MIB
+from benchmarks.rows import Row, add_json_option, run
 from benchmarks.storage_urls import ListedSource, Urls, open_store
 from segreader.ranges import ByteRange
 from segreader.read.scan import Scan
@@ -39,28 +40,6 @@ PACED_RATE = 64_000_000
 LATE_REQUESTS, LATE_SIZE, LATE_AT_ONCE = 1000, 64 << 10, 8
 BODY_SIZE = 16 * MIB
 FLAT_BYTES = 8 * MIB
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One figure: its rounds, and the bound for their median (``None``: for comparison only)."""
-
-    name: str
-    values: tuple[float, ...]
-    target: float | None
-    is_least: bool = False
-    unit: str = ""
-    note: str = ""
-
-    @property
-    def middle(self) -> float:
-        return median(self.values)
-
-    @property
-    def is_met(self) -> bool:
-        if self.target is None:
-            return True
-        return self.middle >= self.target if self.is_least else self.middle <= self.target
 
 
 @contextlib.contextmanager
@@ -158,7 +137,7 @@ def measure_speedup(endpoint: str, rounds: int) -> Iterator[Row]:
     for in_flight, target in ((8, 6), (16, 8)):
         ratios = tuple(one / many for one, many in zip(times[1], times[in_flight], strict=True))
         note = f"{PACED_SIZE / median(times[in_flight]) / 1e6:.0f} MB/s; one: {PACED_SIZE / median(times[1]) / 1e6:.0f}"
-        yield Row(f"wall, 64 MB/s a connection, {in_flight} in flight", ratios, target, True, "x", note)
+        yield Row(f"wall, 64 MB/s a connection, {in_flight} in flight", ratios, target, "x", note, is_least=True)
 
 
 def measure_hedging(endpoint: str, rounds: int) -> Iterator[Row]:
@@ -243,14 +222,6 @@ def _shown(requests: dict[str, int]) -> str:
     return ", ".join(f"{suffix} {count}" for suffix, count in requests.items())
 
 
-def print_row(row: Row) -> None:
-    spread = f" ({min(row.values):.2f}-{max(row.values):.2f})" if len(row.values) > 1 else ""
-    bound = "" if row.target is None else f"{'>=' if row.is_least else '<='} {row.target:.4g}{row.unit}"
-    said = "" if row.target is None else verdict(row.is_met)
-    middle = f"{row.middle:.4g}{row.unit}"
-    print(f"{row.name:<44}{middle + spread:<24}{bound:<12}{said:<6}{row.note}".rstrip(), flush=True)
-
-
 def write_objects(root: Path, gib: int) -> None:
     """A dense object, and one of zeros that takes no space."""
     block = os.urandom(BODY_SIZE)
@@ -266,30 +237,21 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7, help="pairs of the CPU figures (7)")
     parser.add_argument("--wall-rounds", type=int, default=3, help="pairs of the figures of waits (3)")
     parser.add_argument("--gib", type=int, default=10, help="size of the read whose memory is measured (10)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write every value to FILE")
+    add_json_option(parser)
     arguments = parser.parse_args()
-    began, rows = time.perf_counter(), []
     with tempfile.TemporaryDirectory(prefix="segreader-bench-") as place, serve_fast(Path(place)) as fast:
         endpoint, root, name = fast
         print(f"{os.cpu_count()} cores, Python {platform.python_version()}, urllib3 {version('urllib3')}, {name}")
         write_objects(root, arguments.gib)
         with serve(root) as slow:
-            for figures in (
+            figures = chain(
                 measure_cpu(endpoint, arguments.rounds),
                 measure_speedup(slow, arguments.wall_rounds),
                 measure_hedging(slow, arguments.wall_rounds),
                 measure_memory(endpoint, arguments.gib),
                 measure_scan(endpoint, root),
-            ):
-                for row in figures:
-                    rows.append(row)
-                    print_row(row)
-    missed = [row.name for row in rows if not row.is_met]
-    print(("Missed: " + "; ".join(missed)) if missed else "Every target is met", end="")
-    print(f"; {time.perf_counter() - began:.0f} s")
-    if arguments.json:
-        facts = {"server": name, "rows": [asdict(row) | {"is_met": row.is_met} for row in rows]}
-        arguments.json.write_text(json.dumps(facts, indent=1) + "\n")
+            )
+            run(figures, arguments.json, server=name)
 
 
 if __name__ == "__main__":

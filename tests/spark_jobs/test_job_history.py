@@ -21,6 +21,7 @@ import pytest
 from canaries import ACCESS_KEY, CANARIES, leaks, refusing_server
 from history_driver import MARKER
 from servers.moto import moto
+from servers.pool import skip_or_fail
 from servers.process import NotAvailableError
 
 from segreader.testing.builder import SegmentBuilder
@@ -53,7 +54,7 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> History:
         try:
             server = stack.enter_context(moto(place))
         except NotAvailableError as error:
-            pytest.skip(error.message)
+            skip_or_fail("moto", error.message)
         refusing = stack.enter_context(refusing_server())
         objects, gone = _objects()
         server.upload({f"{PLACE}/{name}": data for name, data in objects.items()})

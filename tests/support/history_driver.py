@@ -106,7 +106,7 @@ class Driver:
         )
         for name in self.facts["gone"]:
             client.delete_object(Bucket=self.facts["bucket"], Key=name)
-        frame.count()
+        frame.collect()  # of the plan that was made; a count makes another, of what is left
 
     def crawl(self) -> None:
         """Keep every page of the UI, and what its REST API says."""
