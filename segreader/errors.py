@@ -1,7 +1,8 @@
 """The error tree: who must act, what was found, what was expected, and where.
 
 The first cut below ``SegreaderError`` is who can mend it: the data (``FormatError``), the store or its
-permissions (``StorageError``), the layout (``CatalogError``), or the request (``PlanError``, ``OptionError``).
+permissions (``StorageError``), the layout (``CatalogError``), the cluster (``BrokerError``), or the request
+(``PlanError``, ``OptionError``).
 Every field has a default, or the error could not be unpickled on a Spark driver.
 """
 
@@ -175,6 +176,44 @@ class DecryptionError(CatalogError):
 
 class AmbiguousTopicError(CatalogError):
     """One topic name stands for two topic ids."""
+
+
+class BrokerError(SegreaderError):
+    """A Kafka broker, or what answers in its place, cannot be used as asked.
+
+    ``code`` is Kafka's error code where the broker sent one, ``None`` otherwise.
+    """
+
+    def __init__(self, message: str = "", *, code: int | None = None, **fields: Any) -> None:
+        super().__init__(message, **fields)
+        self.code = code
+
+
+class ProtocolError(BrokerError, ValueError):
+    """A peer's bytes are no answer of the Kafka protocol: its message names the API, its version and the position."""
+
+
+class ConnectionFailedError(BrokerError, ConnectionError):
+    """A broker cannot be reached, closed the connection, or did not answer in time."""
+
+
+class AuthenticationError(BrokerError, PermissionError):
+    """A broker refuses who we are: user, password, token, mechanism or certificate."""
+
+
+class AuthorizationError(BrokerError, PermissionError):
+    """A broker refuses what we ask for: its message names the resource and the operation."""
+
+
+class UnsupportedVersionError(BrokerError):
+    """A broker does not speak a version of an API that is needed."""
+
+
+class TruncatedLogError(BrokerError):
+    """Records that were read are no longer in the log: an unclean leader election took them away (KIP-320).
+
+    ``offset`` is the last common point: where the live log parts from what was read; ``None`` if nothing is common.
+    """
 
 
 class PlanError(SegreaderError, ValueError):

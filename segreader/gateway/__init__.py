@@ -1,0 +1,1 @@
+"""A proxy before unmodified brokers that answers where remote segments lie."""
