@@ -70,11 +70,12 @@ class Reader:
         """Bytes that are not read yet."""
         return self._stop - self.position
 
-    def error(self, message: str, *, position: int | None = None, **fields: object) -> ProtocolError:
+    def error(
+        self, message: str, *, position: int | None = None, found: object = None, expected: object = None
+    ) -> ProtocolError:
         """What to raise for something wrong at ``position``, or here."""
-        return ProtocolError(
-            f"{self._what}: {message}", position=self.position if position is None else position, **fields
-        )
+        at = self.position if position is None else position
+        return ProtocolError(f"{self._what}: {message}", position=at, found=found, expected=expected)
 
     def take(self, size: int) -> memoryview:
         """The next ``size`` bytes, where they lie.
