@@ -66,6 +66,11 @@ class Reader:
         self.position = start
 
     @property
+    def data(self) -> memoryview:
+        """All that positions count in."""
+        return self._data
+
+    @property
     def left(self) -> int:
         """Bytes that are not read yet."""
         return self._stop - self.position
