@@ -1,0 +1,120 @@
+"""What "offset out of range" means: it carries no offsets, so who said it and what the leader lists decide.
+
+Source: KIP-392's four cases and what brokers of 4.3.1 answer: between the high watermark and the log end error 0 and no
+records, beyond the log end and below its start error 1, at leader and follower alike. KIP-392 has 78 for some of these;
+that is met by backing off wherever it comes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from segreader.broker.error_codes import ErrorCode
+from segreader.broker.rules.truncation import Position
+from segreader.errors import OffsetOutOfRangeError
+
+
+class OutOfRangeStep(Enum):
+    """What to do first."""
+
+    REPEAT_AT_LEADER = auto()
+    """A follower said so: forget it and ask the leader; not an error yet."""
+    LIST_OFFSETS = auto()
+    """The leader said so: ask it for earliest and latest, then ``judge``."""
+    BACK_OFF = auto()
+    """78: refresh Metadata, wait, repeat."""
+    NONE = auto()
+    """The error is another one."""
+
+
+def first_step(error: int, *, by_leader: bool) -> OutOfRangeStep:
+    """What an error of a Fetch asks for, as far as ranges go.
+
+    Args:
+        error: of the partition.
+        by_leader: whether the leader itself answered, and not the replica it prefers.
+    """
+    if error == ErrorCode.OFFSET_OUT_OF_RANGE:
+        return OutOfRangeStep.LIST_OFFSETS if by_leader else OutOfRangeStep.REPEAT_AT_LEADER
+    return OutOfRangeStep.BACK_OFF if error == ErrorCode.OFFSET_NOT_AVAILABLE else OutOfRangeStep.NONE
+
+
+class OutOfRange(Enum):
+    """Why the leader refused an offset."""
+
+    GONE = auto()
+    """Below the log start: retention or DeleteRecords took the records away."""
+    VALIDATE = auto()
+    """Beyond the end, and the position's epoch is known: ask OffsetForLeaderEpoch whether the log was truncated."""
+    BEYOND_END = auto()
+    """Beyond the end, and nothing tells why."""
+    IN_RANGE = auto()
+    """Not any more: the log moved between the two answers. Back off and fetch again."""
+
+
+class WhenOutOfRange(Enum):
+    """What the caller wants then."""
+
+    RAISE = auto()
+    """An error; a bounded read has no silent reset."""
+    START_AT_WHAT_IS_LEFT = auto()
+    """Below the start: go on at the start, and the gap is reported. Beyond the end: an error."""
+    EARLIEST = auto()
+    """Go on at the log start, whatever happened."""
+    LATEST = auto()
+    """Go on at the end, whatever happened."""
+
+
+@dataclass(frozen=True, slots=True)
+class RangeVerdict:
+    """Why an offset was refused, with the leader's bounds.
+
+    Args:
+        earliest: first retained offset, the remote range included.
+        latest: first offset that a reader at this isolation level is not given yet.
+    """
+
+    reason: OutOfRange
+    position: Position
+    earliest: int
+    latest: int
+
+    def go_on_at(self, wish: WhenOutOfRange, *, source: str | None = None) -> Position:
+        """Where to read next: the same position with ``IN_RANGE`` and ``VALIDATE``.
+
+        Raises:
+            OffsetOutOfRangeError: the caller allowed no other offset than the one that is out of range.
+        """
+        if self.reason in (OutOfRange.IN_RANGE, OutOfRange.VALIDATE):
+            return self.position
+        if wish is WhenOutOfRange.LATEST:
+            return Position(self.latest)
+        if wish is WhenOutOfRange.EARLIEST:
+            return Position(self.earliest)
+        if wish is WhenOutOfRange.START_AT_WHAT_IS_LEFT and self.reason is OutOfRange.GONE:
+            return Position(self.earliest)
+        is_gone = self.reason is OutOfRange.GONE
+        raise OffsetOutOfRangeError(
+            "the offset is no longer in the log" if is_gone else "the offset lies beyond the end of the log",
+            source=source,
+            offset=self.position.offset,
+            found=f"offsets {self.earliest} <= offset < {self.latest}",
+            expected=f"offset {self.position.offset}",
+            hint="Retention or DeleteRecords removed it; allow the read to start at what is left." if is_gone else None,
+        )
+
+
+def judge(position: Position, *, earliest: int, latest: int) -> RangeVerdict:
+    """Why the leader refused ``position``, by what it lists for earliest and latest.
+
+    ``latest`` is the high watermark or the last stable offset, and an offset above it may still be below the log end;
+    such an offset gets no error, so one that got it lies beyond the log end, or did a moment ago.
+    """
+    if position.offset < earliest:
+        reason = OutOfRange.GONE
+    elif position.offset > latest:
+        reason = OutOfRange.VALIDATE if position.leader_epoch >= 0 else OutOfRange.BEYOND_END
+    else:
+        reason = OutOfRange.IN_RANGE
+    return RangeVerdict(reason, position, earliest, latest)
