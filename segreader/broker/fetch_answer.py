@@ -34,7 +34,7 @@ _EPOCH_END = Struct(">iq")
 _LEADER = Struct(">ii")
 _LEAST_PARTITION = _PARTITION.size + 1 + 4 + 1 + 1
 _LEAST_TOPIC = {False: 1 + 1 + 1, True: 16 + 1 + 1}
-_LEAST_NODE = 4 + 1 + 4 + 1 + 1
+LEAST_NODE = 4 + 1 + 4 + 1 + 1
 
 
 def decode_fetch_answer(version: int, frame: bytes | memoryview) -> FetchAnswer:
@@ -67,7 +67,7 @@ def decode_fetch_answer(version: int, frame: bytes | memoryview) -> FetchAnswer:
     if version >= FIRST_WITH_ENDPOINTS:
         for tag, value in tags:
             if tag == _ENDPOINTS_TAG:
-                nodes = value.array(lambda value=value: _node(value), _LEAST_NODE)  # type: ignore[misc]
+                nodes = value.array(lambda value=value: read_node(value), LEAST_NODE)  # type: ignore[misc]
                 value.finish()
     return FetchAnswer(tuple(partitions), error, session_id, throttle_ms, nodes, extension_version(tags))
 
@@ -138,7 +138,8 @@ def _location(value: Reader) -> tuple[RemoteLogSegmentLocation | None, str | Non
         return None, str(damaged)
 
 
-def _node(value: Reader) -> Node:
+def read_node(value: Reader) -> Node:
+    """One of the NodeEndpoints, with its tagged fields; Produce answers have them in the same form."""
     node = Node(value.int32(), value.string(), value.int32(), value.nullable_string())
     value.tags()
     return node

@@ -1,0 +1,114 @@
+"""The four cases of an offset out of range, and what a caller may want then (KIP-392)."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from segreader.broker.rules.out_of_range import (
+    OutOfRange,
+    OutOfRangeStep,
+    RangeVerdict,
+    WhenOutOfRange,
+    first_step,
+    judge,
+)
+from segreader.broker.rules.truncation import Position
+from segreader.errors import OffsetOutOfRangeError
+
+
+def test_out_of_range_from_a_follower_is_repeated_at_the_leader() -> None:
+    assert first_step(1, by_leader=False) is OutOfRangeStep.REPEAT_AT_LEADER
+
+
+def test_out_of_range_from_the_leader_asks_for_its_bounds_because_the_answer_has_none() -> None:
+    assert first_step(1, by_leader=True) is OutOfRangeStep.LIST_OFFSETS
+
+
+@pytest.mark.parametrize("by_leader", [True, False])
+def test_78_backs_off_in_all_cases_though_no_broker_of_today_sends_it(by_leader: bool) -> None:
+    assert first_step(78, by_leader=by_leader) is OutOfRangeStep.BACK_OFF
+
+
+@pytest.mark.parametrize("error", [0, -1, 6, 75])
+def test_other_errors_say_nothing_of_ranges(error: int) -> None:
+    assert first_step(error, by_leader=True) is OutOfRangeStep.NONE
+
+
+def test_case_1_an_offset_at_the_end_is_in_range_and_just_has_no_records_yet() -> None:
+    assert judge(Position(100, 5), earliest=0, latest=100).reason is OutOfRange.IN_RANGE
+
+
+@pytest.mark.parametrize("offset", [101, 10_000])
+def test_cases_2_and_4_beyond_the_end_a_position_with_an_epoch_is_validated(offset: int) -> None:
+    assert judge(Position(offset, 5), earliest=0, latest=100).reason is OutOfRange.VALIDATE
+
+
+def test_cases_2_and_4_beyond_the_end_a_position_without_an_epoch_is_beyond_the_end() -> None:
+    assert judge(Position(101), earliest=0, latest=100).reason is OutOfRange.BEYOND_END
+
+
+@pytest.mark.parametrize("epoch", [-1, 5])
+def test_case_3_below_the_log_start_the_records_are_gone(epoch: int) -> None:
+    assert judge(Position(9, epoch), earliest=10, latest=100).reason is OutOfRange.GONE
+
+
+def test_a_log_that_moved_between_the_two_answers_is_asked_again() -> None:
+    verdict = judge(Position(10), earliest=10, latest=100)
+
+    assert verdict.reason is OutOfRange.IN_RANGE
+    assert verdict.go_on_at(WhenOutOfRange.RAISE) == Position(10)
+
+
+def gone() -> RangeVerdict:
+    return judge(Position(9, 5), earliest=10, latest=100)
+
+
+def beyond() -> RangeVerdict:
+    return judge(Position(101), earliest=10, latest=100)
+
+
+def test_a_bounded_read_raises_below_the_start_and_names_what_is_left() -> None:
+    with pytest.raises(OffsetOutOfRangeError, match="10 <= offset < 100") as caught:
+        gone().go_on_at(WhenOutOfRange.RAISE, source="b1:9092 t-0")
+
+    assert (caught.value.offset, caught.value.source) == (9, "b1:9092 t-0")
+
+
+@pytest.mark.parametrize("wish", [WhenOutOfRange.RAISE, WhenOutOfRange.START_AT_WHAT_IS_LEFT])
+def test_a_bounded_read_raises_beyond_the_end_also_if_it_may_start_at_what_is_left(wish: WhenOutOfRange) -> None:
+    with pytest.raises(OffsetOutOfRangeError, match="beyond the end"):
+        beyond().go_on_at(wish)
+
+
+def test_a_read_that_may_start_at_what_is_left_goes_on_at_the_log_start() -> None:
+    assert gone().go_on_at(WhenOutOfRange.START_AT_WHAT_IS_LEFT) == Position(10)
+
+
+@pytest.mark.parametrize("verdict", [gone(), beyond()])
+def test_a_tailing_reader_goes_where_it_was_told_to(verdict: RangeVerdict) -> None:
+    assert verdict.go_on_at(WhenOutOfRange.EARLIEST) == Position(10)
+    assert verdict.go_on_at(WhenOutOfRange.LATEST) == Position(100)
+
+
+@pytest.mark.parametrize("wish", list(WhenOutOfRange))
+def test_no_wish_skips_the_validation_of_a_position_beyond_the_end(wish: WhenOutOfRange) -> None:
+    position = Position(101, 5)
+
+    assert judge(position, earliest=10, latest=100).go_on_at(wish) == position
+
+
+@given(
+    st.integers(0, 100), st.integers(-1, 5), st.integers(0, 100), st.integers(0, 100), st.sampled_from(WhenOutOfRange)
+)
+def test_a_read_goes_on_within_the_bounds_or_raises(
+    offset: int, epoch: int, one: int, two: int, wish: WhenOutOfRange
+) -> None:
+    verdict = judge(Position(offset, epoch), earliest=min(one, two), latest=max(one, two))
+    try:
+        position = verdict.go_on_at(wish)
+    except OffsetOutOfRangeError:
+        assert verdict.reason in (OutOfRange.GONE, OutOfRange.BEYOND_END)
+        return
+    assert min(one, two) <= position.offset <= max(one, two) or verdict.reason is OutOfRange.VALIDATE
