@@ -1,0 +1,185 @@
+"""From an address to a connection that can be asked: TCP, TLS, what the broker speaks, who we are. In that order."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import socket
+import ssl
+import threading
+from dataclasses import dataclass
+
+from segreader.broker import calls, tls
+from segreader.broker.authentication import authenticate
+from segreader.broker.connection import Connection
+from segreader.broker.error_codes import describe
+from segreader.broker.messages import ApiVersions
+from segreader.broker.metrics import ClientMetrics
+from segreader.broker.settings import ClientSettings
+from segreader.errors import ConnectionFailedError, UnsupportedVersionError
+from segreader.storage.retry import Clock
+
+_FIRST_VERSION = 3
+_UNSUPPORTED_VERSION = 35
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a broker listens."""
+
+    host: str
+    port: int
+
+    def __post_init__(self) -> None:
+        if not self.host or not 0 < self.port < 1 << 16 or not self.host.isprintable() or len(self.host) > 255:
+            raise ValueError(f"no address: port {self.port}")
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(slots=True, eq=False)
+class OpenConnection:
+    """A connection that is ready, what its broker speaks, and whether that is this machine."""
+
+    address: Address
+    connection: Connection
+    versions: ApiVersions
+    is_loopback: bool
+
+
+class Opener:
+    """Opens connections with one client's settings; what it remembers is the TLS context, read from files once."""
+
+    def __init__(
+        self, settings: ClientSettings, *, clock: Clock, metrics: ClientMetrics, stopped: threading.Event
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._metrics = metrics
+        self._stopped = stopped
+        self._context: ssl.SSLContext | None = None
+
+    def open(self, address: Address, *, until_ms: int, may_be_loopback: bool = True) -> OpenConnection:
+        """Connect, learn the versions and authenticate.
+
+        Args:
+            until_ms: when the whole operation must be over, on the clock of connections.
+            may_be_loopback: ``False`` for an address that a broker elsewhere named.
+
+        Raises:
+            ConnectionFailedError: nobody listens, or what listens is no broker.
+            AuthenticationError: the broker refuses us, or its certificate is not trusted.
+            UnsupportedVersionError: the broker is too old.
+            OptionError: certificates of the settings cannot be loaded.
+        """
+        settings, peer = self._settings, str(address)
+        if settings.security_protocol.has_tls and self._context is None:
+            self._context = tls.make_context(settings)
+        # TLS and the first question have a time-out of their own: whoever accepts and says nothing costs no more.
+        stream = self._connect(address, until_ms, may_be_loopback)
+        try:
+            is_loopback = _ip(stream.getpeername()[0]).is_loopback
+            if self._context is not None:
+                stream = tls.wrap(stream, self._context, address.host, peer)
+            connection = Connection(
+                stream, peer, settings, clock=self._clock, metrics=self._metrics, stopped=self._stopped
+            )
+        except OSError as error:
+            stream.close()
+            if isinstance(error, ConnectionFailedError):
+                raise
+            raise ConnectionFailedError(f"the connection broke: {_what(error)}", source=peer) from None
+        except BaseException:
+            stream.close()
+            raise
+        try:
+            versions = self._ask_versions(connection, until_ms)
+            if settings.security_protocol.has_sasl:
+                authenticate(connection, settings, versions, until_ms=until_ms)
+        except BaseException:
+            connection.close()
+            raise
+        self._metrics.connections += 1
+        return OpenConnection(address, connection, versions, is_loopback)
+
+    def _connect(self, address: Address, until_ms: int, may_be_loopback: bool) -> socket.socket:
+        now_ms = int(self._clock.monotonic() * 1000)
+        due_ms = min(until_ms, now_ms + self._settings.connect_timeout_ms)
+        try:
+            places = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            what = error.strerror if isinstance(error, OSError) else None
+            raise ConnectionFailedError(f"no address is known for this host: {what}", source=str(address)) from None
+        failed: ConnectionFailedError | None = None
+        for family, kind, protocol, _, place in places:
+            try:
+                _check(_ip(str(place[0])), address, may_be_loopback=may_be_loopback)
+                left_ms = due_ms - int(self._clock.monotonic() * 1000)
+                if left_ms <= 0:
+                    raise TimeoutError
+                return _dial(family, kind, protocol, place, left_ms / 1000)
+            except TimeoutError:
+                failed = ConnectionFailedError(
+                    "timed out while connecting",
+                    source=str(address),
+                    hint="A firewall drops packets like this; socket.connection.setup.timeout.ms bounds the wait",
+                )
+            except ConnectionFailedError as error:
+                failed = error
+            except OSError as error:
+                hint = (
+                    "Is the broker running, and is this its port?"
+                    if isinstance(error, ConnectionRefusedError)
+                    else None
+                )
+                failed = ConnectionFailedError(f"cannot connect: {_what(error)}", source=str(address), hint=hint)
+        raise failed or ConnectionFailedError("no address is known for this host", source=str(address))
+
+    def _ask_versions(self, connection: Connection, until_ms: int) -> ApiVersions:
+        until_ms = min(until_ms, connection.now_ms() + self._settings.connect_timeout_ms)
+        for version in (_FIRST_VERSION, 0):
+            answer = connection.ask(calls.api_versions(self._settings, version), until_ms=until_ms)
+            if answer.error == 0:
+                return answer
+            if answer.error != _UNSUPPORTED_VERSION:
+                break
+        raise UnsupportedVersionError(
+            f"the broker does not tell what it speaks: {describe(answer.error)}",
+            code=answer.error,
+            source=connection.peer,
+        )
+
+
+def _dial(family: int, kind: int, protocol: int, place: object, seconds: float) -> socket.socket:
+    stream = socket.socket(family, kind, protocol)
+    try:
+        stream.settimeout(seconds)
+        stream.connect(place)  # type: ignore[arg-type]
+        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with contextlib.suppress(OSError):
+            stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    except BaseException:
+        stream.close()
+        raise
+    return stream
+
+
+def _check(place: ipaddress.IPv4Address | ipaddress.IPv6Address, address: Address, *, may_be_loopback: bool) -> None:
+    """Brokers are often at private addresses, but never at those where a cloud's machines ask for their credentials."""
+    if place.is_link_local or place.is_multicast or place.is_unspecified or (place.is_loopback and not may_be_loopback):
+        raise ConnectionFailedError(
+            f"a broker cannot be at {place}" + (" as seen from here" if place.is_loopback else ""),
+            source=str(address),
+            hint="Brokers tell their addresses to clients: see advertised.listeners",
+        )
+
+
+def _ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    place = ipaddress.ip_address(text.partition("%")[0])
+    mapped = getattr(place, "ipv4_mapped", None)
+    return place if mapped is None else mapped
+
+
+def _what(error: OSError) -> str:
+    return error.strerror or type(error).__name__

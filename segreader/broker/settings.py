@@ -1,0 +1,217 @@
+"""How a client speaks to a cluster: who it is, what it trusts, and how long it waits.
+
+Knows no option name of Kafka's (``setting_names`` does) and opens nothing. Secrets are shown nowhere, and a pickle of
+these settings leaves them out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from enum import StrEnum
+from typing import Any, Self
+
+from segreader import __version__
+from segreader.errors import AuthenticationError, OptionError
+from segreader.storage.signed_url import Secret
+
+TokenProvider = Callable[[], str]
+"""Gives the token to show now; asked for each new connection and each renewal."""
+
+LARGEST_FRAME = 1 << 30
+"""No answer above this is taken, whatever the settings say: sizes on the wire are signed 32-bit numbers."""
+
+_LONGEST_TEXT = 32_000
+
+
+class SecurityProtocol(StrEnum):
+    """What lies between TCP and Kafka's frames. Names as in ``security.protocol``."""
+
+    PLAINTEXT = "PLAINTEXT"
+    SSL = "SSL"
+    SASL_PLAINTEXT = "SASL_PLAINTEXT"
+    SASL_SSL = "SASL_SSL"
+
+    @property
+    def has_tls(self) -> bool:
+        """Whether the connection is encrypted."""
+        return self in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
+
+    @property
+    def has_sasl(self) -> bool:
+        """Whether a user is named before the first request."""
+        return self in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
+
+
+class SaslMechanism(StrEnum):
+    """How a user is proven. Names as in ``sasl.mechanism``."""
+
+    PLAIN = "PLAIN"
+    SCRAM_SHA_256 = "SCRAM-SHA-256"
+    SCRAM_SHA_512 = "SCRAM-SHA-512"
+    OAUTHBEARER = "OAUTHBEARER"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSettings:
+    """Everything about a client but where the cluster is.
+
+    A pickle holds no password, no token provider and no passphrase, so nothing secret travels with a Spark job; what
+    comes out of it has ``is_without_secrets`` set and refuses to connect with SASL until ``with_secrets`` gave them.
+
+    Args:
+        client_id: as it stands in a broker's request log and quotas.
+        software_name, software_version: as ApiVersions tells a broker (KIP-511), in characters that it takes.
+        sasl_username, sasl_password: for PLAIN and SCRAM.
+        token_provider: for OAUTHBEARER.
+        ca_file: PEM file, or a directory as OpenSSL hashes it, trusted in place of the system's certificates.
+        ca_data: PEM text, for the same.
+        certificate_file, key_file: PEM files of the client's own certificate; the key may be in the first one.
+        verify: ``False`` trusts any certificate: anyone on the way can read and change what is read.
+        verify_hostname: ``False`` takes a trusted certificate of any host.
+        request_timeout_ms: how long one answer may take; a Fetch has its waiting time on top.
+        operation_timeout_ms: how long one call may take with all its tries.
+        connect_timeout_ms: for the connection and TLS, per broker.
+        metadata_max_age_ms: after which leaders are asked for again, and a preferred replica is forgotten.
+        retry_backoff_ms, retry_backoff_max_ms: the first and the longest wait before a try.
+        max_frame_bytes: largest answer taken, but never less than twice what a Fetch asks for.
+        fetch_max_wait_ms, fetch_min_bytes: how long a broker may hold a Fetch until it has so many bytes.
+        rack: where this client is, for the choice of a replica nearby (KIP-392).
+    """
+
+    client_id: str = "segreader"
+    software_name: str = "segreader"
+    software_version: str = __version__
+    security_protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
+    sasl_mechanism: SaslMechanism | None = None
+    sasl_username: str | None = None
+    sasl_password: Secret | None = field(default=None, repr=False)
+    token_provider: TokenProvider | None = field(default=None, repr=False)
+    ca_file: str | None = None
+    ca_data: str | None = field(default=None, repr=False)
+    certificate_file: str | None = None
+    key_file: str | None = None
+    key_password: Secret | None = field(default=None, repr=False)
+    verify: bool = True
+    verify_hostname: bool = True
+    request_timeout_ms: int = 30_000
+    operation_timeout_ms: int = 60_000
+    connect_timeout_ms: int = 10_000
+    metadata_max_age_ms: int = 300_000
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 1_000
+    max_frame_bytes: int = 128 << 20
+    fetch_max_wait_ms: int = 500
+    fetch_min_bytes: int = 1
+    rack: str = ""
+    is_without_secrets: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("client_id", "rack"):
+            if len(getattr(self, name).encode()) > _LONGEST_TEXT:
+                raise OptionError(f"{name} is too long for Kafka's protocol")
+        for name in _POSITIVE:
+            if not 0 < getattr(self, name) < 1 << 31:
+                raise OptionError(f"{name} must be a positive number", found=getattr(self, name))
+        for name in ("fetch_max_wait_ms", "fetch_min_bytes"):
+            if not 0 <= getattr(self, name) < 1 << 31:
+                raise OptionError(f"{name} must not be negative", found=getattr(self, name))
+        if self.retry_backoff_ms > self.retry_backoff_max_ms:
+            raise OptionError("retry_backoff_ms is above retry_backoff_max_ms")
+        if self.max_frame_bytes > LARGEST_FRAME:
+            raise OptionError(
+                "max_frame_bytes is too large", found=self.max_frame_bytes, expected=f"<= {LARGEST_FRAME}"
+            )
+        self._check_sasl()
+        if self.key_file is not None and self.certificate_file is None:
+            raise OptionError("a key without its certificate", hint="Set ssl.certificate.location, too")
+
+    def _check_sasl(self) -> None:
+        if not self.security_protocol.has_sasl:
+            if self.sasl_mechanism is not None or self.sasl_username is not None:
+                raise OptionError(
+                    f"a SASL mechanism or user is given, but security.protocol {self.security_protocol} has no SASL",
+                    hint="Set security.protocol to SASL_SSL (or SASL_PLAINTEXT, which shows all to the network)",
+                )
+            return
+        if self.sasl_mechanism is None:
+            raise OptionError(
+                f"security.protocol {self.security_protocol} needs sasl.mechanism",
+                expected=", ".join(SaslMechanism),
+            )
+        if self.is_without_secrets:
+            return
+        if self.sasl_mechanism is SaslMechanism.OAUTHBEARER:
+            if self.token_provider is None:
+                raise OptionError(
+                    "OAUTHBEARER needs a token",
+                    hint="Set sasl.oauthbearer.token.file, or give a token provider from Python",
+                )
+        elif not self.sasl_username or self.sasl_password is None:
+            raise OptionError(f"{self.sasl_mechanism} needs sasl.username and sasl.password")
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, object]) -> Self:
+        """Settings by Kafka's own option names, as a Java client's or librdkafka's; ``kafka.`` may stand before them.
+
+        Raises:
+            OptionError: a name is unknown (the nearest known one is named), or a value is none. No value is shown.
+        """
+        from segreader.broker.setting_names import parse_options
+
+        return cls(**parse_options(options))
+
+    def with_secrets(
+        self,
+        *,
+        sasl_password: Secret | str | None = None,
+        token_provider: TokenProvider | None = None,
+        key_password: Secret | str | None = None,
+    ) -> Self:
+        """The same settings with the secrets that a pickle left out."""
+        return replace(
+            self,
+            sasl_password=Secret(sasl_password) if isinstance(sasl_password, str) else sasl_password,
+            token_provider=token_provider,
+            key_password=Secret(key_password) if isinstance(key_password, str) else key_password,
+            is_without_secrets=False,
+        )
+
+    def require_secrets(self) -> None:
+        """Pass if the secrets are there.
+
+        Raises:
+            AuthenticationError: these settings came out of a pickle.
+        """
+        if self.is_without_secrets:
+            raise AuthenticationError(
+                "these settings came from a pickle, which holds no secret",
+                hint="Give password or token in the process that connects: ClientSettings.with_secrets",
+            )
+
+    def frame_limit(self, fetch_bytes: int = 0) -> int:
+        """The largest answer to take, in bytes, where a Fetch asks for ``fetch_bytes``."""
+        return min(max(self.max_frame_bytes, 2 * fetch_bytes), LARGEST_FRAME)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {each.name: getattr(self, each.name) for each in fields(self)}
+        has_any = any(state[name] is not None for name in _SECRETS)
+        state.update(dict.fromkeys(_SECRETS))
+        state["is_without_secrets"] = self.is_without_secrets or has_any
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            object.__setattr__(self, name, value)
+
+
+_SECRETS = ("sasl_password", "token_provider", "key_password")
+_POSITIVE = (
+    "request_timeout_ms",
+    "operation_timeout_ms",
+    "connect_timeout_ms",
+    "metadata_max_age_ms",
+    "retry_backoff_ms",
+    "retry_backoff_max_ms",
+    "max_frame_bytes",
+)
