@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 import pytest
+from calls_again import DECODERS, request_again
 from codecs_of_others import kafka_python_answer, kafka_python_request, kio_answer
 from frames import RECORDED, Frame, body, expected, frames, plain, snake, without_defaults
 
@@ -22,7 +23,6 @@ from segreader.broker.messages import (
     Coordinator,
     EpochEnd,
     EpochEndsAnswer,
-    EpochWanted,
     FetchAnswer,
     FetchedPartition,
     FetchPartition,
@@ -31,28 +31,13 @@ from segreader.broker.messages import (
     ListedOffset,
     ListOffsetsAnswer,
     Node,
-    OffsetWanted,
     PartitionMetadata,
     SaslAuthenticateAnswer,
     SaslHandshakeAnswer,
     TopicMetadata,
 )
-from segreader.isolation import IsolationLevel
 
 T_ID = "P2wqEH1LTg6belocji9NYA"
-DECODERS = {
-    "ApiVersions": wire.decode_api_versions,
-    "DescribeConfigs": wire.decode_describe_configs,
-    "Fetch": wire.decode_fetch,
-    "FindCoordinator": wire.decode_find_coordinator,
-    "ListOffsets": wire.decode_list_offsets,
-    "Metadata": wire.decode_metadata,
-    "OffsetFetch": wire.decode_offset_fetch,
-    "OffsetForLeaderEpoch": wire.decode_epoch_ends,
-    "SaslAuthenticate": wire.decode_sasl_authenticate,
-    "SaslHandshake": wire.decode_sasl_handshake,
-}
-LEVELS = (IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED)
 EVERY = [one for file in (*RECORDED, "java-client", "by_hand") for one in frames(file)]
 ANSWERS = [one for one in EVERY if one.response and one.api in DECODERS and one.version != 99]
 NOT_OURS = {
@@ -112,68 +97,6 @@ def test_a_fetch_answer_is_written_as_it_was_read(one: Frame) -> None:
     again = encode_fetch_answer(one.version, answer, correlation_id=wire.parse_correlation_id(body(one.response)))
 
     assert again == one.response
-
-
-def request_again(api: str, version: int, message: dict[str, Any], names: dict[str, Any]) -> bytes:
-    """Our request of the same content."""
-    if api == "ApiVersions":
-        software = message.get("client_software_name") or "", message.get("client_software_version") or ""
-        return wire.encode_api_versions(version, *software, **names)
-    if api == "Metadata":
-        topics = message["topics"]
-        if topics is None:
-            return wire.encode_metadata(version, **names)
-        ids = [one["topic_id"] for one in topics if one.get("topic_id")]
-        by_name = [one["name"] for one in topics if one["name"]]
-        return wire.encode_metadata(version, by_name, topic_ids=ids, **names)
-    if api == "Fetch":
-        partitions = tuple(
-            FetchPartition(
-                topic.get("topic") or "",
-                topic.get("topic_id"),
-                one["partition"],
-                one["fetch_offset"],
-                one["current_leader_epoch"],
-                one["partition_max_bytes"],
-            )
-            for topic in message["topics"]
-            for one in topic["partitions"]
-        )
-        level = LEVELS[message["isolation_level"]]
-        request = FetchRequest(
-            partitions, level, message["max_wait"], message["min_bytes"], message["max_bytes"], message["rack_id"]
-        )
-        return wire.encode_fetch(version, request, **names)
-    if api == "ListOffsets":
-        wanted = [
-            OffsetWanted(topic["name"], one["partition_index"], one["timestamp"], one["current_leader_epoch"])
-            for topic in message["topics"]
-            for one in topic["partitions"]
-        ]
-        level, timeout_ms = LEVELS[message["isolation_level"]], message.get("timeout", 0)
-        return wire.encode_list_offsets(version, wanted, level, timeout_ms, **names)
-    if api == "OffsetForLeaderEpoch":
-        asked = [
-            EpochWanted(topic["topic"], one["partition"], one["leader_epoch"], one["current_leader_epoch"])
-            for topic in message["topics"]
-            for one in topic["partitions"]
-        ]
-        return wire.encode_epoch_ends(version, asked, **names)
-    if api == "FindCoordinator":
-        (group,) = message["coordinator_keys"]
-        return wire.encode_find_coordinator(version, group, **names)
-    if api == "OffsetFetch":
-        (of_group,) = message["groups"]
-        wanted_of = {one["name"]: one["partition_indexes"] for one in of_group["topics"]}
-        return wire.encode_offset_fetch(version, of_group["group_id"], wanted_of, **names)
-    if api == "DescribeConfigs":
-        resources = message["resources"]
-        keys = resources[0]["configuration_keys"]
-        return wire.encode_describe_configs(version, [one["resource_name"] for one in resources], keys, **names)
-    if api == "SaslHandshake":
-        return wire.encode_sasl_handshake(version, message["mechanism"], **names)
-    assert api == "SaslAuthenticate"
-    return wire.encode_sasl_authenticate(version, message["auth_bytes"], **names)
 
 
 def is_ours(one: Frame) -> bool:
