@@ -92,8 +92,7 @@ def epoch_ends(client: BrokerClient, wanted: Sequence[EpochWanted]) -> tuple[Epo
     server_errors = 0
 
     def make(offered: ApiVersions, some: Sequence[EpochWanted]) -> Call[Sequence[EpochEnd]]:
-        call = calls.epoch_ends(client.settings, offered, [_fenced(client, each) for each in some])
-        return _parts(call, lambda answer: answer.ends, lambda answer: answer.throttle_ms)
+        return _epoch_call(client, offered, [_fenced(client, each) for each in some])
 
     while True:
         last: EpochEnd | None = None
@@ -123,6 +122,15 @@ def epoch_ends(client: BrokerClient, wanted: Sequence[EpochWanted]) -> tuple[Epo
         if is_stale:
             client.refresh([each.topic for each in wanted], deadline)
         client.wait(wait_ms)
+
+
+def ask_epoch_end(client: BrokerClient, wanted: EpochWanted, deadline: Deadline) -> EpochEnd | None:
+    """What the leader says now, errors included; ``None`` where it could not be asked. No tries, no waits."""
+
+    def make(offered: ApiVersions, some: Sequence[EpochWanted]) -> Call[Sequence[EpochEnd]]:
+        return _epoch_call(client, offered, some)
+
+    return next(reply.told for reply in ask_leaders(client, [[wanted]], make, deadline))
 
 
 def ask_leaders(
@@ -195,6 +203,11 @@ def _matched(
             expected=len(wanted),
         )
     yield from (Reply(each, by_place[each.topic, each.partition], call.version) for each in asked)
+
+
+def _epoch_call(client: BrokerClient, offered: ApiVersions, some: Sequence[EpochWanted]) -> Call[Sequence[EpochEnd]]:
+    call = calls.epoch_ends(client.settings, offered, some)
+    return _parts(call, lambda answer: answer.ends, lambda answer: answer.throttle_ms)
 
 
 class _Throttled(tuple[Told, ...], Generic[Told]):

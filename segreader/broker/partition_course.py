@@ -1,0 +1,258 @@
+"""Where the reader of one partition stands: who leads, which replica is asked, whether the log still holds the
+position, and what an error changes of that.
+
+Decisions are those of ``rules``; this module asks the cluster what they need to know, waits as they say, and ends when
+the time of an operation is over.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from segreader.broker.client import BrokerClient
+from segreader.broker.error_codes import ErrorCode, describe, name_of
+from segreader.broker.leader_requests import ask_epoch_end
+from segreader.broker.messages import EARLIEST, LATEST, EpochEnd, FetchAnswer, FetchedPartition, Node, OffsetWanted
+from segreader.broker.rules.backoff import Backoff, Deadline
+from segreader.broker.rules.fetch_errors import REPEATS_OF_SERVER_ERRORS, FetchErrorKind, kind_of
+from segreader.broker.rules.leader import LeaderFinder, LeaderStep
+from segreader.broker.rules.out_of_range import OutOfRange, RangeVerdict, WhenOutOfRange, judge
+from segreader.broker.rules.preferred_replica import FetchSource, PreferredReplica, ReplicaStep
+from segreader.broker.rules.truncation import EpochHistory, Position, ReadPosition, Validation, Verdict
+from segreader.errors import AuthorizationError, BrokerError, ConnectionFailedError, TruncatedLogError
+from segreader.isolation import IsolationLevel
+
+
+@dataclass(slots=True)
+class Tries:
+    """How one operation fares: until when it may go on, and what failed so far."""
+
+    deadline: Deadline
+    backoff: Backoff
+    server_errors: int = 0
+    is_validated: bool = False
+
+    @classmethod
+    def of(cls, client: BrokerClient) -> Tries:
+        """Those of an operation that begins now."""
+        return cls(client.deadline(), Backoff(client.jitter, client.backoff_policy))
+
+
+class PartitionCourse:
+    """One reader's way through one partition.
+
+    Args:
+        topic_id: the one that the read was planned with.
+        position: the next offset, with the epoch of the record before it if that is known.
+        rack: where the reader is.
+        isolation_level: what "beyond the end" means.
+        wish: what to do if the position is not in the log (any more).
+
+    Attributes:
+        skipped: (start, stop) of offsets that were no longer there, if the wish allows to go on.
+    """
+
+    def __init__(
+        self,
+        client: BrokerClient,
+        topic: str,
+        partition: int,
+        topic_id: str | None,
+        position: Position,
+        *,
+        rack: str,
+        isolation_level: IsolationLevel,
+        wish: WhenOutOfRange,
+    ) -> None:
+        self.leader = client.leader(topic, partition)
+        self.topic = topic
+        self.partition = partition
+        self.topic_id = topic_id if topic_id is not None else client.cluster.topic_id(topic)
+        self.replica = PreferredReplica(rack, lease_ms=client.settings.metadata_max_age_ms)
+        self.reading = ReadPosition(topic, partition, position, self.leader)
+        self.history = EpochHistory(self.leader.leader_epoch)
+        self.skipped: list[tuple[int, int]] = []
+        self._client = client
+        self._finder = LeaderFinder(client.cluster, topic, partition, jitter=client.jitter, topic_id=self.topic_id)
+        self._isolation_level = isolation_level
+        self._wish = wish
+
+    def follow_leader(self) -> None:
+        """Take over who leads now, whoever found that out.
+
+        Raises:
+            BrokerError: the topic was deleted and made again.
+        """
+        cluster = self._client.cluster
+        cluster.require_same_topic(self.topic, self.topic_id)
+        leader = cluster.leader(self.topic, self.partition)
+        if leader == self.leader or leader.leader_id < 0:
+            return
+        self.leader = leader
+        self.replica.leader_changed()
+        self.reading.leader_changed(leader)
+        self.history.leader_changed(leader.leader_epoch)
+
+    def choose(self) -> FetchSource:
+        """Whom to ask now."""
+        known = self._client.cluster.partition(self.topic, self.partition)
+        return self.replica.choose(
+            self.leader,
+            self._client.now_ms(),
+            alive=self._client.cluster.nodes.keys(),
+            offline=known.offline if known is not None else (),
+        )
+
+    def is_valid(self, tries: Tries) -> bool:
+        """Whether the log still holds what was read; asks the leader if that is in doubt. ``False``: look again.
+
+        Raises:
+            TruncatedLogError: it does not.
+        """
+        question = self.reading.question()
+        if question is None:
+            return True
+        end = ask_epoch_end(self._client, question.wanted, tries.deadline)
+        if end is None:
+            self.pause(tries, ErrorCode.NETWORK_EXCEPTION)
+            return False
+        if kind_of(end.error) is FetchErrorKind.LEADER:
+            self.leader_refused(
+                end.error, tries, by=question.leader_id, sent_epoch=question.wanted.current_leader_epoch
+            )
+            return False
+        verdict = self.reading.answered(question, end)
+        if verdict.validation is Validation.REPEAT:
+            self.pause(tries, end.error)
+            return False
+        self._require_history(verdict, end)
+        if verdict.validation is Validation.VALID:
+            tries.is_validated = True
+        return verdict.validation is Validation.VALID
+
+    def takes(self, told: FetchedPartition, answer: FetchAnswer, tries: Tries, *, by: int, sent_epoch: int) -> bool:
+        """Whether an answer is one to hand on; otherwise what it asks for is done: fetch again.
+
+        Raises:
+            AuthorizationError, OffsetOutOfRangeError, TruncatedLogError, BrokerError: as ``PartitionFetcher.poll``.
+        """
+        step = self.replica.answered(told, by=by, now_ms=self._client.now_ms())
+        if step is ReplicaStep.FETCH_AT_ONCE:
+            return False
+        if step is ReplicaStep.FETCH_AFTER_BACKOFF:
+            self.pause(tries, told.error, refresh=False)
+            return False
+        if told.error == ErrorCode.NONE:
+            if told.diverging is not None:
+                verdict = self.reading.diverged(self.reading.position.offset, told.diverging)
+                self._require_history(verdict, EpochEnd(self.topic, self.partition, 0, *told.diverging))
+            self._finder.answered()
+            return True
+        self._client.metrics.errors[name_of(told.error)] += 1
+        self._mend(told, answer, tries, by=by, sent_epoch=sent_epoch)
+        return False
+
+    def leader_refused(
+        self,
+        error: int,
+        tries: Tries,
+        *,
+        by: int,
+        sent_epoch: int,
+        told: FetchedPartition | None = None,
+        nodes: tuple[Node, ...] = (),
+    ) -> None:
+        """Find the leader after error 6, 74 or 75, by the answer's own hint where it has one (KIP-951)."""
+        hint = told.current_leader if told is not None else None
+        decision = self._finder.refused(error, by=by, sent_epoch=sent_epoch, hint=hint, nodes=nodes)
+        if decision.step is LeaderStep.STOP:
+            raise BrokerError(
+                f"{self.topic}-{self.partition} is not there any more", code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            )
+        if decision.step is LeaderStep.ASK_NEW_LEADER:
+            self._client.want_refresh(self.topic)
+        self._client.metrics.retries["Fetch"] += 1
+        refresh = decision.step is LeaderStep.REFRESH_METADATA
+        self._wait(tries, decision.wait_ms, error, refresh=refresh, failure=None)
+
+    def pause(
+        self, tries: Tries, error: int, *, refresh: bool = True, failure: ConnectionFailedError | None = None
+    ) -> None:
+        """Wait before another try, with new metadata if that may help.
+
+        Raises:
+            BrokerError, ConnectionFailedError: the operation's time is over.
+        """
+        self._client.metrics.retries["Fetch"] += 1
+        self._wait(tries, tries.backoff.failed(), error, refresh=refresh, failure=failure)
+
+    def _wait(
+        self, tries: Tries, wait_ms: int, error: int, *, refresh: bool, failure: ConnectionFailedError | None
+    ) -> None:
+        client = self._client
+        if not tries.deadline.allows(wait_ms, client.now_ms()):
+            if failure is not None:
+                raise failure
+            raise BrokerError(
+                f"Fetch of {self.topic}-{self.partition} had no answer in time: {describe(error)}", code=error
+            )
+        if refresh:
+            client.refresh([self.topic], tries.deadline)
+        if wait_ms:
+            client.wait(wait_ms)
+
+    def _mend(self, told: FetchedPartition, answer: FetchAnswer, tries: Tries, *, by: int, sent_epoch: int) -> None:
+        error, kind = told.error, kind_of(told.error)
+        if kind is FetchErrorKind.LEADER:
+            self.leader_refused(error, tries, by=by, sent_epoch=sent_epoch, told=told, nodes=answer.nodes)
+        elif kind is FetchErrorKind.OUT_OF_RANGE:
+            self._out_of_range(tries)
+        elif kind is FetchErrorKind.FORBIDDEN:
+            raise AuthorizationError(f"no right to READ topic {self.topic}", code=error)
+        elif kind is FetchErrorKind.RAISE:
+            raise BrokerError(f"Fetch of {self.topic}-{self.partition} failed: {describe(error)}", code=error)
+        elif kind is FetchErrorKind.REPEAT_BOUNDED:
+            tries.server_errors += 1
+            if tries.server_errors > REPEATS_OF_SERVER_ERRORS:
+                raise BrokerError(
+                    f"Fetch of {self.topic}-{self.partition} fails inside of the broker: {describe(error)}",
+                    code=error,
+                    offset=self.reading.position.offset,
+                    hint="Its log tells why; for tiered offsets the remote object may be lost",
+                )
+            self.pause(tries, error, refresh=False)
+        else:
+            self.pause(tries, error, refresh=kind is FetchErrorKind.REFRESH)
+
+    def _out_of_range(self, tries: Tries) -> None:
+        position = self.reading.position
+        earliest, latest = self._client.list_offsets(
+            [OffsetWanted(self.topic, self.partition, each) for each in (EARLIEST, LATEST)], self._isolation_level
+        )
+        verdict = judge(position, earliest=earliest.offset, latest=latest.offset)
+        if verdict.reason is OutOfRange.VALIDATE and tries.is_validated:
+            verdict = RangeVerdict(OutOfRange.BEYOND_END, position, verdict.earliest, verdict.latest)
+        if verdict.reason is OutOfRange.VALIDATE:
+            self.reading.seek(position)
+            self.pause(tries, ErrorCode.OFFSET_OUT_OF_RANGE, refresh=False)
+        elif verdict.reason is OutOfRange.IN_RANGE:
+            self.pause(tries, ErrorCode.OFFSET_OUT_OF_RANGE, refresh=False)
+        else:
+            target = verdict.go_on_at(self._wish, source=f"{self.topic}-{self.partition}")
+            if target.offset > position.offset:
+                self.skipped.append((position.offset, target.offset))
+            self.reading.seek(target, is_valid=True)
+
+    def _require_history(self, verdict: Verdict, end: EpochEnd) -> None:
+        if verdict.validation is Validation.FORBIDDEN:
+            raise AuthorizationError(f"no right to DESCRIBE topic {self.topic}", code=end.error)
+        if verdict.validation in (Validation.TRUNCATED, Validation.NO_COMMON_HISTORY):
+            common = verdict.common
+            raise TruncatedLogError(
+                "records that were read are no longer in the log: an unclean leader election took them away",
+                source=f"{self.topic}-{self.partition}",
+                offset=common.offset if common is not None else None,
+                found=f"leader epoch {end.leader_epoch} ends at {end.end_offset}",
+                expected=f"offset {verdict.position.offset} in epoch {verdict.position.leader_epoch}",
+                hint="What was read beyond the common point must be discarded where it went",
+            )

@@ -1,0 +1,327 @@
+"""Reads one partition from its brokers, Fetch by Fetch: from the replica nearby, the new leader, the same history.
+
+Records are handed on as they came: they may begin before the position, and the last batch may be cut.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import TracebackType
+from typing import Self
+
+from segreader.broker.batch_facts import parse_batch_facts
+from segreader.broker.client import BrokerClient
+from segreader.broker.error_codes import ErrorCode
+from segreader.broker.fetch_line import FetchLine, SentFetch
+from segreader.broker.location_codec import check_location
+from segreader.broker.messages import NO_EPOCH, EpochWanted, FetchAnswer, FetchedPartition, FetchPartition, FetchRequest
+from segreader.broker.partition_course import PartitionCourse, Tries
+from segreader.broker.rules.fallback import Cause, RemoteReads, RemoteStep
+from segreader.broker.rules.out_of_range import WhenOutOfRange
+from segreader.broker.rules.preferred_replica import KnownEnds
+from segreader.broker.rules.truncation import Position
+from segreader.errors import BrokerError, ConnectionFailedError
+from segreader.isolation import IsolationLevel
+
+_QUICK_EMPTIES = 3
+_QUICK_MS = 20
+
+
+class PartitionFetcher:
+    """Gives the records of one partition from a position on; one thread uses it.
+
+    ``poll`` for an answer, deliver what it holds, ``advance``, and perhaps ``prefetch`` before the records are decoded,
+    so that the next answer comes meanwhile. Close it, or use it as a context manager.
+
+    Args:
+        offset: the first one wanted.
+        rack: where the reader is; the client's by default.
+        max_bytes: of records per answer; the first batch comes whole even if it is larger.
+        wants_locations: ask for the location of remote segments rather than for their records.
+        leader_epoch_of_position: of the record before ``offset``, -1 if not known: with it a truncation is seen.
+        stop: nothing from this offset on is fetched ahead.
+        topic_id: the one that the read was planned with; what is known of the topic by default.
+        when_out_of_range: what to do if ``offset`` is not in the log (any more).
+
+    Attributes:
+        ends: the high watermark and last stable offset as far as they were told.
+        remote: whether locations are asked for; tell it how reading them went.
+    """
+
+    def __init__(
+        self,
+        client: BrokerClient,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED,
+        rack: str | None = None,
+        max_bytes: int = 4 << 20,
+        wants_locations: bool = False,
+        leader_epoch_of_position: int = NO_EPOCH,
+        stop: int | None = None,
+        topic_id: str | None = None,
+        when_out_of_range: WhenOutOfRange = WhenOutOfRange.RAISE,
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.stop = stop
+        self.ends = KnownEnds()
+        self.remote = RemoteReads(jitter=client.jitter)
+        self._client = client
+        self._isolation_level = isolation_level
+        self._max_bytes = max_bytes
+        self._wants_locations = wants_locations
+        self._course = PartitionCourse(
+            client,
+            topic,
+            partition,
+            topic_id,
+            Position(offset, leader_epoch_of_position),
+            rack=client.settings.rack if rack is None else rack,
+            isolation_level=isolation_level,
+            wish=when_out_of_range,
+        )
+        self._line = FetchLine(client.connections, client.settings, client.metrics)
+        self._ahead: SentFetch | None = None
+        self._resume: tuple[int, int] | None = None
+        self._quick_empties = 0
+
+    def __repr__(self) -> str:
+        return f"PartitionFetcher({self.topic}-{self.partition} at {self.position.offset})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def position(self) -> Position:
+        """The next offset to be given, and the leader epoch of the record before it."""
+        return self._course.reading.position
+
+    @property
+    def topic_id(self) -> str | None:
+        """The topic's id, which does not change while this reads; ``None`` from brokers that have none."""
+        return self._course.topic_id
+
+    @property
+    def source(self) -> str | None:
+        """``host:port`` of the broker that is asked now."""
+        return self._line.peer
+
+    @property
+    def skipped(self) -> tuple[tuple[int, int], ...]:
+        """(start, stop) of offsets that were no longer there, if ``when_out_of_range`` allows to go on."""
+        return tuple(self._course.skipped)
+
+    def advance(self, next_offset: int, leader_epoch: int) -> None:
+        """Say that everything before ``next_offset`` was delivered, the last record of it of ``leader_epoch``.
+
+        Raises:
+            ValueError: the position would go back.
+        """
+        has_moved = next_offset > self.position.offset
+        self._course.reading.advance(next_offset, leader_epoch)
+        if has_moved:
+            self._course.replica.delivered()
+
+    def seek(self, offset: int, leader_epoch: int = NO_EPOCH) -> None:
+        """Go on elsewhere, for example at the common point that a ``TruncatedLogError`` names."""
+        self._abandon()
+        self._resume = None
+        self._course.reading.seek(Position(offset, leader_epoch))
+
+    def close(self) -> None:
+        """Give the connection back to the client. Records that were handed out stay good."""
+        self._ahead = None
+        self._line.close()
+
+    def prefetch(self) -> None:
+        """Send the next Fetch now, if nothing is in its way; ``poll`` takes its answer."""
+        offset = self._fetch_offset()
+        if self._ahead is not None or (self.stop is not None and offset >= self.stop):
+            return
+        try:
+            self._course.follow_leader()
+            source = self._course.choose()
+            if self._course.reading.question() is None and self._line.is_at(source.node_id):
+                until_ms = self._client.deadline().at_ms
+                self._ahead = self._send(source.node_id, source.rack, offset, until_ms)
+        except BrokerError:
+            self._abandon()  # poll meets it again, and tells
+
+    def poll(self) -> FetchedPartition:
+        """The next answer without an error: records, the location of a remote segment, or nothing yet.
+
+        Nothing yet is normal at the end, and comes after at most ``fetch_max_wait_ms``. Moves of the leader, replicas
+        that come and go, throttling and lost connections are dealt with until the time of an operation is over.
+
+        Raises:
+            AuthorizationError: READ is missing on the topic.
+            OffsetOutOfRangeError: the position is not in the log (any more).
+            TruncatedLogError: records that were read are no longer in the log; ``offset`` is the last common point.
+            ConnectionFailedError, BrokerError: no broker could answer in time.
+            ProtocolError: what came is no answer to what was asked.
+        """
+        if self._ahead is None:
+            self._client.refresh_if_wanted(self.topic)
+        tries = Tries.of(self._client)
+        while True:
+            self._course.follow_leader()
+            if not self._course.is_valid(tries):
+                continue
+            answered = self._ask(tries)
+            if answered is None:
+                continue
+            sent, answer, told = answered
+            if told is None:
+                if not answer.error:  # throttled (KIP-13): no topics at all
+                    return self._paced(sent, FetchedPartition(self.topic, self.topic_id, self.partition))
+                self._course.pause(tries, answer.error, refresh=False)
+            elif self._course.takes(
+                told, answer, tries, by=sent.node_id, sent_epoch=sent.asked.current_leader_epoch
+            ) and (found := self._found(sent, told, tries)):
+                return found
+
+    def _ask(self, tries: Tries) -> tuple[SentFetch, FetchAnswer, FetchedPartition | None] | None:
+        """One Fetch and its answer; ``None`` if that failed, and the next broker is to be asked."""
+        client, course = self._client, self._course
+        sent, self._ahead = self._ahead, None
+        offset = self._fetch_offset()
+        if sent is not None and (sent.asked.fetch_offset != offset or sent.leader != course.leader):
+            self._line.drop()
+            sent = None
+        node_id = sent.node_id if sent is not None else -1
+        until_ms = tries.deadline.at_ms
+        try:
+            if sent is None:
+                source = course.choose()
+                node_id = source.node_id
+                if source.refresh_metadata:
+                    client.want_refresh(self.topic)
+                sent = self._send(node_id, source.rack, offset, until_ms)
+            answer, told = self._line.receive(sent, until_ms=until_ms)
+        except ConnectionFailedError as failure:
+            self._line.drop()
+            if node_id >= 0 and course.replica.connection_failed(node_id, client.now_ms()):
+                client.metrics.retries["Fetch"] += 1  # at the leader, at once
+            else:
+                course.pause(tries, ErrorCode.NETWORK_EXCEPTION, failure=failure)
+            return None
+        if sent.request.wants_locations:
+            client.extensions.answered(sent.node_id, answer.extension_version, client.now_ms())
+        return sent, answer, told
+
+    def _send(self, node_id: int, rack: str, offset: int, until_ms: int) -> SentFetch:
+        client, now_ms = self._client, self._client.now_ms()
+        wants = (
+            self._wants_locations and client.extensions.may_ask(node_id, now_ms) and self.remote.may_ask(offset, now_ms)
+        )
+        asked = FetchPartition(
+            self.topic, self.topic_id, self.partition, offset, self._course.leader.leader_epoch, self._max_bytes
+        )
+        request = FetchRequest(
+            (asked,),
+            isolation_level=self._isolation_level,
+            max_wait_ms=client.settings.fetch_max_wait_ms,
+            min_bytes=client.settings.fetch_min_bytes,
+            max_bytes=self._max_bytes,
+            rack=rack,
+            wants_locations=wants,
+        )
+        sent = self._line.send(node_id, request, self._course.leader, until_ms=until_ms)
+        if wants:
+            client.metrics.locations_asked += 1
+            self.remote.asked()
+        return sent
+
+    def _found(self, sent: SentFetch, told: FetchedPartition, tries: Tries) -> FetchedPartition | None:
+        """What is to be handed on of an answer without an error; ``None``: ask again."""
+        by_leader = sent.node_id == sent.leader.leader_id
+        self.ends.told(told, by_leader=by_leader, leader_epoch=sent.asked.current_leader_epoch)
+        told = replace(told, topic=self.topic, topic_id=self.topic_id)
+        if told.location is not None or told.location_error is not None:
+            return self._located(sent, told)
+        if not told.records:
+            if sent.request.wants_locations and 0 <= sent.asked.fetch_offset < min(
+                told.high_watermark, told.last_stable_offset if told.last_stable_offset >= 0 else told.high_watermark
+            ):
+                # There is something, and with the flag nothing came: once more without it, or this goes on for ever.
+                self._fall_back(Cause.NO_LOCATION, sent.asked.fetch_offset + 1)
+            return self._paced(sent, told)
+        self._quick_empties = 0
+        return self._living(sent, told, tries)
+
+    def _located(self, sent: SentFetch, told: FetchedPartition) -> FetchedPartition | None:
+        client, location = self._client, told.location
+        if not sent.request.wants_locations:  # nobody asked
+            return self._paced(sent, replace(told, location=None, location_error=None))
+        reason = told.location_error
+        if location is not None:
+            reason = check_location(
+                location, told, sent.asked.fetch_offset, sent.request.storage_formats, client.unix_ms()
+            )
+        if location is None or reason is not None:
+            client.metrics.locations_rejected += 1
+            self._fall_back(Cause.LOCATION_REJECTED, sent.asked.fetch_offset + 1)
+            return None
+        client.metrics.locations_given += 1
+        decision = self.remote.given(location.segment_id, expiry_ms=location.expiry_ms, now_ms=client.unix_ms())
+        if decision is None:
+            self._quick_empties = 0
+            return told
+        if decision.step is not RemoteStep.RENEW:
+            self._fall_back(decision.cause, location.last_offset + 1)
+        return None
+
+    def _fall_back(self, cause: Cause, until: int) -> None:
+        self.remote.fell_back(cause, until=until, now_ms=self._client.now_ms())
+
+    def _living(self, sent: SentFetch, told: FetchedPartition, tries: Tries) -> FetchedPartition | None:
+        """The records that are part of the leader's history.
+
+        A broker does not cut what it reads from a remote segment at the end of an epoch that an unclean election ended.
+        """
+        assert told.records is not None
+        batches = parse_batch_facts(told.records)
+        history = self._course.history
+        unknown = history.unknown(facts.leader_epoch for facts, _ in batches)
+        if unknown:
+            asked = [EpochWanted(self.topic, self.partition, epoch) for epoch in unknown]
+            for epoch, end in zip(unknown, self._client.epoch_ends(asked), strict=True):
+                history.learn(epoch, end)
+        living = history.live(sent.asked.fetch_offset, (facts for facts, _ in batches))
+        if living.resume_at is None:
+            return told
+        if living.is_stuck:
+            self._course.pause(tries, ErrorCode.UNKNOWN_SERVER_ERROR)
+            return None
+        before = batches[living.count - 1] if living.count else None
+        self._resume = (before[0].last_offset + 1 if before else sent.asked.fetch_offset, living.resume_at)
+        return replace(told, records=told.records[: before[1]]) if before else None
+
+    def _fetch_offset(self) -> int:
+        """The position, or where the leader's history goes on behind it."""
+        offset = self.position.offset
+        if self._resume is not None and self._resume[0] <= offset < self._resume[1]:
+            return self._resume[1]
+        return offset
+
+    def _paced(self, sent: SentFetch, nothing: FetchedPartition) -> FetchedPartition:
+        """An empty answer; a peer that gives many of them without waiting is not asked again at once."""
+        client = self._client
+        is_quick = client.now_ms() - sent.at_ms < min(_QUICK_MS, client.settings.fetch_max_wait_ms)
+        self._quick_empties = self._quick_empties + 1 if is_quick else 0
+        if self._quick_empties > _QUICK_EMPTIES:
+            client.wait(client.backoff_policy.wait_ms(self._quick_empties - _QUICK_EMPTIES, client.jitter))
+        return nothing
+
+    def _abandon(self) -> None:
+        if self._ahead is not None:
+            self._ahead = None
+            self._line.drop()
