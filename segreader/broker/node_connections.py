@@ -83,6 +83,14 @@ class NodeConnections:
         """
         return self._to(self.address_of(node_id), until_ms)
 
+    def lend_idle(self, node_id: int) -> OpenConnection | None:
+        """A connection to a broker that can be used at once, if there is one; none is opened or waited for."""
+        lent = self._usable(self.address_of(node_id))
+        if lent is None or lent.connection.quiet_until_ms <= lent.connection.now_ms():
+            return lent
+        self.give_back(lent)
+        return None
+
     def lend_to(self, node: Node, until_ms: int) -> OpenConnection:
         """A connection to a broker that an answer named."""
         return self._to(_address(node), until_ms)
@@ -132,9 +140,8 @@ class NodeConnections:
     def _to(self, address: Address, until_ms: int) -> OpenConnection:
         if self._is_closed:
             raise ConnectionFailedError("this client is closed")
-        while (kept := self._take(address)) is not None:
-            if kept.connection.is_usable():
-                return kept
+        if (kept := self._usable(address)) is not None:
+            return kept
         is_ours = address in self.bootstrap
         try:
             opened = self._opener.open(address, until_ms=until_ms, may_be_loopback=is_ours or self._is_local)
@@ -145,6 +152,12 @@ class NodeConnections:
         if is_ours and opened.is_loopback:
             self._is_local = True
         return opened
+
+    def _usable(self, address: Address) -> OpenConnection | None:
+        while (kept := self._take(address)) is not None:
+            if kept.connection.is_usable():
+                return kept
+        return None
 
     def _take(self, address: Address) -> OpenConnection | None:
         with self._lock:

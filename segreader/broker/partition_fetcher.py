@@ -30,8 +30,8 @@ _QUICK_MS = 20
 class PartitionFetcher:
     """Gives the records of one partition from a position on; one thread uses it.
 
-    ``poll`` for an answer, deliver what it holds, ``advance``, and perhaps ``prefetch`` before the records are decoded,
-    so that the next answer comes meanwhile. Close it, or use it as a context manager.
+    ``poll`` for an answer, ``advance`` behind what it holds, decode and deliver it; the next answer comes meanwhile.
+    Close it, or use it as a context manager.
 
     Args:
         offset: the first one wanted.
@@ -40,6 +40,7 @@ class PartitionFetcher:
         wants_locations: ask for the location of remote segments rather than for their records.
         leader_epoch_of_position: of the record before ``offset``, -1 if not known: with it a truncation is seen.
         stop: nothing from this offset on is fetched ahead.
+        reads_ahead: ``advance`` sends the next Fetch at once where there is something to read.
         topic_id: the one that the read was planned with; what is known of the topic by default.
         when_out_of_range: what to do if ``offset`` is not in the log (any more).
 
@@ -61,6 +62,7 @@ class PartitionFetcher:
         wants_locations: bool = False,
         leader_epoch_of_position: int = NO_EPOCH,
         stop: int | None = None,
+        reads_ahead: bool = True,
         topic_id: str | None = None,
         when_out_of_range: WhenOutOfRange = WhenOutOfRange.RAISE,
     ) -> None:
@@ -73,6 +75,7 @@ class PartitionFetcher:
         self._isolation_level = isolation_level
         self._max_bytes = max_bytes
         self._wants_locations = wants_locations
+        self._reads_ahead = reads_ahead
         self._course = PartitionCourse(
             client,
             topic,
@@ -86,6 +89,7 @@ class PartitionFetcher:
         self._line = FetchLine(client.connections, client.settings, client.metrics)
         self._ahead: SentFetch | None = None
         self._resume: tuple[int, int] | None = None
+        self._readable_until = -1
         self._quick_empties = 0
 
     def __repr__(self) -> str:
@@ -129,6 +133,8 @@ class PartitionFetcher:
         self._course.reading.advance(next_offset, leader_epoch)
         if has_moved:
             self._course.replica.delivered()
+        if self._reads_ahead:
+            self._read_ahead()
 
     def seek(self, offset: int, leader_epoch: int = NO_EPOCH) -> None:
         """Go on elsewhere, for example at the common point that a ``TruncatedLogError`` names."""
@@ -137,23 +143,8 @@ class PartitionFetcher:
         self._course.reading.seek(Position(offset, leader_epoch))
 
     def close(self) -> None:
-        """Give the connection back to the client. Records that were handed out stay good."""
-        self._ahead = None
-        self._line.close()
-
-    def prefetch(self) -> None:
-        """Send the next Fetch now, if nothing is in its way; ``poll`` takes its answer."""
-        offset = self._fetch_offset()
-        if self._ahead is not None or (self.stop is not None and offset >= self.stop):
-            return
-        try:
-            self._course.follow_leader()
-            source = self._course.choose()
-            if self._course.reading.question() is None and self._line.is_at(source.node_id):
-                until_ms = self._client.deadline().at_ms
-                self._ahead = self._send(source.node_id, source.rack, offset, until_ms)
-        except BrokerError:
-            self._abandon()  # poll meets it again, and tells
+        """End what is under way. Records that were handed out stay good."""
+        self._abandon()
 
     def poll(self) -> FetchedPartition:
         """The next answer without an error: records, the location of a remote segment, or nothing yet.
@@ -205,6 +196,7 @@ class PartitionFetcher:
                 if source.refresh_metadata:
                     client.want_refresh(self.topic)
                 sent = self._send(node_id, source.rack, offset, until_ms)
+                assert sent is not None
             answer, told = self._line.receive(sent, until_ms=until_ms)
         except ConnectionFailedError as failure:
             self._line.drop()
@@ -217,7 +209,21 @@ class PartitionFetcher:
             client.extensions.answered(sent.node_id, answer.extension_version, client.now_ms())
         return sent, answer, told
 
-    def _send(self, node_id: int, rack: str, offset: int, until_ms: int) -> SentFetch:
+    def _read_ahead(self) -> None:
+        """Send the next Fetch, if the last answer said that there is more and nothing is in its way."""
+        offset, course = self._fetch_offset(), self._course
+        self._abandon()
+        if offset >= self._readable_until or (self.stop is not None and offset >= self.stop):
+            return
+        try:
+            course.follow_leader()
+            source = course.choose()
+            if course.reading.question() is None:
+                self._ahead = self._send(source.node_id, source.rack, offset, self._client.deadline().at_ms, True)
+        except BrokerError:
+            self._abandon()  # poll meets it again, and tells
+
+    def _send(self, node_id: int, rack: str, offset: int, until_ms: int, is_ahead: bool = False) -> SentFetch | None:
         client, now_ms = self._client, self._client.now_ms()
         wants = (
             self._wants_locations and client.extensions.may_ask(node_id, now_ms) and self.remote.may_ask(offset, now_ms)
@@ -234,8 +240,8 @@ class PartitionFetcher:
             rack=rack,
             wants_locations=wants,
         )
-        sent = self._line.send(node_id, request, self._course.leader, until_ms=until_ms)
-        if wants:
+        sent = self._line.send(node_id, request, self._course.leader, until_ms=until_ms, is_ahead=is_ahead)
+        if wants and sent is not None:
             client.metrics.locations_asked += 1
             self.remote.asked()
         return sent
@@ -244,13 +250,13 @@ class PartitionFetcher:
         """What is to be handed on of an answer without an error; ``None``: ask again."""
         by_leader = sent.node_id == sent.leader.leader_id
         self.ends.told(told, by_leader=by_leader, leader_epoch=sent.asked.current_leader_epoch)
+        is_committed = self._isolation_level is IsolationLevel.READ_COMMITTED
+        self._readable_until = told.last_stable_offset if is_committed else told.high_watermark
         told = replace(told, topic=self.topic, topic_id=self.topic_id)
         if told.location is not None or told.location_error is not None:
             return self._located(sent, told)
         if not told.records:
-            if sent.request.wants_locations and 0 <= sent.asked.fetch_offset < min(
-                told.high_watermark, told.last_stable_offset if told.last_stable_offset >= 0 else told.high_watermark
-            ):
+            if sent.request.wants_locations and sent.asked.fetch_offset < self._readable_until:
                 # There is something, and with the flag nothing came: once more without it, or this goes on for ever.
                 self._fall_back(Cause.NO_LOCATION, sent.asked.fetch_offset + 1)
             return self._paced(sent, told)
@@ -322,6 +328,5 @@ class PartitionFetcher:
         return nothing
 
     def _abandon(self) -> None:
-        if self._ahead is not None:
-            self._ahead = None
-            self._line.drop()
+        self._ahead = None
+        self._line.drop()

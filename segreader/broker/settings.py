@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Self
 
-from segreader import __version__
 from segreader.errors import AuthenticationError, OptionError
 from segreader.storage.signed_url import Secret
 
@@ -22,6 +22,13 @@ LARGEST_FRAME = 1 << 30
 """No answer above this is taken, whatever the settings say: sizes on the wire are signed 32-bit numbers."""
 
 _LONGEST_TEXT = 32_000
+
+
+def _own_version() -> str:
+    try:
+        return version("segreader")
+    except PackageNotFoundError:
+        return "0"
 
 
 class SecurityProtocol(StrEnum):
@@ -81,7 +88,7 @@ class ClientSettings:
 
     client_id: str = "segreader"
     software_name: str = "segreader"
-    software_version: str = __version__
+    software_version: str = field(default_factory=_own_version)
     security_protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
     sasl_mechanism: SaslMechanism | None = None
     sasl_username: str | None = None
