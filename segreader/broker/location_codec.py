@@ -112,7 +112,9 @@ def decode_location(value: Reader) -> RemoteLogSegmentLocation:
     Raises:
         ProtocolError: it is damaged; no text of it is in the message, for it may hold a signed URL.
     """
-    segment_id = value.uuid()
+    at = value.position
+    if (segment_id := value.uuid()) is None:
+        raise value.error("a location names no segment", position=at)
     first_offset, last_offset, size = value.unpack(_BOUNDS)
     storage_format = value.string()
     custom_metadata = value.nullable_blob()
@@ -124,8 +126,6 @@ def decode_location(value: Reader) -> RemoteLogSegmentLocation:
     indexes = value.array(lambda: _index(value), _LEAST_INDEX)
     value.tags()
     value.finish()
-    if segment_id is None:
-        raise value.error("a location names no segment")
     return RemoteLogSegmentLocation(
         segment_id=segment_id,
         first_offset=first_offset,
@@ -173,7 +173,7 @@ def check_location(
         (start is None or 0 <= start < size, f"it starts at {start} of {size} bytes"),
         (
             stop is None or (start or 0) < stop <= size,
-            f"it stops at {stop} of {size} bytes, and starts at {start or 0}",
+            f"it is bytes {start or 0} to {stop} of {size}",
         ),
         (bool(location.object_location or location.signed_url), "it names neither an object nor a URL"),
         (location.expiry_ms is None or location.expiry_ms > now_ms, "its URL has expired"),
