@@ -369,3 +369,13 @@ class EpochsOfOneTopic(RuleBasedStateMachine):
 
 
 TestEpochsOfOneTopic = EpochsOfOneTopic.TestCase
+
+
+def test_what_was_given_out_does_not_change_under_its_reader() -> None:
+    cluster = known()
+    nodes, partitions = cluster.nodes, cluster.partitions("t")
+    finder(cluster).refused(6, by=1, sent_epoch=5, hint=LeaderAndEpoch(9, 6), nodes=(Node(9, "b9", 9999),))
+    cluster.merge(metadata(9, 7))
+
+    assert dict(nodes) == {node.node_id: node for node in NODES}
+    assert [each.leader for each in partitions] == [LeaderAndEpoch(1, 5)]

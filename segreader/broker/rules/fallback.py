@@ -76,7 +76,7 @@ class ExtensionMemory:
         until_ms = self._without_until_ms.get(node_id)
         if until_ms is None or now_ms < until_ms:
             return until_ms is None
-        del self._without_until_ms[node_id]
+        self._without_until_ms.pop(node_id, None)
         return True
 
     def answered(self, node_id: int, extension_version: int | None, now_ms: int) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
+from threading import Lock
 from typing import Final
 
 from segreader.broker.error_codes import ErrorCode
@@ -66,12 +67,14 @@ class Hint(Enum):
 class KnownCluster:
     """Brokers, topics and leaders as far as this client was told, by whom ever.
 
-    Shared by everything that a client does; it changes only through ``merge``, ``take_hint`` and ``forget_all``.
+    Shared by everything that a client does, in any thread: it changes only through ``merge``, ``take_hint`` and
+    ``forget_all``, one after another, and what it gives out never changes.
     """
 
-    __slots__ = ("_nodes", "_partitions", "_topic_ids", "cluster_id")
+    __slots__ = ("_lock", "_nodes", "_partitions", "_topic_ids", "cluster_id")
 
     def __init__(self) -> None:
+        self._lock = Lock()
         self._nodes: dict[int, Node] = {}
         self._topic_ids: dict[str, str | None] = {}
         self._partitions: dict[str, dict[int, PartitionMetadata]] = {}
@@ -121,8 +124,12 @@ class KnownCluster:
         with a lower epoch than is known, of the same topic id, is older news and stays out. One with an error or
         without an epoch makes the epoch unknown.
         """
+        with self._lock:
+            return self._merged(answer)
+
+    def _merged(self, answer: ClusterMetadata) -> MetadataChange:
         if answer.error == ErrorCode.REBOOTSTRAP_REQUIRED:
-            self.forget_all()
+            self._nodes, self._partitions = {}, {}
             return MetadataChange(rebootstrap=True)
         moved: set[tuple[str, int]] = set()
         replaced: list[TopicReplaced] = []
@@ -156,6 +163,12 @@ class KnownCluster:
         """
         if hint is None or hint.leader_id < 0 or hint.leader_epoch < 0:
             return Hint.ABSENT
+        with self._lock:
+            return self._take(topic, partition, hint, nodes, topic_id)
+
+    def _take(
+        self, topic: str, partition: int, hint: LeaderAndEpoch, nodes: Iterable[Node], topic_id: str | None
+    ) -> Hint:
         if hint.leader_epoch <= self.leader(topic, partition).leader_epoch:
             return Hint.STALE
         told = {node.node_id: node for node in nodes}
@@ -165,14 +178,14 @@ class KnownCluster:
         known = self.partition(topic, partition)
         if known is None or (topic_id is not None and self.topic_id(topic) not in (None, topic_id)):
             return Hint.UNKNOWN_PARTITION
-        self._nodes[node.node_id] = node
-        self._partitions[topic][partition] = replace(known, leader=hint, error=ErrorCode.NONE)
+        self._nodes = {**self._nodes, node.node_id: node}
+        self._partitions[topic] = {**self._partitions[topic], partition: replace(known, leader=hint, error=0)}
         return Hint.TAKEN
 
     def forget_all(self) -> None:
         """Start again from the bootstrap list: no broker and no leader is known. Topic ids stay, for reads pin them."""
-        self._nodes.clear()
-        self._partitions.clear()
+        with self._lock:
+            self._nodes, self._partitions = {}, {}
 
     def _replaced(self, name: str, topic: TopicMetadata) -> TopicReplaced | None:
         known = self._topic_ids.get(name)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
+from threading import Lock
 from typing import Final
 
 from segreader.broker.error_codes import ErrorCode
@@ -55,20 +56,24 @@ class LatestTold:
     """The ends that callers were told, so that none of them is told less later on.
 
     A later answer of the same or an older leader epoch does not undercut an earlier one: brokers that answer while an
-    election is under way may lag. One of a newer epoch may be lower, after an unclean election.
+    election is under way may lag. One of a newer epoch may be lower, after an unclean election. Any thread may ask.
     """
 
-    __slots__ = ("_told",)
+    __slots__ = ("_lock", "_told")
 
     def __init__(self) -> None:
+        self._lock = Lock()
         self._told: dict[tuple[str, int, IsolationLevel], ListedOffset] = {}
 
     def tell(self, listed: ListedOffset, isolation_level: IsolationLevel) -> ListedOffset:
         """What to tell a caller who asked for the latest offset: ``listed``, or what was told before."""
-        key = (listed.topic, listed.partition, isolation_level)
-        before = self._told.get(key)
         if listed.error != ErrorCode.NONE or listed.offset < 0:
             return listed
+        with self._lock:
+            return self._never_less(listed, (listed.topic, listed.partition, isolation_level))
+
+    def _never_less(self, listed: ListedOffset, key: tuple[str, int, IsolationLevel]) -> ListedOffset:
+        before = self._told.get(key)
         if before is not None and listed.offset < before.offset and listed.leader_epoch <= before.leader_epoch:
             return before
         if before is not None and listed.leader_epoch < before.leader_epoch:
@@ -78,7 +83,8 @@ class LatestTold:
 
     def forget(self, topic: str) -> None:
         """The topic was made again, or its log was seen to be truncated: what was told counts no more."""
-        self._told = {key: each for key, each in self._told.items() if key[0] != topic}
+        with self._lock:
+            self._told = {key: each for key, each in self._told.items() if key[0] != topic}
 
 
 class Look(Enum):
