@@ -21,7 +21,7 @@ from segreader.errors import ObjectNotFoundError, OptionError
 if TYPE_CHECKING:
     from segreader.plan.cost import CostEstimate, PriceTable
     from segreader.plan.split import ReadPlan, Split
-    from segreader.read.scan import Scan
+    from segreader.read.scan_face import ScanFace
     from segreader.segment import TopicIdPartition
 
 Row = dict[str, Any]
@@ -102,7 +102,7 @@ def plan(
     return ExitCode.OK
 
 
-def _cost(found: Scan, prices: PriceTable | None) -> CostEstimate:
+def _cost(found: ScanFace, prices: PriceTable | None) -> CostEstimate:
     from segreader.plan.cost import estimate
     from segreader.storage.metrics import metrics_of
 

@@ -101,6 +101,10 @@ def _reason(end: ReadEnd) -> str:
             return "before damage that hides how transactions ended"
         case EndReason.REQUESTED:
             return "as asked for"
+        case EndReason.LATEST:
+            return "where the live log ended"
+        case EndReason.LATEST_STABLE:
+            return "at the live log's last stable offset"
         case EndReason.END_OF_DATA:
             return "with the last segment"
 

@@ -16,7 +16,7 @@ from segreader.cli.progress import progress
 from segreader.format.record import TimestampType
 from segreader.read.options import DEFAULT_COLUMNS
 from segreader.read.records import RECORD_COLUMNS
-from segreader.read.scan import Scan
+from segreader.read.scan_face import ScanFace
 from segreader.storage.metrics import metrics_of
 
 CSV_FIELDS = (
@@ -45,7 +45,7 @@ def columns_for(form: str) -> tuple[str, ...]:
 
 
 def print_records(
-    scan: Scan,
+    scan: ScanFace,
     form: str,
     *,
     key_encoding: str,
@@ -81,7 +81,7 @@ def print_records(
     return _tell_ends(scan, limit)
 
 
-def _tell_ends(scan: Scan, limit: int | None) -> bool:
+def _tell_ends(scan: ScanFace, limit: int | None) -> bool:
     """Tell what is missing and where partitions end early; returns whether nothing is missing."""
     plan = scan.plan()
     for gap in plan.gaps:
@@ -99,7 +99,7 @@ def _tell_ends(scan: Scan, limit: int | None) -> bool:
     return not (scan.metrics.holes or plan.gaps or scan.metrics.missing or is_cut)
 
 
-def say_stats(scan: Scan) -> None:
+def say_stats(scan: ScanFace) -> None:
     """Tell on stderr what a read cost, a name and a value a line."""
     metrics = scan.metrics
     rows: dict[str, object] = {"kernel": metrics.kernel, "records": metrics.records, "batches": metrics.batches}
@@ -111,16 +111,16 @@ def say_stats(scan: Scan) -> None:
         say(f"{name:<20} {f'{value:.4f}' if isinstance(value, float) else value}")
 
 
-def _ticking(scan: Scan, output_file: str | None) -> AbstractContextManager[Callable[[], None]]:
+def _ticking(scan: ScanFace, output_file: str | None) -> AbstractContextManager[Callable[[], None]]:
     """A progress bar, unless the records themselves go to the terminal."""
     return nullcontext(lambda: None) if output_file is None and is_terminal() else progress(lambda: _standing(scan))
 
 
-def _standing(scan: Scan) -> tuple[int, int, int]:
+def _standing(scan: ScanFace) -> tuple[int, int, int]:
     return scan.metrics.bytes_read, scan.plan().size, scan.metrics.records
 
 
-def _limited(scan: Scan, limit: int | None) -> Iterator[pa.RecordBatch]:
+def _limited(scan: ScanFace, limit: int | None) -> Iterator[pa.RecordBatch]:
     left = limit
     if left == 0:
         return
@@ -138,7 +138,7 @@ def _limited(scan: Scan, limit: int | None) -> Iterator[pa.RecordBatch]:
 class _Teller:
     """Remembers which holes and notes of a scan have been told on stderr."""
 
-    def __init__(self, scan: Scan) -> None:
+    def __init__(self, scan: ScanFace) -> None:
         self._scan, self._holes, self._notes = scan, 0, 0
 
     def tell(self) -> None:
@@ -161,7 +161,7 @@ def _opened(path: str | None) -> Iterator[IO[bytes]]:
 
 
 def _writer(
-    form: str, file: IO[bytes], scan: Scan, key_encoding: str, value_encoding: str
+    form: str, file: IO[bytes], scan: ScanFace, key_encoding: str, value_encoding: str
 ) -> AbstractContextManager[WriteBatch]:
     if form == "parquet":
         return _parquet(file, scan.schema)

@@ -67,6 +67,8 @@ class EndReason(StrEnum):
     REQUESTED = "requested"
     OPEN_TRANSACTION = "open-transaction"
     DAMAGE = "damage"
+    LATEST = "latest"
+    LATEST_STABLE = "latest-stable"
 
     @property
     def is_early(self) -> bool:
@@ -108,6 +110,13 @@ class ReadEnd:
                 )
             case EndReason.REQUESTED:
                 return f"{self.partition}: ends at offset {self.offset}, as asked for"
+            case EndReason.LATEST:
+                return f"{self.partition}: ends at offset {self.offset}, where the live log ended when this was planned"
+            case EndReason.LATEST_STABLE:
+                return (
+                    f"{self.partition}: ends at offset {self.offset}, the last stable one of the live log when this "
+                    "was planned"
+                )
             case EndReason.END_OF_DATA:
                 return f"{self.partition}: ends with the last segment" + (
                     f" at offset {self.offset}" if self.offset is not None else ""

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, Self
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -19,24 +18,21 @@ from segreader.isolation import IsolationLevel
 from segreader.plan.planner import DEFAULT_SPLIT_BYTES
 from segreader.plan.split import ReadPlan
 from segreader.ranges import OffsetRange
-from segreader.read.arrow import schema
 from segreader.read.metrics import ScanMetrics
 from segreader.read.options import DEFAULT_COLUMNS, ReadOptions
 from segreader.read.partition_planner import PartitionPlanner
-from segreader.read.records import RECORD_COLUMNS, ConsumerRecord, iter_consumer_records
+from segreader.read.scan_face import Offsets, ScanFace
 from segreader.read.source import Catalog, Source, open_source
 from segreader.read.split_reader import SplitReader
 from segreader.read.times import Time, parse_time_range
+from segreader.storage.base import ObjectStore
 
-Offsets = OffsetRange | tuple[int | None, int | None] | str | None
+if TYPE_CHECKING:
+    from segreader.read.live_scan import LiveScan
 
 
-class Scan:
-    """Records of some partitions at a location. Made by ``segreader.scan``; nothing is read before it is asked for.
-
-    It is an Arrow stream (``__arrow_c_stream__``): pyarrow, Polars, DuckDB and pandas take it as it is. It can be
-    read more than once; ``metrics`` counts the last read.
-    """
+class Scan(ScanFace):
+    """Records of some partitions at a location. Made by ``segreader.scan``; nothing is read before it is asked for."""
 
     def __init__(
         self,
@@ -53,9 +49,9 @@ class Scan:
         on_gap: str = "fail",
         options: ReadOptions | None = None,
     ) -> None:
+        super().__init__(options or ReadOptions(), ScanMetrics())
         self.location = source.shown
-        self.options = options or ReadOptions()
-        self.isolation_level = _isolation_level(isolation_level)
+        self.isolation_level = parse_isolation_level(isolation_level)
         self.offsets = parse_offsets(offsets)
         self.times = parse_time_range(since, until)
         if split_bytes < 1:
@@ -65,13 +61,12 @@ class Scan:
         self._wanted = (topic, topic_id, partitions)
         self._split_bytes, self._on_gap = split_bytes, on_gap
         self._plan: ReadPlan | None = None
-        self._source, self.store = source, source.store
-        self.metrics = ScanMetrics()
+        self._source = source
 
     @property
-    def schema(self) -> pa.Schema:
-        """The Arrow schema of what is returned."""
-        return schema(self.options.columns)
+    def store(self) -> ObjectStore:
+        """The store that segments are read from."""
+        return self._source.store
 
     def plan(self) -> ReadPlan:
         """What a read will do, decided from listings, indexes and snapshots; made once.
@@ -98,17 +93,6 @@ class Scan:
             self._plan = planner.plan(self.location)
         return self._plan
 
-    def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """Record batches, ordered by topic, partition and offset; each holds rows of one partition.
-
-        Where the files do not say what was committed, the records end; ``plan().ends`` says where and why.
-
-        Raises:
-            FormatError: data is damaged, after the records before it (``on_corrupt='fail'``).
-            StorageError: bytes cannot be had.
-        """
-        return self._batches(self.options)
-
     def _batches(self, options: ReadOptions) -> Iterator[pa.RecordBatch]:
         plan = self.plan()
         reader = SplitReader(self.store, options)
@@ -123,29 +107,9 @@ class Scan:
             if end.damage is not None and options.on_corrupt == "fail":
                 raise copy(end.damage)
 
-    def to_arrow(self) -> pa.Table:
-        """Everything as one table; raises as ``to_batches``."""
-        return pa.Table.from_batches(self.to_batches(), schema=self.schema)
-
-    def records(self) -> Iterator[ConsumerRecord]:
-        """Everything as Python objects, in the same order; raises as ``to_batches``."""
-        for batch in self._batches(replace(self.options, columns=RECORD_COLUMNS)):
-            yield from iter_consumer_records(batch)
-
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> Any:
-        """The Arrow C stream of ``to_batches``. Source: the Arrow PyCapsule interface."""
-        reader = pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
-        return reader.__arrow_c_stream__(requested_schema)
-
     def close(self) -> None:
         """Give back connections and threads of the store; without this they go with the process."""
         self.store.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def parse_offsets(offsets: Offsets) -> OffsetRange:
@@ -173,7 +137,12 @@ def parse_offsets(offsets: Offsets) -> OffsetRange:
         ) from error
 
 
-def _isolation_level(value: str | IsolationLevel) -> IsolationLevel:
+def parse_isolation_level(value: str | IsolationLevel) -> IsolationLevel:
+    """An isolation level by Kafka's name.
+
+    Raises:
+        OptionError: it is none.
+    """
     try:
         return IsolationLevel(value)
     except ValueError as error:
@@ -210,12 +179,18 @@ def scan(
     leader_epochs: str | os.PathLike[str] | None = None,
     max_batch_bytes: int = DEFAULT_LIMIT,
     kernel: str | None = None,
-) -> Scan:
-    """The records at a location, as a scan that reads when it is asked to.
+    bootstrap_servers: str | None = None,
+    broker_options: Mapping[str, object] | None = None,
+    group: str | None = None,
+    prefer: str = "broker",
+    locations: bool = True,
+) -> Scan | LiveScan:
+    """The records at a location, or of a live topic, as a scan that reads when it is asked to.
 
     Args:
-        location: a directory, or a prefix in a bucket (``s3://``, ``abfss://``, ``gs://``, any fsspec URL), in any of
-            the layouts of ``docs/layouts``; or one partition's directory; or the signed URL of one segment.
+        location: ``kafka://host:port[,host:port]``, a cluster; or a directory, or a prefix in a bucket (``s3://``,
+            ``abfss://``, ``gs://``, any fsspec URL), in any of the layouts of ``docs/layouts``; or one partition's
+            directory; or the signed URL of one segment.
         urls: in place of a location: signed URLs of segments and their indexes, in any order.
         renew: called with a signed URL that has expired, gives another one for the same object.
         storage_options: credentials, endpoint and the like, under the names that pandas and Polars take; see
@@ -246,42 +221,78 @@ def scan(
             directories with one: which history counts after an unclean leader election.
         max_batch_bytes: largest batch to hold, stored or decompressed.
         kernel: ``native`` or ``reference``; by default what is there.
+        bootstrap_servers: brokers, ``host:port`` with commas between: then it is the live topic that is read, its
+            remote part from the location, the rest from them. ``offsets`` may name ends (``"earliest:latest-stable"``).
+        broker_options: settings of a Kafka client by Kafka's names, such as ``security.protocol``.
+        group: begin at what this consumer group has committed. It is read only.
+        prefer: ``broker`` or ``store``: where records come from that both tiers have.
+        locations: whether to ask the cluster for locations where none is given, as ``segreader gateway`` tells them.
 
     Raises:
         OptionError: an argument is unknown. ObjectNotFoundError: the directory is not there.
     """
-    return Scan(
-        open_source(
+    options = ReadOptions(
+        columns=tuple(columns),
+        batch_rows=batch_rows,
+        batch_bytes=batch_bytes,
+        check_crcs=check_crcs,
+        on_corrupt=on_corrupt,
+        on_missing=on_missing,
+        max_batch_bytes=max_batch_bytes,
+        kernel=kernel,
+    )
+    catalog = Catalog(
+        layout=layout,
+        rsm_config=rsm_config,
+        metadata=metadata,
+        segments_from=segments_from,
+        log_directory=log_directory,
+        leader_epochs=leader_epochs,
+    )
+    wanted = [partitions] if isinstance(partitions, int) else partitions
+    if bootstrap_servers is not None or is_cluster(location):
+        from segreader.read.live_scan import open_live_scan
+
+        return open_live_scan(
             location,
+            bootstrap_servers,
+            broker_options=broker_options,
             urls=urls,
-            renew=renew,
             storage_options=storage_options,
-            catalog=Catalog(
-                layout=layout,
-                rsm_config=rsm_config,
-                metadata=metadata,
-                segments_from=segments_from,
-                log_directory=log_directory,
-                leader_epochs=leader_epochs,
-            ),
-        ),
+            catalog=catalog,
+            topic=topic,
+            topic_id=topic_id,
+            partitions=wanted,
+            offsets=offsets,
+            times=parse_time_range(since, until),
+            group=group,
+            isolation_level=parse_isolation_level(isolation_level),
+            prefer=prefer,
+            asks_for_locations=locations,
+            split_bytes=split_bytes,
+            on_gap=on_gap,
+            options=options,
+        )
+    if broker_options or group is not None or prefer != "broker" or not locations:
+        raise OptionError(
+            "broker_options, group, prefer and locations are of live topics",
+            hint="Name brokers: bootstrap_servers (--bootstrap-servers), or kafka://host:port as the location",
+        )
+    return Scan(
+        open_source(location, urls=urls, renew=renew, storage_options=storage_options, catalog=catalog),
         topic=topic,
         topic_id=topic_id,
-        partitions=[partitions] if isinstance(partitions, int) else partitions,
+        partitions=wanted,
         offsets=offsets,
         since=since,
         until=until,
         isolation_level=isolation_level,
         split_bytes=split_bytes,
         on_gap=on_gap,
-        options=ReadOptions(
-            columns=tuple(columns),
-            batch_rows=batch_rows,
-            batch_bytes=batch_bytes,
-            check_crcs=check_crcs,
-            on_corrupt=on_corrupt,
-            on_missing=on_missing,
-            max_batch_bytes=max_batch_bytes,
-            kernel=kernel,
-        ),
+        options=options,
     )
+
+
+def is_cluster(location: str | os.PathLike[str] | None) -> bool:
+    """Whether a location is ``kafka://…``: brokers, not a store."""
+    return location is not None and os.fspath(location).lower().startswith("kafka://")

@@ -95,7 +95,7 @@ def read_transaction_state(
             if not replayed.open and run[-1].stop >= stop:
                 enough = run[-1].stop
         open_at[run[-1].stop] = replayed.open
-    aborted += _read_aborted(store, log.parts, offsets, enough)
+    aborted += read_aborted(store, log.parts, offsets, enough)[0]
     told = {(entry.producer_id, entry.first_offset) for entry in aborted}
     held_back: dict[int, int] = {}
     for hole in log.holes:
@@ -147,14 +147,21 @@ def _last_snapshot(
     return {}, run
 
 
-def _read_aborted(
-    store: ObjectStore, parts: Sequence[Part], offsets: OffsetRange, enough: int | None
-) -> list[AbortedTransaction]:
+def read_aborted(
+    store: ObjectStore, parts: Sequence[Part], offsets: OffsetRange, enough: int | None = None
+) -> tuple[list[AbortedTransaction], bool]:
     """The rows of the transaction indexes that touch the offsets: of the part that holds the first of them, and of
     the following ones until one row says that everything below the end is decided.
 
     Args:
         enough: no marker from this offset on ends one of the transactions asked for.
+
+    Returns:
+        The rows, and whether one of them said that.
+
+    Raises:
+        CorruptIndexError: an index contradicts itself.
+        ObjectNotFoundError, ObjectChangedError: a segment has vanished; ``offset`` is where its part begins.
 
     Source: ``RemoteLogManager.collectAbortedTransactions`` (4.3).
     """
@@ -174,8 +181,8 @@ def _read_aborted(
                     continue  # the marker lies where the lineage follows another segment
                 aborted.append(row)
                 if offsets.stop is not None and row.last_stable_offset >= offsets.stop:
-                    return aborted
-    return aborted
+                    return aborted, True
+    return aborted, False
 
 
 def _read_transaction_index(store: ObjectStore, part: Part) -> list[AbortedTransaction]:

@@ -1,0 +1,291 @@
+"""A plan for live partitions: asks their leaders, finds what the object store has, and cuts it all into parts.
+
+A driver plans; workers read parts, each with a client of its own. Of three ways to the remote records the plan takes
+the one that is there: the segments at a location that was given, locations told by the cluster, or the broker itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from segreader.broker.messages import TopicMetadata
+from segreader.errors import OffsetOutOfRangeError, OptionError
+from segreader.format.compression import DEFAULT_LIMIT
+from segreader.format.leader_epochs import LeaderEpochs
+from segreader.isolation import IsolationLevel
+from segreader.plan.live import (
+    LivePart,
+    LivePartition,
+    LivePlan,
+    LogMarks,
+    ReadFrom,
+    epoch_before,
+    epochs_from,
+    place_seam,
+)
+from segreader.plan.planner import DEFAULT_SPLIT_BYTES
+from segreader.plan.split import EndReason, Gap, PlannedDrop, ReadEnd, Split
+from segreader.ranges import OffsetRange
+from segreader.read.cluster import Cluster
+from segreader.read.live_bounds import LiveBounds, LiveEnd
+from segreader.read.live_locations import plan_locations
+from segreader.read.live_marks import (
+    choose_partitions,
+    find_topic,
+    offsets_for_time,
+    read_ends,
+    read_lineage_of_leader,
+    read_marks,
+    require_history,
+)
+from segreader.read.live_metrics import LiveMetrics
+from segreader.read.live_store import StorePlanner
+from segreader.read.located import LocatedUrls
+from segreader.read.source import Source
+from segreader.segment import TopicIdPartition
+from segreader.storage.base import ObjectStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveRequest:
+    """What is asked for of one topic.
+
+    Args:
+        topic_id: refuse another topic of the same name.
+        partitions: which; all by default.
+        prefers_store: take what lies in both tiers from the object store.
+        on_gap: ``fail``, or ``report`` offsets that were asked for and are deleted.
+        split_bytes: of a part from the store, to aim at.
+        on_corrupt, max_batch_bytes, check_crcs: as in ``ReadOptions``.
+    """
+
+    topic: str
+    topic_id: str | None = None
+    partitions: tuple[int, ...] | None = None
+    bounds: LiveBounds = field(default_factory=LiveBounds)
+    isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED
+    prefers_store: bool = False
+    on_gap: str = "fail"
+    split_bytes: int = DEFAULT_SPLIT_BYTES
+    on_corrupt: str = "fail"
+    max_batch_bytes: int = DEFAULT_LIMIT
+    check_crcs: bool = True
+
+    def __post_init__(self) -> None:
+        if self.on_gap not in ("fail", "report"):
+            raise OptionError("unknown on_gap", found=self.on_gap, expected="fail or report")
+        if self.split_bytes < 1:
+            raise OptionError("split_bytes must be positive", found=self.split_bytes)
+
+
+def plan_live(
+    cluster: Cluster,
+    request: LiveRequest,
+    *,
+    source: Source | None = None,
+    located: tuple[LocatedUrls, ObjectStore] | None = None,
+    metrics: LiveMetrics | None = None,
+) -> LivePlan:
+    """Decide what to read and where. The plan is a value: it pickles and holds no client and no secret.
+
+    Args:
+        source: where the remote tier lies, for who may read it himself.
+        located: URLs and store of located segments, for who may not: then the cluster is asked for locations.
+
+    Raises:
+        OffsetOutOfRangeError: offsets are deleted (``on_gap='fail'``), or begin behind the end.
+        TruncatedLogError: the group's committed offset is of a lost branch.
+        ObjectNotFoundError: the topic or a partition is not there.
+        BrokerError: the cluster cannot be asked, or refuses.
+    """
+    topic = find_topic(cluster, request.topic, request.topic_id)
+    partitions = choose_partitions(topic, request.partitions, cluster.shown)
+    planner = _Planner(cluster, request, topic, source, located, metrics or LiveMetrics())
+    return planner.plan(partitions)
+
+
+class _Planner:
+    def __init__(
+        self,
+        cluster: Cluster,
+        request: LiveRequest,
+        topic: TopicMetadata,
+        source: Source | None,
+        located: tuple[LocatedUrls, ObjectStore] | None,
+        metrics: LiveMetrics,
+    ) -> None:
+        self._cluster, self._request, self._topic = cluster, request, topic
+        self._source, self._located, self._metrics = source, located, metrics
+        self._store = None
+        if source is not None:
+            self._store = StorePlanner(
+                cluster,
+                source,
+                topic.topic_id,
+                split_bytes=request.split_bytes,
+                on_corrupt=request.on_corrupt,
+                max_batch_bytes=request.max_batch_bytes,
+                check_crcs=request.check_crcs,
+            )
+        self._parts: list[LivePart] = []
+        self._ends: list[ReadEnd] = []
+        self._gaps: list[Gap] = []
+        self._dropped: list[PlannedDrop] = []
+        self._notes: list[str] = []
+        self._told: list[LivePartition] = []
+
+    def plan(self, partitions: Sequence[int]) -> LivePlan:
+        name, level, bounds = self._request.topic, self._request.isolation_level, self._request.bounds
+        marks = read_marks(self._cluster, name, partitions, level)
+        if bounds.end is LiveEnd.LATEST_STABLE and level is IsolationLevel.READ_UNCOMMITTED:
+            stable = read_ends(self._cluster, name, partitions, IsolationLevel.READ_COMMITTED)
+            marks = {one: replace(mark, end=min(mark.end, stable[one])) for one, mark in marks.items()}
+        wanted = self._wanted(partitions, marks)
+        leaders = {one.partition: one.leader.leader_epoch for one in self._topic.partitions}
+        for number in partitions:
+            self._add(number, marks[number], leaders.get(number, -1), *wanted[number])
+        shown = self._cluster.shown if self._source is None else f"{self._source.shown} and {self._cluster.shown}"
+        splits = tuple(split for part in self._parts for split in part.splits)
+        return LivePlan(
+            shown,
+            splits,
+            tuple(self._ends),
+            tuple(self._gaps),
+            tuple(self._dropped),
+            tuple(self._notes),
+            tuple(self._parts),
+            tuple(self._told),
+        )
+
+    def _wanted(
+        self, partitions: Sequence[int], marks: dict[int, LogMarks]
+    ) -> dict[int, tuple[int | None, int | None, int]]:
+        """Of each partition the first offset and the stop asked for, and the epoch of the committed offset."""
+        bounds, name, level = self._request.bounds, self._request.topic, self._request.isolation_level
+        wanted: dict[int, tuple[int | None, int | None, int]] = {}
+        for number in partitions:
+            wanted[number] = (bounds.start, bounds.stop, -1)
+        if bounds.group is not None:
+            for one in self._cluster.committed_offsets(bounds.group, {name: partitions}):
+                if one.topic == name and one.partition in wanted and one.offset >= 0:
+                    wanted[one.partition] = (one.offset, bounds.stop, one.leader_epoch)
+            for number in partitions:
+                if wanted[number][0] is None:
+                    self._notes.append(f"{name}-{number}: group {bounds.group} has committed nothing: from the start")
+        times = bounds.times
+        if times is not None and times.since_ms is not None:
+            found = offsets_for_time(self._cluster, name, partitions, times.since_ms, level)
+            for number, (start, stop, epoch) in wanted.items():
+                since = found[number]
+                since = marks[number].end if since is None else since
+                wanted[number] = (since, stop, -1) if start is None or start < since else (start, stop, epoch)
+        if times is not None and times.until_ms is not None:
+            found = offsets_for_time(self._cluster, name, partitions, times.until_ms, level)
+            for number, (start, stop, epoch) in wanted.items():
+                until = found[number]
+                if until is not None:
+                    stop = until if stop is None else min(stop, until)
+                wanted[number] = (start, stop, epoch)
+        return wanted
+
+    def _add(
+        self,
+        number: int,
+        marks: LogMarks,
+        leader_epoch: int,
+        start: int | None,
+        stop: int | None,
+        committed_epoch: int,
+    ) -> None:
+        request = self._request
+        partition = TopicIdPartition(request.topic, number, self._topic.topic_id)
+        first = marks.log_start if start is None else start
+        try:
+            seam = place_seam(
+                marks,
+                partition,
+                start=start,
+                stop=stop if stop is None else max(stop, first),
+                prefers_store=request.prefers_store,
+                may_have_lost=request.on_gap == "report",
+            )
+        except OffsetOutOfRangeError as error:
+            raise error.located(source=self._cluster.shown) from None
+        lineage = LeaderEpochs()
+        if seam.start < seam.stop:
+            below = max(0, seam.start - 1)  # the record before tells whether a position is of this history
+            lineage = read_lineage_of_leader(self._cluster, request.topic, number, leader_epoch, below)
+        require_history(self._cluster, partition, seam.start, committed_epoch)
+        if seam.lost is not None and seam.lost.stop is not None:
+            self._gaps.append(Gap(partition, seam.lost.start, seam.lost.stop))
+        self._told.append(LivePartition(partition, marks, seam, epochs_from(lineage, seam.start)))
+        self._ends.append(ReadEnd(partition, seam.stop, self._reason(stop, seam.stop)))
+        if seam.start >= seam.stop:
+            return
+        remote = OffsetRange(seam.start, seam.seam)
+        if seam.start < seam.seam:
+            self._parts += self._remote_parts(partition, remote, marks, lineage)
+        if seam.seam < seam.stop:
+            self._parts.append(self._part(partition, OffsetRange(seam.seam, seam.stop), ReadFrom.BROKER, lineage))
+
+    def _remote_parts(
+        self,
+        partition: TopicIdPartition,
+        remote: OffsetRange,
+        marks: LogMarks,
+        lineage: LeaderEpochs,
+    ) -> list[LivePart]:
+        if self._store is not None:
+            found = self._store.plan(partition, remote, marks, lineage, self._request.isolation_level)
+            self._notes += found.notes
+            self._dropped += found.dropped
+            parts = [
+                self._part(partition, one, ReadFrom.BROKER, lineage)
+                if isinstance(one, OffsetRange)
+                else self._part(partition, one[0].offsets, ReadFrom.STORE, lineage, splits=one)
+                for one in found.pieces
+            ]
+            missing = [part for part in parts if part.read_from is ReadFrom.BROKER]
+            self._notes += [
+                f"{partition}: offsets {part.offsets.start} to {part.stop - 1} are not in the store: from the broker"
+                for part in missing
+                if marks.local_start is not None
+            ]
+            return parts
+        whole = self._part(partition, remote, ReadFrom.BROKER, lineage)
+        if self._located is None:
+            return [whole]
+        return plan_locations(
+            self._cluster, whole, marks, self._located, self._metrics, max_batch_bytes=self._request.max_batch_bytes
+        )
+
+    def _part(
+        self,
+        partition: TopicIdPartition,
+        offsets: OffsetRange,
+        read_from: ReadFrom,
+        lineage: LeaderEpochs,
+        *,
+        splits: tuple[Split, ...] = (),
+    ) -> LivePart:
+        return LivePart(
+            partition,
+            offsets,
+            read_from,
+            self._request.isolation_level,
+            epochs_from(lineage, offsets.start),
+            epoch_before(lineage, offsets.start),
+            splits,
+            size=sum(split.positions.size for split in splits) if splits else None,
+        )
+
+    def _reason(self, wanted: int | None, stop: int) -> EndReason:
+        if wanted is not None and stop >= wanted:
+            return EndReason.REQUESTED
+        is_stable = self._request.isolation_level is IsolationLevel.READ_COMMITTED
+        return (
+            EndReason.LATEST_STABLE
+            if is_stable or self._request.bounds.end is LiveEnd.LATEST_STABLE
+            else EndReason.LATEST
+        )

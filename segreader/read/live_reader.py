@@ -1,0 +1,297 @@
+"""Parts of a live plan, turned into records: from the store, by location, or from the broker in their place.
+
+One reader decodes all three, with the same kernel and the same rules. Offsets that were delivered never come again,
+whatever source they came from.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pyarrow as pa
+
+from segreader.broker.location import RemoteLogSegmentLocation
+from segreader.broker.location_codec import check_location
+from segreader.broker.messages import EARLIEST, FetchRequest, OffsetWanted
+from segreader.broker.rules.fallback import Cause, RemoteReads, RemoteStep, cause_of
+from segreader.errors import (
+    CorruptIndexError,
+    FormatError,
+    OffsetOutOfRangeError,
+    StorageError,
+)
+from segreader.format.columns import BufferPool
+from segreader.isolation import IsolationLevel
+from segreader.plan.live import LivePart, ReadFrom
+from segreader.plan.split import Split
+from segreader.ranges import ByteRange, OffsetRange
+from segreader.read.broker_range import BrokerRange, FetchedAnswer, one_ahead
+from segreader.read.cluster import Cluster
+from segreader.read.fetched_store import FetchedStore
+from segreader.read.live_marks import require_history
+from segreader.read.live_metrics import LiveMetrics
+from segreader.read.located import LocatedUrls, located_split, now_ms
+from segreader.read.open_ended import OpenEndedReader
+from segreader.read.options import ReadOptions
+from segreader.storage.base import ObjectStore
+
+_FORMATS = FetchRequest(()).storage_formats
+
+
+class LiveReader:
+    """Reads parts one after another. Use one from one thread.
+
+    Args:
+        store: where parts from the store lie; ``None`` if there are none.
+        located: URLs and store of located segments; ``None`` if locations are not to be asked for.
+        clock_ms: the time, in ms since 1970 UTC.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        options: ReadOptions,
+        *,
+        store: ObjectStore | None = None,
+        located: tuple[LocatedUrls, ObjectStore] | None = None,
+        metrics: LiveMetrics | None = None,
+        clock_ms: Callable[[], int] = now_ms,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.metrics = metrics or LiveMetrics()
+        self._cluster, self._options = cluster, options
+        self._clock_ms, self._sleep = clock_ms, sleep
+        self._located = located
+        self._fetched = FetchedStore(cluster.shown)
+        self._pool = BufferPool()
+        self._broker = self._reader(self._fetched, options)
+        # What the object store has wrong the broker may have right: damage there is no end, and nothing to pass over.
+        strict = replace(options, on_corrupt="fail", on_missing="fail")
+        self._store = None if store is None else self._reader(store, strict)
+        self._remote = None if located is None else self._reader(located[1], strict)
+        self._delivered = 0
+
+    def _reader(self, store: ObjectStore, options: ReadOptions) -> OpenEndedReader:
+        return OpenEndedReader(store, options, metrics=self.metrics, pool=self._pool)
+
+    def read(self, part: LivePart) -> Iterator[pa.RecordBatch]:
+        """The records of one part, in offset order.
+
+        Raises:
+            TruncatedLogError: an unclean election took away what was to be read.
+            OffsetOutOfRangeError: retention took it away.
+            BrokerError, StorageError, FormatError: it cannot be read from anywhere.
+        """
+        self._delivered = part.offsets.start
+        self.metrics.sources[part.read_from.value].parts += 1
+        if part.read_from is ReadFrom.STORE and self._store is not None:
+            yield from self._from_store(part, self._store)
+        elif part.read_from is ReadFrom.LOCATION:
+            yield from self._by_locations(part)
+        else:
+            require_history(self._cluster, part.partition, part.offsets.start, part.position_epoch)
+            yield from self._from_broker(part, part.stop)
+
+    # the store
+
+    def _from_store(self, part: LivePart, reader: OpenEndedReader) -> Iterator[pa.RecordBatch]:
+        position = part.offsets.start
+        try:
+            for split in part.splits:
+                yield from self._followed(ReadFrom.STORE, reader, reader.read(split, position))
+                position = reader.next_offset
+        except (StorageError, FormatError) as error:
+            self._fall_back(cause_of(error), part, str(error))
+            yield from self._from_broker(part, part.stop)
+
+    # the broker
+
+    def _from_broker(self, part: LivePart, stop: int) -> Iterator[pa.RecordBatch]:
+        """What is not delivered yet of the part's offsets below ``stop``, as Fetch answers have it."""
+        with self._ask(part, stop) as asked:
+            for answer in one_ahead(asked):
+                yield from self._decoded(part, answer, stop)
+
+    def _ask(self, part: LivePart, stop: int | None = None, *, wants_locations: bool = False) -> BrokerRange:
+        """What asks for the part from the next undelivered offset on."""
+        return BrokerRange(
+            self._cluster,
+            part,
+            self._delivered,
+            stop,
+            wants_locations=wants_locations,
+            max_batch_bytes=self._options.max_batch_bytes,
+            sleep=self._sleep,
+        )
+
+    def _decoded(self, part: LivePart, answer: FetchedAnswer, stop: int) -> Iterator[pa.RecordBatch]:
+        name = f"{part.partition} (Fetch at {answer.offset})"
+        size = len(answer.data)
+        split = Split(
+            part.partition,
+            name,
+            size,
+            ByteRange(0, size),
+            OffsetRange(max(answer.offset, self._delivered), stop),
+            part.isolation_level,
+            epochs=part.epochs,
+        )
+        self._fetched.put(name, answer.data)
+        try:
+            aborted = answer.aborted or ()
+            yield from self._followed(ReadFrom.BROKER, self._broker, self._broker.read_open_ended(split, aborted))
+        finally:
+            self._fetched.drop(name)
+        self._delivered = max(self._delivered, answer.next_offset)
+
+    # locations
+
+    def _by_locations(self, part: LivePart) -> Iterator[pa.RecordBatch]:
+        reads = RemoteReads(jitter=random.random)
+        while self._delivered < part.stop:
+            wants = self._remote is not None and reads.may_ask(self._delivered, self._clock_ms())
+            with self._ask(part, wants_locations=wants) as asked:
+                answer = asked.next()
+            if answer is None:
+                self._delivered = part.stop
+                return
+            if answer.location is None:  # a plain broker, or nothing is known of this offset: records, and go on
+                yield from self._decoded(part, answer, part.stop)
+                continue
+            location = answer.location
+            if (reason := self._refusal(part, answer, location)) is not None:
+                self.metrics.locations_rejected += 1
+                reads.fell_back(Cause.LOCATION_REJECTED, until=self._delivered + 1, now_ms=self._clock_ms())
+                self._fall_back(Cause.LOCATION_REJECTED, part, f"a location was dropped: {reason}")
+                yield from self._answer_without(part)
+                continue
+            yield from self._from_location(part, answer, location, reads)
+
+    def _refusal(self, part: LivePart, answer: FetchedAnswer, location: RemoteLogSegmentLocation) -> str | None:
+        """Why a location is of no use here."""
+        if reason := check_location(location, answer.answer, answer.offset, _FORMATS, self._clock_ms()):
+            return reason
+        if location.signed_url is None:
+            return "it has no signed URL"
+        if part.isolation_level is IsolationLevel.READ_COMMITTED and answer.aborted is None and part.aborted is None:
+            return "it does not tell which transactions were aborted"
+        return None
+
+    def _answer_without(self, part: LivePart) -> Iterator[pa.RecordBatch]:
+        """One answer with records, where a location would do harm."""
+        with self._ask(part) as asked:
+            answer = asked.next()
+        if answer is None:
+            self._delivered = part.stop
+        else:
+            yield from self._decoded(part, answer, part.stop)
+
+    def _from_location(
+        self, part: LivePart, answer: FetchedAnswer, location: RemoteLogSegmentLocation, reads: RemoteReads
+    ) -> Iterator[pa.RecordBatch]:
+        """The records of one located segment; the broker's for what cannot be had of it."""
+        stop = min(location.last_offset + 1, part.stop)
+        step = reads.given(location.segment_id, expiry_ms=location.expiry_ms, now_ms=self._clock_ms())
+        to_the_end = False
+        while True:
+            if step is None:
+                try:
+                    yield from self._located_records(part, answer, location, stop, to_the_end=to_the_end)
+                    reads.finished()
+                    self._delivered = max(self._delivered, stop)
+                    return
+                except CorruptIndexError as error:
+                    if to_the_end or location.stop in (None, location.size):
+                        step, told = reads.failed(error), str(error)
+                    else:  # the bytes named end inside a batch
+                        to_the_end = True
+                        continue
+                except (StorageError, FormatError) as error:
+                    step, told = reads.failed(error), str(error)
+            else:
+                told = "its URL is about to expire"
+            if step.step is RemoteStep.CHECK_START:
+                self._require_retained(part)
+                step = reads.start_checked()
+            if step.step is RemoteStep.RENEW:
+                return  # the caller asks again from the next undelivered offset
+            if step.step is RemoteStep.FALL_BACK:
+                reads.fell_back(step.cause, until=stop, now_ms=self._clock_ms())
+                self.metrics.locations_rejected += step.cause is Cause.LOCATION_REJECTED
+                self._fall_back(step.cause, part, told)
+                yield from self._from_broker(part, stop)
+                self._delivered = max(self._delivered, stop)
+                return
+            self._sleep(step.wait_ms / 1000)
+            step = None
+
+    def _located_records(
+        self,
+        part: LivePart,
+        answer: FetchedAnswer,
+        location: RemoteLogSegmentLocation,
+        stop: int,
+        *,
+        to_the_end: bool,
+    ) -> Iterator[pa.RecordBatch]:
+        assert self._located is not None
+        assert self._remote is not None
+        urls = self._located[0]
+        name = urls.put(part.partition, location, lambda: self._ask_again(part))
+        split = located_split(
+            part.partition,
+            location,
+            name,
+            OffsetRange(self._delivered, stop),
+            part.isolation_level,
+            part.epochs,
+            part.aborted,
+            to_the_end=to_the_end,
+        )
+        if part.aborted is not None:
+            batches = self._remote.read(split)
+        else:
+            batches = self._remote.read_open_ended(split, answer.aborted or ())
+        yield from self._followed(ReadFrom.LOCATION, self._remote, batches)
+
+    def _ask_again(self, part: LivePart) -> RemoteLogSegmentLocation | None:
+        """Another location for the segment that is being read, because its URL has expired."""
+        self.metrics.url_refreshes += 1
+        with self._ask(part, wants_locations=True) as asked:
+            answer = asked.next()
+        if answer is None or answer.location is None or self._refusal(part, answer, answer.location) is not None:
+            return None
+        return answer.location
+
+    def _require_retained(self, part: LivePart) -> None:
+        """Raise if the next offset was deleted, as retention does."""
+        place = part.partition
+        (first,) = self._cluster.list_offsets(
+            [OffsetWanted(place.topic, place.partition, EARLIEST)], part.isolation_level
+        )
+        if first.offset > self._delivered:
+            raise OffsetOutOfRangeError(
+                f"offsets of {place} were deleted while they were read",
+                source=self._cluster.shown,
+                offset=self._delivered,
+                found=f"the log begins at {first.offset}",
+                hint="Retention took them: plan again from there",
+            )
+
+    # both
+
+    def _followed(
+        self, source: ReadFrom, reader: OpenEndedReader, batches: Iterator[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        """The record batches; with each it is known what was delivered, also if the next one cannot be had."""
+        for batch in self.metrics.counted(source, batches):
+            self._delivered = max(self._delivered, reader.undelivered)
+            yield batch
+
+    def _fall_back(self, cause: Cause, part: LivePart, told: str) -> None:
+        self.metrics.fallbacks[cause.value] += 1
+        self.metrics.sources[ReadFrom.BROKER.value].parts += 1
+        self.metrics.notes.append(f"{part.partition}: from offset {self._delivered} on by the broker: {told}")

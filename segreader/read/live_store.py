@@ -1,0 +1,197 @@
+"""The remote part of a live partition by the store that holds it: segments of the leader's own history, as splits.
+
+What the store does not have (yet, or any more) is left to the broker. So is what only the broker can tell: which
+transactions were aborted by markers that lie behind everything in the store.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from segreader.errors import (
+    AmbiguousTopicError,
+    CatalogError,
+    ConnectionFailedError,
+    FormatError,
+    ObjectChangedError,
+    ObjectNotFoundError,
+)
+from segreader.format.leader_epochs import LeaderEpochs
+from segreader.format.transaction_index import AbortedTransaction
+from segreader.isolation import AbortedTransactions, IsolationLevel
+from segreader.plan.lineage import DropReason, ResolvedLog
+from segreader.plan.live import BEYOND, LogMarks, covered, uncovered
+from segreader.plan.split import PlannedDrop, Split
+from segreader.ranges import OffsetRange
+from segreader.read.cluster import Cluster
+from segreader.read.partition_planner import PartitionPlanner
+from segreader.read.source import Source, SourceLog
+from segreader.read.transactions import TransactionState, read_aborted
+from segreader.segment import TopicIdPartition
+
+_POLLS = 120
+
+
+@dataclass(frozen=True, slots=True)
+class StoreParts:
+    """Of one partition, in order: the splits of one segment each, and offsets left to the broker."""
+
+    pieces: tuple[tuple[Split, ...] | OffsetRange, ...]
+    dropped: tuple[PlannedDrop, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class StorePlanner:
+    """Plans the remote parts of one topic's partitions.
+
+    Args:
+        topic_id: of the live topic: segments of a deleted one of that name are none of it.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        source: Source,
+        topic_id: str | None,
+        *,
+        split_bytes: int,
+        on_corrupt: str,
+        max_batch_bytes: int,
+        check_crcs: bool,
+    ) -> None:
+        self._cluster, self._source, self._topic_id = cluster, source, topic_id
+        self._split_bytes, self._on_corrupt = split_bytes, on_corrupt
+        self._max_batch_bytes, self._check_crcs = max_batch_bytes, check_crcs
+
+    def _find(self, topic: str, number: int) -> SourceLog:
+        """One partition's log: of the live topic's id, or without an id where the layout knows none."""
+        failure: ObjectNotFoundError | None = None
+        for topic_id in dict.fromkeys((self._topic_id, None)):
+            try:
+                found = list(self._source.logs(topic=topic, topic_id=topic_id, partitions=[number]))
+            except (ObjectNotFoundError, AmbiguousTopicError) as error:
+                if isinstance(error, ObjectNotFoundError):
+                    failure = failure or error
+                continue
+            for one in found:
+                if one.log.partition.topic_id in (None, self._topic_id) or self._topic_id is None:
+                    return one
+        raise failure or ObjectNotFoundError("the store has only segments of another topic of that name")
+
+    def plan(
+        self,
+        partition: TopicIdPartition,
+        remote: OffsetRange,
+        marks: LogMarks,
+        lineage: LeaderEpochs,
+        isolation_level: IsolationLevel,
+    ) -> StoreParts:
+        """The remote offsets of one partition as splits, and what is left.
+
+        Args:
+            remote: offsets below the seam.
+            lineage: of the live log: what is of another branch is not read.
+        """
+        notes: list[str] = []
+        try:
+            source = self._find(partition.topic, partition.partition)
+        except ObjectNotFoundError as error:
+            return StoreParts((remote,), notes=(f"{partition}: {error}; its remote part comes from the broker",))
+        log_start = max(marks.log_start, source.log.log_start or 0)
+        source = replace(
+            source, log=replace(source.log, log_start=log_start), leader_epochs=lineage if lineage else None
+        )
+        planner = _RunPlanner(
+            self._source.store,
+            isolation_level=isolation_level,
+            split_bytes=self._split_bytes,
+            on_gap="report",
+            on_corrupt=self._on_corrupt,
+            max_batch_bytes=self._max_batch_bytes,
+            check_crcs=self._check_crcs,
+        )
+        try:
+            readable = planner.resolve(source)
+            runs = covered(readable.resolved, remote)
+            for run in runs:
+                planner.aborted = self._aborted(partition, readable.resolved, run, marks, isolation_level)
+                planner.add(source, run, readable=readable)
+        except (ObjectNotFoundError, ObjectChangedError, FormatError, CatalogError) as error:
+            notes.append(f"{error}; the remote part of {partition} comes from the broker")
+            return StoreParts((remote,), notes=tuple(notes))
+        plan = planner.plan("")
+        splits = [replace(split, partition=partition) for split in plan.splits]
+        pieces: list[tuple[Split, ...] | OffsetRange] = [*uncovered(remote, runs)]
+        pieces += [tuple(some) for _, some in groupby(splits, lambda split: (split.log, split.offsets))]
+        pieces.sort(key=_place)
+        dropped = tuple(one for one in plan.dropped if one.reason is not DropReason.BELOW_LOG_START)
+        return StoreParts(tuple(pieces), tuple(dict.fromkeys(dropped)), (*notes, *dict.fromkeys(plan.notes)))
+
+    def _aborted(
+        self,
+        partition: TopicIdPartition,
+        log: ResolvedLog,
+        run: OffsetRange,
+        marks: LogMarks,
+        isolation_level: IsolationLevel,
+    ) -> AbortedTransactions:
+        """The aborted transactions that reach into a run: of the transaction indexes from it on, and of the broker
+        where these do not say that all is decided, because a marker may lie behind them."""
+        if isolation_level is not IsolationLevel.READ_COMMITTED or run.stop is None:
+            return AbortedTransactions()
+        reach = run.stop
+        for part in log.parts:
+            if part.start <= reach < part.stop:
+                reach = part.stop
+        parts = [part for part in log.parts if part.start < reach]
+        rows, is_decided = read_aborted(self._source.store, parts, run)
+        if not is_decided:
+            at = max(run.start, min(reach, marks.end - 1))
+            rows += aborted_across(self._cluster, partition, at)
+        return AbortedTransactions(rows)
+
+
+class _RunPlanner(PartitionPlanner):
+    """Plans runs of segments whose transactions are known already."""
+
+    aborted = AbortedTransactions()
+
+    def _read_state(self, source: SourceLog, log: ResolvedLog, wanted: OffsetRange) -> TransactionState:
+        return TransactionState(self.aborted)
+
+
+def aborted_across(cluster: Cluster, partition: TopicIdPartition, offset: int) -> list[AbortedTransaction]:
+    """The aborted transactions that began at or before ``offset`` and ended at or behind it, asked by a small Fetch.
+
+    The broker tells no ends: here they reach beyond everything that is read. At the last stable offset itself it would
+    list none, so that ``offset`` must lie below.
+
+    Raises:
+        ConnectionFailedError: it gives no records of that offset.
+    """
+    fetcher = cluster.fetcher(
+        partition.topic,
+        partition.partition,
+        offset,
+        isolation_level=IsolationLevel.READ_COMMITTED,
+        topic_id=partition.topic_id,
+        max_bytes=1,
+    )
+    with closing(fetcher):
+        for _ in range(_POLLS):
+            answer = fetcher.poll()
+            if answer.records is not None and len(answer.records) and answer.aborted is not None:
+                return [AbortedTransaction(one, first, BEYOND, BEYOND) for one, first in answer.aborted]
+    raise ConnectionFailedError(
+        "which transactions were aborted cannot be asked",
+        source=f"{cluster.shown}/{partition}",
+        offset=offset,
+        found="empty answers",
+        expected="a record batch, and the aborted transactions that overlap it",
+    )
+
+
+def _place(piece: tuple[Split, ...] | OffsetRange) -> int:
+    return piece.start if isinstance(piece, OffsetRange) else piece[0].offsets.start
