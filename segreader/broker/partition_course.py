@@ -18,7 +18,14 @@ from segreader.broker.rules.fetch_errors import REPEATS_OF_SERVER_ERRORS, FetchE
 from segreader.broker.rules.leader import LeaderFinder, LeaderStep
 from segreader.broker.rules.out_of_range import OutOfRange, RangeVerdict, WhenOutOfRange, judge
 from segreader.broker.rules.preferred_replica import FetchSource, PreferredReplica, ReplicaStep
-from segreader.broker.rules.truncation import EpochHistory, Position, ReadPosition, Validation, Verdict
+from segreader.broker.rules.truncation import (
+    EpochHistory,
+    Position,
+    PositionState,
+    ReadPosition,
+    Validation,
+    Verdict,
+)
 from segreader.errors import AuthorizationError, BrokerError, ConnectionFailedError, TruncatedLogError
 from segreader.isolation import IsolationLevel
 
@@ -76,6 +83,7 @@ class PartitionCourse:
         self._finder = LeaderFinder(client.cluster, topic, partition, jitter=client.jitter, topic_id=self.topic_id)
         self._isolation_level = isolation_level
         self._wish = wish
+        self._lost: tuple[Verdict, EpochEnd] | None = None
 
     def follow_leader(self) -> None:
         """Take over who leads now, whoever found that out.
@@ -107,8 +115,10 @@ class PartitionCourse:
         """Whether the log still holds what was read; asks the leader if that is in doubt. ``False``: look again.
 
         Raises:
-            TruncatedLogError: it does not.
+            TruncatedLogError: it does not; also every time again, until the reader goes elsewhere.
         """
+        if self.reading.state is PositionState.AWAIT_RESET and self._lost is not None:
+            self._require_history(*self._lost)
         question = self.reading.question()
         if question is None:
             return True
@@ -230,12 +240,11 @@ class PartitionCourse:
             [OffsetWanted(self.topic, self.partition, each) for each in (EARLIEST, LATEST)], self._isolation_level
         )
         verdict = judge(position, earliest=earliest.offset, latest=latest.offset)
-        if verdict.reason is OutOfRange.VALIDATE and tries.is_validated:
+        if verdict.reason is OutOfRange.VALIDATE and (
+            tries.is_validated or self.reading.validate() is not PositionState.AWAIT_VALIDATION
+        ):
             verdict = RangeVerdict(OutOfRange.BEYOND_END, position, verdict.earliest, verdict.latest)
-        if verdict.reason is OutOfRange.VALIDATE:
-            self.reading.seek(position)
-            self.pause(tries, ErrorCode.OFFSET_OUT_OF_RANGE, refresh=False)
-        elif verdict.reason is OutOfRange.IN_RANGE:
+        if verdict.reason is OutOfRange.VALIDATE or verdict.reason is OutOfRange.IN_RANGE:
             self.pause(tries, ErrorCode.OFFSET_OUT_OF_RANGE, refresh=False)
         else:
             target = verdict.go_on_at(self._wish, source=f"{self.topic}-{self.partition}")
@@ -247,6 +256,7 @@ class PartitionCourse:
         if verdict.validation is Validation.FORBIDDEN:
             raise AuthorizationError(f"no right to DESCRIBE topic {self.topic}", code=end.error)
         if verdict.validation in (Validation.TRUNCATED, Validation.NO_COMMON_HISTORY):
+            self._lost = (verdict, end)
             common = verdict.common
             raise TruncatedLogError(
                 "records that were read are no longer in the log: an unclean leader election took them away",
