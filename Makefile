@@ -23,7 +23,7 @@ SPARK_TESTS := $(wildcard tests/spark tests/spark_jobs tests/broker)
 ASAN := build/asan
 ASAN_LIBRARIES = $(shell gcc -print-file-name=libasan.so) $(shell gcc -print-file-name=libstdc++.so)
 
-.PHONY: help demo test test-oldest test-broker check lint layers fixtures chaos bench-decode bench-plan bench-spark-plan bench-storage bench-spark bench-kafka test-asan wheel clean java
+.PHONY: help demo test test-oldest test-broker soak check lint layers fixtures chaos bench-decode bench-plan bench-spark-plan bench-storage bench-spark bench-kafka test-asan wheel clean java
 
 help:  ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | column -t -s '|' | sed 's/^/  make /'
@@ -40,8 +40,12 @@ test-oldest: $(OLDEST)/.made java  ## run the tests of Spark on the oldest PySpa
 	@JAVA_HOME="$$($(BIN)/python -c 'import os, spark_jobs.java as j; print(j.find_java_home(os.environ))')" \
 		$(OLDEST)/bin/pytest -n $(JOBS) --dist loadgroup -k 'not at_random' $(or $(TESTS),$(SPARK_TESTS))
 
-test-broker: $(OLDEST)/.made java  ## run the tests with a real broker, Spark's own kafka source as the judge
+test-broker: $(VENV)/.dev $(OLDEST)/.made java  ## run the tests with real brokers, Kafka's own consumers as the judges
+	@$(BIN)/pytest -n $(JOBS) --dist loadgroup tests/cluster
 	@$(MAKE) --no-print-directory test-oldest TESTS=tests/broker
+
+soak: $(VENV)/.dev java  ## read on for five minutes while brokers restart, and lose or repeat nothing (SOAK=seconds)
+	SOAK=$(or $(SOAK),300) $(BIN)/pytest -q tests/cluster/test_soak.py
 
 check: lint test  ## format, lint, strict types, import layers, tests: what every commit passes
 

@@ -5,7 +5,6 @@ Workers have addresses of their own, since Spark starts a speculative copy of a 
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
 import signal
@@ -18,6 +17,7 @@ from pathlib import Path
 
 import pyspark
 import pytest
+from servers.process import dies_with_us
 
 from spark_jobs.java import find_java_home
 
@@ -26,8 +26,6 @@ SPARK_HOME = Path(pyspark.__file__).parent
 
 _DEPLOY = "org.apache.spark.deploy"
 _STARTS_IN = 60.0
-_LIBC = ctypes.CDLL(None)
-_PR_SET_PDEATHSIG = 1
 
 
 def environment() -> dict[str, str]:
@@ -40,12 +38,6 @@ def environment() -> dict[str, str]:
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)]),
     }
-
-
-def dies_with_us() -> None:
-    """For ``preexec_fn``: a process that Linux kills when the tests are killed, so that no cluster is left behind."""
-    if sys.platform == "linux":
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 @contextmanager

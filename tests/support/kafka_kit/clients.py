@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,6 +93,26 @@ def send(to: Producer, topic: str, records: Iterable[Sent]) -> None:
         raise RuntimeError(f"{left} records were not delivered")
     if refused:
         raise RuntimeError(f"{len(refused)} records were refused: {refused[0]}")
+
+
+@contextlib.contextmanager
+def transaction(
+    bootstrap: str, topic: str, records: Iterable[Sent], *, name: str, is_kept: bool
+) -> Iterator[Callable[[Iterable[Sent]], None]]:
+    """A transaction that has written the records, and is open until the block ends.
+
+    Args:
+        name: of the producer; a later one of the same name would end this one's transaction.
+        is_kept: whether it ends with a commit.
+
+    Yields:
+        what writes more into it.
+    """
+    with producer(bootstrap, transactional_id=name, transaction_timeout_ms=600_000) as made:
+        made.begin_transaction()
+        send(made, topic, records)
+        yield lambda more: send(made, topic, more)
+        made.commit_transaction(_WAIT_S) if is_kept else made.abort_transaction(_WAIT_S)
 
 
 def consume(bootstrap: str, topic: str, partitions: int = 1, *, isolation: str = "read_committed") -> list[Received]:

@@ -74,6 +74,14 @@ class Cluster:
         """What clients call ``bootstrap.servers``."""
         return ",".join(f"127.0.0.1:{node.config.port}" for node in self.nodes)
 
+    def bootstrap_by(self, listener: str) -> str:
+        """The same for clients that come by another listener, ``SASL_SSL``."""
+        return ",".join(f"127.0.0.1:{node.config.listeners[listener]}" for node in self.nodes)
+
+    def node(self, number: int) -> Node:
+        """The node of that number."""
+        return self.nodes[number - 1]
+
     @property
     def location(self) -> str:
         """What segreader calls ``location``."""
@@ -81,29 +89,42 @@ class Cluster:
 
     @property
     def admin(self) -> KafkaAdminClient:
-        """A client that asks the brokers; one for the life of the cluster."""
+        """A client for the life of the cluster; but for offsets it asks node 1 alone, for others may be frozen."""
         if self._admin is None:
-            self._admin = KafkaAdminClient(bootstrap_servers=self.bootstrap.split(","), reconnect_backoff_max_ms=500)
+            self._admin = KafkaAdminClient(
+                bootstrap_servers=self.bootstrap.split(",")[:1], reconnect_backoff_max_ms=500
+            )
+            self._admin._controller_id = 1
+            self._admin._manager.least_loaded_node = lambda: 1
         return self._admin
 
     def create_topic(
-        self, topic: str, partitions: int = 1, *, replicas: int = 1, segment_bytes: int = 1 << 20, **configs: str | int
+        self,
+        topic: str,
+        partitions: int = 1,
+        *,
+        replicas: int | Sequence[Sequence[int]] = 1,
+        segment_bytes: int = 1 << 20,
+        **configs: str | int,
     ) -> None:
         """Make a tiered topic. A config ``max_message_bytes`` is Kafka's ``max.message.bytes``.
 
         Args:
-            replicas: nodes that have each partition.
+            replicas: how many nodes have each partition; or which ones, for each partition, the first one to lead it.
             segment_bytes: where a segment ends; below 1 MiB Kafka 4 wants another name for it, which is used here.
         """
         given = {name.replace("_", "."): str(value) for name, value in configs.items()}
         settings = TIERED | {"internal.segment.bytes": str(segment_bytes)} | given
-        wanted = {"num_partitions": partitions, "replication_factor": replicas, "configs": settings}
-        self.admin.create_topics({topic: wanted}, wait_for_metadata=True)
+        if isinstance(replicas, int):
+            wanted: dict[str, object] = {"num_partitions": partitions, "replication_factor": replicas}
+        else:
+            wanted = {"assignments": dict(enumerate(map(list, replicas)))}
+        self.admin.create_topics({topic: wanted | {"configs": settings}}, wait_for_metadata=True)
 
     def configure(self, topic: str, configs: Mapping[str, str]) -> None:
         """Change configs of a topic, by Kafka's names; returns when a broker goes by them."""
         self.admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, dict(configs))])
-        self._wait(partial(self._has_configs, topic, configs), _CONFIG_S, f"{topic} has not taken {configs}")
+        self.wait_until(partial(self._has_configs, topic, configs), _CONFIG_S, f"{topic} has not taken {configs}")
 
     def partitions(self, topic: str) -> list[TopicPartition]:
         """The topic's partitions, in order."""
@@ -129,8 +150,17 @@ class Cluster:
         for topic in topics:
             self.configure(topic, _DROP_LOCAL)
         for topic in topics:
-            self._wait(partial(self._is_uploaded, topic), _TIER_S, f"{topic} is not uploaded")
+            self.wait_until(partial(self._is_uploaded, topic), _TIER_S, f"{topic} is not uploaded")
             self.configure(topic, _KEEP_LOCAL)
+
+    def upload_closed(self, topic: str) -> None:
+        """Return when what was written is in the remote tier alone, but for the last segments: those stay as they are.
+
+        Raises:
+            TimeoutError: the broker does not upload so much; an open transaction holds uploads up.
+        """
+        self.configure(topic, {"local.retention.bytes": "1"})
+        self.wait_until(partial(self._has_last_segments_only, topic), _TIER_S, f"{topic} is not uploaded")
 
     def tool(self, main: str, *arguments: str) -> str:
         """What one of Kafka's own programs prints, ``org.apache.kafka.tools.…``."""
@@ -148,8 +178,8 @@ class Cluster:
             RuntimeError: a node ended; with the end of its log.
             TimeoutError: a node does not answer.
         """
-        self._wait(self._answers, _START_S, "a node does not listen")
-        self._wait(self._has_all_nodes, _START_S, "the cluster is not complete")
+        self.wait_until(self._answers, _START_S, "a node does not listen")
+        self.wait_until(self._has_all_nodes, _START_S, "the cluster is not complete")
 
     def close(self) -> None:
         """End all of it. What is in the remote tier is complete; nobody starts these nodes again."""
@@ -172,10 +202,26 @@ class Cluster:
         found = self.admin.describe_configs([asked], config_filter="all")["topic"][topic]
         return all(found[name]["value"] == value for name, value in configs.items())
 
+    def _has_last_segments_only(self, topic: str) -> bool:
+        (found,) = self.admin.describe_topics([topic])
+        leaders = {one["partition_index"]: one["leader_id"] for one in found["partitions"]}
+        for number, offsets in self.offsets(topic).items():
+            log = self.node(leaders[number]).config.directory / "data" / f"{topic}-{number}"
+            if [int(file.stem) for file in log.glob("*.log")] != [offsets.earliest_local]:
+                return False
+            if offsets.latest_tiered + 1 != offsets.earliest_local:
+                return False
+        return True
+
     def _is_uploaded(self, topic: str) -> bool:
         return all(offsets.is_uploaded for offsets in self.offsets(topic).values())
 
-    def _wait(self, is_so: Callable[[], bool], seconds: float, what: str) -> None:
+    def wait_until(self, is_so: Callable[[], bool], seconds: float, what: str) -> None:
+        """Return once something is so; what Kafka refuses meanwhile is asked again.
+
+        Raises:
+            TimeoutError: it is not so; with the end of the nodes' logs.
+        """
         until = time.monotonic() + seconds
         last: Exception | None = None
         while time.monotonic() < until:
@@ -194,6 +240,9 @@ def cluster(
     directory: Path,
     nodes: int = 1,
     *,
+    controllers: int | None = None,
+    replication: int | None = None,
+    listeners: Sequence[str] = (),
     settings: Mapping[str, str] | None = None,
     node_settings: Mapping[int, Mapping[str, str]] | None = None,
     jvm: Sequence[str] = SMALL_JVM,
@@ -202,7 +251,10 @@ def cluster(
 
     Args:
         directory: for logs, data and the remote tier.
-        nodes: how many; each is broker and controller.
+        nodes: how many brokers.
+        controllers: how many of them, the first ones, are controllers, too; by default all.
+        replication: of the topics that Kafka keeps for itself; by default all nodes have them.
+        listeners: security protocols of other listeners besides ``PLAINTEXT``.
         settings: properties of all nodes.
         node_settings: properties of single nodes by their numbers, ``{1: {"broker.rack": "a"}}``.
         jvm: options of their Java.
@@ -211,9 +263,9 @@ def cluster(
         NotAvailableError: the programs cannot be had on this machine.
     """
     jars = fetch_jars(BROKER)
-    ports = [free_port() for _ in range(2 * nodes)]
-    clients, controllers = ports[:nodes], ports[nodes:]
-    voters = ",".join(f"{number}@127.0.0.1:{port}" for number, port in enumerate(controllers, 1))
+    doors = [{name: free_port() for name in ("PLAINTEXT", *listeners)} for _ in range(nodes)]
+    votes = [free_port() for _ in range(nodes)]
+    voters = ",".join(f"{number}@127.0.0.1:{port}" for number, port in enumerate(votes[:controllers], 1))
     cluster_id = base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
     remote = directory / "remote"
     remote.mkdir(parents=True)
@@ -222,22 +274,27 @@ def cluster(
             NodeConfig(
                 node_id=number,
                 directory=directory / f"node-{number}",
-                port=clients[number - 1],
-                controller_port=controllers[number - 1],
+                port=door.pop("PLAINTEXT"),
+                controller_port=vote,
                 voters=voters,
                 cluster_id=cluster_id,
                 remote=remote,
+                replication=replication or nodes,
+                listeners=door,
                 settings={**(settings or {}), **(node_settings or {}).get(number, {})},
             ),
             jars,
             jvm,
         )
-        for number in range(1, nodes + 1)
+        for number, (door, vote) in enumerate(zip(doors, votes, strict=True), 1)
     ]
     running = Cluster(members, remote, jars)
     try:
+        first, *others = members
+        first.format()
+        for node in others:
+            node.format_like(first)
         for node in members:
-            node.format()
             node.start()
         running.wait_ready()
         yield running

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import os
+import shutil
+import signal
 import socket
 import subprocess
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from servers.process import dies_with_us
 
 from spark_jobs.java import find_java_home
 
@@ -31,10 +37,12 @@ class NodeConfig:
         node_id: its number in the cluster, from 1.
         directory: for its properties, its log and its data.
         port: where clients reach it, on loopback.
-        controller_port: where the other controllers do.
+        controller_port: where the other controllers do; of no use to a node that is none.
         voters: all controllers of the cluster, ``1@127.0.0.1:4711,…``.
         cluster_id: a base64 UUID, of all nodes.
         remote: the directory that stands for the bucket; all nodes share it.
+        replication: of the topics that Kafka keeps for itself.
+        listeners: other doors for clients, a port by the security protocol that also names the listener.
         settings: properties besides ours, or instead of them.
     """
 
@@ -45,22 +53,27 @@ class NodeConfig:
     voters: str
     cluster_id: str
     remote: Path
+    replication: int = 1
+    listeners: Mapping[str, int] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def nodes(self) -> int:
-        """How many the cluster has."""
-        return self.voters.count("@")
+    def is_controller(self) -> bool:
+        """Whether it votes on the cluster's metadata."""
+        return any(voter.startswith(f"{self.node_id}@") for voter in self.voters.split(","))
 
     def properties(self) -> dict[str, str]:
         """The whole ``server.properties``: small topics of its own, quick to upload and to clean."""
-        client, controller = f"127.0.0.1:{self.port}", f"127.0.0.1:{self.controller_port}"
+        ports = {"PLAINTEXT": self.port, **self.listeners}
+        doors = ",".join(f"{name}://127.0.0.1:{port}" for name, port in ports.items())
+        kinds = ",".join(f"{name}:{name}" for name in ports)
+        mine = f",CONTROLLER://127.0.0.1:{self.controller_port}" if self.is_controller else ""
         return {
-            "process.roles": "broker,controller",
+            "process.roles": "broker,controller" if self.is_controller else "broker",
             "node.id": str(self.node_id),
-            "listeners": f"PLAINTEXT://{client},CONTROLLER://{controller}",
-            "advertised.listeners": f"PLAINTEXT://{client}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "listeners": doors + mine,
+            "advertised.listeners": doors,
+            "listener.security.protocol.map": f"{kinds},CONTROLLER:PLAINTEXT",
             "controller.listener.names": "CONTROLLER",
             "inter.broker.listener.name": "PLAINTEXT",
             "controller.quorum.voters": self.voters,
@@ -68,9 +81,9 @@ class NodeConfig:
             "auto.create.topics.enable": "false",
             "message.max.bytes": str(16 << 20),
             "offsets.topic.num.partitions": "1",
-            "offsets.topic.replication.factor": str(self.nodes),
+            "offsets.topic.replication.factor": str(self.replication),
             "transaction.state.log.num.partitions": "1",
-            "transaction.state.log.replication.factor": str(self.nodes),
+            "transaction.state.log.replication.factor": str(self.replication),
             "transaction.state.log.min.isr": "1",
             "group.initial.rebalance.delay.ms": "0",
             "log.initial.task.delay.ms": "500",
@@ -85,7 +98,7 @@ class NodeConfig:
             "remote.log.manager.task.interval.ms": "500",
             "rsm.config.dir": str(self.remote),
             "rlmm.config.remote.log.metadata.topic.num.partitions": "2",
-            "rlmm.config.remote.log.metadata.topic.replication.factor": str(self.nodes),
+            "rlmm.config.remote.log.metadata.topic.replication.factor": str(self.replication),
             "rlmm.config.remote.log.metadata.initialization.retry.interval.ms": "300",
         } | dict(self.settings)
 
@@ -116,23 +129,36 @@ class Node:
         Raises:
             RuntimeError: Kafka does not like the properties; with what it says.
         """
-        self.config.directory.mkdir(parents=True)
-        lines = [f"{name}={value}\n" for name, value in self.config.properties().items()]
-        self._properties.write_text("".join(lines))
+        self._write_properties()
         arguments = ("format", "-t", self.config.cluster_id, "-c", str(self._properties))
         command = java_command(self._jars, SMALL_JVM, "kafka.tools.StorageTool", *arguments)
         done = subprocess.run(command, capture_output=True, text=True, timeout=120)
         if done.returncode:
             raise RuntimeError(f"node {self.config.node_id} cannot be formatted:\n{done.stdout}{done.stderr}")
 
+    def format_like(self, other: Node) -> None:
+        """Do as ``format`` does, from what it made of another node; that takes no Java."""
+        self._write_properties()
+        shutil.copytree(other.config.directory / "data", self.config.directory / "data")
+        told = self.config.directory / "data" / "meta.properties"
+        lines = dict(line.split("=", 1) for line in told.read_text().splitlines() if "=" in line)
+        fresh = base64.urlsafe_b64encode(b"\1" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
+        lines |= {"node.id": str(self.config.node_id), "directory.id": fresh}
+        told.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
+
     def start(self) -> None:
-        """Let it begin to start; the cluster knows when it is ready."""
+        """Let it begin to start; the cluster knows when it is ready. Call it from the main thread."""
         if self.pid is not None:
             raise RuntimeError(f"node {self.config.node_id} runs already")
         command = java_command(self._jars, self._jvm, "kafka.Kafka", str(self._properties))
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, cwd=self.config.directory
+                command,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                cwd=self.config.directory,
+                preexec_fn=dies_with_us,
             )
 
     def stop(self) -> None:
@@ -150,6 +176,14 @@ class Node:
             self._process.kill()
             self._process.wait()
 
+    def freeze(self) -> None:
+        """Stop it in the middle of what it does: it takes connections and says nothing."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on as if no time had passed."""
+        self._signal(signal.SIGCONT)
+
     def listens(self) -> bool:
         """Whether it takes connections of clients."""
         try:
@@ -161,6 +195,16 @@ class Node:
     def tail(self) -> str:
         """The end of what it printed."""
         return self.log.read_text(errors="replace")[-2000:] if self.log.exists() else ""
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self.pid is None:
+            raise RuntimeError(f"node {self.config.node_id} does not run")
+        os.kill(self.pid, number)
+
+    def _write_properties(self) -> None:
+        self.config.directory.mkdir(parents=True)
+        lines = [f"{name}={value}\n" for name, value in self.config.properties().items()]
+        self._properties.write_text("".join(lines))
 
     @property
     def _properties(self) -> Path:

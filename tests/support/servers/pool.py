@@ -32,7 +32,21 @@ STARTERS: dict[str, Callable[[Path], contextlib.AbstractContextManager[Any]]] = 
 }
 """Stores, each behind a server of its own."""
 
-BROKER = {"kafka": _kafka}
+
+def _kafka_racks(directory: Path) -> contextlib.AbstractContextManager[Any]:
+    from kafka_kit.racks import racks
+
+    return racks(directory)
+
+
+def _kafka_java(directory: Path) -> contextlib.AbstractContextManager[Any]:
+    from kafka_kit.java import java_reader
+
+    return java_reader(directory)
+
+
+BROKER = {"kafka": _kafka, "kafka-racks": _kafka_racks, "kafka-java": _kafka_java}
+"""A broker, three of them in racks, and the Java consumer; what is required or not is ``kafka``."""
 
 
 class ServerPool:
@@ -64,7 +78,7 @@ class ServerPool:
             except NotAvailableError as error:
                 self._missing[name] = error.message
         if name in self._missing:
-            skip_or_fail(name, self._missing[name])
+            skip_or_fail(name.partition("-")[0], self._missing[name])
         return self._running[name]
 
 

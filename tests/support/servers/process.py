@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -20,6 +22,9 @@ from segreader.errors import StorageError
 START_S = 30.0
 """How long a server may take to start on a machine that is busy."""
 
+_LIBC = ctypes.CDLL(None)
+_PR_SET_PDEATHSIG = 1
+
 
 class NotAvailableError(StorageError):
     """A server cannot be had on this machine; its tests are skipped with this text."""
@@ -31,6 +36,15 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def dies_with_us() -> None:
+    """For ``preexec_fn``: a process that Linux kills when the tests are killed, so that no cluster is left behind.
+
+    It dies with the thread that started it: start what is to last from the main thread.
+    """
+    if sys.platform == "linux":
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def script(name: str) -> str:

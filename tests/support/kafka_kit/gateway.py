@@ -1,0 +1,105 @@
+"""A gateway as its users run it: ``segreader gateway`` with a configuration file, in a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import socket
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import urllib3
+from servers.process import Process, free_port, script
+
+_NODES = 3
+_START_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunningGateway:
+    """A gateway that answers.
+
+    Args:
+        bootstrap: what its clients begin with.
+        metrics_url: of its counters.
+        audit: a line for each location that it gave.
+        log: what it printed.
+    """
+
+    bootstrap: str
+    metrics_url: str
+    audit: Path
+    log: Path
+
+    def metrics(self) -> str:
+        """Its counters as Prometheus reads them."""
+        return urllib3.request("GET", self.metrics_url, timeout=10.0).data.decode()
+
+    def count(self, name: str) -> float:
+        """One counter, all its labels together."""
+        found = re.findall(rf"^segreader_gateway_{name}(?:{{[^}}]*}})? (\S+)$", self.metrics(), re.MULTILINE)
+        return sum(map(float, found))
+
+    def audited(self) -> list[dict[str, Any]]:
+        """The locations that it gave."""
+        return [json.loads(line) for line in self.audit.read_text().splitlines()] if self.audit.exists() else []
+
+
+@contextlib.contextmanager
+def gateway(
+    directory: Path, config: Mapping[str, object], *, env: Mapping[str, str] | None = None
+) -> Iterator[RunningGateway]:
+    """A gateway in front of up to three brokers, until the block ends.
+
+    Args:
+        config: by the names of its configuration file; ports and files are set here.
+        env: variables that hold its secrets.
+    """
+    port, metrics = _free_ports(_NODES + 1), free_port()
+    given = {
+        "listen": f"127.0.0.1:{port}",
+        "metrics_listen": f"127.0.0.1:{metrics}",
+        "audit_file": str(directory / "audit.jsonl"),
+        **config,
+    }
+    file = directory / "gateway.toml"
+    file.write_text(_toml(given))
+    log = directory / "gateway.log"
+    url = f"http://127.0.0.1:{metrics}/metrics"
+    with Process([script("segreader"), "gateway", "--config", str(file)], log, env) as process:
+        process.wait_until(lambda: _is_ready(port, url), _START_S)
+        yield RunningGateway(f"127.0.0.1:{port}", url, directory / "audit.jsonl", log)
+
+
+def _is_ready(port: int, metrics_url: str) -> bool:
+    """Whether clients and the readers of metrics are heard."""
+    try:
+        socket.create_connection(("127.0.0.1", port), 1.0).close()
+        return urllib3.request("GET", metrics_url, retries=False, timeout=2.0).status == 200
+    except (OSError, urllib3.exceptions.HTTPError):
+        return False
+
+
+def _free_ports(count: int) -> int:
+    """The first of some ports in a row that nobody listens on now."""
+    while True:
+        first = free_port()
+        with contextlib.ExitStack() as probes, contextlib.suppress(OSError, OverflowError):
+            for number in range(first, first + count):
+                probe = probes.enter_context(socket.socket())
+                probe.bind(("127.0.0.1", number))
+            return first
+
+
+def _toml(values: Mapping[str, object]) -> str:
+    """Plain values first, then tables; JSON's strings, numbers and truths are TOML's, too."""
+    plain = [f"{name} = {json.dumps(one)}" for name, one in values.items() if not isinstance(one, Mapping)]
+    tables = [
+        "\n".join([f"[{name}]", *(f"{json.dumps(key)} = {json.dumps(value)}" for key, value in one.items())])
+        for name, one in values.items()
+        if isinstance(one, Mapping)
+    ]
+    return "\n\n".join(["\n".join(plain), *tables]) + "\n"
