@@ -31,6 +31,7 @@ Answer = TypeVar("Answer")
 _SIZE = struct.Struct(">i")
 _SMALL_FRAME = 64 << 10
 _LONGEST_PIECE = 1 << 20
+_FRAME = "the frame"
 _STRANGERS = {b"\x15\x03": "a TLS alert", b"HT": "an HTTP server", b"SS": "an SSH server", b"22": "a mail server"}
 
 
@@ -281,7 +282,7 @@ class Connection:
             )
         buffer = bytearray(size) if size <= _SMALL_FRAME else self._pool.lease(1 << (size - 1).bit_length())
         frame = memoryview(buffer)[:size]
-        self._fill(frame, call, due_ms, "a frame")
+        self._fill(frame, call, due_ms, _FRAME)
         return frame.toreadonly()
 
     def _fill(self, target: memoryview, call: Call[object], due_ms: int, what: str) -> None:
@@ -289,20 +290,24 @@ class Connection:
         while filled < len(target):
             self._stream.settimeout(self._seconds_left(due_ms, call, "for"))
             # TLS locks the whole of what it is given to read into; small pieces keep the time-out exact as well.
-            got = self._stream.recv_into(target[filled : filled + _LONGEST_PIECE])
+            try:
+                got = self._stream.recv_into(target[filled : filled + _LONGEST_PIECE])
+            except ConnectionResetError:
+                raise self._ended("reset", call, filled, len(target), what) from None
             if got == 0:
-                raise self._ended(call, filled, len(target), what)
+                raise self._ended("closed", call, filled, len(target), what)
             filled += got
 
-    def _ended(self, call: Call[object], filled: int, size: int, what: str) -> ConnectionFailedError:
-        if filled:
-            message = f"closed by the broker after {filled} of {size} bytes of {what} of the answer to {call}"
+    def _ended(self, how: str, call: Call[object], filled: int, size: int, what: str) -> ConnectionFailedError:
+        if filled or what == _FRAME:
+            message = f"{how} by the broker after {filled} of {size} bytes of {what} of the answer to {call}"
         else:
-            message = f"closed by the broker before it answered {call}"
+            message = f"{how} by the broker before it answered {call}"
         hint = None
-        if not filled and self._answers == 0:
+        is_at_once = not filled and what != _FRAME
+        if is_at_once and self._answers == 0:
             hint = "A listener with TLS closes like this: check port and security.protocol"
-        elif not filled and self._answers <= 2 and not self._settings.security_protocol.has_sasl:
+        elif is_at_once and self._answers <= 2 and not self._settings.security_protocol.has_sasl:
             hint = "A listener with SASL closes like this: check security.protocol"
         return ConnectionFailedError(message, source=self.peer, hint=hint)
 
