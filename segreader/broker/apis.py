@@ -53,6 +53,14 @@ SUPPORTED: Final[dict[Api, ApiVersionRange]] = {
 }
 """Versions that a reader asks with. ApiVersions 3 is asked first, and 0 where that is not known."""
 
+LARGEST_ANSWER: Final = 32 << 20
+"""Bytes of an answer that is none to Fetch: Metadata of half a million partitions has fewer."""
+
+LARGEST_EARLY_ANSWER: Final = 1 << 20
+"""Bytes of an answer before the peer has shown who it is; the same for FindCoordinator, which is as small."""
+
+_EARLY: Final = frozenset({Api.API_VERSIONS, Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE, Api.FIND_COORDINATOR})
+
 _FLEXIBLE_FROM: Final[dict[Api, int]] = {
     Api.PRODUCE: 9,
     Api.FETCH: 12,
@@ -84,6 +92,13 @@ def request_header_version(api: Api, version: int) -> int:
 def response_header_version(api: Api, version: int) -> int:
     """0, or 1 with tagged fields. The answer to ApiVersions always has 0: its version is what is being found out."""
     return 1 if is_flexible(api, version) and api is not Api.API_VERSIONS else 0
+
+
+def largest_answer(api: Api) -> int | None:
+    """Bytes above which an answer is refused before it is read; ``None`` for Fetch, which says itself what it wants."""
+    if api is Api.FETCH:
+        return None
+    return LARGEST_EARLY_ANSWER if api in _EARLY else LARGEST_ANSWER
 
 
 def choose_version(api: Api, offered: ApiVersions, *, at_least: int = 0, at_most: int | None = None) -> int:

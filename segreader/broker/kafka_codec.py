@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any, Final
 
-from segreader.broker.apis import Api, is_flexible, response_header_version
+from segreader.broker.apis import Api, is_flexible, largest_answer, response_header_version
 from segreader.broker.message_shape import MessageShape
 from segreader.broker.primitives import Reader, Writer
 from segreader.errors import OptionError, ProtocolError
@@ -34,9 +34,6 @@ except ImportError as _missing:
 # At DEBUG they write whole requests, the SASL password among them.
 for _name in ("kafka.protocol", "kafka.net"):
     logging.getLogger(_name).setLevel(logging.INFO)
-
-MAX_ANSWER_SIZE: Final = 32 << 20
-"""Bytes of an answer that is none to Fetch. Metadata of half a million partitions is smaller."""
 
 _MESSAGES: Final[dict[Api, tuple[Any, Any]]] = {
     Api.FETCH: (_fetch.FetchRequest, _fetch.FetchResponse),
@@ -90,11 +87,11 @@ def body_reader(api: Api, version: int, frame: bytes | memoryview) -> Reader:
     """A reader at the first byte of an answer's body.
 
     Raises:
-        ProtocolError: the header is damaged, or the answer larger than ``MAX_ANSWER_SIZE``.
+        ProtocolError: the header is damaged, or the answer larger than ``largest_answer``.
     """
     reader = Reader(frame, flexible=bool(response_header_version(api, version)), what=f"{api.label} {version} answer")
-    if reader.left > MAX_ANSWER_SIZE:
-        raise reader.error("it is too large", found=f"{reader.left} bytes", expected=f"{MAX_ANSWER_SIZE} at most")
+    if (limit := largest_answer(api)) is not None and reader.left > limit:
+        raise reader.error("it is too large", found=f"{reader.left} bytes", expected=f"{limit} at most")
     reader.int32()
     reader.tags()
     return reader

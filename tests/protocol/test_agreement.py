@@ -117,3 +117,12 @@ def test_the_extensions_tags_change_nothing_before_them() -> None:
         assert flagged[: len(bare) - 1] == bare[:-1]
         _, _, theirs = kafka_python_request("Fetch", version, flagged)
         assert set(theirs.unknown_tags) == {f"_{LOCATION_TAG}", f"_{FORMATS_TAG}"}
+
+
+def test_a_consumers_fetch_17_and_18_are_the_same_bytes_but_for_the_version() -> None:
+    """Tag 1 of a partition exists from 18 on: in an older version it would close the connection."""
+    partition = FetchPartition("t", IDS[0], 3, 42, 5)
+    older, newer = (wire.encode_fetch(version, FetchRequest((partition,)), **NAMES) for version in (17, 18))
+
+    assert older[:6] + newer[6:8] + older[8:] == newer
+    assert newer.endswith(b"\0" * 2 + b"\x01" + b"\x01" + b"\0")

@@ -126,13 +126,14 @@ def test_a_varint_without_an_end_is_refused_at_its_sixth_byte(api: str, version:
             assert refused.position is not None
 
 
-def test_an_answer_larger_than_any_is_refused_before_it_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kafka_codec, "MAX_ANSWER_SIZE", 100)
+@pytest.mark.parametrize(
+    ("api", "limit"), [("ApiVersions", 1 << 20), ("SaslHandshake", 1 << 20), ("Metadata", 32 << 20)]
+)
+def test_an_answer_larger_than_any_is_refused_before_it_is_looked_at(api: str, limit: int) -> None:
+    version = 12 if api == "Metadata" else 1
 
-    with pytest.raises(
-        ProtocolError, match=r"Metadata 12 answer: it is too large; found 101 bytes, expected 100 at most"
-    ):
-        wire.decode_metadata(12, bytes(101))
+    with pytest.raises(ProtocolError, match=rf"it is too large; found {limit + 1} bytes, expected {limit} at most"):
+        DECODERS[api](version, memoryview(bytes(limit + 1)))
 
 
 def test_more_elements_than_a_cluster_has_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
