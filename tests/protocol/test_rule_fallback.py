@@ -101,6 +101,13 @@ def test_a_store_that_fails_is_asked_three_times_more_and_then_the_broker(error:
     assert remote.counters.retries == 3
 
 
+def test_a_store_that_tries_again_by_itself_is_not_asked_again() -> None:
+    remote = RemoteReads(jitter=lambda: 0.5, retries=0)
+    remote.given("s", expiry_ms=None, now_ms=0)
+
+    assert remote.failed(StorageError()) == RemoteDecision(RemoteStep.FALL_BACK, Cause.STORE_FAILED)
+
+
 def test_another_segment_has_three_tries_of_its_own() -> None:
     remote = at_segment("s")
     steps(remote, StorageError(), 3)

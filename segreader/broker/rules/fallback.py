@@ -135,13 +135,15 @@ class RemoteReads:
 
     Args:
         jitter: spreads the waits before a store is asked again.
+        retries: how often that is; 0 where the store itself tries again.
         counters: counted on; shared as the caller likes.
     """
 
-    __slots__ = ("_backoff", "_broker_until", "_falls", "_pause_until_ms", "_pauses", "_renewed", "_reread",
+    __slots__ = ("_backoff", "_broker_until", "_falls", "_pause_until_ms", "_pauses", "_renewed", "_reread", "_retries",
                  "_segment", "counters")  # fmt: skip
 
-    def __init__(self, *, jitter: Jitter, counters: LocationCounters | None = None) -> None:
+    def __init__(self, *, jitter: Jitter, retries: int = RETRIES, counters: LocationCounters | None = None) -> None:
+        self._retries = retries
         self._backoff = Backoff(jitter, REMOTE_READS)
         self._segment: str | None = None
         self._renewed = False
@@ -199,7 +201,7 @@ class RemoteReads:
         if cause is Cause.SEGMENT_CORRUPT:
             step, self._reread = (RemoteStep.FALL_BACK if self._reread else RemoteStep.REREAD), True
             return RemoteDecision(step, cause)
-        if cause is Cause.STORE_FAILED and self._backoff.failures < RETRIES:
+        if cause is Cause.STORE_FAILED and self._backoff.failures < self._retries:
             self.counters.retries += 1
             return RemoteDecision(RemoteStep.RETRY, cause, self._backoff.failed())
         return RemoteDecision(RemoteStep.FALL_BACK, cause)
