@@ -32,8 +32,8 @@ except ImportError as _missing:
     ) from _missing
 
 # At DEBUG they write whole requests, the SASL password among them.
-for _name in ("kafka.protocol", "kafka.net"):
-    logging.getLogger(_name).setLevel(logging.INFO)
+for _logger in map(logging.getLogger, ("kafka.protocol", "kafka.net")):
+    _logger.setLevel(max(_logger.level, logging.INFO))
 
 _MESSAGES: Final[dict[Api, tuple[Any, Any]]] = {
     Api.FETCH: (_fetch.FetchRequest, _fetch.FetchResponse),
