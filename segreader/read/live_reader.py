@@ -73,6 +73,7 @@ class LiveReader:
         self._store = None if store is None else self._reader(store, strict)
         self._remote = None if located is None else self._reader(located[1], strict)
         self._delivered = 0
+        self._reads: dict[str, RemoteReads] = {}
 
     def _reader(self, store: ObjectStore, options: ReadOptions) -> OpenEndedReader:
         return OpenEndedReader(store, options, metrics=self.metrics, pool=self._pool)
@@ -150,7 +151,7 @@ class LiveReader:
     # locations
 
     def _by_locations(self, part: LivePart) -> Iterator[pa.RecordBatch]:
-        reads = RemoteReads(jitter=random.random)
+        reads = self._reads_of(part)
         while self._delivered < part.stop:
             wants = self._remote is not None and reads.may_ask(self._delivered, self._clock_ms())
             with self._ask(part, wants_locations=wants) as asked:
@@ -169,6 +170,11 @@ class LiveReader:
                 yield from self._answer_without(part)
                 continue
             yield from self._from_location(part, answer, location, reads)
+
+    def _reads_of(self, part: LivePart) -> RemoteReads:
+        """What is remembered of a partition's locations: falls in a row count over its parts. The store itself tries
+        again what failed."""
+        return self._reads.setdefault(str(part.partition), RemoteReads(jitter=random.random, retries=0))
 
     def _refusal(self, part: LivePart, answer: FetchedAnswer, location: RemoteLogSegmentLocation) -> str | None:
         """Why a location is of no use here."""
