@@ -104,65 +104,39 @@ def _find_logs(store: ObjectStore, prefix: str) -> dict[int, dict[int, ObjectInf
     return logs
 
 
-class _MetadataPartitionReader:
-    """Reads the logs of one metadata partition in order."""
+class MetadataBatches:
+    """Takes the batches of one metadata partition in order, and hands their records to ``metadata``.
 
-    def __init__(self, store: ObjectStore, number: int, metadata: RemoteLogMetadata) -> None:
-        self._store, self._number, self._metadata = store, number, metadata
+    Args:
+        next_offset: below which no batch may begin.
+    """
+
+    def __init__(self, number: int, metadata: RemoteLogMetadata, *, next_offset: int = 0) -> None:
+        self._number, self._metadata = number, metadata
         self._kernel = load_kernel()
         self._decompressor = Decompressor()
         pool = BufferPool(allocate=self._kernel.allocate)
         self._columns = ColumnBuffers(_COLUMNS, pool, max_rows=_MAX_ROWS, max_bytes=1 << 20)
-        self._next = 0  # offset behind the last batch
+        self._next = next_offset  # offset behind the last batch
 
-    def read(self, logs: dict[int, ObjectInfo]) -> None:
-        bases = sorted(logs)
-        if bases[0] > 0:
-            self._metadata.notes.append(
-                f"{self._store.url(logs[bases[0]].name)}: the records before offset {bases[0]} are gone: "
-                "segments uploaded before are not known"
-            )
-        self._next = bases[0]
-        for base in bases:
-            source = self._store.url(logs[base].name)
-            if base > self._next:
-                raise SegmentGapError(
-                    "a log of the remote log metadata topic is missing",
-                    source=source,
-                    found=f"offset {base} after {self._next - 1}",
-                    expected=f"offset {self._next}",
-                    hint="Copy the directory again",
-                )
-            try:
-                self._read_log(logs[base], source, is_last=base == bases[-1])
-            except FormatError as error:
-                raise error.located(source=source) from None
-        self._metadata.consumed[self._number] = max(self._next, self._metadata.consumed.get(self._number, 0))
+    @property
+    def next_offset(self) -> int:
+        """The offset behind the last batch that was taken."""
+        return self._next
 
-    def _read_log(self, log: ObjectInfo, source: str, *, is_last: bool) -> None:
-        size = log.size if log.size >= 0 else self._store.size(log.name)
-        if not size:
-            return
-        scanner = SegmentScanner(stop=size, kernel=self._kernel)
-        expected_size = None if is_last else size
-        with closing(self._store.read_pieces(log.name, ByteRange(0, size), expected_size=expected_size)) as pieces:
-            while not isinstance(answer := scanner.next_run(), Done):
-                if isinstance(answer, NeedData):
-                    scanner.feed(next(pieces, b""))
-                else:
-                    self._check_run(answer)
-                    self._apply_run(answer)
-        if answer.tail is Tail.CUT and not is_last:
-            raise TruncatedError(
-                "a log of the remote log metadata topic ends inside a batch, and another one follows",
-                position=answer.position,
-                base_offset=answer.base_offset,
-                found=f"{answer.trailing_bytes} bytes after the last whole batch",
-                hint="The copy is incomplete: copy the directory again",
-            )
-        if answer.tail is not Tail.END:
-            what = "ends inside a batch" if answer.tail is Tail.CUT else "ends in zeros"
-            self._metadata.notes.append(f"{source}: {what}: {answer.trailing_bytes} bytes after byte {answer.position}")
+    def apply_batches(self, data: memoryview) -> None:
+        """Take the next batches as a broker gives them; of a last one that is cut nothing is taken.
+
+        Raises:
+            FormatError: a batch or a value is damaged; what lies before it was taken.
+        """
+        scanner = SegmentScanner(stop=len(data), kernel=self._kernel)
+        while not isinstance(answer := scanner.next_run(), Done):
+            if isinstance(answer, NeedData):
+                scanner.feed(data)
+            else:
+                self._check_run(answer)
+                self._apply_run(answer)
 
     def _check_run(self, run: BatchRun) -> None:
         """Offsets of batches stand outside their CRC: only that they rise shows that they are right."""
@@ -236,6 +210,63 @@ class _MetadataPartitionReader:
             error.position = _numbers(columns, Buffer.POSITION, "q", columns.rows)[row]
             raise
         columns.reset()
+
+
+class _MetadataPartitionReader(MetadataBatches):
+    """Reads the logs of one metadata partition in order."""
+
+    def __init__(self, store: ObjectStore, number: int, metadata: RemoteLogMetadata) -> None:
+        super().__init__(number, metadata)
+        self._store = store
+
+    def read(self, logs: dict[int, ObjectInfo]) -> None:
+        bases = sorted(logs)
+        if bases[0] > 0:
+            self._metadata.notes.append(
+                f"{self._store.url(logs[bases[0]].name)}: the records before offset {bases[0]} are gone: "
+                "segments uploaded before are not known"
+            )
+        self._next = bases[0]
+        for base in bases:
+            source = self._store.url(logs[base].name)
+            if base > self._next:
+                raise SegmentGapError(
+                    "a log of the remote log metadata topic is missing",
+                    source=source,
+                    found=f"offset {base} after {self._next - 1}",
+                    expected=f"offset {self._next}",
+                    hint="Copy the directory again",
+                )
+            try:
+                self._read_log(logs[base], source, is_last=base == bases[-1])
+            except FormatError as error:
+                raise error.located(source=source) from None
+        self._metadata.consumed[self._number] = max(self._next, self._metadata.consumed.get(self._number, 0))
+
+    def _read_log(self, log: ObjectInfo, source: str, *, is_last: bool) -> None:
+        size = log.size if log.size >= 0 else self._store.size(log.name)
+        if not size:
+            return
+        scanner = SegmentScanner(stop=size, kernel=self._kernel)
+        expected_size = None if is_last else size
+        with closing(self._store.read_pieces(log.name, ByteRange(0, size), expected_size=expected_size)) as pieces:
+            while not isinstance(answer := scanner.next_run(), Done):
+                if isinstance(answer, NeedData):
+                    scanner.feed(next(pieces, b""))
+                else:
+                    self._check_run(answer)
+                    self._apply_run(answer)
+        if answer.tail is Tail.CUT and not is_last:
+            raise TruncatedError(
+                "a log of the remote log metadata topic ends inside a batch, and another one follows",
+                position=answer.position,
+                base_offset=answer.base_offset,
+                found=f"{answer.trailing_bytes} bytes after the last whole batch",
+                hint="The copy is incomplete: copy the directory again",
+            )
+        if answer.tail is not Tail.END:
+            what = "ends inside a batch" if answer.tail is Tail.CUT else "ends in zeros"
+            self._metadata.notes.append(f"{source}: {what}: {answer.trailing_bytes} bytes after byte {answer.position}")
 
 
 def _values(columns: ColumnBuffers) -> Iterable[bytes | None]:

@@ -13,7 +13,7 @@ import click
 from segreader.cli.exit_codes import ExitCode, describe, exit_code
 from segreader.cli.output import debug_option, say, stdout
 
-_VERBS = ("cat", "dump", "inspect", "ls", "offsets", "plan", "spark", "verify", "version")
+_VERBS = ("broker", "cat", "dump", "gateway", "inspect", "ls", "offsets", "plan", "spark", "verify", "version")
 
 _HELP = """Read Apache Kafka log segments where they lie: in tiered storage or a broker's log directory, with no broker.
 
@@ -34,6 +34,12 @@ Print records as JSON, one a line, just as a consumer would be given them:
   segreader cat /mnt/tiered orders/0 --offsets 100:200
   segreader cat /mnt/tiered orders --since 2026-11-01T00:00Z --until -1h
   segreader cat /mnt/tiered --topic orders | jq .value
+
+\b
+With a cluster, read a topic as it is now, what is in the object store from there:
+  segreader cat kafka://gateway:9092 orders
+  segreader cat s3://logs/tiered orders --bootstrap-servers b1:9092 --prefer store
+  segreader broker describe --bootstrap-servers b1:9092
 
 \b
 Keep them:

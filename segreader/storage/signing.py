@@ -47,6 +47,9 @@ class Bucket(Protocol):
     def find_credentials(self) -> None:
         """Look for new credentials where they were found before."""
 
+    def opens_more(self) -> str | None:
+        """Why a URL must not be handed to others: it opens more than one object, or needs more than itself."""
+
     def hint(self) -> str:
         """What to set when the store refuses."""
 
@@ -128,6 +131,10 @@ class BucketStore(HttpStore):
     def __repr__(self) -> str:
         return f"BucketStore({self._signing.bucket.base!r})"
 
+    def signing_for(self, life_s: int) -> SigningUrls:
+        """URLs of the same bucket that live for so many seconds, to be handed to others."""
+        return SigningUrls(self._signing.bucket, life_s=life_s)
+
     def url(self, name: str) -> str:
         """The object as people name it: ``s3://bucket/key``."""
         return self._signing.bucket.base + name
@@ -169,6 +176,10 @@ class S3Bucket:
         """Read files, variables and the instance's service again, unless a key was given by hand."""
         if self._filesystem.key is None and not self._filesystem.anon:
             self._filesystem.connect(refresh=True)
+
+    def opens_more(self) -> str | None:
+        """Who reads a bucket that bills its readers must send a header, and pays."""
+        return "a bucket whose readers pay wants a header besides the URL" if self.headers else None
 
     def hint(self) -> str:
         """Which options name the credentials."""
@@ -218,6 +229,10 @@ class AzureContainer:
     def find_credentials(self) -> None:
         """A key signs again; nothing renews a shared access signature."""
 
+    def opens_more(self) -> str | None:
+        """A shared access signature of the whole container opens the whole container."""
+        return None if self._key or not self._sas else "the shared access signature opens more than one blob"
+
     def hint(self) -> str:
         """Which options name the credentials."""
         return (
@@ -262,6 +277,10 @@ class GoogleBucket:
 
     def find_credentials(self) -> None:
         """The key that was given is all there is; it signs again."""
+
+    def opens_more(self) -> str | None:
+        """A signed URL opens one object."""
+        return None
 
     def hint(self) -> str:
         """Which options name the credentials."""

@@ -1,0 +1,83 @@
+"""``segreader gateway``: a Kafka proxy in front of unmodified brokers that tells readers where remote segments lie."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from segreader.cli.location import parse_options, storage_option
+from segreader.cli.output import debug_option, say
+
+_EPILOG = """\b
+Examples:
+  segreader gateway --bootstrap broker1:9092 --listen 0.0.0.0:19092 --advertised-host gw.example.com \\
+      --storage s3://logs/tiered
+  segreader gateway --config gateway.toml --sign-for 5m
+  segreader gateway --config gateway.toml --metrics 127.0.0.1:9404 --audit -
+
+\b
+A configuration file (docs/gateway.md has every setting):
+  bootstrap = "broker1:9092,broker2:9092"
+  listen = "0.0.0.0:19092"
+  advertised_host = "gw.example.com"
+  storage = "s3://logs/tiered"
+  sign_for = "15m"
+  [client]
+  "security.protocol" = "SASL_SSL"
+  "sasl.mechanism" = "SCRAM-SHA-512"
+  "sasl.username" = "gateway"
+  "sasl.password" = "env:GATEWAY_PASSWORD"
+"""
+
+
+@click.command(epilog=_EPILOG, short_help="Serve locations of remote segments in front of Kafka brokers.")
+@click.option("--config", "file", metavar="FILE", help="A TOML file with any of the settings; options weigh more.")
+@click.option("--bootstrap", metavar="HOST:PORT,…", help="Brokers to begin with.")
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    help="Where clients begin. Broker n of the cluster gets the port PORT + n; [ports] in the file names others.",
+)
+@click.option("--advertised-host", metavar="HOST", help="The name under which clients reach this machine.")
+@click.option("--storage", metavar="LOCATION", help="Where the brokers' plugin keeps segments: s3://bucket/prefix, …")
+@storage_option
+@click.option("--layout", metavar="NAME", help="auto, aiven or local-tiered: how the plugin names its objects.")
+@click.option("--sign-for", metavar="TIME", help="How long a signed URL lives: 1m to 60m. Default: 15m.")
+@click.option("--certificate", metavar="FILE", help="PEM: clients are to speak TLS with this certificate.")
+@click.option("--key", metavar="FILE", help="PEM: its private key.")
+@click.option("--metrics", "metrics_listen", metavar="HOST:PORT", help="Where Prometheus reads metrics.")
+@click.option("--audit", "audit_file", metavar="FILE", help="A line of JSON for each location given; - is stdout.")
+@click.option(
+    "--refuse-below-log-start",
+    "refuses_below_log_start",
+    is_flag=True,
+    default=None,
+    help="Give no location of a segment that also holds deleted records, from below the log start.",
+)
+@debug_option
+def gateway(file: str | None, storage_options: tuple[str, ...], **given: Any) -> None:
+    """Stand between clients and brokers, and answer the flag of the location extension.
+
+    Every client works as before: it authenticates with the brokers through the gateway, and what it may do is theirs
+    to say. A reader that asks for locations (segreader does) gets a signed URL for the remote segment in the place of
+    its records, if the broker lets it read that topic at that moment. So brokers serve no remote data.
+
+    The gateway itself needs a user with READ on __remote_log_metadata and DESCRIBE on the topics, and credentials
+    that may read the store. Runs until SIGTERM or SIGINT; what is under way is answered before it ends.
+    """
+    import asyncio
+
+    from segreader.gateway.config import GatewayConfig
+    from segreader.gateway.server import Gateway, known_nodes, locating_backend
+
+    options = parse_options(storage_options)
+    config = GatewayConfig.load(file, {**given, "storage_options": options or None})
+    nodes = known_nodes(config.client, config.bootstrap_servers)
+    server = Gateway(config, make_backend=locating_backend)
+
+    def ready() -> None:
+        ports = ", ".join(f"broker {node} at {port}" for node, port in sorted(server.ports.items()))
+        say(f"ready: clients begin at {config.host_for_clients}:{config.listen_port} ({ports})")
+
+    asyncio.run(server.run(ready, nodes))

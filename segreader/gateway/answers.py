@@ -1,0 +1,225 @@
+"""How an answer gets from its broker to the client: as it is, or with other addresses; in slices as it comes.
+
+A Fetch answer tells its size first and its addresses last. What is behind the addresses is held, and if they take
+another number of bytes the tagged fields around them take the difference (see ``frames.tag_section``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from segreader.broker.apis import Api
+from segreader.broker.primitives import Reader, Writer
+from segreader.gateway.addresses import AddressTable
+from segreader.gateway.fetch_parts import (
+    FetchTop,
+    PartitionHead,
+    fetch_top,
+    partition_head,
+    share_partition_head,
+    share_partition_tail,
+    share_top,
+    topic_head,
+)
+from segreader.gateway.fetch_requests import FIRST_WITH_IDS
+from segreader.gateway.frames import SIZE, what
+from segreader.gateway.rewriting import (
+    EXTENSION_TAG,
+    EXTENSION_VERSION,
+    HEAD_APIS,
+    rewrite_array_and_tags,
+    rewrite_head,
+    rewrite_produce,
+    rewrite_share_acknowledge,
+    rewrite_tags,
+    rewrites,
+)
+from segreader.gateway.streams import FrameSource, Outlet, Send
+
+Deliver = Callable[[FrameSource], Awaitable[None]]
+
+_HELD_WHOLE: Final = 64 << 10
+"""Fetch answers up to this size get addresses of any length; of larger ones the size is told before they are known."""
+
+
+async def pass_answer(source: FrameSource, client: Outlet, api: int, version: int, addresses: AddressTable) -> None:
+    """Pass one answer on, with the gateway's addresses in the place of the brokers'.
+
+    Raises:
+        ProtocolError: it is no such answer.
+    """
+    if not rewrites(api, version):
+        await client.send(SIZE.pack(source.size))
+        await source.pass_on(source.left, client.send)
+    elif api in HEAD_APIS:
+        await _pass_head(source, client, Api(api), version, addresses)
+    elif api in (Api.FETCH, Api.SHARE_FETCH):
+        await pass_fetch(source, client, Api(api), version, addresses)
+    else:
+        rewrite = rewrite_produce if api == Api.PRODUCE else rewrite_share_acknowledge
+        frame = memoryview(await source.rest())
+        answer = rewrite(frame, version, addresses)
+        if await addresses.settle():
+            answer = rewrite(frame, version, addresses)
+        await client.send(SIZE.pack(len(answer)) + answer)
+
+
+async def _pass_head(source: FrameSource, client: Outlet, api: Api, version: int, addresses: AddressTable) -> None:
+    def parse(reader: Reader) -> None:
+        start = reader.position
+        ahead = reader.take(reader.left)
+        reader.position = start
+        _, end = rewrite_head(ahead, api, version, addresses)
+        reader.take(end)
+
+    _, head = await source.parsed(parse)
+    await addresses.settle()
+    edits, _ = rewrite_head(memoryview(head), api, version, addresses)
+    await client.send(SIZE.pack(source.size + edits.growth) + edits.applied(head))
+    await source.pass_on(source.left, client.send)
+
+
+@dataclass(frozen=True, slots=True)
+class MoreTopics:
+    """What a gateway adds to a Fetch answer of a broker.
+
+    Args:
+        topics: each as it stands on the wire.
+        throttle_ms: that the broker asked for in another answer.
+    """
+
+    topics: Sequence[bytes] = ()
+    throttle_ms: int = 0
+
+
+async def pass_fetch(
+    source: FrameSource,
+    client: Outlet,
+    api: Api,
+    version: int,
+    addresses: AddressTable,
+    more: MoreTopics | None = None,
+) -> None:
+    """Pass a Fetch or ShareFetch answer on, records in slices as they come.
+
+    Args:
+        more: topics to add, and the extension's version with them: the answer to a request with the flag.
+
+    Raises:
+        ProtocolError: it is no such answer.
+    """
+    is_small = source.size <= _HELD_WHOLE
+    pieces: list[bytes] = []
+
+    async def hold(piece: bytes) -> None:
+        pieces.append(piece)
+
+    growth = 0
+    send = hold if is_small else client.send
+    _, header = await source.parsed(_header)
+    if api is Api.FETCH:
+        top, raw = await source.parsed(fetch_top)
+        begin = raw
+        if more is not None:
+            begin = top_bytes(max(top.throttle_ms, more.throttle_ms), top.error, top.topics + len(more.topics))
+            begin += b"".join(more.topics)
+            growth = len(begin) - len(raw) + _EXTENSION_SIZE
+    else:
+        begin = b""
+    if not is_small:
+        await client.send(SIZE.pack(source.size + growth))
+    await send(header + begin)
+    await (walk_topics(source, version, top, send) if api is Api.FETCH else _walk_share(source, send))
+    tail = await source.rest()
+    tail_size = None if is_small else len(tail) + (_EXTENSION_SIZE if more is not None else 0)
+    new = _tail(memoryview(tail), api, version, addresses, tail_size, is_extended=more is not None)
+    if await addresses.settle():
+        new = _tail(memoryview(tail), api, version, addresses, tail_size, is_extended=more is not None)
+    if is_small:
+        held = b"".join((*pieces, new))
+        await client.send(SIZE.pack(len(held)) + held)
+    else:
+        await client.send(new)
+
+
+def _tail(
+    tail: memoryview, api: Api, version: int, addresses: AddressTable, size: int | None, *, is_extended: bool
+) -> bytes:
+    if api is Api.SHARE_FETCH:
+        return rewrite_array_and_tags(tail, what(api, version), addresses, size)
+    more = {EXTENSION_TAG: EXTENSION_VERSION} if is_extended else None
+    return rewrite_tags(tail, what(api, version), addresses, more, size, has_endpoints=version >= 16)
+
+
+def top_bytes(throttle_ms: int, error: int, topics: int) -> bytes:
+    """How a Fetch answer without a session begins, up to its topics."""
+    writer = Writer(flexible=True)
+    writer.int32(throttle_ms)
+    writer.int16(error)
+    writer.int32(0)
+    writer.count(topics)
+    return bytes(writer.data)
+
+
+_EXTENSION_SIZE = 5
+"""Bytes that the extension's tag takes: two for its number, one for its size, two for the version."""
+
+
+def _header(reader: Reader) -> None:
+    reader.take(4)
+    reader.tags()
+
+
+async def walk_topics(
+    source: FrameSource,
+    version: int,
+    top: FetchTop,
+    send: Send | None,
+    found: Callable[[bytes, PartitionHead, bytes, bytes], None] | None = None,
+) -> None:
+    """Pass the topics of a Fetch answer on, or drop them, up to the tagged fields that end it.
+
+    Args:
+        found: gets each partition: its topic's key, its head, the head's bytes up to the length of the records, and
+            the tagged fields behind them.
+    """
+    has_ids = version >= FIRST_WITH_IDS
+    for _ in range(top.topics):
+        (key, partitions), raw = await source.parsed(lambda reader: topic_head(reader, has_ids))
+        if send is not None:
+            await send(raw)
+        for _ in range(partitions):
+            head, raw = await source.parsed(partition_head)
+            if send is not None:
+                await send(raw)
+            await source.pass_on(head.records_size or 0, send)
+            _, tags = await source.parsed(_tags)
+            if send is not None:
+                await send(tags)
+            if found is not None:
+                found(key, head, raw[: head.head_size], tags)
+        _, raw = await source.parsed(_tags)
+        if send is not None:
+            await send(raw)
+
+
+def _tags(reader: Reader) -> None:
+    reader.tags()
+
+
+async def _walk_share(source: FrameSource, send: Send) -> None:
+    topics, raw = await source.parsed(share_top)
+    await send(raw)
+    for _ in range(topics):
+        (_, partitions), raw = await source.parsed(lambda reader: topic_head(reader, True))
+        await send(raw)
+        for _ in range(partitions):
+            size, raw = await source.parsed(share_partition_head)
+            await send(raw)
+            await source.pass_on(size, send)
+            _, raw = await source.parsed(share_partition_tail)
+            await send(raw)
+        _, raw = await source.parsed(_tags)
+        await send(raw)

@@ -1,0 +1,343 @@
+"""The gateway's configuration as one value: from a TOML file, with what the command line says over it.
+
+Secrets are taken from the environment or from files of their own (``env:NAME``, ``@FILE``), never from the text of a
+configuration file, and are shown nowhere.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Final, Self
+
+from segreader.broker.settings import ClientSettings
+from segreader.errors import OptionError
+from segreader.storage.option_sources import parse_storage_option
+from segreader.storage.options import NAMES as STORAGE_NAMES
+from segreader.storage.options import parse_values
+from segreader.storage.signed_url import Secret, redact
+
+SHORTEST_LIFE_S: Final = 60
+LONGEST_LIFE_S: Final = 3600
+LAYOUTS: Final = ("auto", "local-tiered", "aiven")
+
+_LARGEST_FILE = 1 << 20
+_LIFE = re.compile(r"(\d{1,6})\s*(s|m|h)?")
+_SECONDS = {None: 1, "s": 1, "m": 60, "h": 3600}
+_CLIENT_SECRETS = frozenset(("sasl.password", "sasl.jaas.config", "sasl.oauthbearer.token", "ssl.key.password"))
+_ADDRESS = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?P<host>[^\[\]:/\s]*)):(?P<port>\d{1,5})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What one client, and all together, may make the gateway hold.
+
+    Args:
+        connections: clients at a time.
+        request_bytes, answer_bytes: largest frame that is passed on.
+        flagged_request_bytes: largest Fetch request that is looked into for the flag; it is held whole.
+        held_bytes: of an answer that are held at a time for a look at them.
+        in_flight: requests of a client that a broker has not answered yet.
+        index_downloads: offset indexes read from the store at a time, by all clients together.
+        index_cache_bytes: of offset indexes kept in memory.
+        nodes: brokers that get a listener.
+    """
+
+    connections: int = 5000
+    request_bytes: int = 128 << 20
+    answer_bytes: int = 256 << 20
+    flagged_request_bytes: int = 1 << 20
+    held_bytes: int = 4 << 20
+    in_flight: int = 64
+    index_downloads: int = 8
+    index_cache_bytes: int = 256 << 20
+
+    def __post_init__(self) -> None:
+        for name in (one.name for one in fields(self)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < 1 << 31:
+                raise OptionError(f"the limit {name} must be a positive number", found=value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayConfig:
+    """Everything that a gateway needs to know.
+
+    Args:
+        bootstrap_servers: brokers to begin with, ``host:port``.
+        listen_host, listen_port: where clients begin; broker n has the port ``listen_port + n``.
+        ports: node id -> port, in place of that rule.
+        advertised_host: under which clients reach the gateway; ``listen_host`` by default.
+        storage: where the segments lie, ``s3://bucket/prefix`` for example.
+        storage_options: of that location.
+        layout: how the plugin names its objects; ``auto`` asks the store once.
+        sign_for_s: seconds that a signed URL lives: 60 to 3600.
+        gives_object_names: put the unsigned name into a location, for clients with rights of their own.
+        url_base: for stores that cannot sign: a URL prefix under which the objects can be read by anyone who is told.
+        allow_http: whether that prefix may be http.
+        client: how the gateway itself speaks to the brokers: its own user, and TLS for all connections to them.
+        certificate, key: PEM files; with them the gateway's listeners speak TLS.
+        key_password: of ``key``.
+        metrics_listen: host and port of the metrics; ``None`` for none.
+        audit_file: where a line is written for each location given; ``-`` is stdout, ``None`` for none.
+        refuses_below_log_start: give no location of a segment that begins below the log start, for it holds records
+            that were deleted.
+        is_strict: pass only APIs that are known here.
+        max_lag_s: how long ago the catalogue may have been complete.
+        drain_s: how long a stop waits for answers under way.
+    """
+
+    bootstrap_servers: tuple[str, ...]
+    listen_host: str
+    listen_port: int
+    storage: str
+    ports: Mapping[int, int] = field(default_factory=dict)
+    advertised_host: str = ""
+    storage_options: Mapping[str, object] = field(default_factory=dict, repr=False)
+    layout: str = "auto"
+    sign_for_s: int = 15 * 60
+    gives_object_names: bool = True
+    url_base: str | None = None
+    allow_http: bool = False
+    client: ClientSettings = field(default_factory=ClientSettings)
+    certificate: str | None = None
+    key: str | None = None
+    key_password: Secret | None = field(default=None, repr=False)
+    metrics_listen: tuple[str, int] | None = None
+    audit_file: str | None = None
+    refuses_below_log_start: bool = False
+    is_strict: bool = True
+    max_lag_s: float = 30.0
+    drain_s: float = 10.0
+    limits: Limits = field(default_factory=Limits)
+
+    def __post_init__(self) -> None:
+        if not self.bootstrap_servers:
+            raise OptionError("no broker to begin with", hint="Set bootstrap to host:port of one or more brokers")
+        for server in self.bootstrap_servers:
+            parse_address(server, "bootstrap")
+        if not SHORTEST_LIFE_S <= self.sign_for_s <= LONGEST_LIFE_S:
+            raise OptionError(
+                "sign_for is too short or too long",
+                found=f"{self.sign_for_s} s",
+                expected="1m to 60m",
+                hint="Who loses the right to read keeps what was signed before, until then",
+            )
+        if self.layout not in LAYOUTS:
+            raise OptionError("unknown layout", found=self.layout, expected=", ".join(LAYOUTS))
+        if (self.certificate is None) != (self.key is None):
+            raise OptionError("TLS needs both certificate and key")
+        if self.url_base is not None:
+            scheme = self.url_base.partition("://")[0].lower()
+            if redact(self.url_base) != self.url_base or "?" in self.url_base or "@" in self.url_base:
+                raise OptionError("url_base holds a credential", found=redact(self.url_base))
+            if scheme != "https" and not (scheme == "http" and self.allow_http):
+                raise OptionError("url_base is no https URL", found=self.url_base, hint="allow_http = true takes http")
+        if not self.advertised_host and self.listen_host in ("", "0.0.0.0", "::"):
+            raise OptionError(
+                "advertised_host is needed where the gateway listens on all addresses",
+                hint="Set it to the name under which clients reach this machine",
+            )
+
+    @property
+    def host_for_clients(self) -> str:
+        """The host that answers name."""
+        return self.advertised_host or self.listen_host
+
+    @classmethod
+    def load(cls, file: str | Path | None, given: Mapping[str, Any] | None = None) -> Self:
+        """A configuration from a file and from what weighs more than it, both by the names of ``docs/gateway.md``.
+
+        Raises:
+            OptionError: a name is unknown, a value is none, or something is missing.
+        """
+        values = _read(Path(file)) if file is not None else {}
+        directory = Path(file).parent if file is not None else Path()
+        for name, value in (given or {}).items():
+            if value is not None:
+                values[name] = {**values.get(name, {}), **value} if isinstance(value, Mapping) else value
+        for name in values:
+            if name not in _PARSERS:
+                near = difflib.get_close_matches(name, _PARSERS, 1)
+                raise OptionError(
+                    f"unknown setting of the gateway: {name[:40]!r}",
+                    expected=None if near else ", ".join(_PARSERS),
+                    hint=f"Did you mean {near[0]}?" if near else None,
+                )
+        arguments: dict[str, Any] = {}
+        for name, value in values.items():
+            arguments |= _PARSERS[name](name, value, directory)
+        for name, field_name in (("bootstrap", "bootstrap_servers"), ("listen", "listen_port"), ("storage", "storage")):
+            if field_name not in arguments:
+                raise OptionError(f"{name} is missing", hint=f"Give --{name}, or {name} in the configuration file")
+        return cls(**arguments)
+
+
+def parse_address(text: str, name: str) -> tuple[str, int]:
+    """Host and port of ``host:port`` or ``[address]:port``.
+
+    Raises:
+        OptionError: it is neither.
+    """
+    match = _ADDRESS.fullmatch(text.strip())
+    if match is None or not 0 < int(match["port"]) < 65536:
+        raise OptionError(f"{name} is no address", found=redact(text), expected="host:port")
+    return match["six"] or match["host"] or "0.0.0.0", int(match["port"])
+
+
+def parse_life(text: object, name: str = "sign_for") -> int:
+    """Seconds of ``15m``, ``900s``, ``1h`` or a number of seconds."""
+    match = _LIFE.fullmatch(str(text).strip())
+    if match is None or isinstance(text, bool):
+        raise OptionError(f"{name} is no time", found=str(text)[:40], expected="such as 15m or 900s")
+    return int(match[1]) * _SECONDS[match[2]]
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        with file.open("rb") as stream:
+            return tomllib.loads(stream.read(_LARGEST_FILE).decode())
+    except OSError as error:
+        raise OptionError("the configuration file cannot be read", source=str(file), found=error.strerror) from None
+    except ValueError:  # its text would quote the line
+        raise OptionError("the configuration file is no TOML", source=str(file)) from None
+
+
+def _text(field_name: str) -> Any:
+    def parse(name: str, value: object, directory: Path) -> dict[str, Any]:
+        if not isinstance(value, str) or not value.strip():
+            raise OptionError(f"{name} is no text, or empty")
+        return {field_name: value.strip()}
+
+    return parse
+
+
+def _truth(field_name: str) -> Any:
+    def parse(name: str, value: object, directory: Path) -> dict[str, Any]:
+        if not isinstance(value, bool):
+            raise OptionError(f"{name} is neither true nor false")
+        return {field_name: value}
+
+    return parse
+
+
+def _seconds(field_name: str) -> Any:
+    return lambda name, value, directory: {field_name: parse_life(value, name)}
+
+
+def _file(field_name: str) -> Any:
+    def parse(name: str, value: object, directory: Path) -> dict[str, Any]:
+        if not isinstance(value, str) or not value:
+            raise OptionError(f"{name} is no path")
+        return {field_name: value if value == "-" else str((directory / value).expanduser())}
+
+    return parse
+
+
+def _bootstrap(name: str, value: object, directory: Path) -> dict[str, Any]:
+    servers = value if isinstance(value, list) else str(value).split(",")
+    return {"bootstrap_servers": tuple(str(one).strip() for one in servers if str(one).strip())}
+
+
+def _listen(name: str, value: object, directory: Path) -> dict[str, Any]:
+    host, port = parse_address(str(value), name)
+    return {"listen_host": host, "listen_port": port}
+
+
+def _metrics(name: str, value: object, directory: Path) -> dict[str, Any]:
+    return {"metrics_listen": parse_address(str(value), name)}
+
+
+def _ports(name: str, value: object, directory: Path) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise OptionError("ports is no table of node ids and ports")
+    try:
+        return {"ports": {int(node): int(port) for node, port in value.items()}}
+    except (TypeError, ValueError):
+        raise OptionError("ports is no table of node ids and ports") from None
+
+
+def _limits(name: str, value: object, directory: Path) -> dict[str, Any]:
+    known = {one.name for one in fields(Limits)}
+    if not isinstance(value, Mapping) or (unknown := sorted(set(value) - known)):
+        found = unknown[0] if isinstance(value, Mapping) else value
+        raise OptionError("unknown limit", found=found, expected=", ".join(sorted(known)))
+    return {"limits": Limits(**value)}
+
+
+def _storage_options(name: str, value: object, directory: Path) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise OptionError("storage_options is no table")
+    return {"storage_options": {key: _storage_value(key, one) for key, one in value.items()}}
+
+
+def _storage_value(name: str, value: object) -> object:
+    if isinstance(value, str) and value.startswith(("env:", "@")):
+        return parse_storage_option(f"{name}={value}")[1]
+    if name in STORAGE_NAMES and not isinstance(value, Secret):
+        parsed = parse_values({name: value})
+        if any(isinstance(one, Secret) for one in parsed.values()):
+            raise _not_in_clear(f"the storage option {name}")
+    return value
+
+
+def _client(name: str, value: object, directory: Path) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise OptionError("client is no table of a Kafka client's options")
+    options: dict[str, object] = {}
+    for key, one in _flat(value):
+        if isinstance(one, str) and one.startswith(("env:", "@")):
+            options[key] = parse_storage_option(f"{key}={one}")[1]
+        elif key.lower().removeprefix("kafka.") in _CLIENT_SECRETS and not isinstance(one, Secret):
+            raise _not_in_clear(f"the client option {key}")
+        else:
+            options[key] = one
+    return {"client": ClientSettings.from_options(options)}
+
+
+def _flat(table: Mapping[str, object], prefix: str = "") -> list[tuple[str, object]]:
+    """TOML reads ``sasl.password`` without quotes as a table in a table."""
+    found: list[tuple[str, object]] = []
+    for key, value in table.items():
+        found += _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else [(prefix + key, value)]
+    return found
+
+
+def _key_password(name: str, value: object, directory: Path) -> dict[str, Any]:
+    if not isinstance(value, str) or not value.startswith(("env:", "@")):
+        raise _not_in_clear(name)
+    return {"key_password": parse_storage_option(f"{name}={value}")[1]}
+
+
+def _not_in_clear(what: str) -> OptionError:
+    return OptionError(f"{what} is a secret and stands in clear", expected="env:VARIABLE or @FILE")
+
+
+_PARSERS: dict[str, Any] = {
+    "bootstrap": _bootstrap,
+    "listen": _listen,
+    "advertised_host": _text("advertised_host"),
+    "ports": _ports,
+    "storage": _text("storage"),
+    "storage_options": _storage_options,
+    "layout": _text("layout"),
+    "sign_for": _seconds("sign_for_s"),
+    "gives_object_names": _truth("gives_object_names"),
+    "url_base": _text("url_base"),
+    "allow_http": _truth("allow_http"),
+    "client": _client,
+    "certificate": _file("certificate"),
+    "key": _file("key"),
+    "key_password": _key_password,
+    "metrics_listen": _metrics,
+    "audit_file": _file("audit_file"),
+    "refuses_below_log_start": _truth("refuses_below_log_start"),
+    "is_strict": _truth("is_strict"),
+    "max_lag": _seconds("max_lag_s"),
+    "drain": _seconds("drain_s"),
+    "limits": _limits,
+}

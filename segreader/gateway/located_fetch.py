@@ -1,0 +1,301 @@
+"""A Fetch with the flag: the broker says who may read, the catalogue what lies where, and the client gets a location.
+
+The right is never remembered. For every request the broker is asked, on the client's own connection, by a Fetch that
+reads nothing: of size zero at the true offset from Kafka 4.2 on, or of the log's end before. Where anything is in
+doubt the partition is fetched like any other; errors are the broker's, never the gateway's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from segreader.broker.apis import Api
+from segreader.broker.error_codes import ErrorCode
+from segreader.broker.location import IndexLocation, RemoteLogSegmentLocation
+from segreader.errors import CatalogError, FormatError, StorageError, UnsupportedVersionError
+from segreader.gateway.answers import MoreTopics, pass_answer, pass_fetch
+from segreader.gateway.audit import AuditLog, LocationGiven
+from segreader.gateway.catalogue import Catalogue, StoredSegment
+from segreader.gateway.fetch_requests import FlaggedFetch, PartitionAsked, tail_probe, zero_probe
+from segreader.gateway.frames import what
+from segreader.gateway.location_answers import (
+    EXTENSION,
+    ProbeAnswer,
+    ProbedPartition,
+    located,
+    refused,
+    topics_of,
+    whole_answer,
+)
+from segreader.gateway.metrics import GatewayMetrics, Refused
+from segreader.gateway.objects import OFFSET_INDEX, TRANSACTION_INDEX
+from segreader.gateway.relay import Relay
+from segreader.gateway.remote_plans import RemotePlan, RemotePlanner
+from segreader.gateway.rewriting import rewrite_tags
+from segreader.gateway.signing import ObjectAccess, Signer
+from segreader.gateway.streams import FrameSource
+
+_FIRST_WITH_ZERO_PROBE = 11
+"""Version of ListOffsets that came with Kafka 4.2, whose brokers read nothing remote for a PartitionMaxBytes of 0."""
+
+
+class LocatedFetch:
+    """Answers the flag for all clients of a gateway.
+
+    Args:
+        planner: finds segments.
+        catalogue: finds their objects.
+        signer: makes URLs for them.
+        refuses_below_log_start: no location of a segment that begins below the log start.
+        clock: seconds since 1970 UTC.
+    """
+
+    def __init__(
+        self,
+        planner: RemotePlanner,
+        catalogue: Catalogue,
+        signer: Signer,
+        *,
+        audit: AuditLog,
+        metrics: GatewayMetrics,
+        refuses_below_log_start: bool = False,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._planner = planner
+        self._catalogue = catalogue
+        self._signer = signer
+        self._audit = audit
+        self._metrics = metrics
+        self._refuses_below_log_start = refuses_below_log_start
+        self._clock = clock
+
+    async def answer(self, link: Relay, request: FlaggedFetch) -> None:
+        """Send the client the answer to its request. Later requests of this client wait meanwhile."""
+        head = request.head
+        if request.session_id > 0:
+            self._metrics.refused[Refused.IN_SESSION] += len(request.partitions)
+            frame = request.encode(request.partitions, head.correlation_id, has_session=True)
+            await link.ask(
+                Api.FETCH,
+                head.version,
+                frame,
+                head.correlation_id,
+                lambda source: pass_answer(source, link.to_client, Api.FETCH, head.version, link.addresses),
+            )
+            return
+        plans: list[RemotePlan] = []
+        plain: Sequence[PartitionAsked] = request.partitions
+        try:
+            await link.find_offers()
+            plans, plain, why = await self._planner.plan(link, request)
+            self._metrics.refused.update(why)
+        except UnsupportedVersionError:
+            self._metrics.refused[Refused.UNSUPPORTED] += len(request.partitions)
+        if not plans:
+            await self._fetch_plainly(link, request, plain, MoreTopics())
+            return
+        await self._answer_with(link, request, plans, list(plain))
+
+    async def _answer_with(
+        self, link: Relay, request: FlaggedFetch, plans: list[RemotePlan], plain: list[PartitionAsked]
+    ) -> None:
+        offered = link.offered.get(Api.LIST_OFFSETS)
+        is_zero = offered is not None and offered.last >= _FIRST_WITH_ZERO_PROBE
+        if is_zero:
+            probes = [zero_probe(plan.asked) for plan in plans]
+        else:
+            known = await self._planner.know_ends(link, plans, request.isolation)
+            plain += [plan.asked for plan in plans if plan not in known]
+            self._metrics.refused[Refused.NO_ANSWER] += len(plans) - len(known)
+            plans, probes = known, [tail_probe(plan.asked, plan.end_offset) for plan in known]
+        probe = await self._probe(link, request, probes)
+        assert probe.top is not None
+        head, throttle_ms = request.head, probe.top.throttle_ms
+        if probe.top.error or (throttle_ms > 0 and not probe.partitions):
+            # Over its quota a client gets no topics; the broker reads nothing more from it until that time is over.
+            self._metrics.refused[Refused.NO_ANSWER] += len(plans)
+            await link.to_client.send(whole_answer(head.correlation_id, throttle_ms, []))
+            await link.to_client.flush()
+            return
+        given: list[tuple[bytes, bytes]] = []
+        errors: list[tuple[RemotePlan, ProbedPartition]] = []
+        tasks = []
+        for plan in plans:
+            probed = probe.partitions.get((plan.asked.key, plan.asked.partition))
+            cause = self._cause(plan, probed, request, is_zero=is_zero)
+            if cause is Refused.PROBE_ERROR and probed is not None:
+                errors.append((plan, probed))
+            elif cause is not None or probed is None:
+                plain.append(plan.asked)
+            else:
+                tasks.append((plan, probed, asyncio.ensure_future(self._locate(plan))))
+            if cause is not None:
+                self._metrics.refused[cause] += 1
+        for plan, probed, task in tasks:
+            location = await task
+            if isinstance(location, RemoteLogSegmentLocation):
+                location_or_cause: RemoteLogSegmentLocation | Refused = self._write_audit(link, request, plan, location)
+            else:
+                location_or_cause = location
+            if isinstance(location_or_cause, Refused):
+                self._metrics.refused[location_or_cause] += 1
+                plain.append(plan.asked)
+            else:
+                self._metrics.locations_given += 1
+                given.append((plan.asked.key, located(probed.head, location_or_cause)))
+        if plain:
+            plain += [plan.asked for plan, _ in errors]  # whose answer tells where the leader is, too
+            topics = topics_of(given, has_ids=request.has_ids)
+            await self._fetch_plainly(link, request, plain, MoreTopics(topics, throttle_ms), waits=not given)
+            return
+        given += [(plan.asked.key, refused(probed)) for plan, probed in errors]
+        tail = None
+        if errors:
+            tail = await self._tail(link, probe, head.version)
+        topics = topics_of(given, has_ids=request.has_ids)
+        await link.to_client.send(whole_answer(head.correlation_id, throttle_ms, topics, tail))
+        await link.to_client.flush()
+
+    async def _tail(self, link: Relay, probe: ProbeAnswer, version: int) -> bytes:
+        rewrite = partial(
+            rewrite_tags,
+            memoryview(probe.tail),
+            what(Api.FETCH, version),
+            link.addresses,
+            EXTENSION,
+            has_endpoints=version >= 16,
+        )
+        tail = rewrite()
+        return rewrite() if await link.addresses.settle() else tail
+
+    async def _probe(self, link: Relay, request: FlaggedFetch, probes: Sequence[PartitionAsked]) -> ProbeAnswer:
+        """Ask the broker whether this client may read, who leads and where the logs end; nothing remote is read."""
+        probe, version, number = ProbeAnswer(), request.head.version, link.next_id()
+        started = time.monotonic()
+        frame = request.encode(probes, number, waits=False)
+        await link.ask(Api.FETCH, version, frame, number, lambda source: probe.take(source, version))
+        self._metrics.probe_s.add(time.monotonic() - started)
+        return probe
+
+    def _cause(
+        self, plan: RemotePlan, probed: ProbedPartition | None, request: FlaggedFetch, *, is_zero: bool
+    ) -> Refused | None:
+        """Why a probed partition gets no location; ``None`` if nothing stands against it."""
+        if probed is None:
+            return Refused.NO_ANSWER
+        told = probed.head
+        if told.error:
+            is_of_probe = told.error == ErrorCode.OFFSET_OUT_OF_RANGE and not is_zero
+            return Refused.OUT_OF_RANGE if is_of_probe else Refused.PROBE_ERROR
+        if probed.has_tags or told.log_start_offset < 0:
+            return Refused.OTHER_HISTORY
+        end = told.last_stable_offset if request.isolation else told.high_watermark
+        self._planner.told_end(plan, request.isolation, end)
+        offset = plan.asked.fetch_offset
+        if not told.log_start_offset <= offset < end:
+            return Refused.OUT_OF_RANGE
+        if self._refuses_below_log_start and plan.segment.base_offset < told.log_start_offset:
+            return Refused.BELOW_LOG_START
+        return None
+
+    async def _locate(self, plan: RemotePlan) -> RemoteLogSegmentLocation | Refused:
+        """The location of a plan's segment, or why there is none."""
+        try:
+            stored = await self._catalogue.stored(plan.segment)
+        except (StorageError, CatalogError, FormatError):
+            return Refused.STORE
+        if stored is None:
+            return Refused.FORMAT
+        try:
+            log = await self._access(stored.objects.log)
+            indexes = [await self._index(number, stored) for number in _HANDED_OUT if number in stored.objects.indexes]
+        except Exception as error:  # whatever a cloud's library raises; its text may hold what it signed
+            if not isinstance(error, StorageError):
+                self._metrics.failed[type(error).__name__] += 1
+            return Refused.SIGNER
+        return _location(plan, stored, log, indexes)
+
+    async def _index(self, number: int, stored: StoredSegment) -> IndexLocation:
+        place = stored.objects.indexes[number]
+        access = await self._access(place.name)
+        return IndexLocation(number, access.name, access.url, place.start, place.stop)
+
+    async def _access(self, name: str) -> ObjectAccess:
+        known = self._signer.at_hand(name)
+        return known if known is not None else await asyncio.to_thread(self._signer.access, name)
+
+    def _write_audit(
+        self, link: Relay, request: FlaggedFetch, plan: RemotePlan, location: RemoteLogSegmentLocation
+    ) -> RemoteLogSegmentLocation | Refused:
+        stored_name = location.object_location or ""
+        line = LocationGiven(
+            time_ms=int(self._clock() * 1000),
+            client_id=request.head.client_id,
+            principal=None,
+            peer=link.peer,
+            topic=plan.topic,
+            topic_id=plan.topic_id,
+            partition=plan.asked.partition,
+            fetch_offset=plan.asked.fetch_offset,
+            segment_id=location.segment_id,
+            first_offset=location.first_offset,
+            last_offset=location.last_offset,
+            object_name=stored_name,
+            expiry_ms=location.expiry_ms,
+        )
+        try:
+            self._audit.write(line)
+        except (OSError, ValueError):
+            return Refused.AUDIT
+        return location
+
+    async def _fetch_plainly(
+        self,
+        link: Relay,
+        request: FlaggedFetch,
+        partitions: Sequence[PartitionAsked],
+        more: MoreTopics,
+        *,
+        waits: bool = True,
+    ) -> None:
+        """Fetch these partitions without the flag, and send what comes, with what there is to add."""
+        head = request.head
+
+        async def deliver(source: FrameSource) -> None:
+            await pass_fetch(source, link.to_client, Api.FETCH, head.version, link.addresses, more)
+
+        frame = request.encode(partitions, head.correlation_id, waits=waits)
+        await link.ask(Api.FETCH, head.version, frame, head.correlation_id, deliver)
+
+
+_HANDED_OUT = (OFFSET_INDEX, TRANSACTION_INDEX)
+
+
+def _location(
+    plan: RemotePlan, stored: StoredSegment, log: ObjectAccess, indexes: list[IndexLocation]
+) -> RemoteLogSegmentLocation:
+    segment = plan.segment
+    epochs: list[tuple[int, int]] = []
+    for entry in segment.epochs:
+        if epochs and epochs[-1][1] == entry.start_offset:
+            epochs.pop()  # an epoch without a record of its own
+        if entry.start_offset <= plan.last_offset:
+            epochs.append((entry.epoch, entry.start_offset))
+    return RemoteLogSegmentLocation(
+        segment_id=segment.segment_id,
+        first_offset=segment.base_offset,
+        last_offset=plan.last_offset,
+        size=segment.log_size,
+        custom_metadata=segment.custom_metadata,
+        start=stored.index.lookup(plan.asked.fetch_offset).position,
+        stop=None,
+        object_location=log.name,
+        signed_url=log.url,
+        expiry_ms=log.expiry_ms,
+        is_transaction_index_empty=segment.transaction_index_is_empty,
+        leader_epochs=tuple(epochs),
+        indexes=tuple(indexes),
+    )

@@ -1,0 +1,136 @@
+"""What a gateway did, in numbers, and as the text that Prometheus reads. No name of a topic or client is in it."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+BOUNDS_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+
+
+class Refused(StrEnum):
+    """Why a partition that was asked for with the flag got records, or an error, and no location."""
+
+    IN_SESSION = "fetch session"
+    NOT_CAUGHT_UP = "catalogue not caught up"
+    NO_SEGMENT = "no remote segment"
+    LOCAL = "offset is local"
+    UNKNOWN_LOCAL_START = "local start unknown"
+    OTHER_HISTORY = "segment of another history"
+    UNKNOWN_HISTORY = "history unknown"
+    FORMAT = "format not asked for"
+    BELOW_LOG_START = "segment begins below the log start"
+    OUT_OF_RANGE = "offset out of range"
+    PROBE_ERROR = "broker refused"
+    NO_ANSWER = "broker did not answer"
+    STORE = "store failed"
+    SIGNER = "signer failed"
+    AUDIT = "audit line not written"
+    UNSUPPORTED = "broker too old"
+
+
+@dataclass(slots=True)
+class Histogram:
+    """Times in seconds, counted by how long they were."""
+
+    counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS_S) + 1))
+    total_s: float = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Count one."""
+        self.counts[bisect_left(BOUNDS_S, seconds)] += 1
+        self.total_s += seconds
+
+
+@dataclass(slots=True)
+class GatewayMetrics:
+    """Counts of one gateway; they only grow, but for ``open_connections``.
+
+    Args:
+        requests: by API, as Kafka names it.
+        to_clients, to_brokers: bytes of whole frames.
+        failed: connections that ended in an error, by its class.
+        locations_given: and ``refused``, by cause: one for each partition asked for with the flag.
+        index_reads: offset indexes read from the store.
+        catalogue: seconds since the catalogue was complete, and how many segments it knows; asked when shown.
+    """
+
+    connections: int = 0
+    open_connections: int = 0
+    refused_connections: int = 0
+    requests: Counter[str] = field(default_factory=Counter)
+    to_clients: int = 0
+    to_brokers: int = 0
+    failed: Counter[str] = field(default_factory=Counter)
+    locations_given: int = 0
+    refused: Counter[Refused] = field(default_factory=Counter)
+    probe_s: Histogram = field(default_factory=Histogram)
+    index_reads: int = 0
+    index_read_bytes: int = 0
+    signed: int = 0
+    catalogue: Callable[[], Mapping[str, float]] | None = field(default=None, repr=False)
+
+    def sent_to_client(self, size: int) -> None:
+        """Count bytes."""
+        self.to_clients += size
+
+    def sent_to_broker(self, size: int) -> None:
+        """Count bytes."""
+        self.to_brokers += size
+
+    def text(self) -> str:
+        """All of it in the text format of Prometheus, version 0.0.4."""
+        return "".join(f"{line}\n" for line in self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        yield from _one("connections_total", "counter", "Connections of clients.", self.connections)
+        yield from _one("open_connections", "gauge", "Connections that are open.", self.open_connections)
+        yield from _one(
+            "refused_connections_total", "counter", "Connections above the limit.", self.refused_connections
+        )
+        yield from _many("requests_total", "counter", "Requests of clients.", "api", self.requests)
+        yield from _many(
+            "relayed_bytes_total",
+            "counter",
+            "Bytes of whole frames.",
+            "direction",
+            {"to_clients": self.to_clients, "to_brokers": self.to_brokers},
+        )
+        yield from _many("failed_connections_total", "counter", "Connections ended by an error.", "error", self.failed)
+        yield from _one("locations_given_total", "counter", "Locations of segments given.", self.locations_given)
+        causes = {cause.value: count for cause, count in self.refused.items()}
+        yield from _many("locations_refused_total", "counter", "Asked for with the flag, not given.", "cause", causes)
+        yield from _one("index_reads_total", "counter", "Offset indexes read from the store.", self.index_reads)
+        yield from _one("index_read_bytes_total", "counter", "Bytes of these.", self.index_read_bytes)
+        yield from _one("signatures_total", "counter", "URLs signed.", self.signed)
+        for name, value in (self.catalogue() if self.catalogue is not None else {}).items():
+            yield from _one(f"catalogue_{name}", "gauge", "Of the metadata topic, as this gateway knows it.", value)
+        name = "segreader_gateway_probe_seconds"
+        yield f"# HELP {name} Time of the Fetch that asks a broker whether a client may read."
+        yield f"# TYPE {name} histogram"
+        below = 0
+        for bound, count in zip((*map(str, BOUNDS_S), "+Inf"), self.probe_s.counts, strict=True):
+            below += count
+            yield f'{name}_bucket{{le="{bound}"}} {below}'
+        yield f"{name}_sum {self.probe_s.total_s:.6f}"
+        yield f"{name}_count {below}"
+
+
+def _one(name: str, kind: str, about: str, value: float) -> Iterator[str]:
+    yield from _head(name, kind, about)
+    yield f"segreader_gateway_{name} {value}"
+
+
+def _many(name: str, kind: str, about: str, label: str, values: Mapping[str, int]) -> Iterator[str]:
+    yield from _head(name, kind, about)
+    for key, value in sorted(values.items()):
+        yield f'segreader_gateway_{name}{{{label}="{key}"}} {value}'
+
+
+def _head(name: str, kind: str, about: str) -> Iterator[str]:
+    yield f"# HELP segreader_gateway_{name} {about}"
+    yield f"# TYPE segreader_gateway_{name} {kind}"

@@ -1,0 +1,186 @@
+"""Frames between two streams: looked at as they come, passed on in slices, never stored whole.
+
+A slice waits until the other side has room, so that a slow reader stops its broker and not this process. asyncio's
+``write`` copies what it cannot send at once: that is why slices are small.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from segreader.broker.primitives import Reader
+from segreader.errors import ConnectionFailedError, ProtocolError
+from segreader.gateway.frames import SIZE
+
+SLICE: Final = 256 << 10
+_SMALL: Final = 64 << 10
+
+_T = TypeVar("_T")
+Send = Callable[[bytes], Awaitable[None]]
+
+
+class Outlet:
+    """One direction of a connection: bytes go out in the order of ``send``; little pieces together, with ``flush``.
+
+    Args:
+        sent: is told how many bytes went out.
+    """
+
+    __slots__ = ("_pieces", "_sent", "_size", "_writer")
+
+    def __init__(self, writer: asyncio.StreamWriter, sent: Callable[[int], None]) -> None:
+        self._writer = writer
+        self._sent = sent
+        self._pieces: list[bytes] = []
+        self._size = 0
+
+    async def send(self, data: bytes) -> None:
+        """Take some bytes; waits while the other side takes none."""
+        self._pieces.append(data)
+        self._size += len(data)
+        if self._size >= _SMALL:
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Hand everything to the socket, and wait until it has room again."""
+        if not self._size:
+            return
+        data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        self._pieces.clear()
+        self._sent(len(data))
+        self._size = 0
+        self._writer.write(data)
+        await self._writer.drain()
+
+
+class FrameSource:
+    """The bytes of one frame, in order.
+
+    Args:
+        reader: the stream that they come from.
+        size: bytes of the frame behind its size field.
+        start: the first of them, which were read already.
+        limit: how many bytes may be held at a time for a look at them.
+    """
+
+    __slots__ = ("_at", "_base", "_held", "_limit", "_name", "_reader", "_unread", "size")
+
+    def __init__(
+        self, reader: asyncio.StreamReader, size: int, start: bytes = b"", *, name: str = "answer", limit: int = 1 << 20
+    ) -> None:
+        self.size = size
+        self._reader = reader
+        self._held, self._at, self._base = start, 0, 0
+        self._unread = size - len(start)
+        self._name = name
+        self._limit = limit
+
+    @property
+    def left(self) -> int:
+        """Bytes of the frame that were neither taken nor passed on."""
+        return self._unread + len(self._held) - self._at
+
+    async def parsed(self, parse: Callable[[Reader], _T]) -> tuple[_T, bytes]:
+        """What ``parse`` makes of the next bytes, and the bytes that it read; it is called again when more have come.
+
+        Raises:
+            ProtocolError: it fails with all that may be held, or with all that there is.
+        """
+        while True:
+            reader = Reader(self._held, flexible=True, what=self._name, start=self._at)
+            try:
+                value = parse(reader)
+            except ProtocolError as error:
+                held = len(self._held) - self._at
+                if not self._unread or held >= self._limit:
+                    raise error.located(position_shift=self._base) from None
+                await self._more(min(max(2 * held, 64), self._limit))
+                continue
+            taken = self._held[self._at : reader.position]
+            self._at = reader.position
+            return value, taken
+
+    async def _more(self, least: int) -> None:
+        """Read until ``least`` bytes are held, or the frame ends."""
+        pieces = [self._held[self._at :]]
+        self._base += self._at
+        held = len(pieces[0])
+        while self._unread and held < least:
+            piece = await self._read()
+            pieces.append(piece)
+            held += len(piece)
+        self._held, self._at = b"".join(pieces), 0
+
+    async def _read(self, most: int = SLICE) -> bytes:
+        piece = await self._reader.read(min(most, self._unread, SLICE))
+        if not piece:
+            raise ConnectionFailedError("closed in the middle of a frame", found=f"{self._unread} bytes missing")
+        self._unread -= len(piece)
+        return piece
+
+    async def pass_on(self, size: int, send: Send | None) -> None:
+        """Hand the next ``size`` bytes on as they come; without ``send`` they are dropped.
+
+        Raises:
+            ProtocolError: the frame has not so many.
+        """
+        if not 0 <= size <= self.left:
+            raise ProtocolError(
+                f"{self._name}: the frame ends too early", found=f"{self.left} bytes", expected=f"{size} bytes"
+            )
+        held = min(size, len(self._held) - self._at)
+        if held:
+            if send is not None:
+                await send(self._held[self._at : self._at + held])
+            self._at += held
+        size -= held
+        while size:
+            piece = await self._read(size)
+            self._base += len(piece)
+            size -= len(piece)
+            if send is not None:
+                await send(piece)
+
+    async def some(self, most: int) -> bytes:
+        """The next bytes: ``most``, or fewer where the frame ends before."""
+        wanted = min(most, self.left)
+        if len(self._held) - self._at < wanted:
+            await self._more(wanted)
+        taken = self._held[self._at : self._at + wanted]
+        self._at += wanted
+        return taken
+
+    async def rest(self, limit: int | None = None) -> bytes:
+        """All that is left of the frame.
+
+        Raises:
+            ProtocolError: that is more than may be held.
+        """
+        limit = self._limit if limit is None else limit
+        if self.left > limit:
+            raise ProtocolError(
+                f"{self._name}: too large to be held", found=f"{self.left} bytes", expected=f"{limit} bytes at most"
+            )
+        await self._more(self.left)
+        taken, self._at = self._held[self._at :], len(self._held)
+        return taken
+
+
+async def read_size(reader: asyncio.StreamReader, least: int, most: int, name: str) -> int | None:
+    """The size of the next frame; ``None`` where the stream ends between frames.
+
+    Raises:
+        ProtocolError: it is no such size.
+        ConnectionFailedError: the stream ends within it.
+    """
+    try:
+        (size,) = SIZE.unpack(await reader.readexactly(SIZE.size))
+    except asyncio.IncompleteReadError as error:
+        if not error.partial:
+            return None
+        raise ConnectionFailedError(f"{name}: closed in the middle of a size") from None
+    if not least <= size <= most:
+        raise ProtocolError(f"{name}: impossible size of a frame", found=size, expected=f"{least} to {most}")
+    return int(size)
