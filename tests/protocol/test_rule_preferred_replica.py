@@ -157,6 +157,14 @@ def test_after_two_seconds_without_progress_the_leader_is_asked_itself() -> None
     assert replica.choose(LEADER, 2_000, alive=ALIVE) == FetchSource(1, "")
 
 
+def test_a_replica_that_never_hears_of_the_new_epoch_is_left_after_two_seconds() -> None:
+    replica = sent_to_2()
+    replica.answered(answer(75), by=2, now_ms=0)
+
+    assert asked(replica, 1_999) == 2
+    assert asked(replica, 2_000) == 1
+
+
 def test_progress_begins_the_two_seconds_anew() -> None:
     replica = sent_to_2()
     replica.answered(answer(), by=2, now_ms=0)
