@@ -16,7 +16,7 @@ from segreader.broker.error_codes import describe
 from segreader.broker.messages import ApiVersions
 from segreader.broker.metrics import ClientMetrics
 from segreader.broker.settings import ClientSettings
-from segreader.errors import ConnectionFailedError, UnsupportedVersionError
+from segreader.errors import BrokerError, ConnectionFailedError, UnsupportedVersionError
 from segreader.storage.retry import Clock
 
 _FIRST_VERSION = 3
@@ -87,7 +87,7 @@ class Opener:
             )
         except OSError as error:
             stream.close()
-            if isinstance(error, ConnectionFailedError):
+            if isinstance(error, BrokerError):  # a certificate that is refused is an OSError, too
                 raise
             raise ConnectionFailedError(f"the connection broke: {_what(error)}", source=peer) from None
         except BaseException:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from kafka_kit.clients import Sent, send
 
 from segreader.broker import calls

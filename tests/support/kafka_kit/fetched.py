@@ -37,7 +37,7 @@ def take(fetcher: PartitionFetcher, count: int, *, then: Callable[[], None] | No
         if len(found) >= count:
             return found
         if time.monotonic() > until:
-            raise TimeoutError(f"{len(found)} of {count} records came, position {fetcher.position}")
+            raise TimeoutError(f"{len(found)} of {count} records came, position {fetcher.position.offset}")
 
 
 def _poll(fetcher: PartitionFetcher) -> Iterator[Pair]:
@@ -51,7 +51,7 @@ def _poll(fetcher: PartitionFetcher) -> Iterator[Pair]:
             return  # cut: it comes again
         if not header.is_control:
             for record in iter_records(data[at : at + header.size], Decompressor()):
-                if record.offset >= fetcher.position:
+                if record.offset >= fetcher.position.offset:
                     yield record.offset, record.value
         fetcher.advance(header.next_offset, header.partition_leader_epoch)
         at += header.size
