@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from segreader.cli.broker_options import live_options
 from segreader.cli.catalog_options import Selection, selection_options
 from segreader.cli.encoding import encoding_options
 from segreader.cli.exit_codes import ExitCode
@@ -29,6 +30,7 @@ Examples:
 
 
 @click.command(epilog=_EPILOG, short_help="Print records, as a consumer would be given them.")
+@live_options
 @selection_options
 @scan_options
 @encoding_options

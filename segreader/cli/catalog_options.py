@@ -13,6 +13,7 @@ from segreader.cli.location import parse_location, parse_options, storage_option
 from segreader.cli.topic import parse_topic
 
 if TYPE_CHECKING:
+    from segreader.cli.broker_options import LiveChoice
     from segreader.read.source import Catalog, LocationSource, UrlSource
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -81,6 +82,7 @@ class Selection:
         topic, topic_id, partitions: what is asked for; everything by default.
         storage_options: credentials, endpoint and settings.
         catalog: how segments are found.
+        live: the cluster and how it is read, of commands that read live topics.
     """
 
     location: str | None
@@ -90,6 +92,7 @@ class Selection:
     partitions: tuple[int, ...] | None
     storage_options: Mapping[str, object] = field(repr=False)
     catalog: Catalog
+    live: LiveChoice | None = None
 
     @property
     def is_narrowed(self) -> bool:
@@ -97,6 +100,12 @@ class Selection:
         from segreader.read.source import Catalog
 
         return (self.topic, self.topic_id, self.partitions) != (None, None, None) or self.catalog != Catalog()
+
+    @property
+    def is_live(self) -> bool:
+        """Whether a cluster is named."""
+        named = self.live is not None and self.live.bootstrap_servers is not None
+        return named or (self.live is not None and _is_cluster(self.location))
 
     def open(self) -> LocationSource | UrlSource:
         """The source to read from; raises as ``open_source``."""
@@ -108,14 +117,23 @@ class Selection:
         """The arguments of ``segreader.scan`` that say the same."""
         from dataclasses import fields
 
-        return {
-            "location": self.location,
-            "urls": self.urls,
-            "topic": self.topic,
-            "topic_id": self.topic_id,
-            "partitions": self.partitions,
-            "storage_options": self.storage_options,
-        } | {name.name: getattr(self.catalog, name.name) for name in fields(self.catalog)}
+        live = {} if self.live is None else self.live.scan_arguments()
+        return (
+            live
+            | {
+                "location": self.location,
+                "urls": self.urls,
+                "topic": self.topic,
+                "topic_id": self.topic_id,
+                "partitions": self.partitions,
+                "storage_options": self.storage_options,
+            }
+            | {name.name: getattr(self.catalog, name.name) for name in fields(self.catalog)}
+        )
+
+
+def _is_cluster(location: str | None) -> bool:
+    return location is not None and location.lower().startswith("kafka://")
 
 
 def catalog_options(command: _F) -> Callable[..., Any]:
@@ -165,17 +183,19 @@ def selection_options(command: _F) -> Callable[..., Any]:
         partitions: tuple[int, ...],
         storage_options: tuple[str, ...],
         make_catalog: Callable[[], Catalog],
+        live: LiveChoice | None = None,
         **others: Any,
     ) -> Any:
         def select() -> Selection:
             catalog = make_catalog()
             name, wanted = _topic_and_partitions(topic_argument, topic, partitions)
-            if location is None and catalog.rsm_config is None:
+            has_brokers = live is not None and live.bootstrap_servers is not None
+            if location is None and catalog.rsm_config is None and not has_brokers:
                 raise click.UsageError(
                     "Missing argument 'LOCATION'. Only an --rsm-config that names a bucket stands in"
                 )
             place, urls = (None, None) if location is None else parse_location(location)
-            return Selection(place, urls, name, topic_id, wanted, parse_options(storage_options), catalog)
+            return Selection(place, urls, name, topic_id, wanted, parse_options(storage_options), catalog, live)
 
         return command(*arguments, select=select, **others)
 

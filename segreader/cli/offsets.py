@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from segreader.cli.broker_options import live_offsets_options
 from segreader.cli.catalog_options import TIMES_HELP, Selection, selection_options
 from segreader.cli.exit_codes import ExitCode
 from segreader.cli.output import console, debug_option, output_option, say, shown_time, write_json_rows
@@ -25,6 +26,7 @@ Examples:
 
 
 @click.command(epilog=_EPILOG, short_help="Print where partitions begin and end, and the offset for a time.")
+@live_offsets_options
 @selection_options
 @click.option(
     "--timestamp",
@@ -50,6 +52,8 @@ def offsets(
 
     For a time the answer is a broker's: the first offset whose record, or transaction marker, is not older. A marker's
     time is the coordinator's clock, and no consumer is given it: --records-only leaves markers out.
+
+    With --bootstrap-servers the brokers themselves are asked, and LOCATION, if there is one, is not looked at.
     """
     from datetime import UTC, datetime
 
@@ -58,12 +62,19 @@ def offsets(
     now = datetime.now(UTC)
     times_ms = [time for text in timestamps if (time := parse_time(text, now)) is not None]
     wanted = select()
+    if wanted.is_live:
+        if records_only:
+            raise click.UsageError("Brokers count markers, too: --records-only is for files alone")
+        from segreader.cli.live_offsets import print_live_offsets
+
+        print_live_offsets(wanted, times_ms, form)
+        return ExitCode.OK
     source = wanted.open()
     logs = source.logs(topic=wanted.topic, topic_id=wanted.topic_id, partitions=wanted.partitions)
     rows = (_row(source, log, times_ms, records_only) for log in logs)
     try:
         if form == "table":
-            _print_table(list(rows), times_ms)
+            print_offsets_table(list(rows), times_ms)
         else:
             write_json_rows(rows, form)
     finally:
@@ -106,7 +117,8 @@ def _row(source: Source, log: SourceLog, times_ms: Sequence[int], records_only: 
     }
 
 
-def _print_table(rows: Sequence[Row], times_ms: Sequence[int]) -> None:
+def print_offsets_table(rows: Sequence[Row], times_ms: Sequence[int]) -> None:
+    """Print rows as a table, with a column for each time."""
     from rich.table import Table
 
     from segreader.plan.split import EndReason

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from segreader.cli.broker_options import live_options
 from segreader.cli.catalog_options import Selection, selection_options
 from segreader.cli.exit_codes import ExitCode
 from segreader.cli.output import debug_option, output_option, say, write_json_rows
@@ -39,6 +40,7 @@ Examples:
 
 
 @click.command(epilog=_EPILOG, short_help="Print what a read would do and cost, without reading a record.")
+@live_options
 @selection_options
 @scan_options
 @click.option(
@@ -183,13 +185,14 @@ def _partition_rows(decided: ReadPlan) -> Iterator[Row]:
                 "detail": drop.detail,
             }
         )
+    live = live_rows(decided)
     for end in decided.ends:
         mine = splits[end.partition]
-        yield {
+        yield live.get(end.partition, {}) | {
             "topic": end.partition.topic,
             "partition": end.partition.partition,
             "topic_id": end.partition.topic_id,
-            "start_offset": mine[0].offsets.start if mine else None,
+            "start_offset": _start(decided, end.partition, mine),
             "stop_offset": end.offset,
             "end_reason": end.reason.value,
             "open_producer_id": end.producer_id,
@@ -198,6 +201,43 @@ def _partition_rows(decided: ReadPlan) -> Iterator[Row]:
             "dropped": dropped[end.partition],
             "splits": [_split_row(split) for split in mine],
         }
+
+
+def _start(decided: ReadPlan, partition: TopicIdPartition, splits: list[Split]) -> int | None:
+    """The first offset that is read of a partition; ``None`` where nothing is."""
+    from segreader.plan.live import LivePlan
+
+    if isinstance(decided, LivePlan):
+        return next((part.offsets.start for part in decided.parts if part.partition == partition), None)
+    return splits[0].offsets.start if splits else None
+
+
+def live_rows(decided: ReadPlan) -> dict[TopicIdPartition, Row]:
+    """What a plan of live partitions says besides; nothing of other plans."""
+    from segreader.plan.live import LivePlan
+
+    if not isinstance(decided, LivePlan):
+        return {}
+    return {
+        one.partition: {
+            "log_start": one.marks.log_start,
+            "local_start": one.marks.local_start,
+            "last_tiered": one.marks.last_tiered,
+            "seam_offset": one.seam.seam,
+            "parts": [
+                {
+                    "read_from": part.read_from.value,
+                    "start_offset": part.offsets.start,
+                    "stop_offset": part.offsets.stop,
+                    "size": part.size,
+                    "segment_id": part.segment_id,
+                }
+                for part in decided.parts
+                if part.partition == one.partition
+            ],
+        }
+        for one in decided.partitions_asked
+    }
 
 
 def _split_row(split: Split) -> Row:

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from segreader.cli.encoding import printable
 from segreader.cli.output import console, shown_size
+from segreader.plan.live import LivePlan
 from segreader.plan.split import EndReason, ReadEnd
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from segreader.segment import TopicIdPartition
 
 _SHOWN = 20
+_PARTS = 200
 
 
 def print_plan(decided: ReadPlan, cost: CostEstimate, *, has_splits: bool) -> None:
@@ -29,6 +31,9 @@ def print_plan(decided: ReadPlan, cost: CostEstimate, *, has_splits: bool) -> No
     splits: dict[TopicIdPartition, list[Split]] = defaultdict(list)
     for split in decided.splits:
         splits[split.partition].append(split)
+    if isinstance(decided, LivePlan):
+        _print_parts(out, decided)
+        out.print()
     _print_partitions(out, decided, splits)
     if has_splits and decided.splits:
         out.print()
@@ -40,16 +45,35 @@ def print_plan(decided: ReadPlan, cost: CostEstimate, *, has_splits: bool) -> No
 
 def _print_partitions(out: Console, decided: ReadPlan, splits: dict[TopicIdPartition, list[Split]]) -> None:
     table = _table("partition", "splits", "size", "offsets", "ends")
+    starts = {partition: some[0].offsets.start for partition, some in splits.items()}
+    if isinstance(decided, LivePlan):
+        starts = {part.partition: part.offsets.start for part in reversed(decided.parts)}
     for end in decided.ends:
         mine = splits.get(end.partition, [])
         table.add_row(
             str(end.partition),
             str(len(mine)),
             shown_size(sum(split.positions.size for split in mine)),
-            _offsets(mine[0].offsets.start, end.offset) if mine else "nothing",
+            _offsets(starts[end.partition], end.offset) if end.partition in starts else "nothing",
             Text(_reason(end), "yellow" if end.reason.is_early else ""),
         )
     out.print(table)
+
+
+def _print_parts(out: Console, decided: LivePlan) -> None:
+    """Of a live topic: which offsets come from where."""
+    table = _table("partition", "from", "offsets", "size", "segment")
+    for part in decided.parts[:_PARTS]:
+        table.add_row(
+            str(part.partition),
+            part.read_from.value,
+            _offsets(part.offsets.start, part.offsets.stop),
+            "" if part.size is None else shown_size(part.size),
+            Text(printable(part.segment_id or (part.splits[0].log if part.splits else ""), 1000), overflow="fold"),
+        )
+    out.print(table)
+    if len(decided.parts) > _PARTS:
+        out.print(f"{len(decided.parts) - _PARTS} more parts; -o json has all")
 
 
 def _print_splits(out: Console, splits: Iterable[Split]) -> None:

@@ -14,6 +14,7 @@ from segreader.cli.encoding import ENCODINGS, Encode, printable
 from segreader.cli.output import Write, console, is_terminal, json_array, ndjson, say, shown_time, stdout
 from segreader.cli.progress import progress
 from segreader.format.record import TimestampType
+from segreader.read.live_metrics import LiveMetrics
 from segreader.read.options import DEFAULT_COLUMNS
 from segreader.read.records import RECORD_COLUMNS
 from segreader.read.scan_face import ScanFace
@@ -107,6 +108,8 @@ def say_stats(scan: ScanFace) -> None:
     rows |= {"control_batches": metrics.control_batches, "aborted_batches": metrics.aborted_batches}
     stored = metrics_of(scan.store)
     rows |= stored.as_dict() if stored is not None else {"requests": metrics.requests}
+    if isinstance(metrics, LiveMetrics):
+        rows |= metrics.as_dict()
     for name, value in rows.items():
         say(f"{name:<20} {f'{value:.4f}' if isinstance(value, float) else value}")
 

@@ -49,6 +49,19 @@ class LiveMetrics(ScanMetrics):
     fallbacks: Counter[str] = field(default_factory=Counter)
     broker_requests: Counter[str] = field(default_factory=Counter)
 
+    def as_dict(self) -> dict[str, int]:
+        """What is counted besides ``ScanMetrics``, by flat names: ``broker_records``, ``fallbacks_expired`` …"""
+        rows = {
+            f"{source}_{name}": getattr(counts, name)
+            for source, counts in self.sources.items()
+            for name in ("parts", "records", "bytes_read", "requests")
+        }
+        rows["broker_fetches"] = rows.pop("broker_requests")
+        for name in ("locations_asked", "locations_given", "locations_rejected", "url_refreshes"):
+            rows[name] = getattr(self, name)
+        rows |= {f"fallbacks_{cause}": count for cause, count in sorted(self.fallbacks.items())}
+        return rows | {f"broker_requests_{api}": count for api, count in sorted(self.broker_requests.items())}
+
     def counted(self, source: ReadFrom, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The record batches, with what they cost counted for their source."""
         mine = self.sources[source.value]

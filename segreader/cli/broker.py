@@ -1,0 +1,185 @@
+"""``segreader broker``: what a cluster says of its tiered topics, and where it has an offset."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from segreader.cli.broker_options import LiveChoice, cluster_options
+from segreader.cli.catalog_options import catalog_options
+from segreader.cli.exit_codes import ExitCode
+from segreader.cli.location import parse_options, storage_option
+from segreader.cli.output import console, debug_option, output_option, shown_size, write_json_rows
+
+if TYPE_CHECKING:
+    from segreader.read.cluster import Cluster
+    from segreader.read.locate import LocatedOffset
+    from segreader.read.source import Catalog
+
+Row = dict[str, Any]
+
+_DESCRIBE_EPILOG = """\b
+Examples:
+  segreader broker describe --bootstrap-servers b1:9092,b2:9092
+  segreader broker describe --bootstrap-servers b1:9092 orders -o json
+  segreader broker describe --bootstrap-servers b1:9093 --broker-option security.protocol=SASL_SSL \\
+      --broker-option sasl.mechanism=SCRAM-SHA-256 --broker-option sasl.username=reader \\
+      --broker-option sasl.password=env:KAFKA_PASSWORD
+"""
+
+_LOCATE_EPILOG = """\b
+Examples:
+  segreader broker locate --bootstrap-servers gateway:9092 orders 3 4711
+  segreader broker locate --bootstrap-servers b1:9092 orders 3 4711 --location s3://logs/tiered
+"""
+
+
+@click.group(short_help="Ask a Kafka cluster about its tiered topics.")
+@debug_option
+def broker() -> None:
+    """Ask a Kafka cluster where its topics begin and end, locally and remotely, and where an offset lies."""
+
+
+@broker.command(epilog=_DESCRIBE_EPILOG)
+@click.argument("topics", nargs=-1, metavar="[TOPIC]…")
+@cluster_options
+@click.option("--all", "shows_all", is_flag=True, help="Topics without remote storage, too.")
+@output_option("table", "json", "ndjson")
+@debug_option
+def describe(topics: tuple[str, ...], live: LiveChoice, shows_all: bool, form: str) -> int:
+    """Print for each partition of TOPIC, or of every topic with remote storage, what its leader says of its ends.
+
+    The log start is the first offset that is retained, the local start the first one on the broker's own disk; the last
+    tiered one is in the object store (-1: none, or a new leader does not know yet). The end is the high watermark; a
+    read_committed reader may read up to the last stable offset. They are told one after another, not at one moment.
+
+    It needs DESCRIBE on the topics. Whether remote storage is on is seen with DESCRIBE_CONFIGS, or by the marks.
+    """
+    cluster = _open(live)
+    try:
+        rows = _marks(cluster, topics, shows_all)
+        if form == "table":
+            _print_marks(list(rows))
+        else:
+            write_json_rows(rows, form)
+    finally:
+        cluster.close()
+    return ExitCode.OK
+
+
+@broker.command(epilog=_LOCATE_EPILOG)
+@click.argument("topic")
+@click.argument("partition", type=click.IntRange(0))
+@click.argument("offset", type=click.IntRange(0))
+@cluster_options
+@click.option("--location", metavar="LOCATION", help="Where the remote tier lies. Default: ask for a location.")
+@catalog_options
+@storage_option
+@click.option("--prefer", type=click.Choice(["broker", "store"]), default="broker", show_default=True)
+@output_option("table", "json", "ndjson")
+@debug_option
+def locate(
+    topic: str,
+    partition: int,
+    offset: int,
+    live: LiveChoice,
+    location: str | None,
+    make_catalog: Callable[[], Catalog],
+    storage_options: tuple[str, ...],
+    prefer: str,
+    form: str,
+) -> int:
+    """Print where a read of OFFSET would take it from: the store, by a location of the cluster, or a broker; which
+    segment, and which bytes of it.
+
+    With --location the store's segments and offset indexes say it; without it the cluster is asked, as a gateway
+    answers it. URLs are shown without their signature.
+    """
+    from segreader.read.live_planner import LiveRequest
+    from segreader.read.locate import locate_offset
+    from segreader.read.source import Catalog, open_source
+
+    catalog = make_catalog()
+    source = None
+    if location is not None or catalog != Catalog():
+        source = open_source(location, storage_options=parse_options(storage_options), catalog=catalog)
+    cluster = _open(live)
+    try:
+        request = LiveRequest(topic=topic, prefers_store=prefer == "store")
+        row = _located_row(locate_offset(cluster, request, partition, offset, source=source))
+    finally:
+        cluster.close()
+        if source is not None:
+            source.store.close()
+    if form == "table":
+        _print_fields(row)
+    else:
+        write_json_rows([row], form)
+    return ExitCode.OK
+
+
+def _open(live: LiveChoice) -> Cluster:
+    from segreader.read.cluster import KafkaCluster
+
+    return KafkaCluster(live.bootstrap_servers or "", live.broker_options)
+
+
+def _marks(cluster: Cluster, topics: tuple[str, ...], shows_all: bool) -> Iterator[Row]:
+    from segreader.read.topic_marks import describe_topics
+
+    for one in describe_topics(cluster, topics or None, only_tiered=not shows_all):
+        yield {
+            "topic": one.topic,
+            "partition": one.partition,
+            "topic_id": one.topic_id,
+            "leader_id": one.leader_id,
+            "leader_epoch": one.leader_epoch,
+            "remote_storage": one.is_tiered,
+            "log_start": one.marks.log_start,
+            "local_start": one.marks.local_start,
+            "last_tiered": one.marks.last_tiered,
+            "end": one.marks.end,
+            "last_stable": one.last_stable,
+        }
+
+
+def _print_marks(rows: list[Row]) -> None:
+    from rich.table import Table
+
+    columns = ("partition", "remote", "log start", "local start", "last tiered", "end", "last stable", "leader")
+    table = Table(*columns, box=None, pad_edge=False, header_style="dim")
+    for row in rows:
+        table.add_row(
+            f"{row['topic']}-{row['partition']}",
+            {True: "yes", False: "no", None: "?"}[row["remote_storage"]],
+            *("?" if row[name] is None else str(row[name]) for name in ("log_start", "local_start", "last_tiered")),
+            str(row["end"]),
+            str(row["last_stable"]),
+            f"{row['leader_id']} (epoch {row['leader_epoch']})",
+        )
+    console().print(table)
+
+
+def _located_row(found: LocatedOffset) -> Row:
+    row = asdict(found)
+    row["read_from"] = found.read_from.value
+    for old, new in (("start", "start_position"), ("stop", "stop_position")):
+        row[new] = row.pop(old)
+    return row
+
+
+def _print_fields(row: Row) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from segreader.cli.encoding import printable
+
+    table = Table.grid(padding=(0, 2))
+    for name, value in row.items():
+        if value is not None:
+            shown = f"{value} ({shown_size(value)})" if name == "size" else str(value)
+            table.add_row(Text(name.replace("_", " "), "dim"), Text(printable(shown, 1000), overflow="fold"))
+    console().print(table)

@@ -1,0 +1,60 @@
+"""The command line of live topics: its options, its documentation, and what it refuses before it connects."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from segreader.broker.setting_names import NAMES
+from segreader.cli.main import main
+
+DOCS = Path(__file__).parents[2] / "docs"
+OPTION = re.compile("--[a-z][a-z-]*")
+
+
+@pytest.mark.parametrize("verb", ["describe", "locate"])
+def test_the_options_of_broker_commands_are_documented(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["broker", verb, "--help"]) == 0
+
+    assert set(OPTION.findall(capsys.readouterr().out)) <= set(OPTION.findall((DOCS / "cli.md").read_text()))
+
+
+def test_every_setting_of_the_client_is_documented() -> None:
+    text = (DOCS / "options.md").read_text()
+    section = text[text.index("### Settings of the Kafka client") :].split("\n## ", 1)[0]
+
+    assert set(NAMES) <= set(re.findall("`([a-z_.]+)`", section))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["cat", "kafka://b:9092"], "a live scan reads one topic"),
+        (["cat", "kafka://", "orders"], "a cluster is named by its brokers alone"),
+        (["cat", "kafka://user@b:9092", "orders"], "a cluster is named by its brokers alone"),
+        (["cat", "kafka://b:9092", "orders", "--bootstrap-servers", "c:9092"], "the brokers are named twice"),
+        (["cat", ".", "orders", "--group", "g"], "are of live topics"),
+        (["cat", ".", "orders", "--prefer", "store"], "are of live topics"),
+        (["plan", "kafka://b:9092", "orders", "--group", "g", "--offsets", "5:"], "both say where to begin"),
+        (["plan", "kafka://b:9092", "orders", "--log-directory", "."], "mean nothing with brokers"),
+        (["offsets", "kafka://b:9092"], "Name a topic"),
+        (["offsets", "kafka://b:9092", "orders", "--records-only"], "Brokers count markers"),
+        (["broker", "describe"], "Missing option '--bootstrap-servers'"),
+    ],
+)
+def test_what_contradicts_itself_is_refused(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_an_unknown_broker_option_is_refused_without_its_value(capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["cat", "kafka://b:9092", "orders", "--broker-option", "sasl.pasword=hunter2"])
+    told = capsys.readouterr().err
+
+    assert code == 2
+    assert "sasl.password" in told
+    assert "hunter2" not in told
