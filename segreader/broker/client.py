@@ -230,7 +230,7 @@ class BrokerClient:
             try:
                 lent = self.connections.lend_any(deadline.at_ms)
                 try:
-                    return lent.connection.ask(make(lent.versions), until_ms=deadline.at_ms)
+                    return lent.connection.ask(lent.plan(make), until_ms=deadline.at_ms)
                 finally:
                     self.connections.give_back(lent)
             except ConnectionFailedError:

@@ -61,7 +61,7 @@ class FetchLine:
             return None
         self._lent = lent
         self.peer = str(lent.address)
-        call = calls.fetch(self._settings, lent.versions, request)
+        call = lent.plan(lambda offered: calls.fetch(self._settings, offered, request))
         pending = lent.connection.send(call, until_ms=until_ms)
         return SentFetch(request, pending, node_id, leader, lent.connection.now_ms())
 

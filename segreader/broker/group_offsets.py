@@ -31,7 +31,7 @@ def committed_offsets(client: BrokerClient, group: str, topics: Mapping[str, Seq
             assert coordinator.node is not None
             lent = client.connections.lend_to(coordinator.node, deadline.at_ms)
             try:
-                call = calls.offset_fetch(client.settings, lent.versions, group, topics)
+                call = lent.plan(lambda offered: calls.offset_fetch(client.settings, offered, group, topics))
                 answer = lent.connection.ask(call, until_ms=deadline.at_ms)
             finally:
                 client.connections.give_back(lent)

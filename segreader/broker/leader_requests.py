@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from segreader.broker import calls
@@ -171,7 +172,7 @@ def ask_leaders(
             of_leader: _Sent[Wanted, Sequence[Told]] = _Sent(lent, [])
             sent.append(of_leader)
             for some in asked:
-                call = make(lent.versions, some)
+                call = lent.plan(partial(_about, make, some))
                 try:
                     of_leader.requests.append((some, lent.connection.send(call, until_ms=deadline.at_ms)))
                 except ConnectionFailedError:
@@ -187,6 +188,12 @@ def ask_leaders(
     finally:
         for of_leader in sent:
             client.connections.give_back(of_leader.lent)
+
+
+def _about(
+    make: Callable[[ApiVersions, Sequence[Wanted]], Call[Sequence[Told]]], some: Sequence[Wanted], offered: ApiVersions
+) -> Call[Sequence[Told]]:
+    return make(offered, some)
 
 
 def _matched(

@@ -7,17 +7,21 @@ import ipaddress
 import socket
 import ssl
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from segreader.broker import calls, tls
 from segreader.broker.authentication import authenticate
-from segreader.broker.connection import Connection
+from segreader.broker.connection import Call, Connection
 from segreader.broker.error_codes import describe
 from segreader.broker.messages import ApiVersions
 from segreader.broker.metrics import ClientMetrics
 from segreader.broker.settings import ClientSettings
 from segreader.errors import BrokerError, ConnectionFailedError, UnsupportedVersionError
 from segreader.storage.retry import Clock
+
+Answer = TypeVar("Answer")
 
 _FIRST_VERSION = 3
 _UNSUPPORTED_VERSION = 35
@@ -46,6 +50,17 @@ class OpenConnection:
     connection: Connection
     versions: ApiVersions
     is_loopback: bool
+
+    def plan(self, make: Callable[[ApiVersions], Call[Answer]]) -> Call[Answer]:
+        """The request in a version that this broker speaks.
+
+        Raises:
+            UnsupportedVersionError: there is none; it names the broker.
+        """
+        try:
+            return make(self.versions)
+        except UnsupportedVersionError as error:
+            raise error.located(source=str(self.address)) from None
 
 
 class Opener:
