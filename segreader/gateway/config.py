@@ -280,7 +280,8 @@ def _storage_value(name: str, value: object) -> object:
         return parse_storage_option(f"{name}={value}")[1]
     if name in STORAGE_NAMES and not isinstance(value, Secret):
         parsed = parse_values({name: value})
-        if any(isinstance(one, Secret) for one in parsed.values()):
+        # The id of an S3 access key is a name, though it is hidden elsewhere.
+        if any(isinstance(one, Secret) for field_name, one in parsed.items() if field_name != "key"):
             raise _not_in_clear(f"the storage option {name}")
     return value
 
