@@ -336,5 +336,3 @@ def test_tokens_of_sasl_pass_and_are_nowhere_in_what_the_gateway_says(caplog: py
     with caplog.at_level(0):
         run(test)
     assert "c4nary" not in caplog.text
-
-
