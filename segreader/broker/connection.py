@@ -22,7 +22,7 @@ from typing import Generic, TypeVar
 from segreader.broker import tls
 from segreader.broker.metrics import ClientMetrics
 from segreader.broker.settings import ClientSettings
-from segreader.errors import ConnectionFailedError, ProtocolError
+from segreader.errors import BrokerError, ConnectionFailedError, ProtocolError
 from segreader.format.columns import BufferPool
 from segreader.storage.retry import Clock
 
@@ -322,7 +322,7 @@ class Connection:
         """Whatever fails while bytes are on the way leaves a stream that nobody can use any more."""
         try:
             yield
-        except (ConnectionFailedError, ProtocolError) as error:
+        except BrokerError as error:
             self._close(error.message)
             raise
         except TimeoutError:
