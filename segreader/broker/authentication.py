@@ -54,7 +54,12 @@ def authenticate(
     if lifetime_ms > 0:
         wait_ms = int(max(lifetime_ms, _SHORTEST_SESSION_MS) * choose(_EARLIEST, _LATEST))
         connection.renew_at_ms = connection.now_ms() + wait_ms
-        connection.renew_session = lambda: authenticate(connection, settings, offered, choose=choose)
+
+        def renew() -> None:
+            over_ms = connection.now_ms() + settings.operation_timeout_ms
+            authenticate(connection, settings, offered, until_ms=over_ms, choose=choose)
+
+        connection.renew_session = renew
 
 
 def _shake_hands(connection: Connection, settings: ClientSettings, until_ms: int | None) -> None:

@@ -280,7 +280,7 @@ class Connection:
                 expected=f"{_SIZE.size} to {limit}",
                 hint="Check the port and security.protocol" if stranger or not self._answers else None,
             )
-        buffer = bytearray(size) if size <= _SMALL_FRAME else self._pool.lease(1 << (size - 1).bit_length())
+        buffer = bytearray(size) if size <= _SMALL_FRAME else self._pool.lease(_rounded(size))
         frame = memoryview(buffer)[:size]
         self._fill(frame, call, due_ms, _FRAME)
         return frame.toreadonly()
@@ -357,3 +357,9 @@ class Connection:
             self._in_flight.clear()
             with contextlib.suppress(OSError):
                 self._stream.close()
+
+
+def _rounded(size: int) -> int:
+    """A little more than ``size``: answers that differ by a batch share a buffer."""
+    step = max(_SMALL_FRAME, 1 << max(0, size.bit_length() - 4))
+    return -(-size // step) * step

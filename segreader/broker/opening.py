@@ -125,7 +125,11 @@ class Opener:
             places = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
             what = error.strerror if isinstance(error, OSError) else None
-            raise ConnectionFailedError(f"no address is known for this host: {what}", source=str(address)) from None
+            raise ConnectionFailedError(
+                f"no address is known for this host: {what}",
+                source=str(address),
+                hint="If a broker named it, see its advertised.listeners",
+            ) from None
         failed: ConnectionFailedError | None = None
         for family, kind, protocol, _, place in places:
             try:
