@@ -1,0 +1,92 @@
+"""Sessions that end (KIP-368) and bearer tokens, with a real broker that gives each client two seconds."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from kafka_kit.cluster import Cluster, cluster
+from kafka_kit.rights import User, plain_jaas
+from servers.pool import skip_or_fail
+from servers.process import NotAvailableError
+
+from segreader.broker.client import BrokerClient
+from segreader.broker.settings import ClientSettings, SaslMechanism, SecurityProtocol
+from segreader.errors import AuthenticationError
+
+pytestmark = pytest.mark.xdist_group("cluster")
+
+ALICE = User("alice", "c4nary-alice-Pa55word")
+SESSION_MS = 2000
+
+
+@pytest.fixture(scope="module")
+def sessions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    listener = "listener.name.sasl_plaintext"
+    module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+    settings = {
+        "connections.max.reauth.ms": str(SESSION_MS),
+        "sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER",
+        f"{listener}.plain.sasl.jaas.config": plain_jaas((ALICE,)),
+        f"{listener}.oauthbearer.sasl.jaas.config": f'{module} required unsecuredLoginStringClaim_sub="broker";',
+    }
+    directory = tmp_path_factory.mktemp("sessions")
+    with contextlib.ExitStack() as stack:
+        try:
+            running = stack.enter_context(cluster(directory, listeners=("SASL_PLAINTEXT",), settings=settings))
+        except NotAvailableError as error:
+            skip_or_fail("kafka", error.message)
+        yield running
+
+
+def token(lives_s: int) -> str:
+    """A token that nobody signed, as the broker's own validator for tests takes it."""
+    now = int(time.time())
+    parts = ({"alg": "none"}, {"sub": "alice", "iat": now - 10, "exp": now + lives_s})
+    return ".".join(base64.urlsafe_b64encode(json.dumps(each).encode()).decode().rstrip("=") for each in parts) + "."
+
+
+def plain() -> ClientSettings:
+    return ClientSettings.from_options(
+        {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": ALICE.name,
+            "sasl.password": ALICE.password,
+        }
+    )
+
+
+def bearer(provider: Callable[[], str]) -> ClientSettings:
+    return ClientSettings(
+        security_protocol=SecurityProtocol.SASL_PLAINTEXT,
+        sasl_mechanism=SaslMechanism.OAUTHBEARER,
+        token_provider=provider,
+    )
+
+
+@pytest.mark.parametrize("settings", [plain(), bearer(lambda: token(3600))], ids=["PLAIN", "OAUTHBEARER"])
+def test_a_session_goes_on_over_its_end_on_the_same_connection(sessions: Cluster, settings: ClientSettings) -> None:
+    with BrokerClient(sessions.bootstrap_by("SASL_PLAINTEXT"), settings) as client:
+        client.metadata([])
+        logins = client.metrics.requests["SaslHandshake"]
+        until = time.monotonic() + 2.5 * SESSION_MS / 1000
+        while time.monotonic() < until:
+            client.metadata([])
+            time.sleep(0.05)
+        assert client.metrics.connections == 1
+        assert client.metrics.requests["SaslHandshake"] >= logins + 2
+        assert client.metrics.retries == {}
+
+
+def test_a_token_that_is_over_is_refused_and_not_shown(sessions: Cluster) -> None:
+    old = token(-5)
+    settings = bearer(lambda: old)
+    refused = pytest.raises(AuthenticationError, match="the token is refused with OAUTHBEARER")
+    with BrokerClient(sessions.bootstrap_by("SASL_PLAINTEXT"), settings) as client, refused as seen:
+        client.metadata([])
+    assert old not in str(seen.value)
