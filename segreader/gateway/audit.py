@@ -17,7 +17,7 @@ class LocationGiven:
 
     Args:
         principal: who the broker took the client for, where that is known; the gateway does not look into SASL tokens.
-        object_name: unsigned.
+        object_name: unsigned, where clients are told it.
         expiry_ms: of the signed URL, in ms since 1970 UTC; ``None`` without one.
     """
 
@@ -32,7 +32,7 @@ class LocationGiven:
     segment_id: str
     first_offset: int
     last_offset: int
-    object_name: str
+    object_name: str | None
     expiry_ms: int | None
 
     def line(self) -> str:

@@ -38,6 +38,9 @@ from segreader.gateway.rewriting import rewrite_tags
 from segreader.gateway.signing import ObjectAccess, Signer
 from segreader.gateway.streams import FrameSource
 
+_STORE_READS = 4
+"""Reads of the store that one request has under way at a time."""
+
 _FIRST_WITH_ZERO_PROBE = 11
 """Version of ListOffsets that came with Kafka 4.2, whose brokers read nothing remote for a PartitionMaxBytes of 0."""
 
@@ -120,32 +123,27 @@ class LocatedFetch:
             await link.to_client.send(whole_answer(head.correlation_id, throttle_ms, []))
             await link.to_client.flush()
             return
-        given: list[tuple[bytes, bytes]] = []
         errors: list[tuple[RemotePlan, ProbedPartition]] = []
-        tasks = []
+        wanted: list[tuple[RemotePlan, ProbedPartition]] = []
         for plan in plans:
             probed = probe.partitions.get((plan.asked.key, plan.asked.partition))
             cause = self._cause(plan, probed, request, is_zero=is_zero)
-            if cause is Refused.PROBE_ERROR and probed is not None:
-                errors.append((plan, probed))
-            elif cause is not None or probed is None:
-                plain.append(plan.asked)
-            else:
-                tasks.append((plan, probed, asyncio.ensure_future(self._locate(plan))))
             if cause is not None:
                 self._metrics.refused[cause] += 1
-        for plan, probed, task in tasks:
-            location = await task
-            if isinstance(location, RemoteLogSegmentLocation):
-                location_or_cause: RemoteLogSegmentLocation | Refused = self._write_audit(link, request, plan, location)
+            if probed is None or (cause is not None and cause is not Refused.PROBE_ERROR):
+                plain.append(plan.asked)
             else:
-                location_or_cause = location
-            if isinstance(location_or_cause, Refused):
-                self._metrics.refused[location_or_cause] += 1
+                (errors if cause is Refused.PROBE_ERROR else wanted).append((plan, probed))
+        given: list[tuple[bytes, bytes]] = []
+        room = asyncio.Semaphore(_STORE_READS)
+        found = await asyncio.gather(*(self._locate(plan, room) for plan, _ in wanted))
+        for (plan, probed), location in zip(wanted, found, strict=True):
+            if isinstance(location, Refused) or not self._is_audited(link, request, plan, location):
+                self._metrics.refused[location if isinstance(location, Refused) else Refused.AUDIT] += 1
                 plain.append(plan.asked)
             else:
                 self._metrics.locations_given += 1
-                given.append((plan.asked.key, located(probed.head, location_or_cause)))
+                given.append((plan.asked.key, located(probed.head, location)))
         if plain:
             plain += [plan.asked for plan, _ in errors]  # whose answer tells where the leader is, too
             topics = topics_of(given, has_ids=request.has_ids)
@@ -201,10 +199,11 @@ class LocatedFetch:
             return Refused.BELOW_LOG_START
         return None
 
-    async def _locate(self, plan: RemotePlan) -> RemoteLogSegmentLocation | Refused:
+    async def _locate(self, plan: RemotePlan, room: asyncio.Semaphore) -> RemoteLogSegmentLocation | Refused:
         """The location of a plan's segment, or why there is none."""
         try:
-            stored = await self._catalogue.stored(plan.segment)
+            async with room:
+                stored = await self._catalogue.stored(plan.segment)
         except (StorageError, CatalogError, FormatError):
             return Refused.STORE
         if stored is None:
@@ -227,10 +226,10 @@ class LocatedFetch:
         known = self._signer.at_hand(name)
         return known if known is not None else await asyncio.to_thread(self._signer.access, name)
 
-    def _write_audit(
+    def _is_audited(
         self, link: Relay, request: FlaggedFetch, plan: RemotePlan, location: RemoteLogSegmentLocation
-    ) -> RemoteLogSegmentLocation | Refused:
-        stored_name = location.object_location or ""
+    ) -> bool:
+        """Write the audit line; false if that fails, and so the location must not be given."""
         line = LocationGiven(
             time_ms=int(self._clock() * 1000),
             client_id=request.head.client_id,
@@ -243,14 +242,14 @@ class LocatedFetch:
             segment_id=location.segment_id,
             first_offset=location.first_offset,
             last_offset=location.last_offset,
-            object_name=stored_name,
+            object_name=location.object_location,
             expiry_ms=location.expiry_ms,
         )
         try:
             self._audit.write(line)
-        except (OSError, ValueError):
-            return Refused.AUDIT
-        return location
+        except (OSError, ValueError):  # a file that was closed is a ValueError
+            return False
+        return True
 
     async def _fetch_plainly(
         self,

@@ -19,6 +19,7 @@ class Refused(StrEnum):
     NOT_CAUGHT_UP = "catalogue not caught up"
     NO_SEGMENT = "no remote segment"
     LOCAL = "offset is local"
+    TOO_MANY = "too many partitions in one request"
     UNKNOWN_LOCAL_START = "local start unknown"
     OTHER_HISTORY = "segment of another history"
     UNKNOWN_HISTORY = "history unknown"

@@ -39,6 +39,9 @@ from segreader.isolation import IsolationLevel
 FRESH_S: Final = 5.0
 """How long an offset that was told is used for the next decision."""
 
+MOST_LOCATIONS: Final = 500
+"""In one answer, which is made in memory."""
+
 _CACHED = 100_000
 _CANDIDATES = 4
 _FIRST_WITH_LOCAL_START = 8
@@ -174,7 +177,8 @@ class RemotePlanner:
 
     async def _with_segments(self, link: Asking, request: FlaggedFetch, refused: list[Refused]) -> list[_Open]:
         ids = {} if request.has_ids else await self._topic_ids(link, request)
-        found, seen = [], set()
+        found: list[_Open] = []
+        seen: set[tuple[str, int]] = set()
         for asked in request.partitions:
             told = request.topic_of(asked)
             topic_id = told if request.has_ids else ids.get(told or "")
@@ -183,7 +187,9 @@ class RemotePlanner:
                 refused.append(Refused.NO_SEGMENT)
                 continue
             seen.add((topic_id, asked.partition))
-            if APACHE_KAFKA_V1 not in request.formats:
+            if len(found) >= MOST_LOCATIONS:
+                refused.append(Refused.TOO_MANY)
+            elif APACHE_KAFKA_V1 not in request.formats:
                 refused.append(Refused.FORMAT)
             elif not self._catalogue.is_caught_up(topic_id, asked.partition):
                 refused.append(Refused.NOT_CAUGHT_UP)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import struct
 
@@ -62,7 +63,7 @@ def test_frames_without_addresses_pass_byte_for_byte() -> None:
         async with relayed(lambda request: answer_of(next(expected))) as around:
             for one in UNCHANGED:
                 assert await around.client.ask(request_of(one)) == one.response, one.name
-            assert [one for one in around.upstream.requests] == [request_of(one)[4:] for one in UNCHANGED]
+            assert list(around.upstream.requests) == [request_of(one)[4:] for one in UNCHANGED]
 
     assert len(UNCHANGED) > 80
     run(test)
@@ -85,7 +86,7 @@ def test_streams_cut_anywhere_give_the_same_frames(seed: int) -> None:
             cuts = sorted({0, len(sent), *(chosen.randrange(len(sent)) for _ in range(200))})
 
             async def send() -> None:
-                for start, stop in zip(cuts, cuts[1:], strict=False):
+                for start, stop in itertools.pairwise(cuts):
                     await around.client.send(sent[start:stop])
                     await asyncio.sleep(0)
 
