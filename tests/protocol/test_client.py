@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
+import struct
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from random import Random
 from typing import Any
 
 import pytest
-from fake_broker import CLOSE, SILENCE, FakeBroker, FakeKafka, Heard, Reply, new_topic_id, one_broker
+from fake_broker import CLOSE, SILENCE, FakeBroker, FakeKafka, Heard, Raw, Reply, new_topic_id, one_broker
 from hand_clock import HandClock
 
 from segreader.broker.client import BrokerClient
@@ -495,3 +498,22 @@ def test_errors_of_a_client_survive_a_pickle(three: Three) -> None:
         client.list_offsets([OffsetWanted("t", 0, LATEST)])
     assert str(caught.value).startswith(f"{three.kafka.broker(1).address}: the broker does not speak")
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+@pytest.mark.parametrize("api", ["ApiVersions", "Metadata", "ListOffsets", "OffsetForLeaderEpoch"])
+def test_any_bytes_of_a_broker_give_a_value_or_a_typed_error(three: Three, api: str) -> None:
+    chance = Random(api)
+    for broker in three.kafka.brokers:
+        broker.handlers["OffsetForLeaderEpoch"] = ends()
+
+    def damaged(heard: Heard) -> Raw:
+        size = chance.choice([0, 1, 3, 8, 60, 300])
+        body = bytes(chance.choice([0, 0, 1, 2, 127, 255, chance.randrange(256)]) for _ in range(size))
+        return Raw(struct.pack(">ii", 4 + size, heard.correlation_id) + body, stays=True)
+
+    for _ in range(60):
+        for broker in three.kafka.brokers:
+            broker.script[api] = [damaged]
+        with three.client() as client, contextlib.suppress(BrokerError):
+            client.list_offsets([OffsetWanted("t", 0, LATEST)])
+            client.epoch_ends([EpochWanted("t", 0, 5)])
