@@ -176,15 +176,20 @@ def require_history(cluster: Cluster, partition: TopicIdPartition, offset: int, 
 def read_lineage_of_leader(cluster: Cluster, topic: str, partition: int, leader_epoch: int, start: int) -> LeaderEpochs:
     """The leader epochs of the live log from the one on that holds ``start``; empty if the leader tells none.
 
-    One request for each epoch, from the newest down.
+    One request for each epoch, from the newest down: that of the leader now, for it may have begun to lead after its
+    epoch was asked for, and before the end of the log was.
+
+    Args:
+        leader_epoch: as it was known before.
     """
 
     def ask(epoch: int) -> EpochEnd:
         (end,) = cluster.epoch_ends([EpochWanted(topic, partition, epoch)])
         return end
 
+    (latest,) = cluster.list_offsets([OffsetWanted(topic, partition, LATEST)], IsolationLevel.READ_UNCOMMITTED)
     try:
-        return walk_epochs(ask, leader_epoch, start)
+        return walk_epochs(ask, max(leader_epoch, latest.leader_epoch), start)
     except UnsupportedVersionError:
         return LeaderEpochs()
 

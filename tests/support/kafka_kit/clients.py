@@ -97,18 +97,19 @@ def send(to: Producer, topic: str, records: Iterable[Sent]) -> None:
 
 @contextlib.contextmanager
 def transaction(
-    bootstrap: str, topic: str, records: Iterable[Sent], *, name: str, is_kept: bool
+    bootstrap: str, topic: str, records: Iterable[Sent], *, name: str, is_kept: bool, **settings: str | int
 ) -> Iterator[Callable[[Iterable[Sent]], None]]:
     """A transaction that has written the records, and is open until the block ends.
 
     Args:
         name: of the producer; a later one of the same name would end this one's transaction.
-        is_kept: whether it ends with a commit.
+        is_kept: whether it ends with a commit; its markers may be written a moment after the block.
+        settings: as of ``producer``.
 
     Yields:
         what writes more into it.
     """
-    with producer(bootstrap, transactional_id=name, transaction_timeout_ms=600_000) as made:
+    with producer(bootstrap, transactional_id=name, transaction_timeout_ms=600_000, **settings) as made:
         made.begin_transaction()
         send(made, topic, records)
         yield lambda more: send(made, topic, more)

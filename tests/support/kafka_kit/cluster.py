@@ -18,7 +18,7 @@ from pathlib import Path
 from kafka import KafkaAdminClient, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import KafkaError
-from kafka.protocol.consumer import OffsetSpec
+from kafka.protocol.consumer import IsolationLevel, OffsetSpec
 from kafka_kit.jars import BROKER, fetch_jars
 from kafka_kit.node import SMALL_JVM, Node, NodeConfig, java_command
 from servers.process import free_port
@@ -154,10 +154,10 @@ class Cluster:
             self.configure(topic, _KEEP_LOCAL)
 
     def upload_closed(self, topic: str) -> None:
-        """Return when what was written is in the remote tier alone, but for the last segments: those stay as they are.
+        """Return when all that can be is in the remote tier alone: what lies in closed segments below open transactions.
 
         Raises:
-            TimeoutError: the broker does not upload so much; an open transaction holds uploads up.
+            TimeoutError: the broker does not upload so much.
         """
         self.configure(topic, {"local.retention.bytes": "1"})
         self.wait_until(partial(self._has_last_segments_only, topic), _TIER_S, f"{topic} is not uploaded")
@@ -205,11 +205,13 @@ class Cluster:
     def _has_last_segments_only(self, topic: str) -> bool:
         (found,) = self.admin.describe_topics([topic])
         leaders = {one["partition_index"]: one["leader_id"] for one in found["partitions"]}
-        for number, offsets in self.offsets(topic).items():
-            log = self.node(leaders[number]).config.directory / "data" / f"{topic}-{number}"
-            if [int(file.stem) for file in log.glob("*.log")] != [offsets.earliest_local]:
-                return False
-            if offsets.latest_tiered + 1 != offsets.earliest_local:
+        latest = dict.fromkeys(self.partitions(topic), OffsetSpec.LATEST)
+        stable = self.admin.list_partition_offsets(latest, isolation_level=IsolationLevel.READ_COMMITTED)
+        for where, end in stable.items():
+            offsets = self.offsets(topic)[where.partition]
+            log = self.node(leaders[where.partition]).config.directory / "data" / f"{topic}-{where.partition}"
+            first, *later = sorted(int(file.stem) for file in log.glob("*.log"))
+            if (later and later[0] <= end.offset) or not first == offsets.earliest_local == offsets.latest_tiered + 1:
                 return False
         return True
 
