@@ -44,7 +44,6 @@ class Limits:
         in_flight: requests of a client that a broker has not answered yet.
         index_downloads: offset indexes read from the store at a time, by all clients together.
         index_cache_bytes: of offset indexes kept in memory.
-        nodes: brokers that get a listener.
     """
 
     connections: int = 5000
@@ -131,6 +130,11 @@ class GatewayConfig:
             raise OptionError("unknown layout", found=self.layout, expected=", ".join(LAYOUTS))
         if (self.certificate is None) != (self.key is None):
             raise OptionError("TLS needs both certificate and key")
+        if self.client.certificate_file is not None:
+            raise OptionError(
+                "the gateway's client has a certificate of its own: brokers would take every client for the gateway",
+                hint="Mutual TLS ends at a gateway: use SASL, and leave ssl.certificate.location out",
+            )
         if self.url_base is not None:
             scheme = self.url_base.partition("://")[0].lower()
             if redact(self.url_base) != self.url_base or "?" in self.url_base or "@" in self.url_base:
