@@ -18,7 +18,7 @@ from segreader.errors import ConnectionFailedError, ProtocolError
 from segreader.format.compression import DEFAULT_LIMIT
 from segreader.isolation import IsolationLevel
 from segreader.plan.live import LivePart
-from segreader.read.cluster import Cluster
+from segreader.read.cluster import FETCH_BYTES, Cluster
 from segreader.read.fetched_records import take_batches
 
 PATIENCE_S: Final = 60.0
@@ -58,6 +58,7 @@ class BrokerRange:
         start: where to begin; the part's first offset by default.
         stop: where to end; the part's end by default.
         wants_locations: whether locations are welcome instead of records.
+        max_bytes: of records to ask for at once; 1 asks for the first batch alone.
         clock, sleep: for tests.
     """
 
@@ -69,6 +70,7 @@ class BrokerRange:
         stop: int | None = None,
         *,
         wants_locations: bool = False,
+        max_bytes: int = FETCH_BYTES,
         max_batch_bytes: int = DEFAULT_LIMIT,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
@@ -89,6 +91,7 @@ class BrokerRange:
             wants_locations=wants_locations,
             leader_epoch_of_position=self._epoch_before(self.position),
             stop=self.stop,
+            max_bytes=max_bytes,
         )
 
     def next(self) -> FetchedAnswer | None:

@@ -49,6 +49,7 @@ class Cluster(Protocol):
     """Brokers of one cluster. All calls are retried as Kafka's rules say, and raise ``BrokerError`` in the end."""
 
     shown: str
+    """How people call it: its brokers."""
     metrics: ClientMetrics
 
     def metadata(self, topics: Collection[str] | None) -> ClusterMetadata:
@@ -102,7 +103,7 @@ class KafkaCluster:
 
         self._settings = ClientSettings.from_options(broker_options or {})
         self.client: BrokerClient = BrokerClient(bootstrap_servers, self._settings)
-        self.shown = f"kafka://{bootstrap_servers}"
+        self.shown = bootstrap_servers
         self.metrics = self.client.metrics
 
     def metadata(self, topics: Collection[str] | None) -> ClusterMetadata:

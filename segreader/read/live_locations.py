@@ -14,9 +14,9 @@ from segreader.broker.messages import FetchRequest
 from segreader.errors import FormatError, StorageError
 from segreader.format.transaction_index import AbortedTransaction, parse_transaction_index
 from segreader.isolation import AbortedTransactions, IsolationLevel
-from segreader.plan.live import LivePart, LogMarks, ReadFrom, epochs_after
+from segreader.plan.live import LivePart, LogMarks, ReadFrom, epochs_after, uncovered
 from segreader.ranges import ByteRange, OffsetRange
-from segreader.read.broker_range import BrokerRange
+from segreader.read.broker_range import BrokerRange, FetchedAnswer
 from segreader.read.cluster import Cluster
 from segreader.read.live_metrics import LiveMetrics
 from segreader.read.live_store import aborted_across
@@ -25,6 +25,7 @@ from segreader.storage.base import ObjectStore
 
 _FORMATS = FetchRequest(()).storage_formats
 _MOST_SEGMENTS = 1 << 20
+_MOST_STEPS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,47 +51,89 @@ def plan_locations(
     Args:
         whole: all of them, as one part.
     """
+    found, rest = _ask(cluster, whole, metrics, max_batch_bytes)
+    is_committed = whole.isolation_level is IsolationLevel.READ_COMMITTED
+    parts: list[LivePart] = []
+    for run in _runs(found):
+        aborted: AbortedTransactions | None = None
+        is_known = True
+        if is_committed and not all(one.tells_aborted for one in run):
+            aborted = _read_aborted(cluster, whole, marks, run, located)
+            is_known = aborted is not None
+        for one in run:
+            parts.append(
+                _part(whole, one, aborted) if is_known or one.tells_aborted else _of_broker(whole, one.offsets)
+            )
+    covered = [part.offsets for part in parts]
+    parts += [_of_broker(whole, piece) for piece in uncovered(OffsetRange(whole.offsets.start, rest), covered)]
+    if rest < whole.stop:
+        last = _of_broker(whole, OffsetRange(rest, whole.stop))
+        parts.append(replace(last, read_from=ReadFrom.LOCATION) if found else last)
+    return sorted(parts, key=lambda part: part.offsets.start)
+
+
+def _ask(cluster: Cluster, whole: LivePart, metrics: LiveMetrics, max_batch_bytes: int) -> tuple[list[_Located], int]:
+    """The segments that the cluster tells, and the offset from which on it was not asked any more.
+
+    Where it tells none, or a wrong one, it is asked again behind one record batch; but not for long, and not if it
+    knows nothing of locations.
+    """
     found: list[_Located] = []
-    next_offset = whole.offsets.start
-    with BrokerRange(cluster, whole, wants_locations=True, max_batch_bytes=max_batch_bytes) as asked:
-        while next_offset < whole.stop and len(found) < _MOST_SEGMENTS:
+    at, steps = whole.offsets.start, 0
+    with BrokerRange(cluster, whole, wants_locations=True, max_bytes=1, max_batch_bytes=max_batch_bytes) as asked:
+        while at < whole.stop and len(found) < _MOST_SEGMENTS:
+            before = cluster.metrics.locations_asked
             answer = asked.next()
             if answer is None:
-                next_offset = whole.stop
-                break
+                return found, whole.stop
             location = answer.location
-            if location is None:
-                break  # a plain broker
-            reason = check_location(location, answer.answer, next_offset, _FORMATS, now_ms())
-            if reason is not None or location.signed_url is None:
-                metrics.locations_rejected += 1
-                break
-            stop = min(location.last_offset + 1, whole.stop)
-            found.append(_Located(OffsetRange(next_offset, stop), location, answer.aborted is not None))
-            asked.move(stop)
-            next_offset = stop
-    is_committed = whole.isolation_level is IsolationLevel.READ_COMMITTED
-    aborted: AbortedTransactions | None = None
-    if is_committed and not all(one.tells_aborted for one in found):
-        aborted = _read_aborted(cluster, whole, marks, found, located)
-        if aborted is None:  # indexes that would say it cannot be read
-            told = next((at for at, one in enumerate(found) if not one.tells_aborted), len(found))
-            next_offset = found[told].offsets.start
-            found = found[:told]
-    parts = [_part(whole, one, aborted) for one in found]
-    if next_offset < whole.stop:
-        rest = OffsetRange(next_offset, whole.stop)
-        read_from = ReadFrom.LOCATION if found else ReadFrom.BROKER
-        parts.append(
-            replace(
-                whole,
-                offsets=rest,
-                read_from=read_from,
-                epochs=epochs_after(whole.epochs, rest.start),
-                position_epoch=_epoch_before(whole, rest.start),
-            )
-        )
-    return parts
+            if location is not None and _is_good(location, answer, metrics):
+                stop, steps = min(location.last_offset + 1, whole.stop), 0
+                found.append(_Located(OffsetRange(at, stop), location, answer.aborted is not None))
+                asked.move(stop)
+                at = stop
+                continue
+            if location is None and cluster.metrics.locations_asked == before:
+                return found, at  # it was not even asked: it knows nothing of them
+            steps += 1
+            if steps > _MOST_STEPS:
+                return found, at
+            if location is not None:
+                with BrokerRange(cluster, whole, at, max_bytes=1, max_batch_bytes=max_batch_bytes) as plain:
+                    answer = plain.next()
+                if answer is None:
+                    return found, whole.stop
+                asked.move(answer.next_offset)
+            at = answer.next_offset
+    return found, at
+
+
+def _is_good(location: RemoteLogSegmentLocation, answer: FetchedAnswer, metrics: LiveMetrics) -> bool:
+    reason = check_location(location, answer.answer, answer.offset, _FORMATS, now_ms())
+    is_good = reason is None and location.signed_url is not None
+    metrics.locations_rejected += not is_good
+    return is_good
+
+
+def _runs(found: list[_Located]) -> list[list[_Located]]:
+    """The segments that follow each other without a gap: over one, an index behind it tells nothing of before it."""
+    runs: list[list[_Located]] = []
+    for one in found:
+        if runs and runs[-1][-1].offsets.stop == one.offsets.start:
+            runs[-1].append(one)
+        else:
+            runs.append([one])
+    return runs
+
+
+def _of_broker(whole: LivePart, offsets: OffsetRange) -> LivePart:
+    return replace(
+        whole,
+        offsets=offsets,
+        read_from=ReadFrom.BROKER,
+        epochs=epochs_after(whole.epochs, offsets.start),
+        position_epoch=_epoch_before(whole, offsets.start),
+    )
 
 
 def _part(whole: LivePart, one: _Located, aborted: AbortedTransactions | None) -> LivePart:
@@ -119,7 +162,7 @@ def _read_aborted(
     found: list[_Located],
     located: tuple[LocatedUrls, ObjectStore],
 ) -> AbortedTransactions | None:
-    """The aborted transactions of all segments together, by their transaction indexes and by the broker for those whose
+    """The aborted transactions of a run of segments, by their transaction indexes and by the broker for those whose
     marker lies behind the last one; ``None`` if an index cannot be had."""
     rows: list[AbortedTransaction] = []
     for one in found:
@@ -133,6 +176,8 @@ def _read_aborted(
         except (StorageError, FormatError):
             return None
     reach = found[-1].location.last_offset + 1
+    if any(row.last_stable_offset >= (found[-1].offsets.stop or reach) for row in rows):
+        return AbortedTransactions(rows)  # all of it is decided by then
     rows += aborted_across(cluster, whole.partition, max(found[0].offsets.start, min(reach, marks.end - 1)))
     return AbortedTransactions(rows)
 

@@ -227,7 +227,16 @@ class _Planner:
         if seam.start < seam.seam:
             self._parts += self._remote_parts(partition, remote, marks, lineage)
         if seam.seam < seam.stop:
-            self._parts.append(self._part(partition, OffsetRange(seam.seam, seam.stop), ReadFrom.BROKER, lineage))
+            self._append(self._part(partition, OffsetRange(seam.seam, seam.stop), ReadFrom.BROKER, lineage))
+
+    def _append(self, part: LivePart) -> None:
+        """Add a part of the broker; to the one before, if that is one and goes on here."""
+        last = self._parts[-1] if self._parts else None
+        is_same = last is not None and (last.partition, last.offsets.stop) == (part.partition, part.offsets.start)
+        if last is not None and is_same and last.read_from is ReadFrom.BROKER:
+            self._parts[-1] = replace(last, offsets=OffsetRange(last.offsets.start, part.offsets.stop))
+        else:
+            self._parts.append(part)
 
     def _remote_parts(
         self,

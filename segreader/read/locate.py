@@ -110,7 +110,7 @@ def _of_plan(plan: LivePlan, part: LivePart, offset: int) -> LocatedOffset:
 
 
 def _by_location(cluster: Cluster, part: LivePart, found: LocatedOffset) -> LocatedOffset:
-    with BrokerRange(cluster, part, wants_locations=True) as asked:
+    with BrokerRange(cluster, part, wants_locations=True, max_bytes=1) as asked:
         answer = asked.next()
     if answer is None or answer.location is None:
         return replace(found, note="the cluster gives no location: its broker would read the store itself")

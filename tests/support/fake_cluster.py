@@ -63,7 +63,7 @@ class ServedSegment:
     segment_id: str
     batches: tuple[ServedBatch, ...]
     base_offset: int
-    lineage: tuple[tuple[int, int], ...] = ()
+    transaction_index: bytes = b""
 
     @property
     def data(self) -> bytes:
@@ -155,7 +155,8 @@ def of_simulation(partition: SimulatedPartition, local_start: int | None = None)
     log = ServedLog([convert(batch) for batch in partition.batches], list(partition.lineage), partition.log_start)
     whole = [one for one in partition.remote if one.is_whole]
     log.segments = [
-        ServedSegment(one.segment_id, tuple(map(convert, one.batches)), one.base_offset, one.lineage) for one in whole
+        ServedSegment(one.segment_id, tuple(map(convert, one.batches)), one.base_offset, one.files.get("txnindex", b""))
+        for one in whole
     ]
     ends = [one.stop - 1 for one in whole if one.batches[-1] in partition.batches]
     log.last_tiered = max(ends, default=-1)
@@ -178,7 +179,9 @@ def of_corpus(case: Case, partition: int = 0) -> ServedLog:
             continue
         for file in sorted(folder.glob("*.log")):
             base, _, segment_id = file.stem.partition("-")
-            segments.append(ServedSegment(segment_id, tuple(served(file.read_bytes())), int(base)))
+            index = file.with_suffix(".txnindex")
+            rows = index.read_bytes() if index.exists() else b""
+            segments.append(ServedSegment(segment_id, tuple(served(file.read_bytes())), int(base), rows))
     local_start = int(files[0].stem)
 
     def epoch_at(offset: int) -> int:
@@ -196,8 +199,8 @@ def of_corpus(case: Case, partition: int = 0) -> ServedLog:
     return log
 
 
-Locate = Callable[[ServedSegment, int], RemoteLogSegmentLocation | None]
-"""A location for an offset of a segment; ``None``: records instead."""
+Locate = Callable[[ServedSegment, int, int], RemoteLogSegmentLocation | None]
+"""A location for an offset of a segment, of which offsets up to the last one live; ``None``: records instead."""
 
 
 class FakeCluster:
@@ -220,11 +223,12 @@ class FakeCluster:
         largest: int = 1 << 20,
         version: int = 11,
     ) -> None:
-        self.shown = "kafka://fake:9092"
+        self.shown = "fake:9092"
         self.metrics = ClientMetrics()
         self.logs = {topic: dict(partitions) for topic, partitions in logs.items()}
         self.topic_ids = dict(topic_ids or {})
         self.chance, self.locate, self.largest, self.version = chance, locate, largest, version
+        self.lists_aborted = True
         self.committed: dict[tuple[str, str, int], tuple[int, int]] = {}
         self.requests: list[str] = []
         self.is_closed = False
@@ -372,13 +376,26 @@ class FakeFetcher:
         chosen, segment = self._batches(log, at, end)
         if segment is not None and self._wants_locations and cluster.locate is not None:
             cluster.metrics.locations_asked += 1
-            location = cluster.locate(segment, at)
+            location = cluster.locate(segment, at, self._last_live(log, segment, at))
             if location is not None:
                 cluster.metrics.locations_given += 1
-                listed = self._aborted(log, at, location.last_offset + 1)
+                listed = self._aborted(log, at, location.last_offset + 1) if cluster.lists_aborted else None
                 return FetchedPartition(**head, records=memoryview(b""), aborted=listed, location=location)
         data, upper = self._cut(chosen)
         return FetchedPartition(**head, records=memoryview(data), aborted=self._aborted(log, at, upper))
+
+    def _last_live(self, log: ServedLog, segment: ServedSegment, at: int) -> int:
+        """The last offset of a segment, from ``at`` on, that the leader's epochs confirm."""
+        following = [one.base_offset for one in log.segments if one.base_offset > segment.base_offset]
+        if at >= segment.batches[-1].stop:
+            return min(following, default=at + 1) - 1
+        last = at
+        for batch in segment.batches:
+            if batch.stop > at:
+                if batch.leader_epoch != max(e for e, start in log.lineage if start <= max(at, batch.base_offset)):
+                    break
+                last = batch.stop - 1
+        return last
 
     def _batches(self, log: ServedLog, at: int, end: int) -> tuple[list[ServedBatch], ServedSegment | None]:
         """What lies there from the batch on that holds the offset, or the next one after compaction."""
@@ -389,7 +406,10 @@ class FakeFetcher:
             live = [i for i, b in enumerate(segment.batches) if b.leader_epoch == epoch and b.stop > at]
             if live and segment.base_offset <= at < segment.batches[-1].stop:
                 return list(segment.batches[live[0] :]), segment
-        return [batch for batch in log.batches if batch.stop > at], None
+        held = [one for one in log.segments if one.batches]
+        cleaned = [one for one in held if one.base_offset <= at and one.batches[-1].leader_epoch == epoch]
+        last = max(cleaned, key=lambda one: one.base_offset, default=None)  # the cleaner took its last batches
+        return [batch for batch in log.batches if batch.stop > at], last
 
     def _cut(self, batches: Sequence[ServedBatch]) -> tuple[bytes, int]:
         """The first batch whole, further ones up to the limit, the last one cut."""

@@ -1,0 +1,114 @@
+"""Segments behind signed URLs, without a network: what a location names, and the faults of stores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+
+from fake_cluster import Locate, ServedLog, ServedSegment
+
+from segreader.broker.location import IndexLocation, RemoteLogSegmentLocation
+from segreader.errors import ShortReadError
+from segreader.ranges import ByteRange
+from segreader.read.located import LocatedUrls
+from segreader.storage.base import ObjectInfo
+
+CANARY = "canary-signature"
+HOST = "https://bucket.s3.amazonaws.com"
+NEVER = 1 << 42
+
+
+def url_of(segment: ServedSegment, kind: str = "log", count: int = 0) -> str:
+    return f"{HOST}/{segment.segment_id}.{kind}?X-Amz-Signature={CANARY}{count}"
+
+
+def locations(*, with_index: bool = False, expiry_ms: int = NEVER) -> Locate:
+    """Good locations, each with another signature."""
+    given = 0
+
+    def locate(segment: ServedSegment, at: int, last: int) -> RemoteLogSegmentLocation | None:
+        nonlocal given
+        if not segment.batches:
+            return None  # the cleaner emptied it
+        given += 1
+        start = 0
+        for batch in segment.batches:
+            if batch.stop > at or batch is segment.batches[-1]:
+                break
+            start += len(batch.data)
+        indexes = ()
+        if with_index and segment.transaction_index:
+            indexes = (IndexLocation(3, None, url_of(segment, "txnindex"), 0, None),)
+        return RemoteLogSegmentLocation(
+            segment.segment_id,
+            segment.base_offset,
+            last,
+            len(segment.data),
+            start=start,
+            signed_url=url_of(segment, count=given),
+            expiry_ms=expiry_ms,
+            is_transaction_index_empty=not segment.transaction_index,
+            indexes=indexes,
+        )
+
+    return locate
+
+
+class LocatedStore:
+    """What URLs lead to.
+
+    Args:
+        urls: gives the URL of each name.
+        logs: whose segments lie there.
+        fault: called before each read with name and URL; it may raise, or give other bytes.
+    """
+
+    def __init__(
+        self,
+        urls: LocatedUrls,
+        logs: Sequence[ServedLog],
+        fault: Callable[[str, str], bytes | None] = lambda name, url: None,
+    ) -> None:
+        self._urls, self._fault = urls, fault
+        self._objects = {
+            f"{HOST}/{segment.segment_id}.{kind}": data
+            for log in logs
+            for segment in log.segments
+            for kind, data in (("log", segment.data), ("txnindex", segment.transaction_index))
+        }
+        self.reads: list[str] = []
+
+    def url(self, name: str) -> str:
+        return str(self._urls.url_for(name))
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        return self._urls.names(prefix)
+
+    def list_level(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        return self._urls.names(prefix)
+
+    def size(self, name: str) -> int:
+        return len(self._get(name))
+
+    def read_ranges(self, name: str, ranges: Sequence[ByteRange]) -> Sequence[bytes]:
+        return [self._get(name)[wanted.start : wanted.stop] for wanted in ranges]
+
+    def read_into(self, name: str, start: int, buffer: memoryview) -> None:
+        buffer[:] = self._get(name)[start : start + len(buffer)]
+
+    def read_pieces(
+        self, name: str, wanted: ByteRange, *, expected_size: int | None = None
+    ) -> Generator[memoryview, None, None]:
+        data = self._get(name)
+        if expected_size not in (None, len(data)):
+            raise ShortReadError("another size", source=self.url(name))
+        half = (wanted.start + wanted.stop + 1) // 2
+        yield from (memoryview(data)[a:b] for a, b in ((wanted.start, half), (half, wanted.stop)) if a < b)
+
+    def close(self) -> None:
+        pass
+
+    def _get(self, name: str) -> bytes:
+        self.reads.append(name)
+        url = self._urls.url_for(name).reveal()
+        other = self._fault(name, url)
+        return self._objects[url.partition("?")[0]] if other is None else other
