@@ -128,15 +128,20 @@ class MetadataBatches:
         """Take the next batches as a broker gives them; of a last one that is cut nothing is taken.
 
         Raises:
-            FormatError: a batch or a value is damaged; what lies before it was taken.
+            FormatError: a batch or a value is damaged; what lies before it was taken, and the next call must begin
+                with the same batches again.
         """
-        scanner = SegmentScanner(stop=len(data), kernel=self._kernel)
-        while not isinstance(answer := scanner.next_run(), Done):
-            if isinstance(answer, NeedData):
-                scanner.feed(data)
-            else:
-                self._check_run(answer)
-                self._apply_run(answer)
+        scanner, start = SegmentScanner(stop=len(data), kernel=self._kernel), self._next
+        try:
+            while not isinstance(answer := scanner.next_run(), Done):
+                if isinstance(answer, NeedData):
+                    scanner.feed(data)
+                else:
+                    self._check_run(answer)
+                    self._apply_run(answer)
+        except FormatError:
+            self._next = start
+            raise
 
     def _check_run(self, run: BatchRun) -> None:
         """Offsets of batches stand outside their CRC: only that they rise shows that they are right."""

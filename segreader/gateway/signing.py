@@ -72,7 +72,7 @@ class BucketSigner:
         metrics: GatewayMetrics,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._signing: SigningUrls = store.signing_for(life_s)
+        self._signing: SigningUrls = store.signing_for(life_s, clock=clock)
         if why := self._signing.bucket.opens_more():
             raise OptionError(f"no locations can be given: {why}", hint=self._signing.bucket.hint())
         self._store = store

@@ -131,9 +131,9 @@ class BucketStore(HttpStore):
     def __repr__(self) -> str:
         return f"BucketStore({self._signing.bucket.base!r})"
 
-    def signing_for(self, life_s: int) -> SigningUrls:
+    def signing_for(self, life_s: int, *, clock: Callable[[], float] = time.time) -> SigningUrls:
         """URLs of the same bucket that live for so many seconds, to be handed to others."""
-        return SigningUrls(self._signing.bucket, life_s=life_s)
+        return SigningUrls(self._signing.bucket, life_s=life_s, clock=clock)
 
     def url(self, name: str) -> str:
         """The object as people name it: ``s3://bucket/key``."""

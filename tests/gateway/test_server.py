@@ -24,9 +24,8 @@ from segreader.gateway.server import Gateway
 from segreader.gateway.streams import SLICE
 
 METADATA = next(one for one in frames("cluster") if one.api == "Metadata")
-NODES = {
-    one.node_id for one in answers.decode_metadata(METADATA.version, memoryview(METADATA.response or b"")[4:]).nodes
-}
+TOLD = answers.decode_metadata(METADATA.version, memoryview(METADATA.response or b"")[4:])
+NODES = {one.node_id for one in TOLD.nodes}
 
 
 def free_base(count: int = 8) -> int:
@@ -174,7 +173,7 @@ def test_a_stop_lets_answers_under_way_go_out_and_takes_no_more() -> None:
                 await asyncio.sleep(0.01)
             stopping = asyncio.ensure_future(gateway.stop())
             assert await idle.is_closed()
-            with pytest.raises(OSError):
+            with pytest.raises(ConnectionRefusedError):
                 await connected(gateway.config.listen_port)
             go.set()
             assert await busy.receive() == echo(list_groups(7)[4:])
