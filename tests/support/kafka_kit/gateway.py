@@ -27,12 +27,14 @@ class RunningGateway:
         metrics_url: of its counters.
         audit: a line for each location that it gave.
         log: what it printed.
+        pid: its process.
     """
 
     bootstrap: str
     metrics_url: str
     audit: Path
     log: Path
+    pid: int
 
     def metrics(self) -> str:
         """Its counters as Prometheus reads them."""
@@ -71,7 +73,7 @@ def gateway(
     url = f"http://127.0.0.1:{metrics}/metrics"
     with Process([script("segreader"), "gateway", "--config", str(file)], log, env) as process:
         process.wait_until(lambda: _is_ready(port, url), _START_S)
-        yield RunningGateway(f"127.0.0.1:{port}", url, directory / "audit.jsonl", log)
+        yield RunningGateway(f"127.0.0.1:{port}", url, directory / "audit.jsonl", log, process.pid)
 
 
 def _is_ready(port: int, metrics_url: str) -> bool:

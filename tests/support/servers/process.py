@@ -76,6 +76,11 @@ class Process:
                 env={**os.environ, **(env or {})},
             )
 
+    @property
+    def pid(self) -> int:
+        """The process: for what a benchmark counts."""
+        return self._process.pid
+
     def __enter__(self) -> Process:
         return self
 
