@@ -7,6 +7,7 @@ when it was last complete. A catalogue that is behind says so, and is never take
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -24,6 +25,8 @@ from segreader.format.batch import parse_batch_header
 from segreader.format.metadata_partitioner import metadata_partition
 from segreader.isolation import IsolationLevel
 from segreader.segment import TopicIdPartition
+
+_log = logging.getLogger(__name__)
 
 _MAX_BYTES = 1 << 20
 _BATCH_HEADER = 61
@@ -106,6 +109,7 @@ class MetadataConsumer:
         self._metadata = RemoteLogMetadata(keep_deleted=False)
         self._partitions: list[_MetadataPartition] = []
         self._era = 0
+        self._told: str | None = None
         self.error: SegreaderError | None = None
         """Why the last round could not even begin; ``None`` if it could."""
 
@@ -200,6 +204,19 @@ class MetadataConsumer:
             except SegreaderError as error:
                 self.error = error
                 wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
+            self._tell()
+
+    def _tell(self) -> None:
+        """Say once what keeps the catalogue from being complete, and once that nothing does any more."""
+        found = self.error or next(iter(self.errors().values()), None)
+        told = None if found is None else f"{type(found).__name__}: {found}"
+        if told == self._told or self._stopped.is_set():
+            return
+        self._told = told
+        if told is None:
+            _log.warning("the remote log metadata can be read again")
+        else:
+            _log.warning("the remote log metadata cannot be read, so no locations are given: %s", told)
 
     def _find_partitions(self) -> None:
         """Look whether there is a topic, and whether it is still the same one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import click
@@ -29,6 +30,15 @@ A configuration file (docs/gateway.md has every setting):
   "sasl.username" = "gateway"
   "sasl.password" = "env:GATEWAY_PASSWORD"
 """
+
+
+class _ToStderr(logging.Handler):
+    """What a gateway logs while it runs, without what could be a secret."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        from segreader.storage.signed_url import redact
+
+        say(f"{record.levelname.lower()}: {redact(record.getMessage())}")
 
 
 @click.command(epilog=_EPILOG, short_help="Serve locations of remote segments in front of Kafka brokers.")
@@ -75,6 +85,10 @@ def gateway(file: str | None, storage_options: tuple[str, ...], **given: Any) ->
     config = GatewayConfig.load(file, {**given, "storage_options": options or None})
     nodes = known_nodes(config.client, config.bootstrap_servers)
     server = Gateway(config, make_backend=locating_backend)
+
+    log = logging.getLogger("segreader")
+    log.addHandler(_ToStderr())
+    log.setLevel(logging.INFO if click.get_current_context().meta.get("segreader.debug") else logging.WARNING)
 
     def ready() -> None:
         ports = ", ".join(f"broker {node} at {port}" for node, port in sorted(server.ports.items()))

@@ -13,14 +13,13 @@ from typing import Final
 from segreader.broker.apis import Api, is_flexible
 from segreader.broker.primitives import Reader, Writer
 from segreader.errors import ProtocolError
+from segreader.gateway.api_names import API_NAMES
 
 SIZE: Final = Struct(">i")
 _HEAD: Final = Struct(">hhi")
 SMALLEST_REQUEST: Final = _HEAD.size
 FILLER_TAG: Final = 12495
 """A tagged field without a meaning, the last number of those reserved for the location extension."""
-
-_KNOWN = {int(api): api for api in Api}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +41,7 @@ class RequestHead:
 
 def api_label(api: int) -> str:
     """An API as Kafka names it, or its number."""
-    known = _KNOWN.get(api)
-    return known.label if known is not None else f"API {api}"
+    return API_NAMES.get(api) or f"API {api}"
 
 
 def what(api: int, version: int, kind: str = "answer") -> str:

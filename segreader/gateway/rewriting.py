@@ -10,12 +10,13 @@ from typing import Final, Protocol
 
 from segreader.broker.apis import Api, is_flexible, response_header_version
 from segreader.broker.error_codes import ErrorCode
+from segreader.broker.location_codec import extension_tag
 from segreader.broker.messages import ApiVersionRange
 from segreader.broker.primitives import Reader, Writer
+from segreader.gateway.api_names import API_NAMES
 from segreader.gateway.frames import Edits, tag_section, what
 
-EXTENSION_TAG: Final = 12480
-EXTENSION_VERSION: Final = b"\x00\x01"
+EXTENSION_TAG, EXTENSION_VERSION = extension_tag()
 
 PARSED: Final[Mapping[int, ApiVersionRange]] = {
     Api.PRODUCE: ApiVersionRange(0, 13),
@@ -32,11 +33,8 @@ PARSED: Final[Mapping[int, ApiVersionRange]] = {
 }
 """Versions that can be looked into; other APIs pass in any version. SASL tokens of handshake 0 are no frames."""
 
-PASSED: Final = frozenset(
-    (*range(4), *range(8, 52), 57, 60, 61, *range(64, 67), 68, 69, *range(74, 82), 83, *range(84, 93))
-)
-"""Keys of the APIs of Kafka 4.3 that clients use. The others are spoken between brokers and controllers, or carry
-addresses of controllers (DescribeQuorum); one that is newer may carry addresses that nobody knows of here."""
+PASSED: Final = frozenset(API_NAMES)
+"""Keys that are offered. One that is newer may carry addresses that nobody knows of here."""
 
 HEAD_APIS: Final = frozenset((Api.METADATA, Api.FIND_COORDINATOR, Api.DESCRIBE_CLUSTER))
 """Answers that have their addresses before all that may be long."""

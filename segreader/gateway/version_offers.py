@@ -62,7 +62,7 @@ def rewrite_api_versions(
     return bytes(writer.data), offered
 
 
-_NEVER = frozenset((Api.DESCRIBE_QUORUM, 52, 53, 54, 58, 59, 82))
+_NEVER = frozenset((52, 53, 54, Api.DESCRIBE_QUORUM, 58, 59, 82))
 """Answers with addresses of controllers."""
 
 

@@ -205,7 +205,7 @@ def test_the_page_of_metrics_counts_and_knows_one_path() -> None:
             text = (await page(port, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")).decode()
             assert text.startswith("HTTP/1.1 200 OK")
             assert "\nsegreader_gateway_connections_total 1\n" in text
-            assert '\nsegreader_gateway_requests_total{api="API 16"} 1\n' in text
+            assert '\nsegreader_gateway_requests_total{api="ListGroups"} 1\n' in text
             assert f'\nsegreader_gateway_relayed_bytes_total{{direction="to_brokers"}} {len(list_groups())}\n' in text
             assert (await page(port, b"GET /other HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 404")
             assert await page(port, bytes(20_000)) == b""
