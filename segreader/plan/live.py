@@ -39,6 +39,7 @@ class LogMarks:
         end: the first offset that a reader of the wanted isolation level may not read.
         local_start: the first offset on the broker's own disk; ``None`` from a broker that does not tell.
         last_tiered: the last offset in the object store, inclusive; -1 where nothing is, or a new leader does not know.
+        leader_epoch: of the leader that told the end; -1 if it is not told. Nothing below the end is of a later one.
 
     Source: KIP-405, KIP-1005.
     """
@@ -47,6 +48,7 @@ class LogMarks:
     end: int
     local_start: int | None = None
     last_tiered: int | None = None
+    leader_epoch: int = -1
 
 
 @dataclass(frozen=True, slots=True)

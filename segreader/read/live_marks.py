@@ -109,6 +109,7 @@ def read_marks(
             _required(found[number, LATEST], cluster),
             _optional(found[number, EARLIEST_LOCAL], cluster),
             _optional(found[number, LATEST_TIERED], cluster),
+            found[number, LATEST].leader_epoch,
         )
         for number in partitions
     }
@@ -176,20 +177,18 @@ def require_history(cluster: Cluster, partition: TopicIdPartition, offset: int, 
 def read_lineage_of_leader(cluster: Cluster, topic: str, partition: int, leader_epoch: int, start: int) -> LeaderEpochs:
     """The leader epochs of the live log from the one on that holds ``start``; empty if the leader tells none.
 
-    One request for each epoch, from the newest down: that of the leader now, for it may have begun to lead after its
-    epoch was asked for, and before the end of the log was.
+    One request for each epoch, from the newest down.
 
     Args:
-        leader_epoch: as it was known before.
+        leader_epoch: of the leader that told the end of what is read: a later one wrote nothing of it.
     """
 
     def ask(epoch: int) -> EpochEnd:
         (end,) = cluster.epoch_ends([EpochWanted(topic, partition, epoch)])
         return end
 
-    (latest,) = cluster.list_offsets([OffsetWanted(topic, partition, LATEST)], IsolationLevel.READ_UNCOMMITTED)
     try:
-        return walk_epochs(ask, max(leader_epoch, latest.leader_epoch), start)
+        return walk_epochs(ask, leader_epoch, start)
     except UnsupportedVersionError:
         return LeaderEpochs()
 
@@ -221,12 +220,14 @@ def walk_epochs(ask: Callable[[int], EpochEnd], newest: int, start: int) -> Lead
                 expected=f"one below {epoch}, with an end up to {end}",
             )
         begins = max(below.end_offset, 0)
+        if entries and begins == entries[-1].start_offset:
+            break  # below its first epoch
         entries.append(LeaderEpoch(epoch, begins))
         if below.leader_epoch < 0 or begins <= start:
             return normalised(LeaderEpochs(tuple(reversed(entries))))
         epoch, end = below.leader_epoch, below.end_offset
     else:
         raise ProtocolError("a leader has too many epochs", found=f"more than {_MOST_EPOCHS}")
-    if epoch == 0:
+    if epoch == 0 and end >= 0:
         entries.append(LeaderEpoch(0, 0))
     return normalised(LeaderEpochs(tuple(reversed(entries))))

@@ -20,6 +20,7 @@ from segreader.plan.live import (
     LivePlan,
     LogMarks,
     ReadFrom,
+    Seam,
     epoch_before,
     epochs_from,
     place_seam,
@@ -143,8 +144,12 @@ class _Planner:
             marks = {one: replace(mark, end=min(mark.end, stable[one])) for one, mark in marks.items()}
         wanted = self._wanted(partitions, marks)
         leaders = {one.partition: one.leader.leader_epoch for one in self._topic.partitions}
-        for number in partitions:
-            self._add(number, marks[number], leaders.get(number, -1), *wanted[number])
+        seams = {number: self._seam(number, marks[number], *wanted[number]) for number in partitions}
+        remote = [number for number, seam in seams.items() if seam.start < seam.seam]
+        if self._store is not None and remote:
+            self._store.find(name, remote)
+        for number, seam in seams.items():
+            self._add(number, marks[number], seam, leaders.get(number, -1), wanted[number][1])
         shown = self._cluster.shown if self._source is None else f"{self._source.shown} and {self._cluster.shown}"
         splits = tuple(split for part in self._parts for split in part.splits)
         return LivePlan(
@@ -160,63 +165,62 @@ class _Planner:
 
     def _wanted(
         self, partitions: Sequence[int], marks: dict[int, LogMarks]
-    ) -> dict[int, tuple[int | None, int | None, int]]:
-        """Of each partition the first offset and the stop asked for, and the epoch of the committed offset."""
+    ) -> dict[int, tuple[int | None, int | None]]:
+        """Of each partition the first offset and the stop asked for.
+
+        Raises:
+            TruncatedLogError: what the group has read of a partition is no longer in the log.
+        """
         bounds, name, level = self._request.bounds, self._request.topic, self._request.isolation_level
-        wanted: dict[int, tuple[int | None, int | None, int]] = {}
-        for number in partitions:
-            wanted[number] = (bounds.start, bounds.stop, -1)
+        starts: dict[int, int | None] = dict.fromkeys(partitions, bounds.start)
+        stops: dict[int, int | None] = dict.fromkeys(partitions, bounds.stop)
         if bounds.group is not None:
             for one in self._cluster.committed_offsets(bounds.group, {name: partitions}):
-                if one.topic == name and one.partition in wanted and one.offset >= 0:
-                    wanted[one.partition] = (one.offset, bounds.stop, one.leader_epoch)
-            for number in partitions:
-                if wanted[number][0] is None:
-                    self._notes.append(f"{name}-{number}: group {bounds.group} has committed nothing: from the start")
+                if one.topic == name and one.partition in starts and one.offset >= 0:
+                    require_history(self._cluster, self._partition(one.partition), one.offset, one.leader_epoch)
+                    starts[one.partition] = min(one.offset, marks[one.partition].end)
+            self._notes += [
+                f"{name}-{number}: group {bounds.group} has committed nothing: from the log start"
+                for number in partitions
+                if starts[number] is None
+            ]
         times = bounds.times
         if times is not None and times.since_ms is not None:
-            found = offsets_for_time(self._cluster, name, partitions, times.since_ms, level)
-            for number, (start, stop, epoch) in wanted.items():
-                since = found[number]
-                since = marks[number].end if since is None else since
-                wanted[number] = (since, stop, -1) if start is None or start < since else (start, stop, epoch)
+            for number, since in offsets_for_time(self._cluster, name, partitions, times.since_ms, level).items():
+                last = marks[number].end
+                starts[number] = max(starts[number] or 0, last if since is None else min(since, last))
         if times is not None and times.until_ms is not None:
-            found = offsets_for_time(self._cluster, name, partitions, times.until_ms, level)
-            for number, (start, stop, epoch) in wanted.items():
-                until = found[number]
-                if until is not None:
-                    stop = until if stop is None else min(stop, until)
-                wanted[number] = (start, stop, epoch)
-        return wanted
+            for number, until in offsets_for_time(self._cluster, name, partitions, times.until_ms, level).items():
+                asked = stops[number]
+                stops[number] = until if asked is None or (until is not None and until < asked) else asked
+        return {number: (starts[number], stops[number]) for number in partitions}
 
-    def _add(
-        self,
-        number: int,
-        marks: LogMarks,
-        leader_epoch: int,
-        start: int | None,
-        stop: int | None,
-        committed_epoch: int,
-    ) -> None:
-        request = self._request
-        partition = TopicIdPartition(request.topic, number, self._topic.topic_id)
+    def _seam(self, number: int, marks: LogMarks, start: int | None, stop: int | None) -> Seam:
         first = marks.log_start if start is None else start
         try:
-            seam = place_seam(
+            return place_seam(
                 marks,
-                partition,
+                self._partition(number),
                 start=start,
                 stop=stop if stop is None else max(stop, first),
-                prefers_store=request.prefers_store,
-                may_have_lost=request.on_gap == "report",
+                prefers_store=self._request.prefers_store,
+                may_have_lost=self._request.on_gap == "report",
             )
         except OffsetOutOfRangeError as error:
             raise error.located(source=self._cluster.shown) from None
+
+    def _partition(self, number: int) -> TopicIdPartition:
+        return TopicIdPartition(self._request.topic, number, self._topic.topic_id)
+
+    def _add(self, number: int, marks: LogMarks, seam: Seam, leader_epoch: int, stop: int | None) -> None:
+        request, partition = self._request, self._partition(number)
         lineage = LeaderEpochs()
         if seam.start < seam.stop:
-            below = max(0, seam.start - 1)  # the record before tells whether a position is of this history
-            lineage = read_lineage_of_leader(self._cluster, request.topic, number, leader_epoch, below)
-        require_history(self._cluster, partition, seam.start, committed_epoch)
+            below = max(
+                marks.log_start, seam.start - 1
+            )  # the record before tells whether a position is of this history
+            newest = max(marks.leader_epoch, leader_epoch)
+            lineage = read_lineage_of_leader(self._cluster, request.topic, number, newest, below)
         if seam.lost is not None and seam.lost.stop is not None:
             self._gaps.append(Gap(partition, seam.lost.start, seam.lost.stop))
         self._told.append(LivePartition(partition, marks, seam, epochs_from(lineage, seam.start)))

@@ -6,6 +6,7 @@ transactions were aborted by markers that lie behind everything in the store.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -64,9 +65,20 @@ class StorePlanner:
         self._cluster, self._source, self._topic_id = cluster, source, topic_id
         self._split_bytes, self._on_corrupt = split_bytes, on_corrupt
         self._max_batch_bytes, self._check_crcs = max_batch_bytes, check_crcs
+        self._logs: dict[int, SourceLog] = {}
+
+    def find(self, topic: str, partitions: Sequence[int]) -> None:
+        """Look for these partitions in one listing; ``plan`` looks for one by one that is not found so."""
+        try:
+            for one in self._source.logs(topic=topic, topic_id=self._topic_id, partitions=partitions):
+                self._logs[one.log.partition.partition] = one
+        except (ObjectNotFoundError, AmbiguousTopicError):
+            return
 
     def _find(self, topic: str, number: int) -> SourceLog:
         """One partition's log: of the live topic's id, or without an id where the layout knows none."""
+        if (known := self._logs.pop(number, None)) is not None:
+            return known
         failure: ObjectNotFoundError | None = None
         for topic_id in dict.fromkeys((self._topic_id, None)):
             try:
