@@ -154,7 +154,7 @@ class Cluster:
             self.configure(topic, _KEEP_LOCAL)
 
     def upload_closed(self, topic: str) -> None:
-        """Return when all that can be is in the remote tier alone: what lies in closed segments below open transactions.
+        """Return when all that can be is in the remote tier alone: closed segments below the first open transaction.
 
         Raises:
             TimeoutError: the broker does not upload so much.

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator
 
 from segreader.broker.partition_fetcher import PartitionFetcher
-
 from segreader.format.batch import parse_batch_header
 from segreader.format.compression import Decompressor
 from segreader.format.records import iter_records

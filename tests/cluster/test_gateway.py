@@ -1,0 +1,277 @@
+"""The gateway before three real brokers: ordinary clients, locations for those who may read, and no secret told."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from kafka import KafkaConsumer, KafkaProducer
+from kafka_kit.clients import Sent, consume, producer, send, transaction
+from kafka_kit.fetched import take
+from kafka_kit.gateway import RunningGateway, gateway
+from kafka_kit.java import JavaReader, console_consumer
+from kafka_kit.racks import READER, STRANGER, USERS, WRITER, Racks
+from kafka_kit.rights import User
+from kafka_kit.scanned import received, scanned
+from servers.rclone import rclone
+from servers.s3 import S3Server
+
+import segreader
+from segreader.broker.client import BrokerClient
+from segreader.broker.partition_fetcher import PartitionFetcher
+from segreader.broker.settings import ClientSettings
+from segreader.errors import AuthorizationError
+from segreader.isolation import IsolationLevel
+
+pytestmark = pytest.mark.xdist_group("cluster")
+
+TOPIC = "behind-the-gateway"
+COUNT = 300
+MECHANISM = "SCRAM-SHA-256"
+
+
+@pytest.fixture(scope="module")
+def store(racks: Racks, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """The cluster's remote tier as a bucket."""
+    with rclone(tmp_path_factory.mktemp("rclone"), racks.cluster.remote) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def running(
+    racks: Racks, store: S3Server, topic_of_all: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningGateway]:
+    """A gateway whose clients log in, as it does itself."""
+    config = {
+        "bootstrap": racks.cluster.bootstrap_by("SASL_PLAINTEXT"),
+        "storage": "s3://kafka-tiered-storage",
+        "storage_options": {**store.storage_options, "secret": "env:STORE_SECRET"},
+        "client": {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": MECHANISM,
+            "sasl.username": WRITER.name,
+            "sasl.password": "env:GATEWAY_PASSWORD",
+        },
+    }
+    env = {"STORE_SECRET": store.secret, "GATEWAY_PASSWORD": WRITER.password}
+    with gateway(tmp_path_factory.mktemp("gateway"), config, env=env) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def topic_of_all(racks: Racks) -> Iterator[None]:
+    """A topic of which most is in the remote tier alone, with an aborted transaction on both sides; READER reads it."""
+    racks.cluster.create_topic(TOPIC, replicas=[[1, 2, 3]], segment_bytes=20_000)
+    sent = [Sent(value=value_of(number), key=b"key", timestamp_ms=1_700_000_000_000) for number in range(COUNT)]
+    aborted = [Sent(value=b"aborted")] * 20
+    around = transaction(racks.bootstrap, TOPIC, aborted, name=TOPIC, is_kept=False)
+    with around, producer(racks.bootstrap, batch_num_messages=10) as made:
+        send(made, TOPIC, sent)
+    racks.cluster.upload_closed(TOPIC)
+    with racks.rights.allowed(READER, "READ", TOPIC), racks.rights.allowed(READER, "READ", TOPIC, kind="GROUP"):
+        yield
+
+
+def value_of(number: int) -> bytes:
+    return b"value-%d-" % number + b"x" * 500
+
+
+def login(user: User) -> dict[str, str]:
+    """By the names of librdkafka and of our own options."""
+    return {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": MECHANISM,
+        "sasl.username": user.name,
+        "sasl.password": user.password,
+    }
+
+
+def scan_options(user: User, store: S3Server) -> dict[str, object]:
+    """Of a reader that trusts the store's address and has no key of it."""
+    return {"storage_options": {"allow_hosts": store.endpoint}, "broker_options": login(user)}
+
+
+@contextlib.contextmanager
+def asking(running: RunningGateway, user: User) -> Iterator[Callable[[], int]]:
+    """A client that wants locations; each call is a Fetch, and gives how many of them it has been given."""
+    with BrokerClient(running.bootstrap, ClientSettings.from_options(login(user))) as client:
+        isolation = IsolationLevel.READ_COMMITTED
+        fetcher = PartitionFetcher(
+            client, TOPIC, 0, 0, isolation_level=isolation, rack="", max_bytes=1 << 20, wants_locations=True
+        )
+
+        def ask() -> int:
+            fetcher.poll()
+            return client.metrics.locations_given
+
+        yield ask
+
+
+def test_the_java_console_consumer_reads_through_it(running: RunningGateway, tmp_path: Path) -> None:
+    settings = tmp_path / "client.properties"
+    jaas = "org.apache.kafka.common.security.scram.ScramLoginModule required"
+    settings.write_text(
+        f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism={MECHANISM}\nisolation.level=read_committed\n"
+        f'sasl.jaas.config={jaas} username="{READER.name}" password="{READER.password}";\n'
+    )
+    arguments = ("--group", TOPIC, "--from-beginning", "--command-config", str(settings))
+    lines = console_consumer(running.bootstrap, TOPIC, *arguments, count=COUNT)
+    assert lines == [value_of(number).decode() for number in range(COUNT)]
+
+
+def test_the_java_consumer_is_given_through_it_what_the_brokers_give(
+    running: RunningGateway, racks: Racks, java: JavaReader
+) -> None:
+    jaas = "org.apache.kafka.common.security.scram.ScramLoginModule required"
+    settings = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": MECHANISM,
+        "sasl.jaas.config": f'{jaas} username="{READER.name}" password="{READER.password}";',
+    }
+    for isolation in ("read_committed", "read_uncommitted"):
+        through = java.read(running.bootstrap, TOPIC, isolation=isolation, settings=settings)
+        assert through == java.read(racks.bootstrap, TOPIC, isolation=isolation)
+
+
+def test_librdkafka_produces_commits_and_reads_in_a_group_through_it(
+    running: RunningGateway, racks: Racks, topic: str
+) -> None:
+    racks.cluster.create_topic(topic, 3, replicas=3)
+    secure = {name.replace(".", "_"): text for name, text in login(WRITER).items()}
+    records = [Sent(value=b"value-%d" % number, partition=number % 3) for number in range(90)]
+    with producer(running.bootstrap, **secure) as made:
+        send(made, topic, records)
+    with producer(running.bootstrap, transactional_id=topic, **secure) as made:
+        for is_kept in (True, False):
+            made.begin_transaction()
+            send(made, topic, [Sent(value=b"kept" if is_kept else b"aborted")] * 5)
+            made.commit_transaction(60) if is_kept else made.abort_transaction(60)
+
+    group = {"group.id": topic, "auto.offset.reset": "earliest", "enable.auto.commit": False, "log_level": 0}
+    consumer = Consumer({"bootstrap.servers": running.bootstrap, **login(WRITER), **group})
+    consumer.subscribe([topic])
+    values = []
+    while len(values) < 95:
+        values += [message.value() for message in consumer.consume(100, 1.0) if message.error() is None]
+    consumer.commit(asynchronous=False)
+    committed = consumer.committed([TopicPartition(topic, number) for number in range(3)], 30)
+    consumer.close()
+
+    assert sorted(values) == sorted([one.value for one in records] + [b"kept"] * 5)
+    assert [one.offset for one in committed][1:] == [30, 30]
+    assert committed[0].offset >= 36
+
+
+def test_kafka_python_produces_and_reads_in_a_group_through_it(
+    running: RunningGateway, racks: Racks, topic: str
+) -> None:
+    racks.cluster.create_topic(topic, 2, replicas=3)
+    secure = {
+        "bootstrap_servers": running.bootstrap,
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": MECHANISM,
+        "sasl_plain_username": WRITER.name,
+        "sasl_plain_password": WRITER.password,
+    }
+    made = KafkaProducer(**secure)
+    sent = [made.send(topic, b"value-%d" % number, partition=number % 2) for number in range(50)]
+    assert [one.get(60).offset for one in sent] == [number // 2 for number in range(50)]
+    made.close()
+
+    consumer = KafkaConsumer(topic, group_id=topic, auto_offset_reset="earliest", consumer_timeout_ms=20_000, **secure)
+    values = [next(consumer).value for _ in range(50)]
+    consumer.close()
+    assert sorted(values) == sorted(b"value-%d" % number for number in range(50))
+
+
+def test_leaders_can_move_behind_it(running: RunningGateway, racks: Racks, topic: str) -> None:
+    racks.cluster.create_topic(topic, replicas=[[2, 3, 1]])
+    secure = {name.replace(".", "_"): text for name, text in login(WRITER).items()}
+    settings = ClientSettings.from_options(login(WRITER))
+    with producer(running.bootstrap, **secure) as made, BrokerClient(running.bootstrap, settings) as client:
+        fetcher = PartitionFetcher(
+            client, topic, 0, 0, isolation_level=IsolationLevel.READ_COMMITTED, rack="", max_bytes=1 << 20
+        )
+        for number, leader in enumerate((2, 3, 1)):
+            racks.leaders.move(topic, leader)
+            send(made, topic, [Sent(value=b"%d" % number)])
+            assert take(fetcher, 1) == [(number, b"%d" % number)]
+
+
+def test_a_scan_through_it_takes_the_remote_part_from_the_store_alone(
+    running: RunningGateway, racks: Racks, store: S3Server
+) -> None:
+    seam = racks.cluster.offsets(TOPIC)[0].earliest_local
+    relayed = running.count("relayed_bytes_total")
+    options = scan_options(READER, store)
+    with segreader.scan(f"kafka://{running.bootstrap}", topic=TOPIC, offsets=(0, seam), **options) as scan:
+        found = received(scan.records())
+        sources = scan.metrics.sources
+
+    assert found == [one for one in consume(racks.bootstrap, TOPIC) if one.offset < seam]
+    assert sources["location"].records == len(found) > 0
+    assert sources["broker"].records == sources["broker"].bytes_read == 0
+    assert running.count("relayed_bytes_total") - relayed < sources["location"].bytes_read / 4
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_a_scan_through_it_of_both_parts_equals_the_brokers_records(
+    running: RunningGateway, racks: Racks, java: JavaReader, store: S3Server, isolation: str
+) -> None:
+    given = running.count("locations_given_total")
+    options = {**scan_options(READER, store), "isolation_level": isolation}
+    assert scanned(f"kafka://{running.bootstrap}", TOPIC, **options) == java.read(
+        racks.bootstrap, TOPIC, isolation=isolation
+    )
+    assert running.count("locations_given_total") > given
+
+
+def test_a_reader_that_does_not_trust_the_stores_address_takes_the_brokers_records(
+    running: RunningGateway, racks: Racks
+) -> None:
+    options = {"broker_options": login(READER)}
+    with segreader.scan(f"kafka://{running.bootstrap}", topic=TOPIC, **options) as scan:
+        found = received(scan.records())
+        assert scan.metrics.sources["location"].bytes_read == 0
+    assert found == consume(racks.bootstrap, TOPIC)
+
+
+def test_who_may_not_read_is_given_no_location(running: RunningGateway, racks: Racks, store: S3Server) -> None:
+    given = running.count("locations_given_total")
+    with racks.rights.allowed(STRANGER, "DESCRIBE", TOPIC):
+        with asking(running, STRANGER) as ask, pytest.raises(AuthorizationError, match=TOPIC):
+            ask()
+        with pytest.raises(AuthorizationError, match=TOPIC):
+            scanned(f"kafka://{running.bootstrap}", TOPIC, **scan_options(STRANGER, store))
+    assert running.count("locations_given_total") == given
+
+
+def test_who_lost_the_right_is_given_no_location_from_then_on(running: RunningGateway, racks: Racks) -> None:
+    with contextlib.ExitStack() as connected:
+        with racks.rights.allowed(STRANGER, "READ", TOPIC):
+            ask = connected.enter_context(asking(running, STRANGER))
+            assert ask() == 1
+            assert ask() == 2
+        given = running.count("locations_given_total")
+        with pytest.raises(AuthorizationError, match=TOPIC):
+            ask()
+    with asking(running, STRANGER) as ask, pytest.raises(AuthorizationError, match=TOPIC):
+        ask()
+    assert running.count("locations_given_total") == given
+
+
+def test_what_it_gave_is_audited_and_no_secret_is_in_anything_it_wrote(
+    running: RunningGateway, store: S3Server
+) -> None:
+    with asking(running, READER) as ask:
+        assert ask() == 1
+    audited = running.audited()
+    written = running.audit.read_text() + running.log.read_text(errors="replace") + running.metrics()
+
+    assert audited
+    assert {one["topic"] for one in audited} == {TOPIC}
+    for secret in (store.secret, "X-Amz-Signature", "Signature=", *(user.password for user in USERS)):
+        assert secret not in written
