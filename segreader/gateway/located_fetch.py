@@ -87,6 +87,7 @@ class LocatedFetch:
                 frame,
                 head.correlation_id,
                 lambda source: pass_answer(source, link.to_client, Api.FETCH, head.version, link.addresses),
+                held_s=_held_s(request),
             )
             return
         plans: list[RemotePlan] = []
@@ -267,10 +268,18 @@ class LocatedFetch:
             await pass_fetch(source, link.to_client, Api.FETCH, head.version, link.addresses, more)
 
         frame = request.encode(partitions, head.correlation_id, waits=waits)
-        await link.ask(Api.FETCH, head.version, frame, head.correlation_id, deliver)
+        await link.ask(
+            Api.FETCH, head.version, frame, head.correlation_id, deliver, held_s=_held_s(request) if waits else 0.0
+        )
 
 
+_LONGEST_HOLD_S = 600.0
 _HANDED_OUT = (OFFSET_INDEX, TRANSACTION_INDEX)
+
+
+def _held_s(request: FlaggedFetch) -> float:
+    """How long a broker may hold the answer, in seconds."""
+    return min(max(request.max_wait_ms, 0) / 1000, _LONGEST_HOLD_S)
 
 
 def _location(

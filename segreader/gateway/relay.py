@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from struct import Struct
 from typing import Protocol
@@ -40,6 +40,9 @@ _log = logging.getLogger(__name__)
 
 _ANSWER_HEAD = Struct(">ii")
 _FIRST_LOOK = 512
+_LONGEST_ANSWER_S = 1800.0
+"""Longer than any client waits: a group may take its time to assemble, but nobody is there any more after this."""
+
 _LONGEST_LOOK = 72 << 10
 """What a look at the head of a request may need: two strings of 32 KiB and tagged fields."""
 
@@ -91,6 +94,8 @@ class Relay:
         self.addresses = addresses
         self.limits = limits
         self.metrics = metrics
+        self.patience_s = 60.0
+        """How long a broker may take for a question of the gateway's own."""
         self.offered: Mapping[int, ApiVersionRange] = {}
         """What the broker itself offers; empty until it was asked."""
         self.to_client = Outlet(client[1], metrics.sent_to_client)
@@ -154,7 +159,10 @@ class Relay:
     async def _request(self, source: FrameSource) -> None:
         while len(self._pending) >= self.limits.in_flight:
             self._has_room.clear()
-            await self._has_room.wait()
+            try:
+                await asyncio.wait_for(self._has_room.wait(), _LONGEST_ANSWER_S)
+            except TimeoutError:
+                raise ConnectionFailedError("the broker answers nothing any more") from None
         held = b""
         head: RequestHead | None = None
         is_answered = True
@@ -218,22 +226,39 @@ class Relay:
         version: int,
         frame: bytes,
         correlation_id: int,
-        deliver: Callable[[FrameSource], Awaitable[None]],
+        deliver: Deliver,
+        *,
+        held_s: float = 0.0,
     ) -> None:
         """Send a request of the gateway's own as this client, and wait until its answer was delivered.
 
         Answers to what the client asked before go out first. Not to be called while the client's requests go on.
+
+        Args:
+            held_s: how long the broker may hold the answer on purpose.
+
+        Raises:
+            ConnectionFailedError: it comes too late.
         """
+        begun = asyncio.Event()
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         async def and_tell(source: FrameSource) -> None:
+            begun.set()
             await deliver(source)
-            done.set_result(None)
+            if not done.done():
+                done.set_result(None)
 
         self._expect(correlation_id, api, version, and_tell, is_own=True)
         await self.to_broker.send(frame)
         await self.to_broker.flush()
-        await done
+        try:
+            async with asyncio.timeout(self.patience_s + held_s):
+                await begun.wait()
+        except TimeoutError:
+            # A client that gave up meanwhile would not be noticed: nothing is read from it now.
+            raise ConnectionFailedError(f"no answer to {what(api, version, 'request')} in time") from None
+        await done  # the client may take its time
 
     async def question(self, api: Api, version: int, encode: Callable[[int], bytes]) -> memoryview:
         """The answer's frame to a question of the gateway's own, asked as this client; not the client's to see.

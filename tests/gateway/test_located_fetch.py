@@ -514,6 +514,21 @@ def test_where_no_audit_line_can_be_written_no_location_is_given(tmp_path: Path)
     run(test)
 
 
+def test_a_frozen_broker_costs_a_connection_no_longer_than_patience_lasts(tmp_path: Path) -> None:
+    made = located_over(tmp_path)
+
+    async def test() -> None:
+        async with relayed(lambda request: None, locating=made.fetch) as around:
+            while not around.relays:
+                await asyncio.sleep(0.01)
+            around.relays[0].patience_s = 0.05
+            await around.client.send(flagged((0, 42)))
+            assert await around.client.is_closed()
+            assert "ApiVersions v3 request in time" in str(around.errors[0])
+
+    run(test)
+
+
 def test_an_epoch_without_records_is_not_told(tmp_path: Path) -> None:
     made, leader = located_over(tmp_path), Leader()
     leader.logs[0].epochs = ((5, 0), (6, 150), (8, 150))
