@@ -126,7 +126,7 @@ def measure_moves(kit: Kit, directory: Path, moves: int) -> Iterator[Row]:
                 stack.callback(reader.stop)
             time.sleep(2)
             for number in range(moves):
-                leaders.move(_TOPIC, number % _NODES + 1 if number else 2)
+                leaders.move(_TOPIC, (number + 1) % _NODES + 1)
                 wanted = number + 1
                 _wait_until(lambda wanted=wanted: all(len(one.seen) >= wanted or one.failure for one in readers))
                 for reader in readers:

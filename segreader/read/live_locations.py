@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from segreader.broker.location import IndexLocation, RemoteLogSegmentLocation
 from segreader.broker.location_codec import check_location
-from segreader.broker.messages import FetchRequest
+from segreader.broker.messages import LATEST, FetchRequest, OffsetWanted
 from segreader.errors import FormatError, StorageError
 from segreader.format.transaction_index import AbortedTransaction, parse_transaction_index
 from segreader.isolation import AbortedTransactions, IsolationLevel
@@ -21,6 +21,7 @@ from segreader.read.cluster import Cluster
 from segreader.read.live_metrics import LiveMetrics
 from segreader.read.live_store import aborted_across
 from segreader.read.located import LARGEST_INDEX, TRANSACTION_INDEX, LocatedUrls, now_ms
+from segreader.segment import TopicIdPartition
 from segreader.storage.base import ObjectStore
 
 _FORMATS = FetchRequest(()).storage_formats
@@ -178,8 +179,17 @@ def _read_aborted(
     reach = found[-1].location.last_offset + 1
     if any(row.last_stable_offset >= (found[-1].offsets.stop or reach) for row in rows):
         return AbortedTransactions(rows)  # all of it is decided by then
+    if reach >= marks.end and _end_of_log(cluster, whole.partition) <= reach:
+        return AbortedTransactions(rows)  # nothing lies behind, no marker either
     rows += aborted_across(cluster, whole.partition, max(found[0].offsets.start, min(reach, marks.end - 1)))
     return AbortedTransactions(rows)
+
+
+def _end_of_log(cluster: Cluster, partition: TopicIdPartition) -> int:
+    """The leader's high watermark: no transaction that began before the planned end has a marker from there on."""
+    wanted = [OffsetWanted(partition.topic, partition.partition, LATEST)]
+    (latest,) = cluster.list_offsets(wanted, IsolationLevel.READ_UNCOMMITTED)
+    return latest.offset
 
 
 def _read_index(

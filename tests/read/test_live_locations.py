@@ -82,6 +82,21 @@ def test_segments_by_location_give_the_java_consumers_records(one: Case, isolati
     assert not remote or scan.metrics.sources["location"].records > 0
 
 
+def test_where_nothing_lies_behind_the_segments_no_record_is_asked_of_a_broker() -> None:
+    cluster = clusters(ONE, locations(with_index=True))
+    cluster.lists_aborted = False
+    for log in cluster.logs[ONE.topic].values():
+        log.batches = [batch for batch in log.batches if batch.stop <= log.last_tiered + 1]
+        log.local_start = log.end
+    end = {number: log.stable for number, log in cluster.logs[ONE.topic].items()}
+    scan = by_locations(cluster, ONE.topic)
+
+    assert records_of(scan) == [record for record in ONE.truth("committed") if record.offset < end[record.partition]]
+    fetches = [one for one in cluster.requests if one.startswith("Fetch")]
+    assert fetches
+    assert [one for one in fetches if not one.endswith("with locations")] == []
+
+
 def test_a_part_by_location_is_read_alone_with_a_location_of_its_own() -> None:
     cluster = clusters(ONE, locations())
     plan = pickle.loads(pickle.dumps(by_locations(cluster, ONE.topic).plan()))
