@@ -1,4 +1,4 @@
-"""segreader reads Apache Kafka log segments where they lie: in tiered storage, with no broker.
+"""segreader reads Apache Kafka log segments where they lie: in tiered storage, with no broker, or beside one.
 
 ``segreader.scan(location, topic=…)`` is the front door. Importing this package is light: Arrow and the rest load
 when they are first used.
@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "AmbiguousTopicError": "errors",
+    "BrokerError": "errors",
     "CatalogError": "errors",
     "CorruptBatchError": "errors",
     "CorruptIndexError": "errors",
@@ -20,11 +21,13 @@ _HOMES = {
     "FormatError": "errors",
     "LimitExceededError": "errors",
     "ObjectNotFoundError": "errors",
+    "OffsetOutOfRangeError": "errors",
     "OptionError": "errors",
     "PlanError": "errors",
     "SegreaderError": "errors",
     "StorageError": "errors",
     "TruncatedError": "errors",
+    "TruncatedLogError": "errors",
     "SegmentGapError": "errors",
     "ManifestError": "errors",
     "DecryptionError": "errors",
@@ -39,7 +42,10 @@ _HOMES = {
     "ReadEnd": "plan.split",
     "ReadPlan": "plan.split",
     "Split": "plan.split",
+    "LivePart": "plan.live",
+    "LivePlan": "plan.live",
     "ConsumerRecord": "read.records",
+    "LiveScan": "read.live_scan",
     "Scan": "read.scan",
     "ScanMetrics": "read.metrics",
     "scan": "read.scan",

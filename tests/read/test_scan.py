@@ -402,10 +402,10 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
 
 def test_the_public_names_are_frozen() -> None:
     names = """
-        AmbiguousTopicError ByteRange CatalogError ConsumerRecord CorruptBatchError CorruptIndexError
-        CorruptRecordError DecryptionError EndReason FormatError IsolationLevel LimitExceededError ManifestError
-        ObjectNotFoundError OffsetRange OptionError PlanError ReadEnd ReadPlan Scan ScanMetrics SegmentGapError
-        SegmentScanner SegreaderError Split StorageError TimestampType TopicIdPartition TruncatedError
+        AmbiguousTopicError BrokerError ByteRange CatalogError ConsumerRecord CorruptBatchError CorruptIndexError
+        CorruptRecordError DecryptionError EndReason FormatError IsolationLevel LimitExceededError LivePart LivePlan
+        LiveScan ManifestError ObjectNotFoundError OffsetOutOfRangeError OffsetRange OptionError PlanError ReadEnd ReadPlan Scan ScanMetrics SegmentGapError
+        SegmentScanner SegreaderError Split StorageError TimestampType TopicIdPartition TruncatedError TruncatedLogError
         UnknownLayoutError __version__ scan
     """
     assert sorted(segreader.__all__) == sorted(names.split())
