@@ -404,7 +404,8 @@ def test_the_public_names_are_frozen() -> None:
     names = """
         AmbiguousTopicError BrokerError ByteRange CatalogError ConsumerRecord CorruptBatchError CorruptIndexError
         CorruptRecordError DecryptionError EndReason FormatError IsolationLevel LimitExceededError LivePart LivePlan
-        LiveScan ManifestError ObjectNotFoundError OffsetOutOfRangeError OffsetRange OptionError PlanError ReadEnd ReadPlan Scan ScanMetrics SegmentGapError
+        LiveScan ManifestError ObjectNotFoundError OffsetOutOfRangeError OffsetRange OptionError PlanError
+        ReadEnd ReadPlan Scan ScanMetrics SegmentGapError
         SegmentScanner SegreaderError Split StorageError TimestampType TopicIdPartition TruncatedError TruncatedLogError
         UnknownLayoutError __version__ scan
     """
