@@ -78,6 +78,11 @@ class LiveReader:
     def _reader(self, store: ObjectStore, options: ReadOptions) -> OpenEndedReader:
         return OpenEndedReader(store, options, metrics=self.metrics, pool=self._pool)
 
+    @property
+    def delivered(self) -> int:
+        """The first offset of the part that was not handed out yet."""
+        return self._delivered
+
     def read(self, part: LivePart) -> Iterator[pa.RecordBatch]:
         """The records of one part, in offset order.
 

@@ -24,8 +24,11 @@ from segreader.storage.options import NAMES, StorageOptions, kind_of, only_for, 
 _FORM = re.compile(r"default|env:[A-Za-z_][A-Za-z0-9_]*|[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
-def parse_provider(text: str) -> str:
+def parse_provider(text: str, option: str = "credentials") -> str:
     """The name of a provider, as the option ``credentials`` gives it.
+
+    Args:
+        option: which option gives it, for messages.
 
     Raises:
         OptionError: not a name; the text is not shown, it may be a secret.
@@ -33,7 +36,7 @@ def parse_provider(text: str) -> str:
     name = text.strip()
     if not _FORM.fullmatch(name) or len(name) > 200:
         raise OptionError(
-            "credentials is not the name of a provider",
+            f"{option} is not the name of a provider",
             expected="default, env:PREFIX or module:callable",
             hint="It is a name, never a value: Spark shows options in its UI and event log in clear",
         )
@@ -95,7 +98,15 @@ def _of_environment(prefix: str, environ: Mapping[str, str]) -> dict[str, object
     return found
 
 
-def _called(provider: str, location: str) -> Mapping[str, object]:
+def call_provider(provider: str, location: str, option: str = "credentials") -> object:
+    """What a provider of the form ``module:callable`` gives for a location.
+
+    Args:
+        option: which option names it, for messages.
+
+    Raises:
+        OptionError: it cannot be imported, or fails; what it says is not told.
+    """
     module, _, path = provider.partition(":")
     try:
         target: Any = importlib.import_module(module)
@@ -103,13 +114,18 @@ def _called(provider: str, location: str) -> Mapping[str, object]:
             target = getattr(target, part)
     except (ImportError, AttributeError) as error:
         raise OptionError(
-            f"credentials={provider} cannot be imported: {type(error).__name__}",
+            f"{option}={provider} cannot be imported: {type(error).__name__}",
             hint="The module must be importable on the driver and on every executor",
         ) from None
     try:
-        given = target(location)
+        given: object = target(location)
     except Exception as error:
-        raise OptionError(f"credentials={provider} failed: {type(error).__name__}") from None  # its text may tell all
+        raise OptionError(f"{option}={provider} failed: {type(error).__name__}") from None  # its text may tell all
+    return given
+
+
+def _called(provider: str, location: str) -> Mapping[str, object]:
+    given = call_provider(provider, location)
     if isinstance(given, StorageOptions):
         return {name: getattr(given, name) for name in StorageOptions.__slots__ if getattr(given, name) is not None}
     if not isinstance(given, Mapping):

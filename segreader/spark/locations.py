@@ -65,6 +65,19 @@ class Locations:
         self._require_all({(one.topic, one.partition) for one in found})
         return [found[one] for one in sorted(found, key=lambda one: one.order) if self._is_chosen(one)]
 
+    def places_of(self, topic: str) -> list[list[PartitionPlace]]:
+        """Where each partition of a topic lies, of every topic id that bore the name; none where nothing of it lies."""
+        found: dict[TopicIdPartition, list[PartitionPlace]] = defaultdict(list)
+        for at, source in enumerate(self.sources):
+            prefix = _mount(at) + source.prefix
+            places = find_places(self.store, prefix, source.layouts, Wanted(topic))
+            if not places:  # a directory above may bear a name as a partition's
+                places = find_all(self.store, prefix, source.layouts)
+            for place in places:
+                if place.partition.topic == topic:
+                    found[place.partition].append(place)
+        return [found[one] for one in sorted(found, key=lambda one: one.order)]
+
     def read(self, places: Sequence[PartitionPlace]) -> PartitionLog:
         """List the segments of one partition, in all its places; see ``read_place``."""
         logs = [read_place(self.store, place, self.sources[0].layouts) for place in places]

@@ -29,6 +29,8 @@ NAMES = (
     "rawColumns",
     "isolationLevel",
     "kafka.isolation.level",
+    "kafka.bootstrap.servers",
+    "brokerCredentials",
     "failOnDataLoss",
     "layout",
     "keys",
@@ -46,13 +48,15 @@ NAMES = (
     "readBudget",
     "tail",
 )
-"""Every option but ``storage.<name>``."""
+"""Every option but ``storage.<name>``, and ``kafka.<name>``, which are settings of a Kafka client."""
 
 STORAGE = "storage."
 """What the names of storage options begin with."""
 
+KAFKA = "kafka."
+"""What the names of a Kafka client's settings begin with."""
+
 _REFUSED = {
-    "kafka.bootstrap.servers": "segreader reads the segments themselves and asks no broker",
     "kafka.key.deserializer": "keys are always given as bytes",
     "kafka.value.deserializer": "values are always given as bytes",
     "kafka.key.serializer": "keys are always given as bytes",
@@ -61,7 +65,7 @@ _REFUSED = {
     "kafka.enable.auto.commit": "nothing is committed to a broker",
     "kafka.interceptor.classes": "no Java consumer runs",
 }
-_WITHOUT_EFFECT = ("groupidprefix", "kafka.", "kafkaconsumer.", "fetchoffset.")
+_WITHOUT_EFFECT = ("groupidprefix", KAFKA, "kafkaconsumer.", "fetchoffset.")
 _SPARKS_OWN = ("paths", "owner", "provider", "option.")
 _SECRET = re.compile(r"secret|password|passwd|token|access[._-]?key|account[._-]?key|jaas", re.IGNORECASE)
 _SECRET_FIELDS = frozenset(field.name for field in fields(StorageOptions) if "Secret" in str(field.type))
@@ -71,11 +75,12 @@ _LONGEST_NAME = 60
 logger = logging.getLogger(__name__)
 
 
-def require_usable(given: Iterable[str]) -> None:
+def require_usable(given: Iterable[str], *, asks_brokers: bool = False) -> None:
     """Refuse what cannot be an option, and say in one log line what has no effect.
 
     Args:
         given: names in lower case, as Spark gives them.
+        asks_brokers: whether ``kafka.<name>`` have an effect: then they are judged elsewhere.
 
     Raises:
         OptionError: a name is unknown, bears a secret, or asks for what is not done here.
@@ -83,21 +88,23 @@ def require_usable(given: Iterable[str]) -> None:
     without_effect = []
     for name in given:
         shown = _CANONICAL.get(name, name)
+        if name in _REFUSED:
+            raise OptionError(f"{shown} has no place here: {_REFUSED[name]}")
+        if asks_brokers and name.startswith(KAFKA):
+            continue
         if _SECRET.search(name) or _is_secret_of_storage(name):
             raise OptionError(
                 f"{shown} looks like a secret; Spark shows options in its UI and event log in clear",
                 hint="Name a provider with credentials (env:PREFIX or module:callable), or give the processes that "
                 "read an identity; see docs/spark.md",
             )
-        if name in _REFUSED:
-            raise OptionError(f"{shown} has no place here: {_REFUSED[name]}")
         if shown in NAMES or name.startswith((*_SPARKS_OWN, STORAGE)):
             continue
         if not name.startswith(_WITHOUT_EFFECT):
             raise OptionError(f"unknown option {name[:_LONGEST_NAME]}", hint=_nearest(name))
         without_effect.append(name)
     if without_effect:
-        logger.info("without effect, for segreader asks no broker: %s", ", ".join(sorted(without_effect)))
+        logger.info("without effect here: %s", ", ".join(sorted(without_effect)))
 
 
 def _is_secret_of_storage(name: str) -> bool:

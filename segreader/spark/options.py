@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from segreader.errors import OptionError
 from segreader.isolation import IsolationLevel
 from segreader.spark import option_values as values
+from segreader.spark.brokers import SERVERS, Brokers, parse_brokers
 from segreader.spark.credentials import parse_provider
 from segreader.spark.offsets import (
     EARLIEST,
@@ -38,6 +39,9 @@ LARGEST_COUNT = 2**31 - 1
 LIMITS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxBytesPerTrigger", "maxTriggerDelay")
 
 logger = logging.getLogger(__name__)
+
+_LOCATED = "https://"
+"""The kind of store that brokers' locations are read from."""
 
 Times = int | PartitionOffsets
 """One time for all partitions, or one for each; ms since 1970 UTC."""
@@ -68,7 +72,8 @@ class SparkOptions:
     """The options of one read, checked against each other. Of the ways to say a start or an end the weightiest is left.
 
     Args:
-        locations: directories or URLs that hold the segments.
+        locations: directories or URLs that hold the segments; there may be none where brokers are asked.
+        brokers: who tells where each partition ends, and has what is not uploaded; ``None`` reads what is uploaded.
         choice: which topics.
         starting_offsets: first offset of each partition; ``None`` reads from the earliest, or by ``starting_times``.
         ending_offsets: offset after the last of each partition; ``None`` reads to the end, or by ``ending_times``.
@@ -94,6 +99,7 @@ class SparkOptions:
     """
 
     locations: tuple[str, ...]
+    brokers: Brokers | None = None
     choice: TopicChoice
     starting_offsets: PartitionOffsets | None = None
     ending_offsets: PartitionOffsets | None = None
@@ -121,7 +127,7 @@ class SparkOptions:
     @property
     def location(self) -> str:
         """Where is read, for people."""
-        return ", ".join(self.locations)
+        return ", ".join((*self.locations, *([] if self.brokers is None else [self.brokers.servers])))
 
 
 def parse_options(options: Mapping[str, str]) -> SparkOptions:
@@ -134,21 +140,17 @@ def parse_options(options: Mapping[str, str]) -> SparkOptions:
         OptionError: an option is unknown, missing or malformed, bears a secret, or contradicts another.
     """
     given = {name.lower(): str(value) for name, value in options.items()}
-    require_usable(given)
-    locations = _locations(given)
+    require_usable(given, asks_brokers=SERVERS in given)
+    brokers = parse_brokers(given)
+    locations = _locations(given, is_required=brokers is None)
     choice = _topic_choice(given)
     starting = _starting(given, choice)
     ending = _ending(given, choice)
     _require_order(starting, ending)
-    if values.word(given, "tail", ("none", "broker"), default="none") == "broker":
-        raise OptionError(
-            "tail=broker is not in this version: what is not uploaded yet comes from a cluster, and segreader does not "
-            "speak to one from Spark so far",
-            hint="Read up to the end of the segments, and go on with format('kafka') from there",
-        )
     layout = given.get("layout", "").strip()
     return SparkOptions(
         locations=locations,
+        brokers=brokers,
         choice=choice,
         starting_offsets=starting.offsets,
         ending_offsets=ending.offsets,
@@ -191,8 +193,13 @@ def require_batch(options: SparkOptions) -> None:
         logger.warning("without effect in a batch read: %s", ", ".join(options.limits))
 
 
-def _locations(given: Mapping[str, str]) -> tuple[str, ...]:
+def _locations(given: Mapping[str, str], *, is_required: bool) -> tuple[str, ...]:
     named = {name: given[name].strip() for name in ("location", "path", "paths") if given.get(name, "").strip()}
+    if not named and not is_required:
+        for name in ("layout", "keys"):
+            if given.get(name, "").strip():
+                raise OptionError(f"{name} means nothing without a location: brokers tell where segments lie")
+        return ()
     if not named:
         raise OptionError(
             'location is missing; give .option("location", …) or .load(…)',
@@ -352,7 +359,7 @@ def _storage(given: Mapping[str, str], locations: Iterable[str]) -> dict[str, st
         if redact(text) != text:
             raise OptionError(f"{STORAGE}{name} holds a credential, and Spark shows options in its UI")
         errors = []
-        for location in locations:
+        for location in locations or (_LOCATED,):
             try:
                 parse_values({name: text}, kind_of(location))
                 break

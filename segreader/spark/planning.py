@@ -82,7 +82,7 @@ def plan_splits(options: SparkOptions, *, cores: int | None = None) -> SparkPlan
         ("endingOffsetsByTimestamp", options.ending_times),
     ):
         if offsets is not None and not isinstance(offsets, int):
-            _require_same_partitions(name, offsets, there)
+            require_same_partitions(name, offsets, there)
     is_cut_by_offsets = options.min_partitions is not None or options.max_records_per_partition is not None
     planner = PartitionPlanner(
         locations.store,
@@ -224,7 +224,15 @@ def _within(gap: Gap, asked: OffsetRange) -> Gap | None:
     return replace(gap, start=start, stop=stop, held_back=None) if start < stop else None
 
 
-def _require_same_partitions(name: str, offsets: PartitionOffsets, chosen: Collection[TopicIdPartition]) -> None:
+def require_same_partitions(name: str, offsets: PartitionOffsets, chosen: Collection[TopicIdPartition]) -> None:
+    """Refuse offsets that do not name exactly the partitions that are read.
+
+    Args:
+        name: the option, for the message.
+
+    Raises:
+        OptionError: with those that are missing or unknown.
+    """
     named = {f"{topic}-{partition}" for topic, partitions in offsets.items() for partition in partitions}
     there = {str(partition) for partition in chosen}
     if missing := sorted(there - named):

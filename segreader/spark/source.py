@@ -1,4 +1,4 @@
-"""The Python data source itself: Spark's calls on one side, ``plan_splits`` and ``split_reader`` on the other.
+"""The Python data source itself: Spark's calls on one side, plans and readers of splits on the other.
 
 It has no ``pushFilters``: with pushdown on, Spark 4.1 to 4.3 return wrong rows when a DataFrame is used twice
 (the pruned plan sticks to the relation). Rows are chosen by options, columns by a schema of the user's.
@@ -17,12 +17,15 @@ from pyspark.sql.types import StructType
 from segreader.errors import ObjectNotFoundError
 from segreader.plan.split import Split
 from segreader.read.header_reader import split_reader
+from segreader.read.live_metrics import LiveMetrics
 from segreader.read.metrics import MissingOffsets, ScanMetrics
 from segreader.read.options import ReadOptions
 from segreader.spark.buffers import this_pool
+from segreader.spark.live_parts import LightPart, read_part
+from segreader.spark.live_planning import LiveRead, plan_live_read
 from segreader.spark.locations import kept_locations
 from segreader.spark.options import SparkOptions, parse_options, require_batch
-from segreader.spark.planning import plan_splits
+from segreader.spark.planning import SparkPlan, plan_splits
 from segreader.spark.read_limits import require_limits
 from segreader.spark.schema import READ_NAMES, arrow_schema, project, spark_schema, to_spark
 from segreader.spark.splits import LightSplit
@@ -35,10 +38,10 @@ logger = logging.getLogger(__name__)
 
 
 class SplitPartition(InputPartition):
-    """One split as Spark's unit of work: names and numbers only, no client and no secret."""
+    """One split, or one part of a live log, as Spark's unit of work: names and numbers, no client and no secret."""
 
-    def __init__(self, split: LightSplit | Split) -> None:
-        super().__init__(split if isinstance(split, LightSplit) else LightSplit(split))
+    def __init__(self, split: LightSplit | LightPart | Split) -> None:
+        super().__init__(LightSplit(split) if isinstance(split, Split) else split)
 
     @property
     def light(self) -> LightSplit:
@@ -50,6 +53,11 @@ class SplitPartition(InputPartition):
     def split(self) -> Split:
         """The split, maybe without its aborted transactions."""
         return self.light.split
+
+    @property
+    def part(self) -> LightPart | None:
+        """The part of a live log, where brokers are asked."""
+        return self.value if isinstance(self.value, LightPart) else None
 
 
 class SegmentReader(DataSourceReader):
@@ -67,25 +75,8 @@ class SegmentReader(DataSourceReader):
             SegreaderError: as ``plan_splits`` tells.
         """
         show_log()
-        planned = plan_splits(self.options)
-        plan = planned.plan
-        logger.info(
-            "%s: %d partitions, %d splits, %d bytes stored, %s",
-            plan.location,
-            len(plan.partitions),
-            len(plan.splits),
-            plan.size,
-            self.options.isolation_level,
-        )
-        for note in plan.notes:
-            logger.warning("%s", note)
-        for end in plan.ends:
-            if end.damage is not None:
-                raise end.damage  # no task would meet it
-            if end.reason.is_early:
-                logger.warning("%s", end.text)
-        if plan.gaps:
-            logger.warning("%d offsets are in no segment", sum(gap.stop - gap.start for gap in plan.gaps))
+        planned = plan_splits(self.options) if self.options.brokers is None else plan_live_read(self.options)
+        _tell(planned, self.options)
         return [SplitPartition(split) for split in planned.light_splits()]
 
     @without_locals
@@ -99,28 +90,38 @@ class SegmentReader(DataSourceReader):
             return
         freeze_imports()
         show_log()
+        metrics = ScanMetrics() if partition.part is None else LiveMetrics()
+        began = time.monotonic()
         schema = arrow_schema(self.columns)
-        metrics = ScanMetrics()
+        for batch in self._batches(partition, metrics):
+            yield to_spark(batch, schema)
+            self._keep_to_budget(metrics.bytes_read, began)
+        for note in (*metrics.notes, *map(_lost, metrics.missing)):
+            logger.warning("%s", note)
+        if isinstance(metrics, LiveMetrics):
+            told = ", ".join(f"{one.records} from the {name}" for name, one in metrics.sources.items() if one.parts)
+            logger.info("%s: %s", partition.part.part.partition if partition.part else "", told)
+
+    def _batches(self, partition: SplitPartition, metrics: ScanMetrics) -> Iterator[pa.RecordBatch]:
+        options = self.options
         read_options = ReadOptions(
             columns=tuple(READ_NAMES[name] for name in self.columns),
-            batch_rows=self.options.batch_records,
-            batch_bytes=self.options.batch_bytes,
-            check_crcs=self.options.check_crcs,
-            on_missing="fail" if self.options.fail_on_data_loss else "skip",
+            batch_rows=options.batch_records,
+            batch_bytes=options.batch_bytes,
+            check_crcs=options.check_crcs,
+            on_missing="fail" if options.fail_on_data_loss else "skip",
         )
-        with kept_locations(self.options) as locations:
+        if partition.part is not None and isinstance(metrics, LiveMetrics):
+            yield from read_part(options, partition.part.open(), read_options, metrics)
+            return
+        with kept_locations(options) as locations:
             try:
                 split = partition.light.open(locations.store, locations.resolve)
-                began = time.monotonic()
                 reader = split_reader(locations.store, read_options, metrics=metrics, pool=this_pool())
-                for batch in reader.read(split):
-                    yield to_spark(batch, schema)
-                    self._keep_to_budget(metrics.bytes_read, began)
+                yield from reader.read(split)
             except ObjectNotFoundError as error:
                 error.hint = "It was deleted after the plan was made: load() plans anew, failOnDataLoss=false goes on"
                 raise
-        for note in (*metrics.notes, *map(_lost, metrics.missing)):
-            logger.warning("%s", note)
 
     def _keep_to_budget(self, bytes_read: int, began: float) -> None:
         """Wait until no more was read in a second than ``readBudget`` allows."""
@@ -161,6 +162,36 @@ class SegmentSource(DataSource):
         from segreader.spark.stream import stream_reader
 
         return stream_reader(self.options, schema)
+
+
+def _tell(planned: SparkPlan | LiveRead, options: SparkOptions) -> None:
+    """Say in the log what is read, and what is remarkable about it.
+
+    Raises:
+        FormatError: damage hides an end, and no task would meet it.
+    """
+    plan = planned.plan
+    if isinstance(planned, SparkPlan):
+        partitions, splits = len(plan.partitions), len(plan.splits)
+    else:
+        partitions, splits = len({part.partition for part in planned.parts}), len(planned.parts)
+    logger.info(
+        "%s: %d partitions, %d splits, %d bytes stored, %s",
+        plan.location,
+        partitions,
+        splits,
+        plan.size,
+        options.isolation_level,
+    )
+    for note in plan.notes:
+        logger.warning("%s", note)
+    for end in plan.ends:
+        if end.damage is not None:
+            raise end.damage
+        if end.reason.is_early:
+            logger.warning("%s", end.text)
+    if plan.gaps:
+        logger.warning("%d offsets are in no segment", sum(gap.stop - gap.start for gap in plan.gaps))
 
 
 def _lost(missing: MissingOffsets) -> str:

@@ -92,7 +92,7 @@ class LightSplit:
             FormatError, StorageError: a transaction index cannot be read (any more).
         """
         if self.packed:
-            return replace(self.split, aborted=_unpacked(self.packed))
+            return replace(self.split, aborted=unpack_aborted(self.packed))
         if self.indexes:
             rows = read_each(lambda one: _rows_of(store, one), self.indexes)
             return replace(self.split, aborted=_touching(self.split, [row for some in rows for row in some]))
@@ -151,7 +151,7 @@ class SplitPacker:
         mine = _within(split, split.aborted)
         if not len(mine):
             return LightSplit(bare)
-        if len(mine) <= _FEW and len(packed := _packed(mine)) <= _ROOM:
+        if len(mine) <= _FEW and len(packed := pack_aborted(mine)) <= _ROOM:
             return LightSplit(bare, packed)
         indexes = self._indexes_of(split.aborted, log)
         return LightSplit(bare, indexes=indexes, is_replayed=not indexes)
@@ -213,7 +213,7 @@ def _rows_of(store: ObjectStore, index: IndexOfPart) -> list[AbortedTransaction]
     return [row for row in rows if index.start <= row.last_offset < index.stop]
 
 
-def _packed(aborted: AbortedTransactions) -> bytes:
+def pack_aborted(aborted: AbortedTransactions) -> bytes:
     """The transactions in few bytes: each column as differences, which are small, and all of it compressed."""
     columns = zip(
         *((row.first_offset, row.last_offset, row.producer_id, row.last_stable_offset) for row in aborted), strict=True
@@ -224,7 +224,8 @@ def _packed(aborted: AbortedTransactions) -> bytes:
     return zlib.compress(differences.tobytes(), 9)
 
 
-def _unpacked(packed: bytes) -> AbortedTransactions:
+def unpack_aborted(packed: bytes) -> AbortedTransactions:
+    """The transactions that ``pack_aborted`` took."""
     differences = array("q")
     differences.frombytes(zlib.decompress(packed))
     count = len(differences) // 4

@@ -1,8 +1,9 @@
-"""What a Python worker keeps from one task to the next: clients of stores, and imports that nobody collects.
+"""What a Python worker keeps from one task to the next: clients of stores and brokers, imports that nobody collects.
 
 Spark gives a worker one task after another, of any query. To open a bucket takes requests for its region and for
-credentials, and handshakes; to open a target, the proof that it keeps its conditions. So clients are kept, by their
-place and by what they were opened with. What a client knows of objects is not: by the next task they may be others.
+credentials, and handshakes; to open a target, the proof that it keeps its conditions; to ask brokers, a login. So
+clients are kept, by their place and by what they were opened with. What a client knows of objects is not: by the next
+task they may be others.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from functools import cache
 from threading import Lock
 from typing import Final, Generic, Protocol, TypeVar
 
+from segreader.read.cluster import KafkaCluster
+from segreader.spark.brokers import Brokers
 from segreader.storage.base import ObjectStore
 from segreader.storage.http import HttpStore
 from segreader.storage.http_settings import HttpSettings
@@ -26,6 +29,7 @@ from segreader.storage.view import StoreView, VirtualFile
 
 MOST_STORES: Final = 8
 MOST_TARGETS: Final = 4
+MOST_CLUSTERS: Final = 4
 IN_FLIGHT: Final = 4
 """Ranges that a task has under way: half of what a read of its own has, for an executor runs several tasks."""
 
@@ -153,6 +157,7 @@ class Worker:
     def __init__(self) -> None:
         self.stores = Clients(MOST_STORES, OpenedStore.forget)
         self.targets: Clients[TargetStore] = Clients(MOST_TARGETS)
+        self.clusters: Clients[KafkaCluster] = Clients(MOST_CLUSTERS)
 
     @contextmanager
     def store(self, location: str, options: Mapping[str, object]) -> Iterator[tuple[ObjectStore, str]]:
@@ -172,6 +177,13 @@ class Worker:
     def target(self, location: str, options: Mapping[str, object]) -> AbstractContextManager[TargetStore]:
         """What ``open_target`` gives, for the time of the block."""
         return self.targets.lend(location, frozenset(options.items()), lambda: open_target(location, options))
+
+    def cluster(self, brokers: Brokers) -> AbstractContextManager[KafkaCluster]:
+        """A client of these brokers, for the time of the block, with the secrets that this process has now."""
+        settings = brokers.resolve()
+        return self.clusters.lend(
+            brokers.servers, frozenset(settings.items()), lambda: KafkaCluster(brokers.servers, settings)
+        )
 
 
 def this_worker() -> Worker:

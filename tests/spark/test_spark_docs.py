@@ -3,7 +3,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from segreader.spark.option_names import NAMES, STORAGE
+from segreader.spark.option_names import KAFKA, NAMES, STORAGE
 from segreader.spark.schema import RAW_NAMES
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "spark.md"
@@ -17,7 +17,7 @@ def option_rows() -> dict[str, str]:
 
 
 def test_every_option_is_documented_and_no_other() -> None:
-    assert set(option_rows()) == {*NAMES, f"{STORAGE}<name>"}
+    assert set(option_rows()) == {*NAMES, f"{STORAGE}<name>", f"{KAFKA}<name>"}
 
 
 def test_the_columns_of_a_batch_are_documented() -> None:

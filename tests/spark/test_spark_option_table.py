@@ -16,6 +16,7 @@ from spark_rows import read_offsets, split_partitions
 
 from segreader.errors import OptionError
 from segreader.isolation import IsolationLevel
+from segreader.spark.brokers import Brokers
 from segreader.spark.offsets import EARLIEST, LATEST
 from segreader.spark.option_names import NAMES
 from segreader.spark.options import SparkOptions, parse_options, require_batch
@@ -79,6 +80,8 @@ ROWS: dict[str, Row] = {
     "rawColumns": Row(lambda o: o.raw_columns, False, ("true", True), "1"),
     "isolationLevel": Row(lambda o: o.isolation_level, _COMMITTED, _UNCOMMITTED, "serializable"),
     "kafka.isolation.level": Row(lambda o: o.isolation_level, _COMMITTED, _UNCOMMITTED, ""),
+    "kafka.bootstrap.servers": Row(lambda o: o.brokers, None, ("h:9092,i", Brokers("h:9092,i")), "hunter2@h:9092"),
+    "brokerCredentials": Row(lambda o: None, None, ("env:BROKER_SECRET", None), "sasl.password=hunter2"),
     "failOnDataLoss": Row(lambda o: o.fail_on_data_loss, True, ("false", False), "no"),
     "layout": Row(lambda o: o.layout, None, ("local-tiered", "local-tiered"), None),
     "keys": Row(lambda o: o.keys, None, ("/etc/server.properties", "/etc/server.properties"), None),
@@ -94,7 +97,7 @@ ROWS: dict[str, Row] = {
     "maxTriggerDelay": Row(_stream("maxTriggerDelay"), False, ("10m", True), "soon"),
     "maxBytesPerTrigger": Row(_stream("maxBytesPerTrigger"), False, ("1g", True), "much"),
     "readBudget": Row(lambda o: o.read_budget, None, ("8m", 8 << 20), "fast"),
-    "tail": Row(lambda o: None, None, ("none", None), "cluster"),
+    "tail": Row(lambda o: o.brokers, None, ("none", None), "cluster"),
 }
 """By name."""
 
@@ -146,7 +149,6 @@ def test_an_option_that_lacks_a_letter_is_refused_with_the_name_that_was_meant(n
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("kafka.bootstrap.servers", "h:9092"),
         ("kafka.key.deserializer", "org.apache.kafka.common.serialization.StringDeserializer"),
         ("kafka.value.deserializer", "org.apache.kafka.common.serialization.StringDeserializer"),
         ("kafka.auto.offset.reset", "earliest"),
@@ -154,14 +156,19 @@ def test_an_option_that_lacks_a_letter_is_refused_with_the_name_that_was_meant(n
         ("kafka.interceptor.classes", "a.B"),
     ],
 )
-def test_options_of_a_consumer_that_spark_refuses_or_that_ask_a_broker_are_refused(name: str, text: str) -> None:
+@pytest.mark.parametrize("place", [{"location": "/data"}, {"kafka.bootstrap.servers": "h:9092"}])
+def test_options_of_a_consumer_that_spark_refuses_are_refused(name: str, text: str, place: dict[str, str]) -> None:
     with pytest.raises(OptionError, match=f"{name} has no place here"):
-        parse_options({"location": "/data", "subscribe": "orders", name: text})
+        parse_options(place | {"subscribe": "orders", name: text})
 
 
-def test_the_tail_is_refused_with_what_to_do_instead() -> None:
-    with pytest.raises(OptionError, match=r"tail=broker is not in this version.*go on with format\('kafka'\)"):
+def test_the_tail_needs_brokers_and_brokers_mean_the_tail() -> None:
+    brokers = {"kafka.bootstrap.servers": "h:9092", "subscribe": "orders"}
+    with pytest.raises(OptionError, match=r"tail=broker needs kafka\.bootstrap\.servers"):
         parse("tail", "broker")
+    with pytest.raises(OptionError, match=r"kafka\.bootstrap\.servers and tail=none contradict each other"):
+        parse_options(brokers | {"tail": "none"})
+    assert parse_options(brokers) == parse_options(brokers | {"tail": "broker"})
 
 
 @pytest.fixture

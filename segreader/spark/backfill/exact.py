@@ -110,7 +110,7 @@ def exact_splits(
     for split in plan.splits:
         parts[split.partition].append(split)
     closed = {end.partition: _closed(parts.get(end.partition, []), store) for end in plan.ends}
-    pieces = _cut_all(store, [part for some in closed.values() for part in some], split_bytes)
+    pieces = cut_exactly(store, [part for some in closed.values() for part in some], split_bytes)
     splits: list[JobSplit] = []
     ranges = []
     for end in plan.ends:
@@ -136,8 +136,13 @@ def exact_splits(
     return tuple(splits), tuple(ranges)
 
 
-def _cut_all(store: ObjectStore, parts: Sequence[Split], split_bytes: int) -> dict[int, list[Split]]:
-    """The pieces of each part, by its ``id``; a few indexes at a time are read and held."""
+def cut_exactly(store: ObjectStore, parts: Sequence[Split], split_bytes: int) -> dict[int, list[Split]]:
+    """The pieces of each part, by its ``id``; a few indexes at a time are read and held.
+
+    Args:
+        parts: splits of whole segments, each with an end.
+        split_bytes: stored bytes of a piece to aim at.
+    """
     pieces: dict[int, list[Split]] = {}
     for first in range(0, len(parts), _INDEXES_AT_ONCE):
         some = parts[first : first + _INDEXES_AT_ONCE]

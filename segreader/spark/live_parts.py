@@ -1,0 +1,130 @@
+"""A part of a live plan as it travels to a task, and its records there: from the store, by location, from a broker.
+
+It holds names and numbers: no client, no URL, no secret. A task asks for what it needs with a client that its worker
+keeps, and tells afterwards which source each record came from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from segreader.broker.messages import EARLIEST, OffsetWanted
+from segreader.errors import OffsetOutOfRangeError
+from segreader.isolation import AbortedTransactions
+from segreader.plan.live import LivePart, ReadFrom
+from segreader.ranges import OffsetRange
+from segreader.read.cluster import Cluster
+from segreader.read.live_metrics import LiveMetrics
+from segreader.read.live_reader import LiveReader
+from segreader.read.located import open_located
+from segreader.read.metrics import MissingOffsets
+from segreader.read.options import ReadOptions
+from segreader.spark.credentials import resolve_storage
+from segreader.spark.live_cutting import narrowed
+from segreader.spark.locations import kept_locations
+from segreader.spark.options import SparkOptions
+from segreader.spark.splits import pack_aborted, unpack_aborted
+from segreader.spark.worker import this_worker
+
+_NONE = AbortedTransactions()
+
+
+@dataclass(frozen=True, slots=True)
+class LightPart:
+    """A part whose aborted transactions take few bytes.
+
+    Args:
+        part: everything else; of a part from the store, one split.
+        packed: the aborted transactions of its split.
+        located: those of a part by location; ``None`` where the answer that has the location tells them.
+    """
+
+    part: LivePart
+    packed: bytes = b""
+    located: bytes | None = None
+
+    def open(self) -> LivePart:
+        """The whole part."""
+        part = self.part
+        if self.packed:
+            aborted = unpack_aborted(self.packed)
+            part = replace(part, splits=tuple(replace(split, aborted=aborted) for split in part.splits))
+        if self.located is not None:
+            part = replace(part, aborted=unpack_aborted(self.located))
+        return part
+
+
+def pack_part(part: LivePart) -> LightPart:
+    """The part as it travels."""
+    packed, located = b"", None
+    if part.splits and len(aborted := part.splits[0].aborted):
+        packed = pack_aborted(aborted)
+        part = replace(part, splits=(replace(part.splits[0], aborted=_NONE),))
+    if part.aborted is not None:
+        located = pack_aborted(part.aborted)
+        part = replace(part, aborted=None)
+    return LightPart(part, packed, located)
+
+
+def read_part(
+    options: SparkOptions, part: LivePart, read_options: ReadOptions, metrics: LiveMetrics
+) -> Iterator[pa.RecordBatch]:
+    """The records of one part, in offset order, with clients that this worker keeps.
+
+    Args:
+        metrics: counts them by source; what retention took since the plan was made is in ``missing`` there, where the
+            options let a read go on without it.
+
+    Raises:
+        OffsetOutOfRangeError: retention took it (``failOnDataLoss``).
+        SegreaderError: as ``LiveReader.read``.
+    """
+    assert options.brokers is not None
+    with ExitStack() as stack:
+        cluster = stack.enter_context(this_worker().cluster(options.brokers))
+        store = None
+        located = None
+        if part.read_from is ReadFrom.STORE:
+            store = stack.enter_context(kept_locations(options)).store
+        elif part.read_from is ReadFrom.LOCATION:
+            located = open_located(storage_of_locations(options))
+            stack.callback(located[1].close)
+        reader = LiveReader(cluster, read_options, store=store, located=located, metrics=metrics)
+        yield from _retained(cluster, reader, part, metrics, fails=options.fail_on_data_loss)
+
+
+def storage_of_locations(options: SparkOptions) -> dict[str, Any]:
+    """The storage options by which URLs that brokers tell are read: which hosts, which certificates.
+
+    A provider of credentials is not asked: the URLs are signed.
+    """
+    return dict(resolve_storage("default", "https://", options.storage))
+
+
+def _retained(
+    cluster: Cluster, reader: LiveReader, part: LivePart, metrics: LiveMetrics, *, fails: bool
+) -> Iterator[pa.RecordBatch]:
+    """What is left of a part where retention takes offsets away while it is read."""
+    while True:
+        try:
+            yield from reader.read(part)
+            return
+        except OffsetOutOfRangeError as error:
+            if fails:
+                error.hint = "Deleted after the plan was made: load() plans anew, failOnDataLoss=false goes on"
+                raise
+            place = part.partition
+            wanted = [OffsetWanted(place.topic, place.partition, EARLIEST)]
+            (first,) = cluster.list_offsets(wanted, part.isolation_level)
+            start, stop = reader.delivered, min(first.offset, part.stop)
+            if first.error or start >= stop:  # it was not retention
+                raise
+            metrics.missing.append(MissingOffsets(place, start, stop, str(error)))
+        if stop >= part.stop:
+            return
+        part = replace(narrowed(part, OffsetRange(stop, part.stop)), read_from=ReadFrom.BROKER, splits=(), aborted=None)

@@ -1,0 +1,53 @@
+"""The locations of a read beside its brokers: a source of segments for whoever plans by what the brokers say."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterator, Sequence
+
+from segreader.catalog.layouts.base import PartitionPlace
+from segreader.errors import ObjectNotFoundError, UnknownLayoutError
+from segreader.read.source import SourceLog
+from segreader.spark.locations import Locations
+
+
+class LocationsSource:
+    """The partitions at some locations. Where those of a topic lie is looked up once.
+
+    Args:
+        locations: they stay open.
+    """
+
+    def __init__(self, locations: Locations) -> None:
+        self._locations = locations
+        self.store = locations.store
+        self.shown = locations.shown
+        self._places: dict[str, Sequence[Sequence[PartitionPlace]]] = {}
+        self._lock = threading.Lock()
+
+    def logs(
+        self, *, topic: str | None, topic_id: str | None, partitions: Collection[int] | None
+    ) -> Iterator[SourceLog]:
+        """The partitions of one topic.
+
+        Raises:
+            ObjectNotFoundError: nothing is uploaded of those asked for; the brokers have them.
+            CatalogError, StorageError: as listing tells.
+        """
+        is_there = False
+        for places in self._found(topic or ""):
+            one = places[0].partition
+            if topic_id in (None, one.topic_id) and (partitions is None or one.partition in partitions):
+                is_there = True
+                yield SourceLog(self._locations.read(places))
+        if not is_there:
+            raise ObjectNotFoundError("nothing of it is uploaded here", source=self.shown)
+
+    def _found(self, topic: str) -> Sequence[Sequence[PartitionPlace]]:
+        with self._lock:
+            if topic not in self._places:
+                try:
+                    self._places[topic] = self._locations.places_of(topic)
+                except UnknownLayoutError:  # a cluster that has uploaded nothing yet
+                    self._places[topic] = ()
+            return self._places[topic]
