@@ -136,3 +136,20 @@ class Segment:
     version: int = 0
     is_padded: bool = False
     chunk_size: int | None = None
+
+    def ended(self, last_offset: int, epochs: LeaderEpochs | None) -> Segment:
+        """This segment with its end and its epochs: ``replace`` in half its time, for a hundred thousand of them."""
+        return Segment(
+            self.partition,
+            self.base_offset,
+            self.log_size,
+            self.files,
+            self.segment_id,
+            self.is_active,
+            last_offset,
+            epochs,
+            self.max_timestamp_ms,
+            self.version,
+            self.is_padded,
+            self.chunk_size,
+        )

@@ -97,7 +97,7 @@ def _completed(segment: Segment, known: LeaderEpochs | None) -> Segment:
         return segment
     last = OPEN_END if segment.last_offset is None else segment.last_offset
     epochs = clip(known, segment.base_offset, last) if segment.epochs is None and known else segment.epochs
-    return replace(segment, last_offset=last, epochs=epochs)
+    return segment.ended(last, epochs)
 
 
 def _local_segments(local: PartitionLog, *, has_remote: bool) -> list[Segment]:

@@ -100,7 +100,7 @@ def with_ends(
             else:  # damaged: reading will say so
                 last = OPEN_END if next_base is None else next_base - 1
                 segment = _without_false_index(store, segment, max_batch_bytes)
-            segment = replace(segment, last_offset=last)
+            segment = segment.ended(last, segment.epochs)
         ended.append(segment)
     seen = any(tail is not None and tail.is_compacted for tail in walked.values())
     return _reaching(store, ended, incomplete, max_batch_bytes, is_compacted=seen)
@@ -148,7 +148,7 @@ def _reaching(
             last = segment.last_offset or 0
             if farthest is None or last > reach:
                 farthest, reach = segment, last
-    return [replace(one, last_offset=longer[id(one)]) if id(one) in longer else one for one in segments]
+    return [one.ended(longer[id(one)], one.epochs) if id(one) in longer else one for one in segments]
 
 
 def read_epochs(store: ObjectStore, segment: Segment, max_batch_bytes: int = DEFAULT_LIMIT) -> LeaderEpochs | None:

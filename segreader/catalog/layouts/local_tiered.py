@@ -6,12 +6,11 @@ Source: ``RemoteTopicPartitionDirectory``, ``RemoteLogSegmentFileset`` (4.0).
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from segreader.catalog.layouts.base import Directory, IncompleteSegment, PartitionFiles, PartitionPlace
-from segreader.catalog.layouts.names import REMOTE_DIRECTORY, REMOTE_FILE, is_offset, last_directory
+from segreader.catalog.layouts.names import REMOTE_DIRECTORY, REMOTE_FILE, REMOTE_KINDS, is_offset, last_directory
 from segreader.segment import Segment, SegmentFiles, TopicIdPartition
 from segreader.storage.base import ObjectInfo, ObjectStore
 
@@ -20,7 +19,7 @@ NAME = "local-tiered"
 _LAST_WRITTEN = "snapshot"
 """Source: ``RemoteLogSegmentFileset.copy`` (4.3)."""
 
-_REQUIRED = ("log", "index", "timeindex", "snapshot", "leader_epoch_checkpoint")
+_REQUIRED = dict.fromkeys(("log", "index", "timeindex", "snapshot", "leader_epoch_checkpoint"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +31,7 @@ class LocalTieredLayout:
 
     def partition_of(self, path: str) -> TopicIdPartition | None:
         """By the name of the last directory."""
-        place = REMOTE_DIRECTORY.fullmatch(last_directory(path))
-        return TopicIdPartition(place["topic"], int(place["partition"]), place["topic_id"]) if place else None
+        return _partition_of(path)
 
     def places(self, directory: Directory) -> Sequence[PartitionPlace]:
         """The partition of this directory, if its files have the names of this layout."""
@@ -59,43 +57,50 @@ def sort_files(objects: Iterable[ObjectInfo]) -> PartitionFiles:
     was once whole: it is read without that, and named as incomplete, too. Where no set is whole, somebody copied the
     logs alone, and they are read.
     """
-    sets: dict[tuple[str, str, str], dict[str, ObjectInfo]] = defaultdict(dict)
+    sets: dict[str, dict[str, ObjectInfo]] = {}
     foreign: list[str] = []
     for info in objects:
-        directory, _, file = info.name.rpartition("/")
-        if (match := REMOTE_FILE.fullmatch(file)) and is_offset(match["base"]):
-            sets[directory, match["base"], match["segment_id"]][match["kind"]] = info
+        stem, _, kind = info.name.rpartition(".")
+        files = sets.get(stem)
+        if files is None and (match := REMOTE_FILE.fullmatch(last_directory(info.name))) and is_offset(match["base"]):
+            files = sets[stem] = {}
+        if files is not None and kind in REMOTE_KINDS:
+            files[kind] = info
         else:
             foreign.append(info.name)
     segments: list[Segment] = []
     incomplete: list[IncompleteSegment] = []
     notes: list[str] = []
+    partitions: dict[str, TopicIdPartition | None] = {}
     is_written = any(_LAST_WRITTEN in files and "log" in files for files in sets.values())
-    for (directory, base, segment_id), files in sets.items():
-        place = REMOTE_DIRECTORY.fullmatch(directory.rpartition("/")[2])
-        if place is None:
+    for stem, files in sets.items():
+        directory, _, name = stem.rpartition("/")
+        base, _, segment_id = name.partition("-")
+        if directory not in partitions:
+            partitions[directory] = _partition_of(directory)
+        if (partition := partitions[directory]) is None:
             foreign.extend(info.name for info in files.values())
             continue
-        if missing := tuple(kind for kind in _REQUIRED if kind not in files):
+        if not files.keys() >= _REQUIRED.keys():
             first = min(info.name for info in files.values())
+            missing = tuple(kind for kind in _REQUIRED if kind not in files)
             incomplete.append(IncompleteSegment(int(base), first, missing, segment_id))
         if "log" not in files or (is_written and _LAST_WRITTEN not in files):
             continue  # an upload in progress or given up
         if not is_written and not notes:
             notes.append(f"{directory}: no set of files here has a .{_LAST_WRITTEN}, which is written last: logs alone")
-        names = {kind: info.name for kind, info in files.items()}
         segments.append(
             Segment(
-                partition=TopicIdPartition(place["topic"], int(place["partition"]), place["topic_id"]),
+                partition=partition,
                 base_offset=int(base),
                 log_size=files["log"].size,
                 files=SegmentFiles(
-                    log=names["log"],
-                    offset_index=names.get("index"),
-                    time_index=names.get("timeindex"),
-                    transaction_index=names.get("txnindex"),
-                    producer_snapshot=names.get("snapshot"),
-                    leader_epochs=names.get("leader_epoch_checkpoint"),
+                    log=files["log"].name,
+                    offset_index=_name(files, "index"),
+                    time_index=_name(files, "timeindex"),
+                    transaction_index=_name(files, "txnindex"),
+                    producer_snapshot=_name(files, "snapshot"),
+                    leader_epochs=_name(files, "leader_epoch_checkpoint"),
                     sizes={info.name: info.size for info in files.values() if info.size >= 0},
                 ),
                 segment_id=segment_id,
@@ -103,3 +108,13 @@ def sort_files(objects: Iterable[ObjectInfo]) -> PartitionFiles:
             )
         )
     return PartitionFiles(segments, incomplete, foreign, notes)
+
+
+def _name(files: Mapping[str, ObjectInfo], kind: str) -> str | None:
+    info = files.get(kind)
+    return None if info is None else info.name
+
+
+def _partition_of(directory: str) -> TopicIdPartition | None:
+    place = REMOTE_DIRECTORY.fullmatch(last_directory(directory))
+    return TopicIdPartition(place["topic"], int(place["partition"]), place["topic_id"]) if place else None

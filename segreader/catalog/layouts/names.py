@@ -10,9 +10,9 @@ LOG_FILE: Final = re.compile(r"(?P<base>\d{20})\.(?P<kind>log|index|timeindex|tx
 REMOTE_DIRECTORY: Final = re.compile(
     r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<partition>0|[1-9]\d{0,9})-(?P<topic_id>[A-Za-z0-9_-]{22})"
 )
+REMOTE_KINDS: Final = frozenset(("log", "index", "timeindex", "txnindex", "snapshot", "leader_epoch_checkpoint"))
 REMOTE_FILE: Final = re.compile(
-    r"(?P<base>\d{20})-(?P<segment_id>[A-Za-z0-9_-]{22})"
-    r"\.(?P<kind>log|index|timeindex|txnindex|snapshot|leader_epoch_checkpoint)"
+    rf"(?P<base>\d{{20}})-(?P<segment_id>[A-Za-z0-9_-]{{22}})\.(?P<kind>{'|'.join(sorted(REMOTE_KINDS))})"
 )
 
 
