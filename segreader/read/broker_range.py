@@ -18,13 +18,14 @@ from segreader.errors import ConnectionFailedError, ProtocolError
 from segreader.format.compression import DEFAULT_LIMIT
 from segreader.isolation import IsolationLevel
 from segreader.plan.live import LivePart
-from segreader.read.cluster import FETCH_BYTES, Cluster
+from segreader.read.cluster import FETCH_BYTES, Cluster, Fetcher
 from segreader.read.fetched_records import take_batches
 
 PATIENCE_S: Final = 60.0
 """How long a broker may have nothing to give of offsets that were readable when they were planned."""
 
 _EMPTY_ANSWERS: Final = 4
+_SMALL_BYTES: Final = 1 << 20  # as a Java consumer asks for
 _FIRST_WAIT_S: Final = 0.01
 _LONGEST_WAIT_S: Final = 0.2
 
@@ -82,13 +83,18 @@ class BrokerRange:
         self._wants_locations = wants_locations
         self._is_committed = part.isolation_level is IsolationLevel.READ_COMMITTED
         self._shown = f"{cluster.shown}/{part.partition}"
-        self._fetcher = cluster.fetcher(
+        self._max_bytes = max_bytes
+        self._fetcher = self._open(max_bytes)
+
+    def _open(self, max_bytes: int) -> Fetcher:
+        part = self._part
+        return self._cluster.fetcher(
             part.partition.topic,
             part.partition.partition,
             self.position,
             isolation_level=part.isolation_level,
             topic_id=part.partition.topic_id,
-            wants_locations=wants_locations,
+            wants_locations=self._wants_locations,
             leader_epoch_of_position=self._epoch_before(self.position),
             stop=self.stop,
             max_bytes=max_bytes,
@@ -130,6 +136,8 @@ class BrokerRange:
                         return FetchedAnswer(offset, taken.next_offset, taken.data, answer.aborted, None, answer)
                     continue
             empty += 1
+            if empty == _EMPTY_ANSWERS // 2 and self._max_bytes > _SMALL_BYTES:
+                self._ask_for_less()
             if self._is_over(answer, empty):
                 self.position = self.stop
                 break
@@ -137,6 +145,12 @@ class BrokerRange:
                 raise self._nothing_came(answer)
             self._sleep(min(_FIRST_WAIT_S * 2 ** min(empty - 1, 8), _LONGEST_WAIT_S))
         return None
+
+    def _ask_for_less(self) -> None:
+        """A broker that reads a remote segment gives nothing if that takes it longer than it may."""
+        self._fetcher.close()
+        self._max_bytes = _SMALL_BYTES
+        self._fetcher = self._open(_SMALL_BYTES)
 
     def move(self, next_offset: int, leader_epoch: int = -1) -> None:
         """Go on from another offset, because records up to there are had from elsewhere."""

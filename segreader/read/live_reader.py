@@ -158,13 +158,17 @@ class LiveReader:
     def _by_locations(self, part: LivePart) -> Iterator[pa.RecordBatch]:
         reads = self._reads_of(part)
         while self._delivered < part.stop:
-            wants = self._remote is not None and reads.may_ask(self._delivered, self._clock_ms())
-            with self._ask(part, wants_locations=wants) as asked:
+            if self._remote is None or not reads.may_ask(self._delivered, self._clock_ms()):
+                yield from self._from_broker(part, part.stop)
+                return
+            with self._ask(part, wants_locations=True) as asked:
                 answer = asked.next()
             if answer is None:
                 self._delivered = part.stop
                 return
-            if answer.location is None:  # a plain broker, or nothing is known of this offset: records, and go on
+            if answer.location is None:  # nothing is known there of this offset: records, and go on behind them
+                reads.fell_back(Cause.NO_LOCATION, until=answer.next_offset, now_ms=self._clock_ms())
+                self.metrics.fallbacks[Cause.NO_LOCATION.value] += 1
                 yield from self._decoded(part, answer, part.stop)
                 continue
             location = answer.location

@@ -14,14 +14,19 @@ from fake_cluster import FakeCluster, ServedLog, of_simulation
 from histories import ELECTIONS, KERNELS, ORDINARY, SPLITS, TROUBLE, Event, examples, histories, play, seen
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from located_store import LocatedStore, locations
 from simulator import TOPIC, SimulatedPartition
 
+from segreader.errors import AccessDeniedError, LocationExpiredError, ObjectNotFoundError, StorageError
 from segreader.format.record import Record
 from segreader.isolation import IsolationLevel
 from segreader.read.live_bounds import parse_live_bounds
-from segreader.read.live_planner import LiveRequest
+from segreader.read.live_planner import LiveRequest, plan_live
+from segreader.read.live_reader import LiveReader
 from segreader.read.live_scan import LiveScan
+from segreader.read.located import LocatedUrls
 from segreader.read.options import ReadOptions
+from segreader.read.records import RECORD_COLUMNS, iter_consumer_records
 from segreader.read.source import open_source
 from segreader.testing.batches import COMMIT
 
@@ -62,8 +67,8 @@ def local_starts(partition: SimulatedPartition, log: ServedLog) -> list[int]:
     return [log.log_start, *(roll for roll in partition.rolls if log.log_start < roll <= reach)]
 
 
-def judge(partition: SimulatedPartition, data: st.DataObject, *, from_store: bool) -> None:
-    """Read a random range, in both isolation levels, and hold it against the truth."""
+def drawn(partition: SimulatedPartition, data: st.DataObject) -> tuple[ServedLog, IsolationLevel, int, int]:
+    """The log as a cluster serves it, an isolation level, and a range of offsets."""
     assume(partition.batches)
     log = of_simulation(partition)
     assume(log.log_start < log.end)
@@ -72,7 +77,12 @@ def judge(partition: SimulatedPartition, data: st.DataObject, *, from_store: boo
     end = log.stable if level is IsolationLevel.READ_COMMITTED else log.end
     assume(end > log.log_start)
     start = data.draw(st.integers(log.log_start, end), "start")
-    stop = data.draw(st.integers(start, log.end + 2), "stop")
+    return log, level, start, data.draw(st.integers(start, log.end + 2), "stop")
+
+
+def judge(partition: SimulatedPartition, data: st.DataObject, *, from_store: bool) -> None:
+    """Read a random range and hold it against the truth."""
+    log, level, start, stop = drawn(partition, data)
     chance = random.Random(data.draw(st.integers(0, 1 << 16), "chance"))
     prefers_store = data.draw(st.booleans(), "prefers store")
     cluster = FakeCluster({TOPIC: {0: log}}, chance=chance)
@@ -122,3 +132,31 @@ def test_elections_retention_and_deletion_change_no_record(events: list[Event], 
 @given(histories(*ORDINARY, *ORDINARY, *TROUBLE, *ELECTIONS), st.data())
 def test_brokers_that_read_remote_segments_themselves_give_the_same(events: list[Event], data: st.DataObject) -> None:
     judge(play(events), data, from_store=False)
+
+
+@examples(150)
+@given(histories(*ORDINARY, *ORDINARY, *TROUBLE, *ELECTIONS), st.data())
+def test_locations_that_fail_at_random_change_no_record(events: list[Event], data: st.DataObject) -> None:
+    partition = play(events)
+    log, level, start, stop = drawn(partition, data)
+    chance = random.Random(data.draw(st.integers(0, 1 << 16), "chance"))
+    share = data.draw(st.sampled_from([0, 0, 0.2, 0.7]), "share of reads that fail")
+    cluster = FakeCluster({TOPIC: {0: log}}, chance=chance, locate=locations(with_index=True))
+    cluster.lists_aborted = data.draw(st.booleans(), "lists aborted")
+
+    def fault(name: str, url: str) -> bytes | None:
+        if chance.random() < share:
+            raise chance.choice([StorageError, AccessDeniedError, ObjectNotFoundError, LocationExpiredError])("fault")
+        return None
+
+    urls = LocatedUrls()
+    store = LocatedStore(urls, [log], fault)
+    request = LiveRequest(topic=TOPIC, bounds=parse_live_bounds((start, stop)), isolation_level=level)
+    plan = plan_live(cluster, request, located=(urls, store))
+    options = ReadOptions(columns=RECORD_COLUMNS, kernel=data.draw(st.sampled_from(KERNELS), "kernel"))
+    reader = LiveReader(cluster, options, located=(urls, store), sleep=lambda seconds: None)
+    found = [r for part in plan.parts for batch in reader.read(part) for r in iter_consumer_records(batch)]
+
+    assert seen(found) == seen(truth(partition, level, start, stop))
+    if not share:
+        assert set(reader.metrics.fallbacks) <= {"no_location"}
