@@ -37,6 +37,7 @@ from segreader.gateway.rewriting import (
     rewrites,
 )
 from segreader.gateway.streams import FrameSource, Outlet, Send
+from segreader.gateway.wire import Piece
 
 Deliver = Callable[[FrameSource], Awaitable[None]]
 
@@ -111,9 +112,9 @@ async def pass_fetch(
         ProtocolError: it is no such answer.
     """
     is_small = source.size <= _HELD_WHOLE
-    pieces: list[bytes] = []
+    pieces: list[Piece] = []
 
-    async def hold(piece: bytes) -> None:
+    async def hold(piece: Piece) -> None:
         pieces.append(piece)
 
     growth = 0

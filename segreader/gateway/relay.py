@@ -35,6 +35,7 @@ from segreader.gateway.frames import (
 from segreader.gateway.metrics import GatewayMetrics
 from segreader.gateway.streams import FrameSource, Outlet, read_size
 from segreader.gateway.version_offers import NEWEST, may_pass, rewrite_api_versions, unsupported_version
+from segreader.gateway.wire import Wire
 
 _log = logging.getLogger(__name__)
 
@@ -70,7 +71,7 @@ class Relay:
     """A client's connection: ``run`` until one side closes it.
 
     Args:
-        client, broker: reader and writer of each side; their buffers are bounded by whoever made them.
+        client, broker: the connection to each side.
         peer: the client's address.
         node: of the broker, as errors and metrics name it.
         locating: what answers the flag; ``None``: nobody, and it is taken out by nobody either.
@@ -78,8 +79,8 @@ class Relay:
 
     def __init__(
         self,
-        client: tuple[asyncio.StreamReader, asyncio.StreamWriter],
-        broker: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+        client: Wire,
+        broker: Wire,
         *,
         peer: str,
         node: str,
@@ -98,9 +99,9 @@ class Relay:
         """How long a broker may take for a question of the gateway's own."""
         self.offered: Mapping[int, ApiVersionRange] = {}
         """What the broker itself offers; empty until it was asked."""
-        self.to_client = Outlet(client[1], metrics.sent_to_client)
-        self._from_client, self._from_broker = client[0], broker[0]
-        self.to_broker = Outlet(broker[1], metrics.sent_to_broker)
+        self.to_client = Outlet(client, metrics.sent_to_client)
+        self._from_client, self._from_broker = client, broker
+        self.to_broker = Outlet(broker, metrics.sent_to_broker)
         self._locating = locating
         self._is_strict = is_strict
         self._pending: deque[_Pending] = deque()
@@ -190,6 +191,7 @@ class Relay:
             if may_be_flagged(held, head):
                 request = parse_flagged_fetch(memoryview(held), head)
                 if request is not None:
+                    await self.idle()
                     await self._locating.answer(self, request)
                     return
         if is_answered:
@@ -297,12 +299,9 @@ class Relay:
 
     async def _answers(self) -> None:
         while True:
-            try:
-                size, correlation_id = _ANSWER_HEAD.unpack(await self._from_broker.readexactly(_ANSWER_HEAD.size))
-            except asyncio.IncompleteReadError as error:
-                if error.partial:
-                    raise ConnectionFailedError("closed in the middle of a frame") from None
+            if (head := await self._from_broker.read_exactly(_ANSWER_HEAD.size)) is None:
                 return
+            size, correlation_id = _ANSWER_HEAD.unpack(head)
             if not 4 <= size <= self.limits.answer_bytes:
                 raise ProtocolError(
                     "impossible size of an answer", found=size, expected=f"4 to {self.limits.answer_bytes}"

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import signal
-import socket
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -28,15 +26,13 @@ from segreader.gateway.objects import ObjectFinder
 from segreader.gateway.relay import Locating, Relay
 from segreader.gateway.remote_plans import RemotePlanner
 from segreader.gateway.signing import make_signer
-from segreader.gateway.streams import SLICE
+from segreader.gateway.wire import Wire, connect, serve
 from segreader.storage.location import open_store
 
 _log = logging.getLogger(__name__)
 
 _BEGINNING = -1
 """The listener at which clients begin: it stands for any broker."""
-
-Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +64,7 @@ class Gateway:
         self._servers: dict[int, asyncio.Server] = {}
         self._metrics_server: asyncio.Server | None = None
         self._relays: dict[Relay, asyncio.Task[Any]] = {}
+        self._accepted = 0
         self._to_brokers: ssl.SSLContext | None = None
         self._to_clients: ssl.SSLContext | None = None
 
@@ -141,41 +138,37 @@ class Gateway:
         if node_id == _BEGINNING + 1 and not self.config.ports:
             return True  # broker 0 is where clients begin
         try:
-            self._servers[node_id] = await asyncio.start_server(
-                lambda reader, writer: self._accept(node_id, reader, writer),
+            self._servers[node_id] = await serve(
+                lambda client: self._accept(node_id, client),
                 self.config.listen_host or None,
                 port,
-                limit=SLICE,
-                ssl=self._to_clients,
-                start_serving=True,
+                context=self._to_clients,
             )
         except OSError as error:
             _log.error("port %d for broker %d cannot be had: %s", port, node_id, error.strerror)
             return False
         return True
 
-    async def _accept(self, node_id: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _accept(self, node_id: int, client: Wire) -> None:
         self.metrics.connections += 1
-        name = writer.get_extra_info("peername")
-        peer = f"{name[0]}:{name[1]}" if name else "unknown"
-        if len(self._relays) >= self.config.limits.connections:
+        peer = client.peer
+        if self._accepted >= self.config.limits.connections:
             self.metrics.refused_connections += 1
-            writer.close()
             return
-        _prepare(writer)
-        broker: Streams | None = None
+        broker: Wire | None = None
+        self._accepted += 1
         try:
             broker = await self._connect(node_id)
-            await self._relay(node_id, peer, (reader, writer), broker)
+            await self._relay(node_id, peer, client, broker)
         except (BrokerError, OSError) as error:
             self.metrics.failed[type(error).__name__] += 1
             _log.info("%s: %s", peer, error if isinstance(error, BrokerError) else type(error).__name__)
         finally:
-            for stream in (writer, *(broker or ())[1:]):
-                with contextlib.suppress(Exception):
-                    stream.close()
+            self._accepted -= 1
+            if broker is not None:
+                broker.close()
 
-    async def _relay(self, node_id: int, peer: str, client: Streams, broker: Streams) -> None:
+    async def _relay(self, node_id: int, peer: str, client: Wire, broker: Wire) -> None:
         relay = Relay(
             client,
             broker,
@@ -197,7 +190,7 @@ class Gateway:
             del self._relays[relay]
             self.metrics.open_connections = len(self._relays)
 
-    async def _connect(self, node_id: int) -> Streams:
+    async def _connect(self, node_id: int) -> Wire:
         known = self.addresses.broker(max(node_id, 0))
         places = [known] if known is not None and node_id != _BEGINNING else []
         if node_id == _BEGINNING:
@@ -205,23 +198,11 @@ class Gateway:
         for host, port in places:
             try:
                 async with asyncio.timeout(self.config.client.connect_timeout_ms / 1000):
-                    streams = await asyncio.open_connection(host, port, limit=SLICE, ssl=self._to_brokers)
+                    return await connect(host, port, context=self._to_brokers)
             except (OSError, TimeoutError) as error:
                 last: Exception = error
-                continue
-            _prepare(streams[1])
-            return streams
         what = type(last).__name__ if places else "it is not known"
         raise ConnectionFailedError(f"broker {node_id if node_id >= 0 else ''} cannot be reached", found=what)
-
-
-def _prepare(writer: asyncio.StreamWriter) -> None:
-    """Bound what is buffered for a slow peer, and notice one that vanished."""
-    writer.transport.set_write_buffer_limits(high=SLICE)
-    found = writer.get_extra_info("socket")
-    if found is not None:
-        with contextlib.suppress(OSError):
-            found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
 
 def _server_context(config: GatewayConfig) -> ssl.SSLContext:

@@ -1,24 +1,23 @@
 """Frames between two streams: looked at as they come, passed on in slices, never stored whole.
 
 A slice waits until the other side has room, so that a slow reader stops its broker and not this process. asyncio's
-``write`` copies what it cannot send at once: that is why slices are small.
+``write`` copies what it cannot send at once, and again after each send: that is why slices are small.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from segreader.broker.primitives import Reader
 from segreader.errors import ConnectionFailedError, ProtocolError
 from segreader.gateway.frames import SIZE
+from segreader.gateway.wire import SLICE, Piece, Wire
 
-SLICE: Final = 256 << 10
 _SMALL: Final = 64 << 10
 
 _T = TypeVar("_T")
-Send = Callable[[bytes], Awaitable[None]]
+Send = Callable[[Piece], Awaitable[None]]
 
 
 class Outlet:
@@ -28,15 +27,15 @@ class Outlet:
         sent: is told how many bytes went out.
     """
 
-    __slots__ = ("_pieces", "_sent", "_size", "_writer")
+    __slots__ = ("_pieces", "_sent", "_size", "_wire")
 
-    def __init__(self, writer: asyncio.StreamWriter, sent: Callable[[int], None]) -> None:
-        self._writer = writer
+    def __init__(self, wire: Wire, sent: Callable[[int], None]) -> None:
+        self._wire = wire
         self._sent = sent
-        self._pieces: list[bytes] = []
+        self._pieces: list[Piece] = []
         self._size = 0
 
-    async def send(self, data: bytes) -> None:
+    async def send(self, data: Piece) -> None:
         """Take some bytes; waits while the other side takes none."""
         self._pieces.append(data)
         self._size += len(data)
@@ -51,27 +50,27 @@ class Outlet:
         self._pieces.clear()
         self._sent(len(data))
         self._size = 0
-        self._writer.write(data)
-        await self._writer.drain()
+        self._wire.write(data)
+        await self._wire.drain()
 
 
 class FrameSource:
     """The bytes of one frame, in order.
 
     Args:
-        reader: the stream that they come from.
+        wire: the connection that they come from.
         size: bytes of the frame behind its size field.
         start: the first of them, which were read already.
         limit: how many bytes may be held at a time for a look at them.
     """
 
-    __slots__ = ("_at", "_base", "_held", "_limit", "_name", "_reader", "_unread", "size")
+    __slots__ = ("_at", "_base", "_held", "_limit", "_name", "_unread", "_wire", "size")
 
     def __init__(
-        self, reader: asyncio.StreamReader, size: int, start: bytes = b"", *, name: str = "answer", limit: int = 1 << 20
+        self, wire: Wire, size: int, start: bytes = b"", *, name: str = "answer", limit: int = 1 << 20
     ) -> None:
         self.size = size
-        self._reader = reader
+        self._wire = wire
         self._held, self._at, self._base = start, 0, 0
         self._unread = size - len(start)
         self._name = name
@@ -104,7 +103,7 @@ class FrameSource:
 
     async def _more(self, least: int) -> None:
         """Read until ``least`` bytes are held, or the frame ends."""
-        pieces = [self._held[self._at :]]
+        pieces: list[Piece] = [self._held[self._at :]]
         self._base += self._at
         held = len(pieces[0])
         while self._unread and held < least:
@@ -113,8 +112,8 @@ class FrameSource:
             held += len(piece)
         self._held, self._at = b"".join(pieces), 0
 
-    async def _read(self, most: int = SLICE) -> bytes:
-        piece = await self._reader.read(min(most, self._unread, SLICE))
+    async def _read(self, most: int = SLICE) -> Piece:
+        piece = await self._wire.read(min(most, self._unread))
         if not piece:
             raise ConnectionFailedError("closed in the middle of a frame", found=f"{self._unread} bytes missing")
         self._unread -= len(piece)
@@ -168,19 +167,16 @@ class FrameSource:
         return taken
 
 
-async def read_size(reader: asyncio.StreamReader, least: int, most: int, name: str) -> int | None:
+async def read_size(wire: Wire, least: int, most: int, name: str) -> int | None:
     """The size of the next frame; ``None`` where the stream ends between frames.
 
     Raises:
         ProtocolError: it is no such size.
         ConnectionFailedError: the stream ends within it.
     """
-    try:
-        (size,) = SIZE.unpack(await reader.readexactly(SIZE.size))
-    except asyncio.IncompleteReadError as error:
-        if not error.partial:
-            return None
-        raise ConnectionFailedError(f"{name}: closed in the middle of a size") from None
+    if (data := await wire.read_exactly(SIZE.size)) is None:
+        return None
+    (size,) = SIZE.unpack(data)
     if not least <= size <= most:
         raise ProtocolError(f"{name}: impossible size of a frame", found=size, expected=f"{least} to {most}")
     return int(size)

@@ -21,7 +21,7 @@ from segreader.broker.settings import ClientSettings, SecurityProtocol
 from segreader.errors import OptionError
 from segreader.gateway.config import GatewayConfig, Limits
 from segreader.gateway.server import Gateway
-from segreader.gateway.streams import SLICE
+from segreader.gateway.wire import SLICE
 
 METADATA = next(one for one in frames("cluster") if one.api == "Metadata")
 TOLD = answers.decode_metadata(METADATA.version, memoryview(METADATA.response or b"")[4:])

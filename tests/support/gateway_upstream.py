@@ -17,7 +17,7 @@ from segreader.gateway.addresses import AddressTable, PortPlan
 from segreader.gateway.config import Limits
 from segreader.gateway.metrics import GatewayMetrics
 from segreader.gateway.relay import Relay
-from segreader.gateway.streams import SLICE
+from segreader.gateway.wire import Wire, connect, serve
 
 HOST = "gateway.example"
 PORTS = PortPlan(10_000, {})
@@ -125,12 +125,10 @@ async def relayed(
 
     addresses = AddressTable(HOST, plan, open_listener)
 
-    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        broker = await asyncio.open_connection("127.0.0.1", upstream.port, limit=SLICE)
-        for one in (writer, broker[1]):
-            one.transport.set_write_buffer_limits(high=SLICE)
+    async def accept(client: Wire) -> None:
+        broker = await connect("127.0.0.1", upstream.port)
         relay = Relay(
-            (reader, writer),
+            client,
             broker,
             peer="127.0.0.1:1",
             node="broker 1",
@@ -145,12 +143,11 @@ async def relayed(
         except Exception as error:
             errors.append(error)
         finally:
-            writer.close()
-            broker[1].close()
+            broker.close()
 
     behind = await asyncio.start_server(upstream.serve, "127.0.0.1", 0)
     upstream.port = behind.sockets[0].getsockname()[1]
-    front = await asyncio.start_server(accept, "127.0.0.1", 0, limit=SLICE)
+    front = await serve(accept, "127.0.0.1", 0)
     client = Client(*await asyncio.open_connection(*front.sockets[0].getsockname()))
     try:
         yield Around(client, upstream, metrics, addresses, opened, relays, errors)
