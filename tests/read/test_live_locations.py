@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pickle
 import random
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 import pytest
 from corpus import Case, NormalRecord, case, cases, normal
@@ -14,6 +16,7 @@ from fake_cluster import FakeCluster, Locate, ServedSegment, of_corpus
 from located_store import CANARY, HOST, LocatedStore, locations
 
 from segreader.broker.location import RemoteLogSegmentLocation
+from segreader.broker.primitives import uuid_text
 from segreader.errors import (
     AccessDeniedError,
     FormatError,
@@ -311,3 +314,23 @@ def test_a_location_that_nobody_asked_for_is_an_error_and_no_endless_loop() -> N
 
     with pytest.raises(ProtocolError, match="nobody asked for"):
         list(LiveScan(lambda: cluster, request).records())
+
+
+def test_a_peer_that_names_another_segment_each_time_is_not_asked_for_ever() -> None:
+    good = locations()
+    given = 0
+
+    def locate(segment: ServedSegment, at: int, last: int) -> RemoteLogSegmentLocation | None:
+        nonlocal given
+        given += 1
+        assert given < 1000, "asked for ever"
+        found = good(segment, at, last)
+        soon = int(time.time() * 1000) + 10_000
+        other = uuid_text(UUID(int=given + (1 << 99)).bytes)
+        assert other is not None
+        return None if found is None else replace(found, segment_id=other, expiry_ms=soon)
+
+    scan = by_locations(clusters(ONE, locate), ONE.topic)
+
+    assert records_of(scan) == ONE.truth("committed")
+    assert set(scan.metrics.fallbacks) == {"expired"}

@@ -139,14 +139,15 @@ class RemoteReads:
         counters: counted on; shared as the caller likes.
     """
 
-    __slots__ = ("_backoff", "_broker_until", "_falls", "_pause_until_ms", "_pauses", "_renewed", "_reread", "_retries",
-                 "_segment", "counters")  # fmt: skip
+    __slots__ = ("_asked_at", "_backoff", "_broker_until", "_falls", "_pause_until_ms", "_pauses", "_renewed",
+                 "_renewed_at", "_reread", "_retries", "_segment", "counters")  # fmt: skip
 
     def __init__(self, *, jitter: Jitter, retries: int = RETRIES, counters: LocationCounters | None = None) -> None:
         self._retries = retries
         self._backoff = Backoff(jitter, REMOTE_READS)
         self._segment: str | None = None
         self._renewed = False
+        self._renewed_at = self._asked_at = -1
         self._reread = False
         self._broker_until = 0
         self._falls = 0
@@ -161,6 +162,7 @@ class RemoteReads:
 
     def may_ask(self, offset: int, now_ms: int) -> bool:
         """Whether the Fetch at ``offset`` may carry the flag: not within what fell back, and not during a pause."""
+        self._asked_at = offset
         if offset < self._broker_until:
             return False
         if self._pause_until_ms is not None:
@@ -178,7 +180,9 @@ class RemoteReads:
         self.counters.given += 1
         if segment_id != self._segment:
             self._segment = segment_id
-            self._renewed = self._reread = False
+            # Whoever names another segment at the same offset each time would be asked for ever.
+            self._renewed = self._renewed_at >= self._asked_at >= 0
+            self._reread = False
             self._backoff.succeeded()
         return self.expires(expiry_ms, now_ms)
 
@@ -224,13 +228,13 @@ class RemoteReads:
     def finished(self) -> None:
         """A segment's part was read where it lies and delivered: all is well again."""
         self._falls = self._pauses = 0
-        self._segment = None
+        self._segment, self._renewed_at = None, -1
         self._backoff.succeeded()
 
     def _renew(self, cause: Cause) -> RemoteDecision:
         if self._renewed:
             return RemoteDecision(RemoteStep.FALL_BACK, cause)
-        self._renewed = True
+        self._renewed, self._renewed_at = True, self._asked_at
         self.counters.renewed += 1
         return RemoteDecision(RemoteStep.RENEW, cause)
 
