@@ -97,13 +97,16 @@ class Brokers:
         own = {name: _looked_up(name, text, environ) for name, text in self.settings.items()}
         return _provided(self, environ) | own
 
-    def connect(self) -> KafkaCluster:
+    def connect(self, settings: Mapping[str, object] | None = None) -> KafkaCluster:
         """A client with what this process knows; it connects when it is first asked.
+
+        Args:
+            settings: as ``resolve`` gave them; it is asked by default.
 
         Raises:
             OptionError: as ``resolve``; settings contradict each other, or kafka-python is not installed.
         """
-        return KafkaCluster(self.servers, self.resolve())
+        return KafkaCluster(self.servers, self.resolve() if settings is None else settings)
 
 
 def parse_brokers(given: Mapping[str, str]) -> Brokers | None:

@@ -10,7 +10,7 @@ import logging
 from segreader.errors import AmbiguousTopicError, ObjectNotFoundError, OffsetOutOfRangeError, SegreaderError
 from segreader.plan.split import ReadEnd
 from segreader.segment import TopicIdPartition
-from segreader.spark.stream_log import SeenLog
+from segreader.spark.followed import SeenPartition
 from segreader.spark.stream_offsets import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class LossRule:
             self._told.add(text)
             logger.warning("%s", text)
 
-    def begin(self, name: TopicPartition, seen: SeenLog, start: int | None) -> int:
+    def begin(self, name: TopicPartition, seen: SeenPartition, start: int | None) -> int:
         """The first offset to read of a partition, where ``start`` comes next; its earliest where none does.
 
         Raises:

@@ -6,7 +6,7 @@ and what a broker has are cut by offsets: whoever asks for an offset is told whe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from segreader.plan.live import LivePart, ReadFrom, epochs_after
@@ -31,6 +31,18 @@ def narrowed(part: LivePart, offsets: OffsetRange) -> LivePart:
         position_epoch=epoch,
         aborted=aborted,
     )
+
+
+def joined(parts: Iterable[LivePart]) -> list[LivePart]:
+    """The parts in order, those of a broker that follow each other as one."""
+    found: list[LivePart] = []
+    for part in sorted(parts, key=lambda part: (part.partition.order, part.offsets.start)):
+        last = found[-1] if found and found[-1].read_from is part.read_from is ReadFrom.BROKER else None
+        if last is not None and (last.partition, last.stop) == (part.partition, part.offsets.start):
+            found[-1] = replace(last, offsets=OffsetRange(last.offsets.start, part.stop))
+        else:
+            found.append(part)
+    return found
 
 
 def cut_parts(

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from segreader.broker.messages import LATEST as LATEST_OF_BROKER
 from segreader.broker.messages import ListedOffset, OffsetWanted, TopicMetadata
 from segreader.errors import BrokerError, ObjectNotFoundError, OffsetOutOfRangeError, OptionError
+from segreader.isolation import IsolationLevel
 from segreader.plan.live import LivePart, LivePlan
 from segreader.plan.split import Gap
 from segreader.read.cluster import Cluster
@@ -25,7 +26,7 @@ from segreader.read.located import LocatedUrls, open_located
 from segreader.read.small_objects import read_each
 from segreader.segment import TopicIdPartition
 from segreader.spark.cutting import UNCUT
-from segreader.spark.live_cutting import cut_parts
+from segreader.spark.live_cutting import cut_parts, joined
 from segreader.spark.live_parts import LightPart, pack_part, storage_of_locations
 from segreader.spark.live_source import LocationsSource
 from segreader.spark.locations import Locations
@@ -79,8 +80,11 @@ class Tier:
         """The store of the remote tier, where one is named."""
         return None if self.locations is None else self.locations.store
 
-    def topics(self) -> dict[str, TopicMetadata]:
+    def topics(self, *, passes_over_missing: bool = False) -> dict[str, TopicMetadata]:
         """The chosen topics as the cluster has them.
+
+        Args:
+            passes_over_missing: whether those that are not there are left out.
 
         Raises:
             ObjectNotFoundError: one that is named is not there, or none matches the pattern.
@@ -88,14 +92,21 @@ class Tier:
         """
         choice, cluster = self._options.choice, self.cluster
         if choice.pattern is None:
-            return {name: find_topic(cluster, name) for name in choice.names}
+            named = {}
+            for name in choice.names:
+                try:
+                    named[name] = find_topic(cluster, name)
+                except ObjectNotFoundError:
+                    if not passes_over_missing:
+                        raise
+            return named
         seen = cluster.metadata(None).topics
         found = {
             one.name: one
             for one in sorted(seen, key=lambda one: one.name or "")
             if one.name is not None and not one.is_internal and not one.error and choice.matches(one.name)
         }
-        if not found:
+        if not found and not passes_over_missing:
             raise ObjectNotFoundError(
                 f"no topic matches {choice.pattern!r}", source=cluster.shown, found=f"{len(seen)} topics"
             )
@@ -121,13 +132,19 @@ class Tier:
             chosen += [(name, number) for number in wanted if number in there]
         return chosen
 
-    def listed(self, wanted: Sequence[OffsetWanted]) -> dict[TopicPartition, ListedOffset]:
+    def listed(
+        self, wanted: Sequence[OffsetWanted], isolation_level: IsolationLevel | None = None
+    ) -> dict[TopicPartition, ListedOffset]:
         """One offset of each partition, as leaders tell it.
+
+        Args:
+            isolation_level: for whom; that of the read by default.
 
         Raises:
             BrokerError: a leader does not tell it.
         """
-        answers = self.cluster.list_offsets(wanted, self._options.isolation_level) if wanted else ()
+        level = isolation_level or self._options.isolation_level
+        answers = self.cluster.list_offsets(wanted, level) if wanted else ()
         for one in answers:
             if one.error:
                 raise BrokerError(
@@ -162,7 +179,6 @@ class Tier:
             for (topic, wanted), numbers in alike.items()
         ]
         plans = read_each(lambda one: self._planned(one, source), requests)
-        order = sorted((part for plan in plans for part in plan.parts), key=lambda part: part.partition.order)
         return LivePlan(
             self._options.location,
             tuple(split for plan in plans for split in plan.splits),
@@ -170,7 +186,7 @@ class Tier:
             tuple(gap for plan in plans for gap in plan.gaps),
             tuple(one for plan in plans for one in plan.dropped),
             tuple(dict.fromkeys(note for plan in plans for note in plan.notes)),
-            tuple(order),
+            tuple(joined(part for plan in plans for part in plan.parts)),
             tuple(one for plan in plans for one in plan.partitions_asked),
         )
 

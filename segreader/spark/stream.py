@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 from segreader.ranges import OffsetRange
 from segreader.spark.admission import TriggerDelay, count_backlog, take_bytes, take_rows
 from segreader.spark.data_loss import LossRule
+from segreader.spark.followed import Look, open_log
 from segreader.spark.read_limits import (
     ReadAllAvailable,
     ReadLimit,
@@ -29,20 +30,16 @@ from segreader.spark.read_limits import (
 )
 from segreader.spark.schema import project
 from segreader.spark.source import SegmentReader, SplitPartition
-from segreader.spark.stream_log import Look, StreamLog
 from segreader.spark.stream_offsets import OffsetJson, StreamOffsets, TopicPartition, from_json, to_json
 from segreader.spark.stream_options import StreamOptions, parse_stream_options
 from segreader.spark.stream_start import first_offsets
 from segreader.spark.tracebacks import without_locals
 
-LOOK_EVERY_S: Final = 1.0
-"""While nothing is new Spark asks for the latest offset a hundred times a second; the store is not asked that often."""
-
 logger = logging.getLogger(__name__)
 
 
 class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows the segments of a location as they are uploaded.
+    """Follows the segments of a location as they are uploaded, or a live log as it is written.
 
     Args:
         options: of the stream.
@@ -62,7 +59,7 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.options = options
         self.columns = columns
         self._clock, self._wait = clock, wait
-        self._log = StreamLog(options.read, clock)
+        self._log = open_log(options.read, clock)
         self._rule = LossRule(options.read.fail_on_data_loss, options.read.location)
         self._delay = TriggerDelay(options.min_offsets, options.max_delay_ms) if options.min_offsets else None
         self._look: Look | None = None
@@ -160,10 +157,10 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             stop = ends[end_of_plan.partition.topic, end_of_plan.partition.partition]
             if end_of_plan.offset is not None and end_of_plan.offset < stop:
                 self._rule.cut(end_of_plan, stop)
-        logger.info("%s: %d splits, %d bytes stored", plan.location, len(plan.splits), plan.size)
+        logger.info("%s: %d splits, %d bytes stored", plan.location, len(light := planned.light_splits()), plan.size)
         for note in (*plan.notes, *(f"{gap.text}: passed over" for gap in plan.gaps)):
             self._rule.note(note)
-        return [SplitPartition(split) for split in planned.light_splits()]
+        return [SplitPartition(split) for split in light]
 
     @without_locals
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -187,8 +184,8 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         look = self._look = self._log.look()
         self._looked_at = self._clock()
         for name, seen in look.items():
-            if name in before and before[name].log.partition.topic_id != seen.log.partition.topic_id:
-                self._rule.replaced(before[name].log.partition, seen.log.partition)
+            if name in before and before[name].partition.topic_id != seen.partition.topic_id:
+                self._rule.replaced(before[name].partition, seen.partition)
         return look
 
     def _next_end(self) -> StreamOffsets:
@@ -217,10 +214,10 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         age = self._clock() - self._looked_at
         if self._is_frozen:
             return look
-        if age < LOOK_EVERY_S:
+        if age < self._log.look_every_s:
             if any(seen.stop > starts.get(name, seen.earliest) for name, seen in look.items()):
                 return look
-            self._wait(LOOK_EVERY_S - age)
+            self._wait(self._log.look_every_s - age)
         return self._look_again()
 
     def _look_with(self, ends: StreamOffsets) -> Look:

@@ -24,6 +24,8 @@ from segreader.read.log_offsets import read_log_offsets
 from segreader.read.partition_planner import PartitionPlanner
 from segreader.read.small_objects import read_each
 from segreader.read.source import SourceLog
+from segreader.read.time_offsets import offset_for_time
+from segreader.segment import TopicIdPartition
 from segreader.spark.admission import Piece
 from segreader.spark.cutting import UNCUT, cut_split
 from segreader.spark.locations import Locations
@@ -32,6 +34,8 @@ from segreader.spark.planning import SparkPlan
 from segreader.spark.stream_offsets import TopicPartition
 
 SEARCH_EVERY_S: Final = 60.0
+LOOK_EVERY_S: Final = 1.0
+"""While nothing is new Spark asks for the latest offset a hundred times a second; the store is not asked that often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,11 @@ class SeenLog:
     stop: int
 
     @property
+    def partition(self) -> TopicIdPartition:
+        """Which one."""
+        return self.log.partition
+
+    @property
     def resolved(self) -> ResolvedLog:
         """The segments that count, by offset."""
         return self.readable.resolved
@@ -69,9 +78,6 @@ class SeenLog:
         return pieces
 
 
-Look = Mapping[TopicPartition, SeenLog]
-
-
 class StreamLog:
     """The log that a stream follows; it remembers what the last look found.
 
@@ -79,6 +85,8 @@ class StreamLog:
         options: what to read.
         clock: seconds that do not go back.
     """
+
+    look_every_s: Final = LOOK_EVERY_S
 
     def __init__(self, options: SparkOptions, clock: Callable[[], float] = time.monotonic) -> None:
         self._options = options
@@ -95,7 +103,7 @@ class StreamLog:
             self._locations = Locations(self._options)
         return self._locations
 
-    def look(self) -> Look:
+    def look(self) -> Mapping[TopicPartition, SeenLog]:
         """The partitions that have a segment, by topic and number, as they are now.
 
         Raises:
@@ -115,7 +123,7 @@ class StreamLog:
         self._seen = {_name(one.log): one for one in seen if one.resolved.parts}
         return self._seen
 
-    def plan(self, look: Look, wanted: Mapping[TopicPartition, OffsetRange]) -> SparkPlan:
+    def plan(self, look: Mapping[TopicPartition, SeenLog], wanted: Mapping[TopicPartition, OffsetRange]) -> SparkPlan:
         """The splits of these offsets.
 
         Args:
@@ -143,6 +151,11 @@ class StreamLog:
         if most is not None:
             plan = replace(plan, splits=tuple(self._cut(plan.splits, most)))
         return SparkPlan(plan, logs, self.locations.store)
+
+    def first_at(self, name: TopicPartition, seen: SeenLog, time_ms: int) -> int | None:
+        """The first offset that is not older, of a partition that was seen; ``None`` if all are. Markers count."""
+        found = offset_for_time(self.locations.store, seen.resolved, time_ms, counts_markers=True)
+        return None if found is None else found.offset
 
     def close(self) -> None:
         """Give back connections and threads."""

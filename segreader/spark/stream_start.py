@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from segreader.errors import OffsetOutOfRangeError, OptionError
-from segreader.read.time_offsets import offset_for_time
 from segreader.spark.data_loss import LossRule
+from segreader.spark.followed import FollowedLog, Look
 from segreader.spark.offsets import EARLIEST, LATEST
 from segreader.spark.options import SparkOptions
-from segreader.spark.stream_log import Look, StreamLog
 from segreader.spark.stream_offsets import StreamOffsets, TopicPartition, flat
 from segreader.spark.stream_options import StreamOptions
 
 
-def first_offsets(options: StreamOptions, log: StreamLog, look: Look, rule: LossRule) -> dict[TopicPartition, int]:
+def first_offsets(options: StreamOptions, log: FollowedLog, look: Look, rule: LossRule) -> dict[TopicPartition, int]:
     """The first offset to read of every partition.
 
     Raises:
@@ -41,11 +40,11 @@ def _at_offset(look: Look, name: TopicPartition, offset: int, rule: LossRule) ->
     return seen.stop if offset == LATEST else rule.begin(name, seen, offset)
 
 
-def _at_time(options: SparkOptions, log: StreamLog, look: Look, name: TopicPartition, time_ms: int) -> int:
+def _at_time(options: SparkOptions, log: FollowedLog, look: Look, name: TopicPartition, time_ms: int) -> int:
     seen = look[name]
-    found = offset_for_time(log.locations.store, seen.resolved, time_ms, counts_markers=True)
+    found = log.first_at(name, seen, time_ms)
     if found is not None:
-        return min(found.offset, seen.stop)
+        return min(found, seen.stop)
     if options.starts_at_latest:
         return seen.stop
     raise OffsetOutOfRangeError(

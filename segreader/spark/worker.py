@@ -181,9 +181,7 @@ class Worker:
     def cluster(self, brokers: Brokers) -> AbstractContextManager[KafkaCluster]:
         """A client of these brokers, for the time of the block, with the secrets that this process has now."""
         settings = brokers.resolve()
-        return self.clusters.lend(
-            brokers.servers, frozenset(settings.items()), lambda: KafkaCluster(brokers.servers, settings)
-        )
+        return self.clusters.lend(brokers.servers, frozenset(settings.items()), lambda: brokers.connect(settings))
 
 
 def this_worker() -> Worker:

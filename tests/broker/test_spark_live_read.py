@@ -1,4 +1,4 @@
-"""The data source over history and live data of a real broker is what a consumer is given; tasks are run without Spark."""
+"""The data source over history and live data of a broker is what a consumer is given; tasks run without Spark."""
 
 from __future__ import annotations
 

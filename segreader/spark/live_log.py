@@ -1,0 +1,129 @@
+"""What a stream finds each time it asks brokers: the partitions, where each begins, and where it ends by now.
+
+The face of ``StreamLog``, for a log that brokers still serve. A look asks for metadata and for two offsets of each
+partition; no store is looked at before there is something to plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from segreader.broker.messages import EARLIEST, LATEST, OffsetWanted
+from segreader.isolation import IsolationLevel
+from segreader.ranges import OffsetRange
+from segreader.read.cluster import Cluster
+from segreader.segment import TopicIdPartition
+from segreader.spark.admission import Piece
+from segreader.spark.live_planning import LiveRead, Tier
+from segreader.spark.options import SparkOptions
+from segreader.spark.stream_offsets import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class SeenLive:
+    """One partition at the time of a look, by its leader.
+
+    Args:
+        earliest: the first offset that is there.
+        latest: one more than the last offset that is there for anyone: the high watermark.
+        stop: what a reader of this isolation level may have lies below it.
+    """
+
+    partition: TopicIdPartition
+    earliest: int
+    latest: int
+    stop: int
+
+    def pieces(self, start: int, stop: int) -> list[Piece]:
+        """All of it as one: a broker does not tell bytes, and limits by bytes are refused."""
+        return [Piece(stop, 0)] if start < stop else []
+
+
+class LiveLog:
+    """The live log that a stream follows.
+
+    Args:
+        options: what to read.
+        connect: makes the client; by default that of the options.
+    """
+
+    look_every_s: Final = 0.1
+    """While nothing is new brokers are not asked more often."""
+
+    def __init__(
+        self,
+        options: SparkOptions,
+        *,
+        connect: Callable[[], Cluster] | None = None,
+    ) -> None:
+        assert options.brokers is not None
+        self._options, self._connect = options, connect or options.brokers.connect
+        self._open = ExitStack()
+        self._tier: Tier | None = None
+        self._known: dict[TopicPartition, SeenLive] = {}
+
+    def look(self) -> Mapping[TopicPartition, SeenLive]:
+        """The chosen partitions, by topic and number, as they are now.
+
+        Raises:
+            ObjectNotFoundError: a topic that is subscribed to, or an assigned partition, was never there.
+            BrokerError: brokers cannot be asked, or refuse.
+        """
+        with self._asked() as tier:
+            topics = tier.topics(passes_over_missing=bool(self._known))  # the stream knows what is gone
+            names = tier.partitions(topics)
+            first = tier.listed([OffsetWanted(*name, EARLIEST) for name in names])
+            stable = tier.listed([OffsetWanted(*name, LATEST) for name in names])
+            last = stable
+            if self._options.isolation_level is IsolationLevel.READ_COMMITTED:
+                wanted = [OffsetWanted(*name, LATEST) for name in names]
+                last = tier.listed(wanted, IsolationLevel.READ_UNCOMMITTED)
+        self._known = {
+            name: SeenLive(
+                TopicIdPartition(*name, topics[name[0]].topic_id),
+                first[name].offset,
+                max(last[name].offset, stable[name].offset, first[name].offset),
+                max(stable[name].offset, first[name].offset),
+            )
+            for name in names
+        }
+        return self._known
+
+    def plan(self, look: Mapping[TopicPartition, SeenLive], wanted: Mapping[TopicPartition, OffsetRange]) -> LiveRead:
+        """The parts of these offsets.
+
+        Args:
+            wanted: of each partition, with an end.
+
+        Raises:
+            OffsetOutOfRangeError: retention has just taken some (``failOnDataLoss``).
+            SegreaderError: as ``plan_live``.
+        """
+        with self._asked() as tier:
+            plan = tier.plan({name: (offsets.start, offsets.stop) for name, offsets in wanted.items()})
+            return LiveRead(plan, tier.cut(plan))
+
+    def first_at(self, name: TopicPartition, seen: SeenLive, time_ms: int) -> int | None:
+        """The first offset that is not older; ``None`` if all are."""
+        with self._asked() as tier:
+            found = tier.listed([OffsetWanted(*name, time_ms)])[name].offset
+        return None if found < 0 else found
+
+    def close(self) -> None:
+        """Give back connections and threads."""
+        self._open.close()
+        self._tier = None
+
+    @contextmanager
+    def _asked(self) -> Iterator[Tier]:
+        if self._tier is None:
+            with ExitStack() as opening:
+                cluster = self._connect()
+                opening.callback(cluster.close)
+                self._tier = Tier(cluster, self._options)
+                opening.callback(self._tier.close)
+                self._open = opening.pop_all()
+        yield self._tier
