@@ -106,7 +106,7 @@ def _ask(cluster: Cluster, whole: LivePart, metrics: LiveMetrics, max_batch_byte
                     return found, whole.stop
                 asked.move(answer.next_offset)
             at = answer.next_offset
-    return found, at
+    return found, min(at, whole.stop)  # the last answer may reach beyond
 
 
 def _is_good(location: RemoteLogSegmentLocation, answer: FetchedAnswer, metrics: LiveMetrics) -> bool:

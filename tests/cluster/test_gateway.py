@@ -67,8 +67,8 @@ def topic_of_all(racks: Racks) -> Iterator[None]:
     racks.cluster.create_topic(TOPIC, replicas=[[1, 2, 3]], segment_bytes=20_000)
     sent = [Sent(value=value_of(number), key=b"key", timestamp_ms=1_700_000_000_000) for number in range(COUNT)]
     aborted = [Sent(value=b"aborted")] * 20
-    around = transaction(racks.bootstrap, TOPIC, aborted, name=TOPIC, is_kept=False)
-    with around, producer(racks.bootstrap, batch_num_messages=10) as made:
+    around = transaction(racks.steady, TOPIC, aborted, name=TOPIC, is_kept=False)
+    with around, producer(racks.steady, batch_num_messages=10) as made:
         send(made, TOPIC, sent)
     racks.cluster.upload_closed(TOPIC)
     with racks.rights.allowed(READER, "READ", TOPIC), racks.rights.allowed(READER, "READ", TOPIC, kind="GROUP"):
@@ -242,7 +242,7 @@ def test_a_reader_that_does_not_trust_the_stores_address_takes_the_brokers_recor
 def test_who_may_not_read_is_given_no_location(running: RunningGateway, racks: Racks, store: S3Server) -> None:
     given = running.count("locations_given_total")
     with racks.rights.allowed(STRANGER, "DESCRIBE", TOPIC):
-        with asking(running, STRANGER) as ask, pytest.raises(AuthorizationError, match=TOPIC):
+        with pytest.raises(AuthorizationError, match=TOPIC), asking(running, STRANGER) as ask:
             ask()
         with pytest.raises(AuthorizationError, match=TOPIC):
             scanned(f"kafka://{running.bootstrap}", TOPIC, **scan_options(STRANGER, store))
@@ -258,7 +258,7 @@ def test_who_lost_the_right_is_given_no_location_from_then_on(running: RunningGa
         given = running.count("locations_given_total")
         with pytest.raises(AuthorizationError, match=TOPIC):
             ask()
-    with asking(running, STRANGER) as ask, pytest.raises(AuthorizationError, match=TOPIC):
+    with pytest.raises(AuthorizationError, match=TOPIC), asking(running, STRANGER) as ask:
         ask()
     assert running.count("locations_given_total") == given
 

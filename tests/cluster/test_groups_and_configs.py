@@ -18,7 +18,7 @@ pytestmark = pytest.mark.xdist_group("cluster")
 def read_on(racks: Racks, topic: str) -> str:
     """A topic of two partitions of which the group of the same name has committed 7 and nothing."""
     racks.cluster.create_topic(topic, 2, replicas=3)
-    with producer(racks.bootstrap) as made:
+    with producer(racks.steady) as made:
         send(made, topic, [Sent(value=b"%d" % number, partition=number % 2) for number in range(20)])
     consumer = Consumer({"bootstrap.servers": racks.bootstrap, "group.id": topic})
     consumer.commit(offsets=[TopicPartition(topic, 0, 7)], asynchronous=False)

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.xdist_group("cluster")
 
 
 def write(racks: Racks, topic: str, value: bytes) -> None:
-    with producer(racks.bootstrap) as made:
+    with producer(racks.steady) as made:
         send(made, topic, [Sent(value=value)])
 
 

@@ -25,7 +25,7 @@ START_MS = 1_700_000_000_000
 
 
 def write(racks: Racks, topic: str, count: int, **settings: str | int) -> None:
-    with producer(racks.bootstrap, **settings) as made:
+    with producer(racks.steady, **settings) as made:
         send(made, topic, [Sent(value=b"value", timestamp_ms=START_MS + number) for number in range(count)])
 
 
@@ -43,6 +43,7 @@ def test_the_end_that_a_new_leader_does_not_know_yet_is_waited_for(racks: Racks,
             write(racks, topic, 10)
             end = listed(client, topic, LATEST)
             with racks.leaders.frozen(3):
+                write(racks, topic, 10, acks=1, enable_idempotence="false")  # above what all in-sync replicas have
                 racks.leaders.move(topic, 1)
                 assert listed(client, topic, LATEST) >= end
             if client.metrics.errors["OFFSET_NOT_AVAILABLE"]:

@@ -42,7 +42,7 @@ def values(start: int, stop: int) -> list[bytes]:
 
 
 def write(racks: Racks, topic: str, start: int, stop: int) -> None:
-    with producer(racks.bootstrap, batch_num_messages=10) as made:
+    with producer(racks.steady, batch_num_messages=10) as made:
         send(made, topic, [Sent(value=value) for value in values(start, stop)])
 
 

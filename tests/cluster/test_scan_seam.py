@@ -18,7 +18,7 @@ BATCH = 7
 def seam(racks: Racks) -> int:
     """The first local offset of a topic whose batches of seven lie on both sides of it."""
     racks.cluster.create_topic(TOPIC, replicas=[[3, 1]], segment_bytes=2000)
-    with producer(racks.bootstrap, batch_num_messages=BATCH) as made:
+    with producer(racks.steady, batch_num_messages=BATCH) as made:
         send(made, TOPIC, [Sent(value=b"value-%d" % number, timestamp_ms=1_700_000_000_000) for number in range(210)])
     racks.cluster.upload_closed(TOPIC)
     found = racks.cluster.offsets(TOPIC)[0]

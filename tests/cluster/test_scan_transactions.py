@@ -40,7 +40,7 @@ class Log:
 
     def write(self, count: int, text: bytes = b"plain") -> None:
         """Records outside any transaction."""
-        with producer(self.racks.bootstrap, batch_num_messages=10) as made:
+        with producer(self.racks.steady, batch_num_messages=10) as made:
             send(made, self.topic, records(count, text))
 
     @contextlib.contextmanager
@@ -49,7 +49,7 @@ class Log:
         fresh = records(count, b"kept" if is_kept else b"aborted")
         name = f"{self.topic}-{name}"
         with transaction(
-            self.racks.bootstrap, self.topic, fresh, name=name, is_kept=is_kept, batch_num_messages=10
+            self.racks.steady, self.topic, fresh, name=name, is_kept=is_kept, batch_num_messages=10
         ) as more:
             yield lambda again: more(records(again, b"more"))
 
@@ -197,7 +197,7 @@ def test_a_compacted_topic(racks: Racks, java: JavaReader, topic: str) -> None:
             "max.compaction.lag.ms": "100",
         },
     )
-    with producer(racks.bootstrap, batch_num_messages=10) as made:
+    with producer(racks.steady, batch_num_messages=10) as made:
         for _ in range(5):
             send(made, topic, [Sent(value=b"%d" % number, key=b"%d" % (number % 20)) for number in range(100)])
 

@@ -27,7 +27,7 @@ TOPIC = "security"
 def topic(racks: Racks) -> Iterator[None]:
     """Ten records that READER may read."""
     racks.cluster.create_topic(TOPIC, replicas=[[1, 2]])
-    with producer(racks.bootstrap) as made:
+    with producer(racks.steady) as made:
         send(made, TOPIC, [Sent(value=b"%d" % number) for number in range(10)])
     with racks.rights.allowed(READER, "READ", TOPIC):
         yield

@@ -35,7 +35,7 @@ class Soak:
 
     def write_plain(self) -> int:
         """Records that say their partition and their turn."""
-        with producer(self.racks.bootstrap, acks="all", batch_num_messages=20) as made:
+        with producer(self.racks.steady, acks="all", batch_num_messages=20) as made:
             for turn in itertools.count():
                 if self.is_enough.is_set():
                     return turn
@@ -45,7 +45,7 @@ class Soak:
 
     def write_transactions(self) -> int:
         """Transactions, every other one aborted."""
-        with producer(self.racks.bootstrap, transactional_id=self.topic, batch_num_messages=20) as made:
+        with producer(self.racks.steady, transactional_id=self.topic, batch_num_messages=20) as made:
             for turn in itertools.count():
                 if self.is_enough.is_set():
                     return turn

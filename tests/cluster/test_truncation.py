@@ -19,7 +19,7 @@ COMMON, LOST, REWRITTEN = 30, 20, 40
 
 
 def write(racks: Racks, topic: str, count: int, text: bytes) -> None:
-    with producer(racks.bootstrap) as made:
+    with producer(racks.steady) as made:
         send(made, topic, [Sent(value=text) for _ in range(count)])
 
 

@@ -98,6 +98,16 @@ class Cluster:
             self._admin._manager.least_loaded_node = lambda: 1
         return self._admin
 
+    def each_asked(self) -> Iterator[KafkaAdminClient]:
+        """The same client for each node, while that node is asked in place of node 1."""
+        manager = self.admin._manager
+        for node in self.nodes:
+            manager.least_loaded_node = lambda number=node.config.node_id: number
+            try:
+                yield self.admin
+            finally:
+                manager.least_loaded_node = lambda: 1
+
     def create_topic(
         self,
         topic: str,

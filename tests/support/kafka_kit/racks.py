@@ -47,6 +47,11 @@ class Racks:
         """For clients that may do everything."""
         return self.cluster.bootstrap
 
+    @property
+    def steady(self) -> str:
+        """The same for clients that must not begin at a node which may be frozen."""
+        return f"127.0.0.1:{self.cluster.node(1).config.port}"
+
 
 @contextlib.contextmanager
 def racks(directory: Path) -> Iterator[Racks]:

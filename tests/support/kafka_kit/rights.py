@@ -61,12 +61,12 @@ class Rights:
         one = ACL(f"User:{user.name}", "*", ACLOperation[operation], ACLPermissionType.ALLOW, where)
         if failed := self._cluster.admin.create_acls([one])["failed"]:
             raise RuntimeError(f"{one}: {failed}")
-        self._cluster.wait_until(lambda: bool(self._found(user, resource, kind)), 30.0, f"{one} is not known")
+        self._cluster.wait_until(lambda: all(self._known(user, resource, kind)), 30.0, f"{one} is not known")
 
     def take_away(self, user: User, resource: str, *, kind: str = "TOPIC") -> None:
         """Take back what was allowed of a resource."""
         self._cluster.admin.delete_acls([_all_of(user, resource, kind)])
-        self._cluster.wait_until(lambda: not self._found(user, resource, kind), 30.0, "an ACL is still there")
+        self._cluster.wait_until(lambda: not any(self._known(user, resource, kind)), 30.0, "an ACL is still there")
 
     @contextlib.contextmanager
     def allowed(self, user: User, operation: str, resource: str, *, kind: str = "TOPIC") -> Iterator[None]:
@@ -77,13 +77,15 @@ class Rights:
         finally:
             self.take_away(user, resource, kind=kind)
 
-    def _found(self, user: User, resource: str, kind: str) -> list[ACL]:
-        found, _ = self._cluster.admin.describe_acls(_all_of(user, resource, kind))
-        return list(found)
+    def _known(self, user: User, resource: str, kind: str) -> list[bool]:
+        """For each broker, whether it knows that something is allowed."""
+        wanted = _all_of(user, resource, kind)
+        return [bool(admin.describe_acls(wanted)[0]) for admin in self._cluster.each_asked()]
 
     def _know(self, users: tuple[User, ...]) -> bool:
-        found = self._cluster.admin.describe_user_scram_credentials([one.name for one in users])
-        return all(len(one["credential_infos"]) == len(SCRAM) for one in found.values())
+        names = [one.name for one in users]
+        told = [admin.describe_user_scram_credentials(names) for admin in self._cluster.each_asked()]
+        return all(len(one["credential_infos"]) == len(SCRAM) for found in told for one in found.values())
 
 
 def _all_of(user: User, resource: str, kind: str) -> ACLFilter:
