@@ -36,8 +36,7 @@ from segreader.gateway.rewriting import (
     rewrite_tags,
     rewrites,
 )
-from segreader.gateway.streams import FrameSource, Outlet, Send
-from segreader.gateway.wire import Piece
+from segreader.gateway.streams import FrameSource, Held, Outlet, Sink
 
 Deliver = Callable[[FrameSource], Awaitable[None]]
 
@@ -53,7 +52,7 @@ async def pass_answer(source: FrameSource, client: Outlet, api: int, version: in
     """
     if not rewrites(api, version):
         await client.send(SIZE.pack(source.size))
-        await source.pass_on(source.left, client.send)
+        await source.pass_on(source.left, client)
     elif api in HEAD_APIS:
         await _pass_head(source, client, Api(api), version, addresses)
     elif api in (Api.FETCH, Api.SHARE_FETCH):
@@ -79,7 +78,7 @@ async def _pass_head(source: FrameSource, client: Outlet, api: Api, version: int
     await addresses.settle()
     edits, _ = rewrite_head(memoryview(head), api, version, addresses)
     await client.send(SIZE.pack(source.size + edits.growth) + edits.applied(head))
-    await source.pass_on(source.left, client.send)
+    await source.pass_on(source.left, client)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +111,9 @@ async def pass_fetch(
         ProtocolError: it is no such answer.
     """
     is_small = source.size <= _HELD_WHOLE
-    pieces: list[Piece] = []
-
-    async def hold(piece: Piece) -> None:
-        pieces.append(piece)
-
+    held = Held()
+    sink: Sink = held if is_small else client
     growth = 0
-    send = hold if is_small else client.send
     _, header = await source.parsed(_header)
     if api is Api.FETCH:
         top, raw = await source.parsed(fetch_top)
@@ -131,16 +126,16 @@ async def pass_fetch(
         begin = b""
     if not is_small:
         await client.send(SIZE.pack(source.size + growth))
-    await send(header + begin)
-    await (walk_topics(source, version, top, send) if api is Api.FETCH else _walk_share(source, send))
+    await sink.send(header + begin)
+    await (walk_topics(source, version, top, sink) if api is Api.FETCH else _walk_share(source, sink))
     tail = await source.rest()
     tail_size = None if is_small else len(tail) + (_EXTENSION_SIZE if more is not None else 0)
     new = _tail(memoryview(tail), api, version, addresses, tail_size, is_extended=more is not None)
     if await addresses.settle():
         new = _tail(memoryview(tail), api, version, addresses, tail_size, is_extended=more is not None)
     if is_small:
-        held = b"".join((*pieces, new))
-        await client.send(SIZE.pack(len(held)) + held)
+        answer = b"".join((*held.pieces, new))
+        await client.send(SIZE.pack(len(answer)) + answer)
     else:
         await client.send(new)
 
@@ -177,7 +172,7 @@ async def walk_topics(
     source: FrameSource,
     version: int,
     top: FetchTop,
-    send: Send | None,
+    sink: Sink | None,
     found: Callable[[bytes, PartitionHead, bytes, bytes], None] | None = None,
 ) -> None:
     """Pass the topics of a Fetch answer on, or drop them, up to the tagged fields that end it.
@@ -189,38 +184,38 @@ async def walk_topics(
     has_ids = version >= FIRST_WITH_IDS
     for _ in range(top.topics):
         (key, partitions), raw = await source.parsed(lambda reader: topic_head(reader, has_ids))
-        if send is not None:
-            await send(raw)
+        if sink is not None:
+            await sink.send(raw)
         for _ in range(partitions):
             head, raw = await source.parsed(partition_head)
-            if send is not None:
-                await send(raw)
-            await source.pass_on(head.records_size or 0, send)
+            if sink is not None:
+                await sink.send(raw)
+            await source.pass_on(head.records_size or 0, sink)
             _, tags = await source.parsed(_tags)
-            if send is not None:
-                await send(tags)
+            if sink is not None:
+                await sink.send(tags)
             if found is not None:
                 found(key, head, raw[: head.head_size], tags)
         _, raw = await source.parsed(_tags)
-        if send is not None:
-            await send(raw)
+        if sink is not None:
+            await sink.send(raw)
 
 
 def _tags(reader: Reader) -> None:
     reader.tags()
 
 
-async def _walk_share(source: FrameSource, send: Send) -> None:
+async def _walk_share(source: FrameSource, sink: Sink) -> None:
     topics, raw = await source.parsed(share_top)
-    await send(raw)
+    await sink.send(raw)
     for _ in range(topics):
         (_, partitions), raw = await source.parsed(lambda reader: topic_head(reader, True))
-        await send(raw)
+        await sink.send(raw)
         for _ in range(partitions):
             size, raw = await source.parsed(share_partition_head)
-            await send(raw)
-            await source.pass_on(size, send)
+            await sink.send(raw)
+            await source.pass_on(size, sink)
             _, raw = await source.parsed(share_partition_tail)
-            await send(raw)
+            await sink.send(raw)
         _, raw = await source.parsed(_tags)
-        await send(raw)
+        await sink.send(raw)

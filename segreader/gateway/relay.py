@@ -197,7 +197,7 @@ class Relay:
         if is_answered:
             self._expect(head.correlation_id, head.api, head.version, self._deliverer(head))
         await self.to_broker.send(SIZE.pack(source.size) + held)
-        await source.pass_on(source.left, self.to_broker.send)
+        await source.pass_on(source.left, self.to_broker)
         await self.to_broker.flush()
 
     def _deliverer(self, head: RequestHead) -> Deliver:

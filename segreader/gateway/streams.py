@@ -6,8 +6,8 @@ A slice waits until the other side has room, so that a slow reader stops its bro
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from collections.abc import Callable
+from typing import Final, Protocol, TypeVar
 
 from segreader.broker.primitives import Reader
 from segreader.errors import ConnectionFailedError, ProtocolError
@@ -15,9 +15,34 @@ from segreader.gateway.frames import SIZE
 from segreader.gateway.wire import SLICE, Piece, Wire
 
 _SMALL: Final = 64 << 10
+_WORTH_SPLICING: Final = 512 << 10
 
 _T = TypeVar("_T")
-Send = Callable[[Piece], Awaitable[None]]
+
+
+class Sink(Protocol):
+    """Where bytes of a frame go."""
+
+    async def send(self, data: Piece) -> None:
+        """Take some bytes."""
+
+    async def splice(self, wire: Wire, size: int) -> int:
+        """Take the next bytes of a connection as they are in its socket; gives back how many, perhaps none."""
+
+
+class Held:
+    """Bytes of a small frame, kept until all of them are known."""
+
+    def __init__(self) -> None:
+        self.pieces: list[Piece] = []
+
+    async def send(self, data: Piece) -> None:
+        """Keep some bytes."""
+        self.pieces.append(data)
+
+    async def splice(self, wire: Wire, size: int) -> int:
+        """None: they are to be kept here."""
+        return 0
 
 
 class Outlet:
@@ -52,6 +77,11 @@ class Outlet:
         self._size = 0
         self._wire.write(data)
         await self._wire.drain()
+
+    async def splice(self, wire: Wire, size: int) -> int:
+        """Have the next bytes of a connection go out from socket to socket; gives back how many, perhaps none."""
+        await self.flush()
+        return await wire.splice_to(self._wire, size, self._sent)
 
 
 class FrameSource:
@@ -119,8 +149,8 @@ class FrameSource:
         self._unread -= len(piece)
         return piece
 
-    async def pass_on(self, size: int, send: Send | None) -> None:
-        """Hand the next ``size`` bytes on as they come; without ``send`` they are dropped.
+    async def pass_on(self, size: int, sink: Sink | None) -> None:
+        """Hand the next ``size`` bytes on as they come; without a sink they are dropped.
 
         Raises:
             ProtocolError: the frame has not so many.
@@ -131,16 +161,23 @@ class FrameSource:
             )
         held = min(size, len(self._held) - self._at)
         if held:
-            if send is not None:
-                await send(self._held[self._at : self._at + held])
+            if sink is not None:
+                await sink.send(self._held[self._at : self._at + held])
             self._at += held
         size -= held
         while size:
+            if sink is not None and size >= _WORTH_SPLICING and not self._wire.waiting:
+                spliced = await sink.splice(self._wire, size)
+                self._unread -= spliced
+                self._base += spliced
+                size -= spliced
+                if not size:
+                    return
             piece = await self._read(size)
             self._base += len(piece)
             size -= len(piece)
-            if send is not None:
-                await send(piece)
+            if sink is not None:
+                await sink.send(piece)
 
     async def some(self, most: int) -> bytes:
         """The next bytes: ``most``, or fewer where the frame ends before."""

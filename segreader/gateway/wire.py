@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from segreader.errors import ConnectionFailedError
+from segreader.gateway.splicing import CAN_SPLICE, splice
 
 SLICE: Final = 256 << 10
 """Bytes that asyncio takes from a socket at a time, and that wait in a direction before it is held up."""
@@ -140,6 +141,47 @@ class Wire(asyncio.Protocol):
         if self._is_full and not self._is_lost:
             self._has_room = asyncio.get_running_loop().create_future()
             await self._has_room
+        if self._is_lost:
+            raise ConnectionFailedError("the other side is gone")
+
+    async def splice_to(self, other: Wire, size: int, moved: Callable[[int], None]) -> int:
+        """Move the next ``size`` bytes to another connection without taking them in; gives back how many.
+
+        None are moved where that cannot be: with TLS, or while bytes wait here. Nobody else may read this one
+        meanwhile, nor write to the other.
+
+        Raises:
+            ConnectionFailedError: one of them ends.
+        """
+        source, target = self._plain_number(), other._plain_number()
+        if source is None or target is None or self._pieces:
+            return 0
+        await other._emptied()
+        self._transport.pause_reading()
+        try:
+            if self._pieces or self._is_at_end:  # came while the other was emptied
+                return 0
+            return await splice(source, target, size, moved)
+        finally:
+            if not self._is_holding_up and not self._is_lost:
+                self._transport.resume_reading()
+
+    def _plain_number(self) -> int | None:
+        """The socket's number, if bytes go through it as they are."""
+        found = self._transport.get_extra_info("socket")
+        if not CAN_SPLICE or self._is_lost or found is None or self._transport.get_extra_info("sslcontext") is not None:
+            return None
+        number = int(found.fileno())
+        return number if number >= 0 else None
+
+    async def _emptied(self) -> None:
+        """Wait until the other side has taken everything."""
+        if self.unsent:
+            self._transport.set_write_buffer_limits(high=0)
+            try:
+                await self.drain()
+            finally:
+                self._transport.set_write_buffer_limits(high=SLICE)
         if self._is_lost:
             raise ConnectionFailedError("the other side is gone")
 
