@@ -144,10 +144,14 @@ class Connection:
         frame = call.encode(pending.correlation_id)
         with self._closing_on_failure(call, "sending"):
             self._stream.settimeout(self._seconds_left(self._due(call, until_ms), call, "to send"))
-            self._stream.sendall(frame)
+            size = len(frame)
+            try:
+                self._stream.sendall(frame)
+            finally:
+                del frame  # it may hold a password, and a traceback this variable
         self._in_flight.append(pending)  # type: ignore[arg-type]
         self._metrics.requests[call.name] += 1
-        self._metrics.bytes_sent += len(frame)
+        self._metrics.bytes_sent += size
         return pending
 
     def receive(self, pending: Pending[Answer], *, until_ms: int | None = None) -> Answer:

@@ -299,4 +299,4 @@ class SaslAuthenticateAnswer:
     error: int
     data: bytes = field(repr=False)
     session_lifetime_ms: int = 0
-    error_message: str | None = None
+    error_message: str | None = field(default=None, repr=False)

@@ -112,7 +112,8 @@ class ScramExchange:
         """The proof to the server's first answer, ``None`` to its second, whose signature is checked."""
         attributes = _attributes(answer)
         if "e" in attributes:
-            raise AuthenticationError(f"SCRAM was refused: {printable(attributes['e'])}")
+            said = printable(attributes["e"])
+            raise AuthenticationError("SCRAM was refused" + ("" if self.is_secret_in(said) else f": {said}"))
         if self._server_signature is None:
             return self._prove(answer.decode(), attributes)
         if self._is_verified or not hmac.compare_digest(_decode64(attributes, "v"), self._server_signature):

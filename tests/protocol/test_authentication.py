@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import pickle
 import threading
+import traceback
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from canaries import everything_logged
-from fake_broker import FakeBroker, FakeKafka, Heard, Reply, one_broker
+from fake_broker import CLOSE, SILENCE, FakeBroker, FakeKafka, Heard, Reply, one_broker
 from hand_clock import HandClock
 from kafka.net.sasl.scram import ScramClient
 from scram_server import ScramServer
@@ -20,7 +21,7 @@ from segreader.broker.metrics import ClientMetrics
 from segreader.broker.opening import Address, OpenConnection, Opener
 from segreader.broker.sasl import ScramExchange
 from segreader.broker.settings import ClientSettings, SaslMechanism, SecurityProtocol
-from segreader.errors import AuthenticationError, ConnectionFailedError
+from segreader.errors import AuthenticationError, BrokerError, ConnectionFailedError
 from segreader.storage.retry import Clock
 from segreader.storage.signed_url import Secret
 
@@ -91,6 +92,30 @@ def test_a_wrong_password_is_told_at_once_with_user_and_mechanism_and_without_th
         for shown in (str(caught.value), repr(caught.value), repr(vars(caught.value)), repr(wrong), "\n".join(lines)):
             assert PASSWORD not in shown
         assert PASSWORD.encode() not in pickle.dumps(caught.value) + pickle.dumps(wrong)
+
+
+@pytest.mark.parametrize("server", ["refuses", "closes", "is silent"])
+@pytest.mark.parametrize(("mechanism", "secret"), [("PLAIN", PASSWORD), ("OAUTHBEARER", TOKEN)])
+def test_no_variable_of_a_traceback_holds_the_secret(mechanism: str, secret: str, server: str) -> None:
+    """Reporters of crashes print the variables of every frame that an error came through."""
+    with one_broker() as kafka:
+        with_sasl(kafka.brokers[0], lambda said: None, message=f"{secret} is wrong")
+        if server != "refuses":
+            kafka.brokers[0].say("SaslAuthenticate", CLOSE if server == "closes" else SILENCE)
+        with pytest.raises(BrokerError) as caught:
+            open_to(kafka, settings(mechanism, request_timeout_ms=200))
+    for each in traceback.walk_tb(caught.value.__traceback__):
+        frame = each[0]
+        if frame.f_code.co_filename != __file__:
+            assert secret not in repr(frame.f_locals), frame.f_code.co_qualname
+
+
+def test_a_scram_server_that_tells_the_password_is_not_quoted() -> None:
+    exchange = ScramExchange("u", PASSWORD, "sha256")
+    exchange.first()
+    with pytest.raises(AuthenticationError, match="SCRAM was refused") as caught:
+        exchange.next(f"e=not {PASSWORD}".encode())
+    assert PASSWORD not in str(caught.value)
 
 
 def test_a_mechanism_that_is_not_offered_is_told_with_those_that_are() -> None:
