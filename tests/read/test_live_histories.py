@@ -72,12 +72,14 @@ def drawn(partition: SimulatedPartition, data: st.DataObject) -> tuple[ServedLog
     assume(partition.batches)
     log = of_simulation(partition)
     assume(log.log_start < log.end)
-    log.local_start = data.draw(st.sampled_from(local_starts(partition, log)), "local start")
+    starts = local_starts(partition, log)
+    log.local_start = data.draw(st.sampled_from([*starts, starts[-1], starts[-1]]), "local start")
     level = data.draw(st.sampled_from(list(IsolationLevel)), "level")
     end = log.stable if level is IsolationLevel.READ_COMMITTED else log.end
     assume(end > log.log_start)
-    start = data.draw(st.integers(log.log_start, end), "start")
-    return log, level, start, data.draw(st.integers(start, log.end + 2), "stop")
+    start = data.draw(st.sampled_from([log.log_start, data.draw(st.integers(log.log_start, end))]), "start")
+    stop = data.draw(st.sampled_from([log.end, data.draw(st.integers(start, log.end + 2))]), "stop")
+    return log, level, start, max(start, stop)
 
 
 def judge(partition: SimulatedPartition, data: st.DataObject, *, from_store: bool) -> None:

@@ -249,6 +249,35 @@ def test_a_store_of_another_topic_of_that_name_is_not_read() -> None:
     assert records_of(live(cluster_of(one), one.topic, source=source)) == one.truth("committed")
 
 
+@pytest.mark.parametrize("topic", ["diverged", "diverged-txn", "diverged-hanging", "diverged-mid"])
+@pytest.mark.parametrize("isolation", ["uncommitted", "committed"])
+def test_lost_branches_in_the_store_are_not_read_and_what_it_lacks_comes_from_the_broker(
+    topic: str, isolation: str
+) -> None:
+    one = case("cluster", topic)
+    cluster = cluster_of(one)
+    for log in cluster.logs[topic].values():
+        log.local_start, log.last_tiered = log.end, log.end - 1
+    source = open_source(one.root / "remote")
+    scan = live(cluster, topic, source=source, isolation_level=level_of(isolation))
+
+    assert records_of(scan) == one.truth(isolation)
+    assert scan.metrics.fallbacks == {}
+
+
+@pytest.mark.parametrize("set_name", ["tv2", "tv1", "k39"])
+def test_a_transaction_whose_marker_is_not_uploaded_is_judged_by_the_broker(set_name: str) -> None:
+    one = case(set_name, "txn-marker-active")
+    cluster = cluster_of(one)
+    (log,) = cluster.logs[one.topic].values()
+    log.local_start = log.last_tiered + 1
+    assert any(first < log.local_start <= marker for _, first, marker in log.aborted())
+    scan = live(cluster, one.topic, source=open_source(one.root / "remote"))
+
+    assert records_of(scan) == one.truth("committed")
+    assert scan.metrics.sources["store"].records > 0
+
+
 def test_plans_are_told_in_words() -> None:
     one = case("tv2", "txn-open")
     text = str(live(cluster_of(one), one.topic, source=open_source(one.root / "remote")).plan())
