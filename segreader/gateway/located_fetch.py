@@ -137,7 +137,10 @@ class LocatedFetch:
                 (errors if cause is Refused.PROBE_ERROR else wanted).append((plan, probed))
         given: list[tuple[bytes, bytes]] = []
         room = asyncio.Semaphore(_STORE_READS)
-        found = await asyncio.gather(*(self._locate(plan, room) for plan, _ in wanted))
+        if len(wanted) == 1:  # without a task of its own: that is most of them
+            found = [await self._locate(wanted[0][0], room)]
+        else:
+            found = await asyncio.gather(*(self._locate(plan, room) for plan, _ in wanted))
         for (plan, probed), location in zip(wanted, found, strict=True):
             if isinstance(location, Refused) or not self._is_audited(link, request, plan, location):
                 self._metrics.refused[location if isinstance(location, Refused) else Refused.AUDIT] += 1
