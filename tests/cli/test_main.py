@@ -30,6 +30,8 @@ def run(*arguments: str, then: str = "sys.exit(code)") -> subprocess.CompletedPr
     [
         ["--help"],
         ["--version"],
+        ["broker", "describe", "--help"],
+        ["broker", "locate", "--help"],
         ["cat", "--help"],
         ["dump", "--help"],
         ["inspect", "-h"],
@@ -53,7 +55,19 @@ def test_help_shows_every_command_and_examples(capsys: pytest.CaptureFixture[str
 
     assert all(
         f"\n  {verb} " in out
-        for verb in ("cat", "dump", "inspect", "ls", "offsets", "plan", "spark", "verify", "version")
+        for verb in (
+            "broker",
+            "cat",
+            "dump",
+            "gateway",
+            "inspect",
+            "ls",
+            "offsets",
+            "plan",
+            "spark",
+            "verify",
+            "version",
+        )
     )
     assert "segreader cat /mnt/tiered --topic orders" in out
     assert "..." not in out.partition("Commands:")[2]
