@@ -47,7 +47,7 @@ from segreader.spark.backfill.report import complete, totals
 from segreader.spark.backfill.table import write_table
 from segreader.spark.backfill.task import DDL, SplitTask
 from segreader.storage.target import TargetStore
-from spark_jobs.backfill_request import absolute, parse_pairs, parse_request, require_files
+from spark_jobs.backfill_request import absolute, broker_flags, parse_pairs, parse_request, require_files
 from spark_jobs.command_line import call, require_report_place
 from spark_jobs.report import RunReport, describe_bill, describe_plan, describe_report
 from spark_jobs.session import SPARK_ERRORS, JobSession, describe_failure, describe_job, job_session
@@ -63,12 +63,20 @@ _FLAGS = {
     "subscribe": "--topic",
     "isolationLevel": "--isolation",
     "splitBytes": "--split-bytes",
+    "kafka.bootstrap.servers": "--bootstrap-servers",
+    "brokerCredentials": "--broker-credentials",
 }
 _NOTES = 20
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.option("--location", "locations", required=True, multiple=True, help="Directory or bucket; may be given again.")
+@click.option(
+    "--location",
+    "locations",
+    multiple=True,
+    help="Directory or bucket; may be given again. Without --bootstrap-servers it is needed.",
+)
+@broker_flags
 @click.option("--topic", "topics", multiple=True, help="A topic to read; may be given more than once.")
 @click.option(
     "--pattern", help="Regular expression; every topic whose name has a match is read, ^…$ for the whole name."
@@ -147,13 +155,14 @@ _NOTES = 20
     help="Spark master, or sc://host:port; by default what spark-submit or SPARK_REMOTE says, else this machine.",
 )
 def backfill(**given: Any) -> int:
-    """Write the records of Kafka topics from their tiered segments to Parquet, with no broker.
+    """Write the records of Kafka topics from their tiered segments to Parquet, with no broker unless you name some.
 
     The plan is written to the target first. Killed at any time, and run again with the same arguments, the job
     finishes what is not written. The result goes to stdout, everything else to stderr.
 
     \b
       segreader-backfill --location /mnt/tiered --topic orders --target /data/orders
+      segreader-backfill --bootstrap-servers b1:9092 --location s3://logs/tiered --topic orders --target s3://lake/orders
       spark-submit --master yarn spark_jobs/backfill.py --location s3://logs/tiered
           --pattern 'orders.*' --target s3://lake/orders
 
@@ -170,6 +179,8 @@ def backfill(**given: Any) -> int:
       141 whoever read the output closed it
     """
     began = time.monotonic()
+    if not given["locations"] and given["bootstrap_servers"] is None:
+        raise click.UsageError("say where to read: --location DIRECTORY, or --bootstrap-servers HOST:PORT")
     if bool(given["topics"]) == (given["pattern"] is not None):
         raise click.UsageError("say what to read: either --topic NAME or --pattern REGEX ('.*' is every topic)")
     if given["sink"] == "files" and given["target"] is None:
@@ -192,7 +203,7 @@ def backfill(**given: Any) -> int:
         plan = job.plan(writes=False)
         click.echo(describe_plan(plan, in_detail=True))
         prices = parse_prices(read_prices(given["prices"])) if given["prices"] else None
-        click.echo(describe_bill(estimate(ReadPlan(plan.location, tuple(one.read for one in plan.splits)), prices)))
+        click.echo(describe_bill(estimate(ReadPlan(plan.location, plan.segments), prices)))
         return _ending(complete(plan, {}).losses)
     plan = job.plan()
     _tell_plan(plan)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -15,6 +16,8 @@ from segreader.read.times import parse_time
 from segreader.spark.backfill.job_plan import JobRequest
 from segreader.spark.backfill.output import Layout, OutputOptions
 from segreader.spark.option_values import parse_size
+
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 _OF_FILES = {
     "layout": "--layout",
@@ -29,6 +32,32 @@ _OF_FILES = {
 """Flags that say how files are written and what is told of them."""
 
 
+def broker_flags(command: _F) -> _F:
+    """The flags by which a job asks brokers."""
+    for flag in (
+        click.option(
+            "--broker-credentials",
+            default="default",
+            show_default=True,
+            help="Who gives the client's secrets, never a value: env:PREFIX or module:callable.",
+        ),
+        click.option(
+            "--broker-option",
+            "broker_options",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="Setting of the Kafka client by Kafka's name; a secret is NAME=env:VARIABLE, on executors, too.",
+        ),
+        click.option(
+            "--bootstrap-servers",
+            metavar="HOST:PORT,…",
+            help="Brokers to ask: the job goes on to their end, as it is now. What is at --location is read there.",
+        ),
+    ):
+        command = flag(command)
+    return command
+
+
 def parse_request(given: dict[str, Any]) -> JobRequest:
     """What a command line asks for.
 
@@ -36,11 +65,16 @@ def parse_request(given: dict[str, Any]) -> JobRequest:
         OptionError: a size or a time is none.
     """
     locations = [absolute(location) for location in given["locations"]]
-    location = locations[0] if len(locations) == 1 else json.dumps(locations)
+    location = (locations[0] if len(locations) == 1 else json.dumps(locations)) if locations else None
+    servers = given["bootstrap_servers"]
+    settings = parse_pairs("--broker-option", given["broker_options"])
+    if settings and servers is None:
+        raise click.UsageError("--broker-option belongs to --bootstrap-servers")
     topics = {"pattern": given["pattern"]} if given["pattern"] is not None else {"topic": ",".join(given["topics"])}
     rsm_config = os.path.abspath(given["rsm_config"]) if given["rsm_config"] else None
     wanted = {
         "location": location,
+        "tail": None if servers is None else "broker",  # not which of the brokers: the topics' ids tell the cluster
         **topics,
         **{name: given[name] for name in ("start", "end", "isolation", "layout", "codec", "sink")},
         "hive": "yes" if given["hive"] else "no",
@@ -50,7 +84,10 @@ def parse_request(given: dict[str, Any]) -> JobRequest:
         "file-bytes": str(parse_size(given["file_bytes"], "--file-bytes")),
     }
     options = {
-        "location": location,
+        **({} if location is None else {"location": location}),
+        **({} if servers is None else {"kafka.bootstrap.servers": servers}),
+        **{f"kafka.{name.lower().removeprefix('kafka.')}": text for name, text in settings.items()},
+        **({} if given["broker_credentials"] == "default" else {"brokerCredentials": given["broker_credentials"]}),
         **({"subscribePattern": topics["pattern"]} if "pattern" in topics else {"subscribe": topics["topic"]}),
         **_bound("starting", given["start"], "earliest"),
         **_bound("ending", given["end"], "latest"),

@@ -93,6 +93,7 @@ def describe_report(report: RunReport) -> str:
         *([f"… and {_count(hidden, 'partition')} more"] if hidden > 0 else []),
         "",
         f"read     {shown_bytes(found.total('size'))} of segments in {report.plan.location}",
+        *([f"from     {_sources(found)}"] if report.plan.asks_brokers else []),
         f"         in {_count(totals['splits'], 'split')}{reused}, {totals['kernel'] or 'no'} kernel",
         f"         {_meaning(report.plan.isolation)}",
         f"wrote    {_count(found.total('records'), 'record')} of {_count(len(found.partitions), 'partition')},"
@@ -158,6 +159,15 @@ def _python() -> str:
     executable = Path(sys.executable)
     here = Path(os.getcwd())
     return str(executable.relative_to(here) if executable.is_relative_to(here) else executable)
+
+
+def _sources(found: Completeness) -> str:
+    names = {"store": "the store", "location": "the store, by locations that brokers told", "broker": "brokers"}
+    return ", ".join(
+        f"{_count(found.sources[name], 'record')} from {where}"
+        for name, where in names.items()
+        if name in found.sources
+    )
 
 
 def _meaning(isolation_level: str) -> str:

@@ -28,6 +28,7 @@ from spark_jobs.session import SPARK_ERRORS, describe_failure, describe_job, job
 @click.option("--target", required=True, help="The output: what --target of segreader-backfill named.")
 @click.option("--source", is_flag=True, help="Read the segments again, too; otherwise the manifest's checksums count.")
 @click.option("--credentials", help="Of the source: a name as for segreader-backfill; by default that of the plan.")
+@click.option("--broker-credentials", help="Of the brokers, likewise.")
 @click.option("--target-credentials", default="default", show_default=True, help="Or env:PREFIX, module:callable.")
 @click.option(
     "--target-option", "target_storage", multiple=True, metavar="NAME=VALUE", help="Of the target; no secret."
@@ -74,7 +75,8 @@ def verify(**given: Any) -> int:
         target.close()
     options = None
     if given["source"]:
-        chosen = {"credentials": given["credentials"]} if given["credentials"] else {}
+        named = {"credentials": given["credentials"], "brokerCredentials": given["broker_credentials"]}
+        chosen = {name: text for name, text in named.items() if text}
         options = {**output.plan.options, **chosen}
     task = VerifyTask(output.pairs, destination, output.plan.output, options)
     if given["local"] or not len(task):

@@ -72,11 +72,12 @@ def cut_parts(
         if most is None and part.size is not None and part.size > split_bytes:
             count = part.stop - part.offsets.start
             most = max(1, count // -(-part.size // split_bytes))
-        pieces += _by_offsets(part, most)
+        pieces += cut_by_offsets(part, most)
     return pieces
 
 
-def _by_offsets(part: LivePart, most: int | None) -> Iterator[LivePart]:
+def cut_by_offsets(part: LivePart, most: int | None) -> Iterator[LivePart]:
+    """The part in pieces of so many offsets at most, in order; whole for ``None``. Not for parts from the store."""
     count = part.stop - part.offsets.start
     if most is None or count <= most:
         yield part

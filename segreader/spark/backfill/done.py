@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
 from segreader.errors import ManifestError, ObjectNotFoundError
@@ -33,6 +33,8 @@ class DoneEntry:
         notes: what was noticed.
         lost: offsets whose segment vanished before it was read, where the job goes on without them.
         plan: name of the plan that it was written for; nothing where that was not told.
+        sources: records by where they came from, ``store``, ``location`` and ``broker``; nothing where brokers were not
+            asked, for then all came from the store.
     """
 
     split: str
@@ -57,6 +59,7 @@ class DoneEntry:
     notes: tuple[str, ...] = ()
     lost: tuple[LostOffsets, ...] = ()
     plan: str = ""
+    sources: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def holes(self) -> int:
@@ -72,7 +75,7 @@ class DoneEntry:
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> DoneEntry:
         """The entry that ``to_json`` wrote; ``KeyError`` or ``TypeError`` for anything else."""
-        document = {"lost": (), "plan": ""} | document
+        document = {"lost": (), "plan": "", "sources": {}} | document
         fields = {name: document[name] for name in cls.__dataclass_fields__}
         fields["files"] = tuple(WrittenFile(**file) for file in fields["files"])
         fields["notes"] = tuple(fields["notes"])

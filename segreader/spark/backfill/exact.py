@@ -17,6 +17,7 @@ from typing import Final
 
 from segreader.errors import FormatError, ObjectNotFoundError
 from segreader.format.offset_index import OffsetIndex, parse_offset_index
+from segreader.plan.live import LivePart
 from segreader.plan.planner import begins_chunk, piece_size
 from segreader.plan.split import EndReason, Gap, ReadEnd, ReadPlan, Split
 from segreader.ranges import ByteRange, OffsetRange
@@ -42,12 +43,13 @@ _SMALLEST_REST = 4
 class JobSplit:
     """One unit of work that is done once: offsets ``start <= offset < stop``, and how to read their records.
 
-    ``read.offsets`` may be narrower: offsets before or behind that hold nothing belong to the split, too.
+    ``read.offsets`` may be narrower: offsets before or behind that hold nothing belong to the split, too. What is read
+    is a piece of a segment, or, where brokers are asked, a part of a live log.
     """
 
     start: int
     stop: int
-    read: Split
+    read: Split | LivePart
 
     def __post_init__(self) -> None:
         wanted = self.read.offsets
@@ -66,8 +68,8 @@ class JobSplit:
 
     @property
     def size(self) -> int:
-        """Stored bytes."""
-        return self.read.positions.size
+        """Stored bytes; none where brokers have it, who do not tell."""
+        return self.read.positions.size if isinstance(self.read, Split) else self.read.size or 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,11 @@ from itertools import islice
 from typing import Any, Final
 
 from segreader.errors import ObjectNotFoundError, OptionError
+from segreader.plan.live import LivePart
+from segreader.plan.split import Split
 from segreader.spark.backfill.done import parsed
 from segreader.spark.backfill.exact import UNCUT, JobSplit, PartitionRange, exact_splits
+from segreader.spark.backfill.live_splits import live_splits
 from segreader.spark.backfill.lost import LostOffsets
 from segreader.spark.backfill.output import (
     DONE,
@@ -28,7 +31,8 @@ from segreader.spark.backfill.output import (
     split_of_file,
 )
 from segreader.spark.backfill.split_json import split_from_json, split_to_json
-from segreader.spark.options import parse_options, require_batch
+from segreader.spark.live_planning import plan_live_read
+from segreader.spark.options import SparkOptions, parse_options, require_batch
 from segreader.spark.planning import plan_splits
 from segreader.storage.target import TargetStore
 
@@ -83,6 +87,17 @@ class JobPlan:
         return sum(split.size for split in self.splits)
 
     @property
+    def asks_brokers(self) -> bool:
+        """Whether some of it comes from brokers, and all of it was planned by what they say."""
+        return any(isinstance(split.read, LivePart) for split in self.splits)
+
+    @property
+    def segments(self) -> tuple[Split, ...]:
+        """What is read of segments in a store."""
+        reads = (split.read for split in self.splits)
+        return tuple(one for read in reads for one in ([read] if isinstance(read, Split) else read.splits))
+
+    @property
     def next_offsets(self) -> dict[str, dict[str, int]]:
         """Where the next job, or a stream, goes on: the JSON of Spark's kafka source."""
         offsets: dict[str, dict[str, int]] = {}
@@ -125,6 +140,8 @@ def make_plan(request: JobRequest) -> JobPlan:
     """
     options = parse_options(request.options)
     require_batch(options)
+    if options.brokers is not None:
+        return _live_plan(request, replace(options, split_bytes=request.split_bytes, may_shrink_splits=False))
     whole = plan_splits(replace(options, split_bytes=UNCUT, may_shrink_splits=False))
     read = whole.plan
     try:
@@ -140,6 +157,22 @@ def make_plan(request: JobRequest) -> JobPlan:
         partitions=partitions,
         splits=splits,
         notes=tuple(dict.fromkeys(read.notes)),
+    )
+
+
+def _live_plan(request: JobRequest, options: SparkOptions) -> JobPlan:
+    """The plan where brokers are asked. Where each partition ends is pinned by it."""
+    read = plan_live_read(options)
+    splits, partitions = live_splits(read)
+    return JobPlan(
+        wanted=dict(request.wanted),
+        options=dict(request.options),
+        output=request.output,
+        location=read.plan.location,
+        isolation=options.isolation_level.value,
+        partitions=partitions,
+        splits=splits,
+        notes=tuple(dict.fromkeys(read.plan.notes)),
     )
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from segreader.spark.backfill.done import DoneEntry
@@ -24,6 +24,7 @@ class PartitionCoverage:
         end: why the partition ends there.
         missing: offsets ``start <= offset < stop`` of splits that are not done.
         lost: offsets that were asked for and that no segment has, or had any more when it was to be read.
+        sources: records by where they came from: ``store``, ``location``, ``broker``.
     """
 
     topic: str
@@ -41,6 +42,7 @@ class PartitionCoverage:
     is_early: bool
     missing: tuple[tuple[int, int], ...] = ()
     lost: tuple[LostOffsets, ...] = ()
+    sources: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def missing_offsets(self) -> int:
@@ -71,6 +73,14 @@ class Completeness:
         """What was asked for and cannot be had, as sentences."""
         return tuple(f"{one.topic}-{one.partition}: {lost.text}" for one in self.partitions for lost in one.lost)
 
+    @property
+    def sources(self) -> dict[str, int]:
+        """Records of all partitions by where they came from."""
+        found: Counter[str] = Counter()
+        for one in self.partitions:
+            found.update(one.sources)
+        return dict(found)
+
     def total(self, name: str) -> int:
         """The sum of one number of all partitions."""
         return sum(getattr(one, name) for one in self.partitions)
@@ -81,6 +91,7 @@ class Completeness:
             "is_complete": self.is_complete,
             "findings": list(self.findings),
             "losses": list(self.losses),
+            "sources": self.sources,
             "next_offsets": {topic: dict(offsets) for topic, offsets in self.next_offsets.items()},
             "partitions": [asdict(one) for one in self.partitions],
         }
@@ -189,7 +200,15 @@ def _coverage(
         is_early=wanted.is_early,
         missing=tuple(missing),
         lost=tuple(sorted([*wanted.lost, *(one for entry in entries for one in entry.lost)])),
+        sources=_sources(entries),
     )
+
+
+def _sources(entries: Iterable[DoneEntry]) -> dict[str, int]:
+    found: Counter[str] = Counter()
+    for entry in entries:
+        found.update(entry.sources or {"store": entry.records})
+    return dict(found)
 
 
 def _name(wanted: PartitionRange) -> str:

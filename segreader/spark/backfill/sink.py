@@ -12,18 +12,18 @@ from uuid import uuid4
 import pyarrow as pa
 
 from segreader.errors import StorageError
+from segreader.read.live_metrics import LiveMetrics
 from segreader.read.metrics import ScanMetrics
 from segreader.read.options import ReadOptions
-from segreader.read.split_reader import read_split
 from segreader.spark.backfill.digest import RecordDigest
 from segreader.spark.backfill.done import DoneEntry, read_done
 from segreader.spark.backfill.exact import JobSplit
 from segreader.spark.backfill.lost import LostOffsets
 from segreader.spark.backfill.output import READ_COLUMNS, SCHEMA, STAGING, OutputOptions, done_name
+from segreader.spark.backfill.source import FellBackError, JobSource, from_brokers, metrics_for, read_records
 from segreader.spark.backfill.writer import SplitWriter
 from segreader.spark.buffers import READ_BYTES, this_pool
 from segreader.spark.schema import to_spark
-from segreader.storage.base import ObjectStore
 from segreader.storage.target import TargetStore
 
 _MANY_FILES = 64
@@ -31,7 +31,7 @@ _MANY_FILES = 64
 
 def do_split(
     split: JobSplit,
-    store: ObjectStore,
+    source: JobSource,
     target: TargetStore,
     output: OutputOptions,
     *,
@@ -44,7 +44,7 @@ def do_split(
     """The entry of the split, and whether another attempt had written it.
 
     Args:
-        store: what the segments are read from.
+        source: what the split is read from.
         batch_records, batch_bytes: where a record batch ends, whichever comes first.
         attempt: Spark's number, for the entry.
         on_missing: ``skip`` goes on without a segment that has vanished since the plan was made.
@@ -57,27 +57,30 @@ def do_split(
         return done, True
     began = time.monotonic()
     token = uuid4().hex[:12]
-    writer = SplitWriter(
-        target, output, partition=split.partition.partition, start=split.start, stop=split.stop, token=token
-    )
-    metrics, digest = ScanMetrics(), RecordDigest()
+    number, read = split.partition.partition, split.read
     pool = this_pool(READ_BYTES + 3 * output.row_group_bytes // 2)  # a row group's batches wait until they are written
     options = ReadOptions(
         columns=READ_COLUMNS, batch_rows=batch_records, batch_bytes=batch_bytes, on_missing=on_missing
     )
-    try:
-        for batch in read_split(split.read, store, options, metrics=metrics, pool=pool):
-            rows: pa.RecordBatch = to_spark(batch, SCHEMA)
-            digest.update(rows)
-            writer.write(rows)
-        files = writer.finish()
-    except BaseException as error:
-        with suppress(StorageError):  # what stays is an orphan; the first error tells more
+    earlier: list[str] = []
+    while True:
+        writer = SplitWriter(target, output, partition=number, start=split.start, stop=split.stop, token=token)
+        metrics, digest = metrics_for(read), RecordDigest()
+        try:
+            for batch in read_records(read, source, options, metrics, pool):
+                rows: pa.RecordBatch = to_spark(batch, SCHEMA)
+                digest.update(rows)
+                writer.write(rows)
+            files = writer.finish()
+            break
+        except FellBackError:
             writer.discard()
-        if isinstance(error, StorageError) and (done := read_done(target, split.id)) is not None:
-            return done, True  # the end of its job has removed what this attempt was writing
-        raise
-    notes = list(dict.fromkeys(metrics.notes))
+            earlier, read = metrics.notes, from_brokers(read)
+        except BaseException as error:
+            if (done := _lost_to_another(writer, target, split, error)) is not None:
+                return done, True
+            raise
+    notes = list(dict.fromkeys([*earlier, *metrics.notes]))
     if len(files) > _MANY_FILES:
         notes.append(f"{split.id}: {len(files)} files, for its timestamps are out of order: choose another layout")
     entry = DoneEntry(
@@ -101,12 +104,9 @@ def do_split(
         attempt=attempt,
         kernel=metrics.kernel,
         notes=tuple(notes),
-        lost=tuple(
-            LostOffsets(one.start, split.read.offsets.stop or split.stop, one.error)
-            for one in metrics.missing
-            if one.start < (split.read.offsets.stop or split.stop)
-        ),
+        lost=_lost(split, metrics),
         plan=plan,
+        sources=_sources(metrics),
     )
     if target.put_if_absent(done_name(split.id), entry.to_bytes()):
         return entry, False
@@ -114,3 +114,28 @@ def do_split(
     winner = read_done(target, split.id)
     assert winner is not None, "an entry that is there cannot be read"
     return winner, True
+
+
+def _lost_to_another(
+    writer: SplitWriter, target: TargetStore, split: JobSplit, error: BaseException
+) -> DoneEntry | None:
+    """Leave nothing behind; the entry of another attempt, if it is that one's end that made this one fail."""
+    with suppress(StorageError):  # what stays is an orphan; the first error tells more
+        writer.discard()
+    # the end of its job has removed what this attempt was writing
+    return read_done(target, split.id) if isinstance(error, StorageError) else None
+
+
+def _lost(split: JobSplit, metrics: ScanMetrics) -> tuple[LostOffsets, ...]:
+    """What vanished while it was read: of a segment all that was left, of a live log up to where it begins now."""
+    end = split.read.offsets.stop or split.stop
+    stops = [end if one.stop is None or not isinstance(metrics, LiveMetrics) else one.stop for one in metrics.missing]
+    found = zip(metrics.missing, stops, strict=True)
+    return tuple(LostOffsets(one.start, stop, one.error) for one, stop in found if one.start < stop)
+
+
+def _sources(metrics: ScanMetrics) -> dict[str, int]:
+    """Records by source, where there may be several."""
+    if not isinstance(metrics, LiveMetrics):
+        return {}
+    return {name: one.records for name, one in metrics.sources.items() if one.parts}

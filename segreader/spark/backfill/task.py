@@ -13,8 +13,8 @@ from segreader.spark.backfill.destination import Destination
 from segreader.spark.backfill.exact import JobSplit
 from segreader.spark.backfill.output import OutputOptions
 from segreader.spark.backfill.sink import do_split
+from segreader.spark.backfill.source import kept_source
 from segreader.spark.backfill.split_json import split_from_json, split_to_json
-from segreader.spark.locations import kept_locations
 from segreader.spark.options import parse_options
 from segreader.spark.tracebacks import without_locals
 from segreader.spark.worker import freeze_imports
@@ -65,11 +65,11 @@ class SplitTask:
         options = parse_options(self._options)
         context = TaskContext.get()
         attempt = context.attemptNumber() if context is not None else 0
-        with kept_locations(options) as locations, self._target.kept() as target:
+        with kept_source(options) as source, self._target.kept() as target:
             for index in indexes:
                 entry, is_reused = do_split(
                     split_from_json(json.loads(self._splits[index])),
-                    locations.store,
+                    source,
                     target,
                     self._output,
                     batch_records=options.batch_records,

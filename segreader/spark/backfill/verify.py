@@ -15,10 +15,9 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from segreader.errors import FormatError, ObjectNotFoundError
+from segreader.errors import FormatError, ObjectNotFoundError, OffsetOutOfRangeError
 from segreader.read.metrics import ScanMetrics
 from segreader.read.options import ReadOptions
-from segreader.read.split_reader import read_split
 from segreader.spark.backfill.commit import collect, read_manifest
 from segreader.spark.backfill.destination import Destination
 from segreader.spark.backfill.digest import RecordDigest
@@ -28,12 +27,19 @@ from segreader.spark.backfill.job_plan import JobPlan, read_plan
 from segreader.spark.backfill.output import MANIFEST, PLAN, READ_COLUMNS, SCHEMA, SUCCESS, OutputOptions
 from segreader.spark.backfill.read_back import Finding, OffsetRuns, SplitFiles
 from segreader.spark.backfill.report import complete
+from segreader.spark.backfill.source import (
+    FellBackError,
+    JobSource,
+    Readable,
+    from_brokers,
+    kept_source,
+    metrics_for,
+    read_records,
+)
 from segreader.spark.backfill.split_json import split_from_json, split_to_json
-from segreader.spark.locations import kept_locations
 from segreader.spark.options import parse_options
 from segreader.spark.schema import to_spark
 from segreader.spark.tracebacks import without_locals
-from segreader.storage.base import ObjectStore
 from segreader.storage.target import TargetStore
 
 DDL: Final = "verdict string"
@@ -169,7 +175,7 @@ def read_output(target: TargetStore) -> Output:
 
 
 def check_split(
-    split: JobSplit, entry: DoneEntry, target: TargetStore, output: OutputOptions, source: ObjectStore | None = None
+    split: JobSplit, entry: DoneEntry, target: TargetStore, output: OutputOptions, source: JobSource | None = None
 ) -> SplitVerdict:
     """Hold the files of a split against its entry, and against the segments.
 
@@ -185,17 +191,16 @@ def check_split(
     if digest.value() != entry.digest:
         findings.append(Finding("digest", split.id, _difference(digest.value(), entry.digest)))
     if source is not None:
-        metrics = ScanMetrics()
         try:
-            expected = _digest_of(_read_source(split, source, metrics))
+            read, expected, metrics = _digest_of_source(split, source)
             if expected.value() != digest.value():
-                text = _first_difference(files.batches(), _read_source(split, source, ScanMetrics()))
+                text = _first_difference(files.batches(), _read_source(read, source, metrics_for(read)))
                 findings.append(Finding("source", split.id, text))
             if expected.value() != entry.digest:
                 text = f"of the manifest is not that of the segments: {_difference(entry.digest, expected.value())}"
                 findings.append(Finding("manifest", split.id, f"the checksum {text}"))
             findings += _miscounted(entry, metrics)
-        except (ObjectNotFoundError, FormatError) as error:
+        except (ObjectNotFoundError, OffsetOutOfRangeError, FormatError) as error:
             findings.append(Finding("source", split.id, f"the segment cannot be read again: {error}"))
     return SplitVerdict(split.id, digest.records, digest.value(), tuple(findings))
 
@@ -236,9 +241,9 @@ class VerifyTask:
         """
         with ExitStack() as stack:
             target = stack.enter_context(self._target.kept())
-            source = None
+            source: JobSource | None = None
             if self._options is not None:
-                source = stack.enter_context(kept_locations(parse_options(self._options))).store
+                source = stack.enter_context(kept_source(parse_options(self._options)))
             for index in indexes:
                 split, entry = (json.loads(text) for text in self._pairs[index])
                 yield check_split(split_from_json(split), DoneEntry.from_json(entry), target, self._output, source)
@@ -264,9 +269,19 @@ def _is_hidden(part: str) -> bool:
     return part.startswith(".") or (part.startswith("_") and "=" not in part)
 
 
-def _read_source(split: JobSplit, source: ObjectStore, metrics: ScanMetrics) -> Iterator[pa.RecordBatch]:
-    """The records of the split as the job read them."""
-    for batch in read_split(split.read, source, ReadOptions(columns=READ_COLUMNS), metrics=metrics):
+def _digest_of_source(split: JobSplit, source: JobSource) -> tuple[Readable, RecordDigest, ScanMetrics]:
+    """The checksum of the records as the job read them, how they could be read, and what was counted."""
+    read = split.read
+    while True:
+        metrics = metrics_for(read)
+        try:
+            return read, _digest_of(_read_source(read, source, metrics)), metrics
+        except FellBackError:
+            read = from_brokers(read)
+
+
+def _read_source(read: Readable, source: JobSource, metrics: ScanMetrics) -> Iterator[pa.RecordBatch]:
+    for batch in read_records(read, source, ReadOptions(columns=READ_COLUMNS), metrics):
         yield to_spark(batch, SCHEMA)
 
 
