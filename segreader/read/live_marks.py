@@ -105,8 +105,8 @@ def read_marks(
     found = dict(zip(((one.partition, one.timestamp) for one in asked), answers, strict=True))
     return {
         number: LogMarks(
-            _required(found[number, EARLIEST], cluster),
-            _required(found[number, LATEST], cluster),
+            _mark(found[number, EARLIEST], cluster),
+            _mark(found[number, LATEST], cluster),
             _optional(found[number, EARLIEST_LOCAL], cluster),
             _optional(found[number, LATEST_TIERED], cluster),
             found[number, LATEST].leader_epoch,
@@ -120,7 +120,7 @@ def read_ends(
 ) -> dict[int, int]:
     """Where a reader's part of each partition ends: the high watermark, or the last stable offset."""
     asked = [OffsetWanted(topic, number, LATEST) for number in partitions]
-    return {one.partition: _required(one, cluster) for one in cluster.list_offsets(asked, isolation_level)}
+    return {one.partition: _mark(one, cluster) for one in cluster.list_offsets(asked, isolation_level)}
 
 
 def offsets_for_time(
@@ -142,6 +142,19 @@ def _required(listed: ListedOffset, cluster: Cluster) -> int:
             found=f"error {listed.error}",
         )
     return listed.offset
+
+
+def _mark(listed: ListedOffset, cluster: Cluster) -> int:
+    """A mark that every log has."""
+    offset = _required(listed, cluster)
+    if offset < 0:
+        raise ProtocolError(
+            f"a broker lists no offset for an end of {listed.topic}-{listed.partition}",
+            source=cluster.shown,
+            found=offset,
+            expected="an offset from 0 on",
+        )
+    return offset
 
 
 def _optional(listed: ListedOffset, cluster: Cluster) -> int | None:

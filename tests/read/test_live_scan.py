@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import pickle
 import random
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from corpus import Case, NormalRecord, case, cases, normal
 from fake_cluster import FakeCluster, of_corpus
 
-from segreader.errors import OffsetOutOfRangeError, OptionError, TruncatedLogError
+from segreader.broker.messages import EARLIEST, LATEST, ListedOffset, OffsetWanted
+from segreader.errors import OffsetOutOfRangeError, OptionError, ProtocolError, TruncatedLogError
 from segreader.isolation import IsolationLevel
 from segreader.plan.live import ReadFrom
 from segreader.plan.split import EndReason
@@ -284,3 +287,17 @@ def test_plans_are_told_in_words() -> None:
 
     assert "from the object store, to" in text
     assert "the last stable one of the live log" in text
+
+
+@pytest.mark.parametrize("mark", [EARLIEST, LATEST], ids=["earliest", "latest"])
+def test_a_broker_that_lists_no_end_is_a_protocol_error(mark: int) -> None:
+    cluster = cluster_of(case("tv2", "txn-span"))
+    told = cluster.list_offsets
+
+    def listed(wanted: Sequence[OffsetWanted], isolation_level: IsolationLevel) -> Sequence[ListedOffset]:
+        answers = told(wanted, isolation_level)
+        return [replace(a, offset=-1) if w.timestamp == mark else a for w, a in zip(wanted, answers, strict=True)]
+
+    cluster.list_offsets = listed  # type: ignore[method-assign]
+    with pytest.raises(ProtocolError, match="lists no offset"):
+        live(cluster, case("tv2", "txn-span").topic).plan()
