@@ -229,15 +229,16 @@ class _Planner:
             return
         remote = OffsetRange(seam.start, seam.seam)
         if seam.start < seam.seam:
-            self._parts += self._remote_parts(partition, remote, marks, lineage)
+            for part in self._remote_parts(partition, remote, marks, lineage):
+                self._append(part)
         if seam.seam < seam.stop:
             self._append(self._part(partition, OffsetRange(seam.seam, seam.stop), ReadFrom.BROKER, lineage))
 
     def _append(self, part: LivePart) -> None:
-        """Add a part of the broker; to the one before, if that is one and goes on here."""
+        """Add a part; one of the broker to the one before, if that is one and ends here."""
         last = self._parts[-1] if self._parts else None
         is_same = last is not None and (last.partition, last.offsets.stop) == (part.partition, part.offsets.start)
-        if last is not None and is_same and last.read_from is ReadFrom.BROKER:
+        if last is not None and is_same and last.read_from is part.read_from is ReadFrom.BROKER:
             self._parts[-1] = replace(last, offsets=OffsetRange(last.offsets.start, part.offsets.stop))
         else:
             self._parts.append(part)
