@@ -135,9 +135,10 @@ class ClientSettings:
 
     def _check_sasl(self) -> None:
         if not self.security_protocol.has_sasl:
-            if self.sasl_mechanism is not None or self.sasl_username is not None:
+            if not (self.sasl_mechanism is self.sasl_username is self.sasl_password is self.token_provider is None):
                 raise OptionError(
-                    f"a SASL mechanism or user is given, but security.protocol {self.security_protocol} has no SASL",
+                    "a SASL mechanism, user, password or token is given, but "
+                    f"security.protocol {self.security_protocol} has no SASL",
                     hint="Set security.protocol to SASL_SSL (or SASL_PLAINTEXT, which shows all to the network)",
                 )
             return

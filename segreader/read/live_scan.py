@@ -164,7 +164,7 @@ def bootstrap_of(
     if "/" in named or "@" in named or not named:
         raise OptionError(
             "a cluster is named by its brokers alone",
-            expected="kafka://host:port or kafka://host:port,host:port",
+            expected="kafka://broker:9092, with commas between several brokers",
             hint="Name the topic with topic (--topic), and a user with broker options",
         )
     if bootstrap_servers is not None:

@@ -276,7 +276,7 @@ def scan(
     if broker_options or group is not None or prefer != "broker" or not locations:
         raise OptionError(
             "broker_options, group, prefer and locations are of live topics",
-            hint="Name brokers: bootstrap_servers (--bootstrap-servers), or kafka://host:port as the location",
+            hint="Name brokers: bootstrap_servers (--bootstrap-servers), or kafka://broker:9092 as the location",
         )
     return Scan(
         open_source(location, urls=urls, renew=renew, storage_options=storage_options, catalog=catalog),

@@ -229,6 +229,9 @@ _CLOUDS = {
 }
 
 
+_CLUSTERS = "Brokers are no store: segreader.scan, cat, plan, offsets and broker read from a cluster"
+
+
 def _open_fsspec(text: str, arguments: dict[str, object], settings: HttpSettings | None) -> tuple[ObjectStore, str]:
     from fsspec.core import url_to_fs
     from fsspec.registry import get_filesystem_class
@@ -241,7 +244,7 @@ def _open_fsspec(text: str, arguments: dict[str, object], settings: HttpSettings
             "this kind of location is not known here",
             found=redact(text),
             expected="a directory, s3://, abfss://, gs://, or another URL that fsspec reads",
-            hint=redact(str(error)),
+            hint=_CLUSTERS if scheme.lower() == "kafka" else redact(str(error)),
         ) from None
     with translated(redact(text)):
         filesystem, path = url_to_fs(text, skip_instance_cache=True, **arguments)

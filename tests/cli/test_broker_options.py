@@ -41,6 +41,9 @@ def test_every_setting_of_the_client_is_documented() -> None:
         (["plan", "kafka://b:9092", "orders", "--log-directory", "."], "mean nothing with brokers"),
         (["offsets", "kafka://b:9092"], "Name a topic"),
         (["offsets", "kafka://b:9092", "orders", "--records-only"], "Brokers count markers"),
+        (["cat", "kafka://b:9092/orders"], "expected kafka://broker:9092, with commas"),
+        (["cat", ".", "orders", "--prefer", "store"], "kafka://broker:9092 as the location"),
+        (["ls", "kafka://b:9092"], "cat, plan, offsets and broker read from a cluster"),
         (["broker", "describe"], "Missing option '--bootstrap-servers'"),
     ],
 )

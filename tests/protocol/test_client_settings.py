@@ -70,6 +70,8 @@ def test_the_names_of_the_java_client_and_of_librdkafka_say_the_same() -> None:
         (SASL | {"sasl.password": CANARY}, r"needs sasl\.username"),
         ({"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}, "needs a token"),
         ({"sasl.mechanism": "PLAIN", "sasl.username": "u", "sasl.password": CANARY}, "has no SASL"),
+        ({"sasl.password": CANARY}, "has no SASL"),
+        ({"sasl.oauthbearer.token.file": CANARY}, "has no SASL"),
         ({"oauth_cb": CANARY}, "a callable"),
     ],
 )
