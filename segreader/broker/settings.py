@@ -135,7 +135,8 @@ class ClientSettings:
 
     def _check_sasl(self) -> None:
         if not self.security_protocol.has_sasl:
-            if not (self.sasl_mechanism is self.sasl_username is self.sasl_password is self.token_provider is None):
+            given = (self.sasl_mechanism, self.sasl_username, self.sasl_password, self.token_provider)
+            if any(each is not None for each in given):
                 raise OptionError(
                     "a SASL mechanism, user, password or token is given, but "
                     f"security.protocol {self.security_protocol} has no SASL",
