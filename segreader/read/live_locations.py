@@ -52,7 +52,7 @@ def plan_locations(
     Args:
         whole: all of them, as one part.
     """
-    found, rest = _ask(cluster, whole, metrics, max_batch_bytes)
+    found, rest = _ask(cluster, whole, located[0], metrics, max_batch_bytes)
     is_committed = whole.isolation_level is IsolationLevel.READ_COMMITTED
     parts: list[LivePart] = []
     for run in _runs(found):
@@ -73,7 +73,9 @@ def plan_locations(
     return sorted(parts, key=lambda part: part.offsets.start)
 
 
-def _ask(cluster: Cluster, whole: LivePart, metrics: LiveMetrics, max_batch_bytes: int) -> tuple[list[_Located], int]:
+def _ask(
+    cluster: Cluster, whole: LivePart, urls: LocatedUrls, metrics: LiveMetrics, max_batch_bytes: int
+) -> tuple[list[_Located], int]:
     """The segments that the cluster tells, and the offset from which on it was not asked any more.
 
     Where it tells none, or a wrong one, it is asked again behind one record batch; but not for long, and not if it
@@ -91,6 +93,7 @@ def _ask(cluster: Cluster, whole: LivePart, metrics: LiveMetrics, max_batch_byte
             if location is not None and _is_good(location, answer, metrics):
                 stop, steps = min(location.last_offset + 1, whole.stop), 0
                 found.append(_Located(OffsetRange(at, stop), location, answer.aborted is not None))
+                urls.told(whole.partition, answer, now_ms())
                 asked.move(stop)
                 at = stop
                 continue

@@ -161,8 +161,10 @@ class LiveReader:
             if self._remote is None or not reads.may_ask(self._delivered, self._clock_ms()):
                 yield from self._from_broker(part, part.stop)
                 return
-            with self._ask(part, wants_locations=True) as asked:
-                answer = asked.next()
+            answer = self._told(part)
+            if answer is None:
+                with self._ask(part, wants_locations=True) as asked:
+                    answer = asked.next()
             if answer is None:
                 self._delivered = part.stop
                 return
@@ -179,6 +181,12 @@ class LiveReader:
                 yield from self._answer_without(part)
                 continue
             yield from self._from_location(part, answer, location, reads)
+
+    def _told(self, part: LivePart) -> FetchedAnswer | None:
+        """What was told of the next undelivered offset when this process planned, if that was a moment ago."""
+        if self._located is None:
+            return None
+        return self._located[0].recall(part.partition, self._delivered, self._clock_ms())
 
     def _reads_of(self, part: LivePart) -> RemoteReads:
         """What is remembered of a partition's locations: falls in a row count over its parts. The store itself tries

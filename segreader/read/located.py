@@ -1,12 +1,14 @@
 """Segments whose place a broker or a gateway told in a Fetch answer: as splits of a store whose URLs come from there.
 
-The URLs are secrets of this process. They stand in no plan; whoever reads a part asks for its location anew.
+The URLs are secrets of this process. They stand in no plan; whoever reads a part asks for its location anew, unless the
+plan was made here a moment ago.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 
 from segreader.broker.location import RemoteLogSegmentLocation
@@ -14,11 +16,17 @@ from segreader.errors import LocationExpiredError, ObjectNotFoundError
 from segreader.isolation import AbortedTransactions, IsolationLevel
 from segreader.plan.split import Split
 from segreader.ranges import ByteRange, OffsetRange
+from segreader.read.broker_range import FetchedAnswer
 from segreader.segment import TopicIdPartition
 from segreader.storage.base import ObjectInfo
 from segreader.storage.http import HttpStore
 from segreader.storage.http_settings import HttpSettings
 from segreader.storage.signed_url import SignedUrl
+
+TOLD_FOR_MS = 60_000
+"""How long what planning was told of a segment need not be asked again to read it."""
+
+_MOST_TOLD = 4096
 
 AskAgain = Callable[[], RemoteLogSegmentLocation | None]
 """Asks the cluster for a location of the same segment; ``None`` if it gives none."""
@@ -42,6 +50,7 @@ class LocatedUrls:
         self._urls: dict[str, SignedUrl] = {}
         self._renewals: dict[str, AskAgain] = {}
         self._segments: dict[str, str] = {}
+        self._told: OrderedDict[tuple[TopicIdPartition, int], tuple[FetchedAnswer, int]] = OrderedDict()
         self._lock = threading.Lock()
         self._on_refresh = on_refresh
 
@@ -58,6 +67,19 @@ class LocatedUrls:
         name = name_of(partition, location).removesuffix(".log") + ".txnindex"
         self._urls[name] = SignedUrl(url, None if location.expiry_ms is None else location.expiry_ms / 1000)
         return name
+
+    def told(self, partition: TopicIdPartition, answer: FetchedAnswer, at_ms: int) -> None:
+        """Keep an answer with a location for who reads it in a moment."""
+        with self._lock:
+            self._told[partition, answer.offset] = (answer, at_ms)
+            if len(self._told) > _MOST_TOLD:
+                self._told.popitem(last=False)
+
+    def recall(self, partition: TopicIdPartition, offset: int, at_ms: int) -> FetchedAnswer | None:
+        """The answer for this offset, if it came a moment ago; it is given once."""
+        with self._lock:
+            answer, told_ms = self._told.pop((partition, offset), (None, 0))
+        return answer if 0 <= at_ms - told_ms <= TOLD_FOR_MS else None
 
     def url_for(self, name: str) -> SignedUrl:
         """The URL as it is known now."""

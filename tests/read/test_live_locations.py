@@ -40,6 +40,8 @@ ONE = case("tv2", "txn-span")
 COMPACTED = "compacted-then-tiered"
 """The cleaner emptied segments there, which no location can name."""
 Fault = Callable[[str, str], bytes | None]
+LONG_AGO = "segreader.read.located.TOLD_FOR_MS"
+"""Below zero: whatever a plan was told, it was too long ago."""
 
 
 def clusters(one: Case, locate: Locate | None, **arguments: Any) -> FakeCluster:
@@ -98,6 +100,23 @@ def test_where_nothing_lies_behind_the_segments_no_record_is_asked_of_a_broker()
     fetches = [one for one in cluster.requests if one.startswith("Fetch")]
     assert fetches
     assert [one for one in fetches if not one.endswith("with locations")] == []
+
+
+@pytest.mark.parametrize("is_long_ago", [False, True])
+def test_what_planning_was_told_a_moment_ago_is_not_asked_again(
+    is_long_ago: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if is_long_ago:
+        monkeypatch.setattr(LONG_AGO, -1)
+    cluster = clusters(ONE, locations())
+    scan = by_locations(cluster, ONE.topic)
+    parts = [part for part in scan.plan().parts if part.read_from is ReadFrom.LOCATION]
+    for _ in range(2):  # what was told serves one read
+        asked = cluster.metrics.locations_asked
+        assert [normal(record) for record in scan.records()] == ONE.truth("committed")
+        assert cluster.metrics.locations_asked - asked == (len(parts) if is_long_ago else 0)
+        is_long_ago = True
+    scan.close()
 
 
 def test_a_part_by_location_is_read_alone_with_a_location_of_its_own() -> None:
@@ -251,7 +270,8 @@ def test_a_location_that_cannot_be_is_dropped_and_counted(lie: Lie) -> None:
     assert scan.metrics.sources["location"].records == 0
 
 
-def test_a_location_that_lies_only_when_it_is_read_is_dropped_too() -> None:
+def test_a_location_that_lies_only_when_it_is_read_is_dropped_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LONG_AGO, -1)
     good, lie = locations(), False
 
     def locate(segment: ServedSegment, at: int, last: int) -> RemoteLogSegmentLocation | None:
