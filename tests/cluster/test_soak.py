@@ -114,3 +114,5 @@ def test_no_record_is_lost_or_given_twice_and_all_keep_their_order(racks: Racks,
         expected = [one for one in truth if one.partition == number]
         assert found[number] == expected
         assert found[PARTITIONS + number] == expected
+        for location, options in (live, stored):  # all of it at once, through every epoch and segment
+            assert scanned(location, topic, partitions=number, **options) == expected
