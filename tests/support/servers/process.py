@@ -74,6 +74,7 @@ class Process:
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
                 env={**os.environ, **(env or {})},
+                preexec_fn=dies_with_us,
             )
 
     @property
