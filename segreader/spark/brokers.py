@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from segreader.broker.node_connections import parse_bootstrap
 from segreader.broker.setting_names import NAMES as SETTINGS
 from segreader.broker.setting_names import parse_options as parse_settings
 from segreader.errors import OptionError
@@ -141,6 +140,8 @@ def _named(given: Mapping[str, str]) -> Brokers | None:
     provider = parse_provider(given.get(CREDENTIALS.lower(), "default"), CREDENTIALS)
     if SERVERS not in given:
         return None
+    from segreader.broker.node_connections import parse_bootstrap  # without kafka-python the source must load, too
+
     servers = given[SERVERS].strip()
     try:
         if "@" in servers:

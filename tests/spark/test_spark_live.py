@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import pickle
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -256,6 +258,17 @@ def test_a_broker_that_is_not_there_is_told_with_its_address() -> None:
     given = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": TOPIC, "kafka.default.api.timeout.ms": "500"}
     with pytest.raises(BrokerError, match=r"127\.0\.0\.1:1"):
         SegmentReader(parse_options(given), ("offset",)).partitions()
+
+
+def test_without_kafka_python_the_source_loads_and_says_what_brokers_need() -> None:
+    code = (
+        "import sys; sys.modules['kafka'] = None; from segreader.spark.source import parse_options\n"
+        "parse_options({'location': '/x', 'subscribe': 't'})\n"
+        "parse_options({'kafka.bootstrap.servers': 'b:9092', 'subscribe': 't'})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "OptionError" in done.stderr.splitlines()[-1]
+    assert "pip install 'segreader[broker]'" in done.stderr
 
 
 def options_of(**more: str) -> dict[str, str]:

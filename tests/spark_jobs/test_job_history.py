@@ -19,7 +19,9 @@ from pathlib import Path
 import pyspark
 import pytest
 from canaries import ACCESS_KEY, CANARIES, leaks, refusing_server
+from fake_cluster import ServedBatch, ServedLog, served
 from history_driver import MARKER
+from served_cluster import served_cluster
 from servers.moto import moto
 from servers.pool import skip_or_fail
 from servers.process import NotAvailableError
@@ -31,7 +33,12 @@ pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 ROOT = Path(__file__).parents[2]
 PLACE = f"{MARKER}-place"
-SECRETS = {"KEY": CANARIES["key"], "SECRET": CANARIES["secret"], "TOKEN": CANARIES["token"]}
+SECRETS = {
+    "KEY": CANARIES["key"],
+    "SECRET": CANARIES["secret"],
+    "TOKEN": CANARIES["token"],
+    "SASL_PASSWORD": CANARIES["password"],
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +65,13 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> History:
         refusing = stack.enter_context(refusing_server())
         objects, gone = _objects()
         server.upload({f"{PLACE}/{name}": data for name, data in objects.items()})
+        log = ServedLog(_live(), [(0, 0)])
+        log.local_start = 20
+        cluster = stack.enter_context(served_cluster({MARKER: {0: log}}))
+        cluster.require(MARKER, CANARIES["password"])
         facts = {"out": str(out), "endpoint": server.endpoint, "bucket": server.bucket}
         config = place / "config.json"
+        facts["bootstrap"] = cluster.bootstrap
         config.write_text(json.dumps(facts | {"place": PLACE, "gone": [f"{PLACE}/{name}" for name in gone]}))
         with (out / "stdout").open("wb") as stdout, (out / "stderr").open("wb") as stderr:
             line = [sys.executable, str(ROOT / "tests" / "support" / "history_driver.py"), str(config)]
@@ -84,7 +96,7 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> History:
             "pickles": _files(out / "pickles"),
             "checkpoints": _files(out / "checkpoint"),
             "target in a bucket": _files(out / "bucket"),
-            "target": _files(out / "target"),
+            "target": [*_files(out / "target"), *_files(out / "live")],
             "targets of what failed": [*_files(out / "refused"), *_files(out / "damaged")],
             "written by Spark": [*_files(out / "written"), *_files(out / "streamed")],
         },
@@ -104,6 +116,14 @@ def _objects() -> tuple[dict[str, bytes], list[str]]:
     broken[name] = bytes(data)
     gone = local_tiered_files(f"{MARKER}-gone", [SegmentBuilder().batch([b"v"] * 20)])
     return good | broken | gone, [name for name in gone if name.endswith(".log")]
+
+
+def _live() -> list[ServedBatch]:
+    """What brokers have of the topic that is whole: more than was uploaded."""
+    first = SegmentBuilder().batch([b"v"] * 20)
+    second = first.roll().batch([b"v"] * 20)
+    more = second.roll().batch([b"v"] * 20)
+    return served(first.to_bytes() + second.to_bytes() + more.to_bytes())
 
 
 def _environment(place: Path) -> dict[str, str]:
@@ -182,7 +202,9 @@ def test_what_was_done_went_well_or_wrong_as_it_should(history: History) -> None
     told = history.told
     for name in ("backfill env", "read env", "stream env", "backfill module", "read module", "stream module"):
         assert f"== {name}: done" in told
-    assert told.count("exit code 0") == 3
+    assert "== live env: done" in told
+    assert "== live module: done" in told
+    assert told.count("exit code 0") == 5
     for name, error in {
         "read of damage": "CorruptBatchError",
         "stream of damage": "CorruptBatchError",
@@ -193,6 +215,8 @@ def test_what_was_done_went_well_or_wrong_as_it_should(history: History) -> None
         "read fails": "credentials=history_keys:fails failed: RuntimeError",
         "read nonsense": "anon is neither true nor false",
         "read crashes": "Python worker exited unexpectedly",
+        "live refused": "AuthenticationError",
+        "live fails": "brokerCredentials=history_keys:broker_fails failed: RuntimeError",
         "read of what vanished": "ObjectNotFoundError",
     }.items():
         assert re.search(rf"== {name}: failed(?:(?!\n== ).)*{error}", told, re.DOTALL), name

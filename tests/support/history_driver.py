@@ -93,6 +93,40 @@ class Driver:
         query = writer.trigger(availableNow=True).start()
         query.awaitTermination()
 
+    def live(self, name: str, **secrets: str) -> None:
+        """History and live data, by a client of brokers that logs in: a view, a write, a stream and a backfill."""
+        given = self.options(MARKER, "env:LAKE_SECRET") | {
+            "kafka.bootstrap.servers": self.facts["bootstrap"],
+            "kafka.security.protocol": "SASL_PLAINTEXT",
+            "kafka.sasl.mechanism": "PLAIN",
+            "kafka.sasl.username": MARKER,
+            **secrets,
+        }
+        frame = self.spark.read.format("segreader").options(**given).load()
+        frame.createOrReplaceTempView(f"{MARKER}_{name}")
+        frame = self.spark.sql(f"SELECT * FROM {MARKER}_{name}")
+        say("rows", frame.count())
+        frame.write.parquet(str(self.out / "written" / name))
+        (self.out / "explain" / f"{name}.txt").write_text(frame._jdf.queryExecution().toString())
+        reader = SegmentReader(parse_options(given), ("offset",))
+        (self.out / "pickles" / f"{name}.reader").write_bytes(pickle.dumps(reader))
+        (self.out / "pickles" / f"{name}.splits").write_bytes(pickle.dumps(reader.partitions()))
+        writer = self.spark.readStream.format("segreader").options(**given).load().writeStream.format("parquet")
+        writer = writer.queryName(f"{MARKER}_{name}").option("path", str(self.out / "streamed" / name))
+        writer = writer.option("checkpointLocation", str(self.out / "checkpoint" / name))
+        writer.trigger(availableNow=True).start().awaitTermination()
+        arguments = ["--location", self.location, "--topic", MARKER, "--credentials", "env:LAKE_SECRET"]
+        arguments += ["--bootstrap-servers", given["kafka.bootstrap.servers"]]
+        arguments += ["--target", str(self.out / "live" / name)]
+        for option, text in given.items():
+            if option.startswith("storage."):
+                arguments += ["--storage-option", f"{option.removeprefix('storage.')}={text}"]
+            elif option.startswith("kafka.") and "bootstrap" not in option:
+                arguments += ["--broker-option", f"{option}={text}"]
+            elif option == "brokerCredentials":
+                arguments += ["--broker-credentials", text]
+        say("exit code", backfill(arguments))
+
     def vanish(self) -> None:
         """A segment that is deleted between plan and tasks."""
         frame = self.load(f"{MARKER}-gone", "env:LAKE_SECRET")
@@ -143,11 +177,11 @@ def say(*parts: object) -> None:
     print(*parts, flush=True)
 
 
-def attempt(name: str, action: Callable[..., object], *arguments: str) -> None:
+def attempt(name: str, action: Callable[..., object], *arguments: str, **options: str) -> None:
     """Do it, and print how it went, as a user would see it."""
     say(f"== {name}")
     try:
-        action(*arguments)
+        action(*arguments, **options)
         say(f"== {name}: done")
     except Exception as error:
         say(f"== {name}: failed", error)
@@ -200,6 +234,10 @@ def main() -> None:
             attempt(f"stream {bad}", does.stream, MARKER, mine + bad, bad)
         for bad in ("denied", "refused", "fails", "nonsense", "crashes"):
             attempt(f"read {bad}", does.count, MARKER, mine + bad)
+        attempt("live env", does.live, "live_env", **{"kafka.sasl.password": "env:LAKE_SECRET_SASL_PASSWORD"})
+        attempt("live module", does.live, "live_module", brokerCredentials=f"{mine}broker_keys")
+        for bad in ("refused", "fails"):
+            attempt(f"live {bad}", does.live, f"live_{bad}", brokerCredentials=f"{mine}broker_{bad}")
         attempt("read of what vanished", does.vanish)
         does.crawl()
 

@@ -39,6 +39,24 @@ def nonsense(location: str) -> Mapping[str, object]:
     return _KEYS | ({"anon": f"maybe {CANARIES['password']}"} if _is_task() else {})
 
 
+def broker_keys(location: str) -> Mapping[str, object]:
+    """The password of a client of brokers."""
+    assert location.startswith("kafka://")
+    return {"sasl.password": CANARIES["password"]}
+
+
+def broker_refused(location: str) -> Mapping[str, object]:
+    """In tasks, one that the broker refuses."""
+    return {"sasl.password": CANARIES["password"] + ("!" if _is_task() else "")}
+
+
+def broker_fails(location: str) -> Mapping[str, object]:
+    """In tasks, an error that tells everything."""
+    if _is_task():
+        raise RuntimeError(f"cannot log in with {CANARIES['password']}")
+    return {"sasl.password": CANARIES["password"]}
+
+
 def crashes(location: str) -> Mapping[str, object]:
     """In tasks, the end of the process in compiled code, with credentials on the stack."""
     given = dict(_KEYS)

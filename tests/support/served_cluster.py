@@ -36,6 +36,17 @@ class ServedCluster:
         broker.handlers["OffsetForLeaderEpoch"] = self._epoch_ends
         broker.handlers["Fetch"] = self._fetch
 
+    def require(self, user: str, password: str) -> None:
+        """Take no client that does not name this user by PLAIN; a refusal quotes nothing."""
+        right = f"\0{user}\0{password}".encode()
+        self.broker.handlers["SaslHandshake"] = lambda heard: {"error_code": 0, "mechanisms": ["PLAIN"]}
+        self.broker.handlers["SaslAuthenticate"] = lambda heard: {
+            "error_code": 0 if heard.message.auth_bytes == right else 58,
+            "error_message": None if heard.message.auth_bytes == right else "Authentication failed",
+            "auth_bytes": b"",
+            "session_lifetime_ms": 0,
+        }
+
     @property
     def bootstrap(self) -> str:
         """Where it listens."""
