@@ -93,9 +93,9 @@ def describe_report(report: RunReport) -> str:
         *([f"… and {_count(hidden, 'partition')} more"] if hidden > 0 else []),
         "",
         f"read     {shown_bytes(found.total('size'))} of segments in {report.plan.location}",
-        *([f"from     {_sources(found)}"] if report.plan.asks_brokers else []),
         f"         in {_count(totals['splits'], 'split')}{reused}, {totals['kernel'] or 'no'} kernel",
         f"         {_meaning(report.plan.isolation)}",
+        *([f"from     {_sources(found)}"] if report.plan.asks_brokers else []),
         f"wrote    {_count(found.total('records'), 'record')} of {_count(len(found.partitions), 'partition')},"
         f" {shown_bytes(found.total('written_bytes'))} of Parquet in {_count(found.total('files'), 'file')}",
         f"took     {report.seconds:.1f} s",
@@ -163,11 +163,8 @@ def _python() -> str:
 
 def _sources(found: Completeness) -> str:
     names = {"store": "the store", "location": "the store, by locations that brokers told", "broker": "brokers"}
-    return ", ".join(
-        f"{_count(found.sources[name], 'record')} from {where}"
-        for name, where in names.items()
-        if name in found.sources
-    )
+    there = [(where, found.sources[name]) for name, where in names.items() if name in found.sources]
+    return "; ".join(f"{where}: {_count(records, 'record')}" for where, records in there) or "nothing"
 
 
 def _meaning(isolation_level: str) -> str:

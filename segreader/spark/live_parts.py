@@ -95,7 +95,17 @@ def read_part(
             located = open_located(storage_of_locations(options))
             stack.callback(located[1].close)
         reader = LiveReader(cluster, read_options, store=store, located=located, metrics=metrics)
-        yield from _retained(cluster, reader, part, metrics, fails=options.fail_on_data_loss)
+        for batch in _retained(cluster, reader, part, metrics, fails=options.fail_on_data_loss):
+            yield _without_positions(batch)
+
+
+def _without_positions(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same with no place in a file: what a broker sends has none, and a part may come from both."""
+    at = batch.schema.get_field_index("position")
+    if at < 0:
+        return batch
+    field = batch.schema.field(at)
+    return batch.set_column(at, field, pa.nulls(len(batch), field.type))
 
 
 def storage_of_locations(options: SparkOptions) -> dict[str, Any]:

@@ -34,6 +34,8 @@ class LocationsSource:
             ObjectNotFoundError: nothing is uploaded of those asked for; the brokers have them.
             CatalogError, StorageError: as listing tells.
         """
+        if partitions is not None and not partitions:
+            return  # a stream that follows brokers lists nothing
         is_there = False
         for places in self._found(topic or ""):
             one = places[0].partition

@@ -249,6 +249,17 @@ def test_a_worker_keeps_one_client_for_all_its_tasks(place: Place) -> None:
     assert not this_worker().clusters._kept[place.cluster.bootstrap].users
 
 
+def test_raw_columns_are_those_of_the_batch_and_no_place_in_a_file_is_told(place: Place) -> None:
+    columns = ("offset", "baseOffset", "leaderEpoch", "isTransactional", "position")
+    reader = place.reader(columns, rawColumns="true", assign='{"orders":[0]}')
+    rows = [row for one in reader.partitions() for batch in reader.read(one) for row in batch.to_pylist()]
+    found = {row["offset"]: row for row in rows}
+
+    assert {row["position"] for row in rows} == {None}
+    assert {row["leaderEpoch"] for row in rows} == {0}
+    assert [found[offset]["baseOffset"] for offset in (3, 25, 55, 79)] == [2, 20, 51, 70]
+
+
 def test_a_part_is_small_and_says_what_it_is(place: Place) -> None:
     for one in place.parts(splitBytes="200"):
         assert len(pickle.dumps(one)) < 2048

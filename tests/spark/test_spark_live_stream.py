@@ -108,6 +108,15 @@ def test_a_stream_goes_from_the_store_to_the_broker_and_follows_it(live: Live) -
     assert stream.reportLatestOffset() == offsets(60, 8)
 
 
+def test_a_stream_that_has_read_the_uploads_lists_them_no_more(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("segreader.spark.locations.Locations.places_of", None)
+    stream = live.reader(startingOffsets="latest")
+    start = stream.initialOffset()
+    live.produce(3, 1)
+    assert rows(stream, start, stream.latestOffset(start, ALL)) == []  # an empty first batch holds the start
+    assert rows(stream, start, stream.latestOffset(start, ALL)) == [(1, 5), (1, 6), (1, 7)]
+
+
 def test_the_text_of_its_offsets_is_that_of_the_kafka_source(live: Live) -> None:
     end = live.reader().latestOffset(offsets(0, 0), ALL)
     assert json.dumps(end, separators=(",", ":")) == '{"orders":{"0":60,"1":5}}'

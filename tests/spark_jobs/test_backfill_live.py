@@ -87,7 +87,7 @@ def test_an_output_has_all_of_it_and_is_proved(
     report = tmp_path / "report.json"
     open_to_all = dict.fromkeys(("protocol", "mechanism", "username", "password"), "")
     assert main([*arguments(cluster, tmp_path, **open_to_all), "--report", str(report)]) == 0
-    assert "from     the store: 40 records, brokers: 20 records" in capsys.readouterr().out
+    assert "from     the store: 40 records; brokers: 20 records" in capsys.readouterr().out
     assert json.loads(report.read_text())["sources"] == {"store": 40, "broker": 20}
     assert table_of(tmp_path / "out")["offset"].to_pylist() == list(range(60))
 
