@@ -19,12 +19,14 @@ from segreader.broker.messages import ApiVersions
 from segreader.broker.metrics import ClientMetrics
 from segreader.broker.settings import ClientSettings
 from segreader.errors import BrokerError, ConnectionFailedError, UnsupportedVersionError
+from segreader.storage.guard import kind_of_address
 from segreader.storage.retry import Clock
 
 Answer = TypeVar("Answer")
 
 _FIRST_VERSION = 3
 _UNSUPPORTED_VERSION = 35
+_NO_BROKERS = ("metadata", "link-local", "multicast")
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,9 +188,10 @@ def _dial(family: int, kind: int, protocol: int, place: object, seconds: float) 
 
 def _check(place: ipaddress.IPv4Address | ipaddress.IPv6Address, address: Address, *, may_be_loopback: bool) -> None:
     """Brokers are often at private addresses, but never at those where a cloud's machines ask for their credentials."""
-    if place.is_link_local or place.is_multicast or place.is_unspecified or (place.is_loopback and not may_be_loopback):
+    kind = kind_of_address(place)
+    if place.is_unspecified or kind in _NO_BROKERS or (kind == "loopback" and not may_be_loopback):
         raise ConnectionFailedError(
-            f"a broker cannot be at {place}" + (" as seen from here" if place.is_loopback else ""),
+            f"a broker cannot be at {place}" + (" as seen from here" if kind == "loopback" else ""),
             source=str(address),
             hint="Brokers tell their addresses to clients: see advertised.listeners",
         )

@@ -238,7 +238,7 @@ def _literal(host: str) -> Address | None:
 
 
 def _check_address(address: Address, allow_private: bool, shown: str | None) -> None:
-    kind = _kind(address)
+    kind = kind_of_address(address)
     if kind is not None and not (allow_private and kind in _MAY_BE_ALLOWED):
         raise UntrustedLocationError(
             f"this leads to a {kind} address",
@@ -249,13 +249,13 @@ def _check_address(address: Address, allow_private: bool, shown: str | None) -> 
         )
 
 
-def _kind(address: Address) -> str | None:
+def kind_of_address(address: Address) -> str | None:
     """What is special about an address, or ``None`` for a public one; one inside another is looked at too."""
     if address in _METADATA:
         return "metadata"
     if isinstance(address, ipaddress.IPv6Address):
         for inner in _inner(address):
-            if (kind := _kind(inner)) is not None:
+            if (kind := kind_of_address(inner)) is not None:
                 return kind
         if address.ipv4_mapped is not None or address in _NAT64:
             return None  # what is inside is public

@@ -303,7 +303,14 @@ def test_nobody_at_the_port_is_told_with_host_and_port() -> None:
         opener.open(Address("127.0.0.1", port), until_ms=LATE)
 
 
-@pytest.mark.parametrize("host", ["169.254.169.254", "0.0.0.0", "224.0.0.1", "fe80::1"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("169.254.169.254", "0.0.0.0", "224.0.0.1", "fe80::1"),
+        *("fd00:ec2::254", "168.63.129.16", "100.100.100.200", "192.0.0.192"),  # where clouds keep credentials
+        *("64:ff9b::a9fe:a9fe", "2002:a9fe:a9fe::1", "::ffff:169.254.169.254"),  # 169.254.169.254 within IPv6
+    ],
+)
 def test_no_broker_is_looked_for_where_none_can_be(host: str) -> None:
     opener = Opener(SETTINGS, clock=Clock(), metrics=ClientMetrics(), stopped=threading.Event())
     with pytest.raises(ConnectionFailedError, match="a broker cannot be at"):
