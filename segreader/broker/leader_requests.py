@@ -45,6 +45,7 @@ class Reply(Generic[Wanted, Told]):
     wanted: Wanted
     told: Told | None
     version: int = -1
+    failure: ConnectionFailedError | None = None
 
 
 @dataclass(slots=True)
@@ -65,9 +66,11 @@ def list_offsets(
         call = calls.list_offsets(client.settings, offered, [_fenced(client, each) for each in some], isolation_level)
         return _parts(call, lambda answer: answer.offsets, lambda answer: answer.throttle_ms)
 
+    failure: ConnectionFailedError | None = None
     while True:
         for reply in ask_leaders(client, lookup.requests(), make, deadline):
             if reply.told is None:
+                failure = reply.failure or failure
                 lookup.not_answered()
                 continue
             if reply.told.error:
@@ -78,7 +81,7 @@ def list_offsets(
             return lookup.results()
         client.metrics.retries["ListOffsets"] += 1
         if not deadline.allows(step.wait_ms, client.now_ms()):
-            raise lookup.timed_out()
+            raise _with_cause(lookup.timed_out(), failure)
         if step.look is Look.REFRESH_THEN_ASK:
             client.refresh([each.topic for each in wanted], deadline)
         client.wait(step.wait_ms)
@@ -91,6 +94,7 @@ def epoch_ends(client: BrokerClient, wanted: Sequence[EpochWanted]) -> tuple[Epo
     found: dict[tuple[str, int, int], EpochEnd] = {}
     backoff = Backoff(client.jitter, client.backoff_policy)
     server_errors = 0
+    failure: ConnectionFailedError | None = None
 
     def make(offered: ApiVersions, some: Sequence[EpochWanted]) -> Call[Sequence[EpochEnd]]:
         return _epoch_call(client, offered, [_fenced(client, each) for each in some])
@@ -102,7 +106,7 @@ def epoch_ends(client: BrokerClient, wanted: Sequence[EpochWanted]) -> tuple[Epo
         for reply in ask_leaders(client, _rounds(left), make, deadline):
             told = reply.told
             if told is None:
-                is_stale = True
+                is_stale, failure = True, reply.failure or failure
             elif told.error == ErrorCode.NONE:
                 found[_epoch_key(reply.wanted)] = told
             else:
@@ -117,12 +121,20 @@ def epoch_ends(client: BrokerClient, wanted: Sequence[EpochWanted]) -> tuple[Epo
         wait_ms = backoff.failed()
         if not deadline.allows(wait_ms, client.now_ms()) or server_errors > REPEATS_OF_SERVER_ERRORS:
             about = f" for {last.topic}-{last.partition}: {describe(last.error)}" if last is not None else ""
-            raise BrokerError(
+            error = BrokerError(
                 f"OffsetForLeaderEpoch had no answer in time{about}", code=last.error if last is not None else None
             )
+            raise _with_cause(error, failure)
         if is_stale:
             client.refresh([each.topic for each in wanted], deadline)
         client.wait(wait_ms)
+
+
+def _with_cause(error: BrokerError, failure: ConnectionFailedError | None) -> BrokerError:
+    """The error with the last failure of a connection, if no broker's own answer says more."""
+    if error.code is not None or failure is None:
+        return error
+    return error.located(found=f"{failure.source}: {failure.message}", hint=failure.hint)
 
 
 def ask_epoch_end(client: BrokerClient, wanted: EpochWanted, deadline: Deadline) -> EpochEnd | None:
@@ -166,8 +178,8 @@ def ask_leaders(
             asked = [tuple(each) for each in requests if each]
             try:
                 lent = client.connections.lend(leader_id, deadline.at_ms)
-            except ConnectionFailedError:
-                yield from (Reply(each, None) for some in asked for each in some)
+            except ConnectionFailedError as error:
+                yield from [Reply(each, None, failure=error) for some in asked for each in some]
                 continue
             of_leader: _Sent[Wanted, Sequence[Told]] = _Sent(lent, [])
             sent.append(of_leader)
@@ -175,14 +187,14 @@ def ask_leaders(
                 call = lent.plan(partial(_about, make, some))
                 try:
                     of_leader.requests.append((some, lent.connection.send(call, until_ms=deadline.at_ms)))
-                except ConnectionFailedError:
-                    yield from (Reply(each, None) for each in some)
+                except ConnectionFailedError as error:
+                    yield from [Reply(each, None, failure=error) for each in some]
         for of_leader in sent:
             for some, pending in of_leader.requests:
                 try:
                     told = of_leader.lent.connection.receive(pending, until_ms=deadline.at_ms)
-                except ConnectionFailedError:
-                    yield from (Reply(each, None) for each in some)
+                except ConnectionFailedError as error:
+                    yield from [Reply(each, None, failure=error) for each in some]
                     continue
                 yield from _matched(some, told, pending.call, of_leader.lent)
     finally:

@@ -85,6 +85,7 @@ def choose_partitions(topic: TopicMetadata, partitions: Collection[int] | None, 
             f"topic {topic.name} has no partition {', '.join(map(str, missing))}",
             source=shown,
             found=f"{len(there)} partitions",
+            hint="See what it has with segreader broker describe",
         )
     return sorted(set(partitions))
 

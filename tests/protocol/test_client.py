@@ -238,6 +238,18 @@ def test_a_frozen_leader_costs_the_request_timeout_and_then_the_operation(three:
         client.list_offsets([OffsetWanted("t", 0, LATEST)])
 
 
+def test_a_leader_that_cannot_be_reached_is_told_with_its_address(three: Three) -> None:
+    settings = ClientSettings(request_timeout_ms=150, operation_timeout_ms=500)
+    with BrokerClient(three.kafka.bootstrap, settings) as client:
+        client.leader("t", 0)
+        three.kafka.broker(1).close()
+        with pytest.raises(BrokerError, match=rf"{three.kafka.broker(1).address}: .*refused.*is this its port") as seen:
+            client.list_offsets([OffsetWanted("t", 0, LATEST)])
+        assert "ListOffsets had no answer in time" in str(seen.value)
+        with pytest.raises(BrokerError, match=three.kafka.broker(1).address):
+            client.epoch_ends([EpochWanted("t", 0, 5)])
+
+
 @pytest.mark.parametrize(
     "lie",
     [
