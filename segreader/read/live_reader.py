@@ -223,6 +223,9 @@ class LiveReader:
             if step is None:
                 try:
                     yield from self._located_records(part, answer, location, stop, to_the_end=to_the_end)
+                    if self._delivered < stop and not to_the_end and location.stop not in (None, location.size):
+                        to_the_end = True  # there may be more of it behind the bytes named
+                        continue
                     reads.finished()
                     self._delivered = max(self._delivered, stop)
                     return

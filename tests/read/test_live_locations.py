@@ -270,6 +270,23 @@ def test_a_location_that_cannot_be_is_dropped_and_counted(lie: Lie) -> None:
     assert scan.metrics.sources["location"].records == 0
 
 
+@pytest.mark.parametrize("isolation", ["uncommitted", "committed"])
+@pytest.mark.parametrize("batches", [1, 2])
+def test_what_lies_behind_the_bytes_that_a_location_names_is_read_too(batches: int, isolation: str) -> None:
+    good = locations()
+
+    def locate(segment: ServedSegment, at: int, last: int) -> RemoteLogSegmentLocation | None:
+        found = good(segment, at, last)
+        below = [batch for batch in segment.batches if batch.stop <= at]
+        stop = sum(len(batch.data) for batch in segment.batches[: len(below) + batches])
+        return None if found is None else replace(found, stop=stop)
+
+    scan = by_locations(clusters(ONE, locate), ONE.topic, isolation)
+
+    assert records_of(scan) == ONE.truth(isolation)
+    assert scan.metrics.fallbacks == {}
+
+
 def test_a_location_that_lies_only_when_it_is_read_is_dropped_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LONG_AGO, -1)
     good, lie = locations(), False
