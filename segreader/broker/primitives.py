@@ -44,7 +44,7 @@ def uuid_bytes(text: str | None) -> bytes:
 
 
 class Reader:
-    """A cursor over one message; every read goes through ``take``.
+    """A cursor over one message; every read goes through ``_step``.
 
     Args:
         data: the message, or what holds it. Slices of it are handed out; nothing is copied.
@@ -88,11 +88,16 @@ class Reader:
         Raises:
             ProtocolError: fewer are left.
         """
+        start = self._step(size)
+        return self._data[start : start + size]
+
+    def _step(self, size: int) -> int:
+        """Where the next ``size`` bytes begin; the reader is behind them then."""
         start = self.position
         if not 0 <= size <= self._stop - start:
             raise self.error("the bytes end too early", found=f"{self._stop - start} bytes", expected=f"{size} bytes")
         self.position = start + size
-        return self._data[start : start + size]
+        return start
 
     def unpack(self, layout: Struct) -> tuple[int, ...]:
         """Fields of fixed size in a row.
@@ -100,27 +105,27 @@ class Reader:
         Raises:
             ProtocolError: they are cut.
         """
-        return layout.unpack(self.take(layout.size))
+        return layout.unpack_from(self._data, self._step(layout.size))
 
     def int8(self) -> int:
         """INT8."""
-        return int(_INT8.unpack(self.take(1))[0])
+        return int(_INT8.unpack_from(self._data, self._step(1))[0])
 
     def int16(self) -> int:
         """INT16."""
-        return int(_INT16.unpack(self.take(2))[0])
+        return int(_INT16.unpack_from(self._data, self._step(2))[0])
 
     def int32(self) -> int:
         """INT32."""
-        return int(_INT32.unpack(self.take(4))[0])
+        return int(_INT32.unpack_from(self._data, self._step(4))[0])
 
     def int64(self) -> int:
         """INT64."""
-        return int(_INT64.unpack(self.take(8))[0])
+        return int(_INT64.unpack_from(self._data, self._step(8))[0])
 
     def boolean(self) -> bool:
         """BOOLEAN: any byte but 0 is true."""
-        return self.take(1)[0] != 0
+        return self._data[self._step(1)] != 0
 
     def uuid(self) -> str | None:
         """UUID in Kafka's text form; ``None`` for the zero one."""
@@ -133,12 +138,12 @@ class Reader:
             ProtocolError: it is longer, or cut.
         """
         start = self.position
-        first = self.take(1)[0]
+        first = self._data[self._step(1)]
         if first < 0x80:
             return first
         value, shift = first & 0x7F, 7
         while shift <= 28:
-            byte = self.take(1)[0]
+            byte = self._data[self._step(1)]
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 if value > MAX_UVARINT:

@@ -32,6 +32,7 @@ _MAX_BYTES = 1 << 20
 _BATCH_HEADER = 61
 _LONGEST_WAIT_S = 30.0
 _EMPTY_ANSWERS = 20
+_MOST_NUMBERS = 100_000
 
 
 class Fetcher(Protocol):
@@ -108,6 +109,7 @@ class MetadataConsumer:
         self._topic_id: str | None = None
         self._metadata = RemoteLogMetadata(keep_deleted=False)
         self._partitions: list[_MetadataPartition] = []
+        self._numbers: dict[tuple[str, int, int], int] = {}
         self._era = 0
         self._told: str | None = None
         self.error: SegreaderError | None = None
@@ -138,18 +140,25 @@ class MetadataConsumer:
     def changes(self, topic_id: str, partition: int) -> tuple[int, int]:
         """A value that is another one once the segments of this partition may be others."""
         with self._lock:
-            if not self._partitions:
-                return self._era, 0
-            number = metadata_partition(topic_id, partition, len(self._partitions))
-            return self._era, self._partitions[number].changes
+            known = self._known(topic_id, partition)
+            return self._era, 0 if known is None else known.changes
 
     def lag_s(self, topic_id: str, partition: int) -> float | None:
         """Seconds since everything about this partition was read; ``None``: it never was."""
         with self._lock:
-            if not self._partitions:
-                return None
-            known = self._partitions[metadata_partition(topic_id, partition, len(self._partitions))]
-            return None if known.complete_s is None else self._clock() - known.complete_s
+            known = self._known(topic_id, partition)
+            return None if known is None or known.complete_s is None else self._clock() - known.complete_s
+
+    def _known(self, topic_id: str, partition: int) -> _MetadataPartition | None:
+        """The metadata partition that tells of a user partition."""
+        if not (count := len(self._partitions)):
+            return None
+        key = (topic_id, partition, count)
+        if (number := self._numbers.get(key)) is None:
+            if len(self._numbers) >= _MOST_NUMBERS:
+                self._numbers.clear()
+            number = self._numbers[key] = metadata_partition(topic_id, partition, count)
+        return self._partitions[number]
 
     def worst_lag_s(self) -> float | None:
         """The largest lag of all metadata partitions; ``None``: one was never complete."""
