@@ -97,7 +97,7 @@ class NodeConnections:
 
     def lend_any(self, until_ms: int) -> OpenConnection:
         """A connection to whichever broker can be reached: an idle one first, then those known, then the bootstrap
-        list; those that failed lately come last.
+        list; those that failed lately come last, behind them those that ask us to be quiet for a while.
 
         Raises:
             ConnectionFailedError: none of them; it is the last one's.
@@ -106,7 +106,7 @@ class NodeConnections:
             idle = [address for address, kept in self._idle.items() if kept]
         known = [_address(node) for node in self._cluster.nodes.values() if _is_good(node)]
         places = list(dict.fromkeys((*idle, *known, *self.bootstrap)))
-        places.sort(key=lambda address: self._failures.get(address, 0))
+        places.sort(key=lambda address: (self._is_quiet(address), self._failures.get(address, 0)))
         failed: ConnectionFailedError | None = None
         for address in places:
             try:
@@ -152,6 +152,11 @@ class NodeConnections:
         if is_ours and opened.is_loopback:
             self._is_local = True
         return opened
+
+    def _is_quiet(self, address: Address) -> bool:
+        """Whether a connection that is kept waits for the end of its broker's throttle time."""
+        kept = self._idle.get(address, ())
+        return any(each.connection.quiet_until_ms > each.connection.now_ms() for each in tuple(kept))
 
     def _usable(self, address: Address) -> OpenConnection | None:
         while (kept := self._take(address)) is not None:

@@ -238,6 +238,16 @@ def test_a_frozen_leader_costs_the_request_timeout_and_then_the_operation(three:
         client.list_offsets([OffsetWanted("t", 0, LATEST)])
 
 
+def test_where_one_broker_throttles_for_ever_another_is_asked(three: Three) -> None:
+    throttling = three.kafka.brokers[0]
+    throttling.say("Metadata", lambda heard: {**three.kafka.metadata(heard), "throttle_time_ms": (1 << 31) - 1})
+    settings = ClientSettings(request_timeout_ms=300, operation_timeout_ms=1000)
+    with BrokerClient(three.kafka.bootstrap, settings) as client:
+        client.metadata(["t"])
+        client.metadata(["t"])
+    assert throttling.asked("Metadata") == ["Metadata"]
+
+
 def test_a_leader_that_cannot_be_reached_is_told_with_its_address(three: Three) -> None:
     settings = ClientSettings(request_timeout_ms=150, operation_timeout_ms=500)
     with BrokerClient(three.kafka.bootstrap, settings) as client:
