@@ -17,7 +17,7 @@ from canaries import CANARIES, leaks
 from fake_cluster import ServedLog, served
 from served_cluster import ServedCluster, served_cluster, tiered_log
 
-from segreader.errors import BrokerError, ObjectNotFoundError, OffsetOutOfRangeError, OptionError
+from segreader.errors import AuthorizationError, BrokerError, ObjectNotFoundError, OffsetOutOfRangeError, OptionError
 from segreader.plan.live import ReadFrom
 from segreader.spark.options import parse_options
 from segreader.spark.source import SegmentReader, SplitPartition
@@ -269,6 +269,12 @@ def test_a_broker_that_is_not_there_is_told_with_its_address() -> None:
     given = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": TOPIC, "kafka.default.api.timeout.ms": "500"}
     with pytest.raises(BrokerError, match=r"127\.0\.0\.1:1"):
         SegmentReader(parse_options(given), ("offset",)).partitions()
+
+
+def test_a_topic_that_may_not_be_read_is_told_with_the_right_that_lacks(place: Place) -> None:
+    place.cluster.errors[TOPIC] = 29
+    with pytest.raises(AuthorizationError, match=r"orders"):
+        place.reader().partitions()
 
 
 def test_without_kafka_python_the_source_loads_and_says_what_brokers_need() -> None:

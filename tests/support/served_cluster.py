@@ -31,6 +31,7 @@ class ServedCluster:
     def __init__(self, cluster: FakeCluster, broker: FakeBroker) -> None:
         self.cluster, self.broker = cluster, broker
         self._kafka = FakeKafka([broker])
+        self.errors = self._kafka.errors
         broker.handlers["Metadata"] = self._metadata
         broker.handlers["ListOffsets"] = self._list_offsets
         broker.handlers["OffsetForLeaderEpoch"] = self._epoch_ends
