@@ -49,8 +49,9 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     plain = of_corpus(case("tv2", "codec-none"))
     plain.segments, plain.local_start, plain.last_tiered = [], plain.log_start, -1
     found = FakeCluster({ONE.topic: {0: remote}, "plain": {0: plain}}, topic_ids={ONE.topic: ONE.topic_id})
-    monkeypatch.setattr("segreader.read.cluster.KafkaCluster", lambda brokers, options=None: found)
+    # The importing module first: imported behind the other line it would keep the fake for ever.
     monkeypatch.setattr("segreader.read.live_scan.KafkaCluster", lambda brokers, options=None: found)
+    monkeypatch.setattr("segreader.read.cluster.KafkaCluster", lambda brokers, options=None: found)
     return found
 
 
