@@ -23,7 +23,7 @@ SPARK_TESTS := $(wildcard tests/spark tests/spark_jobs tests/broker)
 ASAN := build/asan
 ASAN_LIBRARIES = $(shell gcc -print-file-name=libasan.so) $(shell gcc -print-file-name=libstdc++.so)
 
-.PHONY: help demo test test-oldest test-broker soak check lint layers fixtures chaos bench-decode bench-plan bench-spark-plan bench-storage bench-spark bench-kafka test-asan wheel clean java
+.PHONY: help demo test test-oldest test-broker soak check lint layers fixtures chaos bench-decode bench-plan bench-spark-plan bench-storage bench-spark bench-kafka bench-broker test-asan wheel clean java
 
 help:  ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | column -t -s '|' | sed 's/^/  make /'
@@ -82,6 +82,9 @@ bench-spark: $(VENV)/.dev java  ## measure the Spark source and the direct sink 
 bench-kafka: $(OLDEST)/.made java  ## measure ours against Spark's kafka source on a real broker's tiered topics
 	@JAVA_HOME="$$($(BIN)/python -c 'import os, spark_jobs.java as j; print(j.find_java_home(os.environ))')" \
 		SEGREADER_KERNEL=native $(OLDEST)/bin/python -m benchmarks.spark_kafka $(BENCH)
+
+bench-broker: $(VENV)/.dev java  ## measure the gateway and our client on real brokers, beside confluent-kafka
+	SEGREADER_KERNEL=native $(BIN)/python -m benchmarks.broker $(BENCH)
 
 # Without the tests of how much memory is taken: the sanitizer takes its own.
 test-asan: $(VENV)/.dev  ## run the tests of the format over a kernel built with AddressSanitizer

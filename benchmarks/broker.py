@@ -41,10 +41,10 @@ def measure(kit: Kit, place: Path, arguments: argparse.Namespace) -> Iterator[Ro
                 yield from measure_latency(running, TOPIC, offsets, arguments.rounds)
             if {"backfill", "locations"} & set(wanted):
                 running.kafka.upload(TOPIC)
-            if "backfill" in wanted:
-                yield from measure_backfill(Backfill(running, TOPIC, offsets), stored, arguments.rounds)
             if "locations" in wanted:
                 yield from measure_locations(running, TOPIC, offsets, arguments.rounds, arguments.answers)
+            if "backfill" in wanted:
+                yield from measure_backfill(Backfill(running, TOPIC, offsets), stored, arguments.rounds)
     if "moves" in wanted:
         yield from measure_moves(kit, place / "moves", arguments.moves)
 

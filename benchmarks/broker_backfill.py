@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from statistics import median
+from statistics import mean, median
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
@@ -85,7 +85,7 @@ class Backfill:
 def measure_backfill(backfill: Backfill, stored_bytes: int, rounds: int) -> Iterator[Row]:
     """The three take turns, forwards and backwards, after a round that warms up the broker's JVM.
 
-    What the broker does by itself is measured before each turn and taken off its CPU.
+    What the broker does by itself is measured before each turn, and the mean of it taken off the CPU of all turns.
     """
     bench = backfill.bench
     sides: dict[str, Callable[[], None]] = {
@@ -94,24 +94,23 @@ def measure_backfill(backfill: Backfill, stored_bytes: int, rounds: int) -> Iter
         "confluent": backfill.confluent,
     }
     turns: dict[str, list[Spent]] = {name: [] for name in sides}
-    own: dict[str, list[float]] = {name: [] for name in sides}
+    rests: list[float] = []
     for index in range(-1, rounds):
         for name in sides if index % 2 else reversed(sides):
-            rate = _idle_rate(bench.broker)
+            rests.append(_idle_rate(bench.broker))
             turn = spent(sides[name], broker=bench.broker, gateway=bench.gateway.pid)
             if index >= 0:
                 turns[name].append(turn)
-                own[name].append(rate * turn.wall)
-    broker = {
-        name: [one.cpu["broker"] - idle for one, idle in zip(turns[name], own[name], strict=True)] for name in sides
-    }
+    idle = mean(rests)
+    whole = {name: sum(one.cpu["broker"] for one in turns[name]) / rounds for name in sides}
+    alone = {name: idle * sum(one.wall for one in turns[name]) / rounds for name in sides}
     for name, shown in (("fetched", "the same scan"), ("confluent", "confluent-kafka")):
-        shares = tuple(100 * a / b for a, b in zip(broker["located"], broker[name], strict=True))
+        share = 100 * (whole["located"] - alone["located"]) / (whole[name] - alone[name])
         note = (
-            f"{median(broker['located']):.2f} of {median(broker[name]):.2f} s;"
-            f" by itself {median(own['located']):.2f} and {median(own[name]):.2f}"
+            f"{whole['located']:.3f} of {whole[name]:.3f} s a round,"
+            f" of which by itself {alone['located']:.3f} and {alone[name]:.3f}"
         )
-        yield Row(f"broker CPU by locations / {shown}", shares, 2.0, " %", note)
+        yield Row(f"broker CPU by locations / {shown}", (share,), 2.0, " %", note)
     wall = {name: [one.wall for one in turns[name]] for name in sides}
     for name, shown, target in (("confluent", "confluent-kafka", 2.0), ("fetched", "our scan from the broker", None)):
         ratios = tuple(b / a for a, b in zip(wall["located"], wall[name], strict=True))
