@@ -230,11 +230,13 @@ class LiveReader:
                     self._delivered = max(self._delivered, stop)
                     return
                 except CorruptIndexError as error:
-                    if to_the_end or location.stop in (None, location.size):
-                        step, told = reads.failed(error), str(error)
-                    else:  # the bytes named end inside a batch
+                    if location.start:  # the bytes named may begin behind records that are wanted
+                        location = replace(location, start=None)
+                        continue
+                    if not to_the_end and location.stop not in (None, location.size):  # or end inside a batch
                         to_the_end = True
                         continue
+                    step, told = reads.failed(error), str(error)
                 except (StorageError, FormatError) as error:
                     step, told = reads.failed(error), str(error)
             else:

@@ -170,4 +170,5 @@ def located_split(
         base_offset=location.first_offset,
         epochs=epochs or location.leader_epochs,
         stop_of_part=location.last_offset + 1,
+        first_bound=offsets.start if location.start else None,  # or records before it would be lost without a word
     )

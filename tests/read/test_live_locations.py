@@ -287,6 +287,21 @@ def test_what_lies_behind_the_bytes_that_a_location_names_is_read_too(batches: i
     assert scan.metrics.fallbacks == {}
 
 
+def test_a_location_that_begins_behind_the_batch_asked_for_loses_none_of_its_records() -> None:
+    good = locations()
+
+    def locate(segment: ServedSegment, at: int, last: int) -> RemoteLogSegmentLocation | None:
+        found = good(segment, at, last)
+        below = [batch for batch in segment.batches if batch.stop <= at]
+        start = sum(len(batch.data) for batch in segment.batches[: len(below) + 1])
+        return replace(found, start=start) if found is not None and start < found.size else found
+
+    scan = by_locations(clusters(ONE, locate), ONE.topic)
+
+    assert records_of(scan) == ONE.truth("committed")
+    assert scan.metrics.fallbacks == {}
+
+
 def test_a_location_that_lies_only_when_it_is_read_is_dropped_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LONG_AGO, -1)
     good, lie = locations(), False
