@@ -20,7 +20,7 @@ from benchmarks.report import MIB
 from benchmarks.storage import serve_fast
 
 PARTITIONS = 4
-SEGMENT_BYTES = 32 * MIB
+SEGMENT_BYTES = 128 * MIB
 SHAPE = Shape("1 KiB", 1024)
 CODEC = "lz4"
 
