@@ -7,6 +7,7 @@ too many, now and then nothing, and of a remote segment the lost branch, too. Wh
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -229,6 +230,8 @@ class FakeCluster:
         self.topic_ids = dict(topic_ids or {})
         self.chance, self.locate, self.largest, self.version = chance, locate, largest, version
         self.lists_aborted = True
+        self.late: Counter[tuple[str, int]] = Counter()
+        """Empty answers in a row, though there is something: brokers may be late, but not for ever."""
         self.committed: dict[tuple[str, str, int], tuple[int, int]] = {}
         self.requests: list[str] = []
         self.is_closed = False
@@ -344,7 +347,6 @@ class FakeFetcher:
         self._is_committed = isolation_level is IsolationLevel.READ_COMMITTED
         self._wants_locations, self._max_bytes = wants_locations, max_bytes
         self.position = offset
-        self._empty = 0
 
     def advance(self, next_offset: int, leader_epoch: int) -> None:
         assert next_offset >= self.position, "positions never go back"
@@ -369,8 +371,8 @@ class FakeFetcher:
             "last_stable_offset": log.stable,
             "log_start_offset": log.log_start,
         }
-        is_late = chance is not None and self._empty < 3 and chance.random() < 0.2
-        self._empty = self._empty + 1 if is_late else 0
+        is_late = chance is not None and cluster.late[self._place] < 3 and chance.random() < 0.2
+        cluster.late[self._place] = cluster.late[self._place] + 1 if is_late else 0
         if at >= end or is_late:
             return FetchedPartition(**head, records=memoryview(b""), aborted=() if self._is_committed else None)
         chosen, segment = self._batches(log, at, end)
