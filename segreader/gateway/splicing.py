@@ -11,6 +11,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import socket
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -18,6 +19,9 @@ from segreader.errors import ConnectionFailedError
 
 CAN_SPLICE: Final = hasattr(os, "splice")
 _PIPE_SIZE = 1 << 20
+_WORTH_WAKING = 256 << 10
+"""Fewer bytes, and both sides would do their work in many more steps: the broker the most."""
+
 _SPLICE_MOVE, _SPLICE_NONBLOCK = 1, 2
 
 
@@ -26,8 +30,11 @@ class _Ends:
 
     def __init__(self, source: int, target: int) -> None:
         self._numbers: list[int] = []
+        self._wakes_at = 1
+        self._socket: socket.socket | None = None
         try:
             self.source = self._keep(os.dup(source))
+            self._socket = socket.socket(fileno=self.source)
             self.target = self._keep(os.dup(target))
             self.pipe_out, self.pipe_in = map(self._keep, os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC))
         except OSError:
@@ -40,7 +47,18 @@ class _Ends:
         self._numbers.append(number)
         return number
 
+    def wake_at(self, size: int) -> None:
+        """Have ``source`` count as readable when so many bytes have come, or it ends."""
+        if self._socket is not None and size != self._wakes_at:
+            with contextlib.suppress(OSError):
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
+            self._wakes_at = size
+
     def close(self) -> None:
+        self.wake_at(1)
+        if self._socket is not None:
+            self._socket.detach()  # its number is one of ours
+            self._socket = None
         for number in self._numbers:
             os.close(number)
         self._numbers.clear()
@@ -76,6 +94,7 @@ async def _splice(ends: _Ends, size: int, moved: Callable[[int], None]) -> int:
         try:
             held = os.splice(ends.source, ends.pipe_in, min(left, _PIPE_SIZE), flags=flags)
         except BlockingIOError:
+            ends.wake_at(min(left, _WORTH_WAKING))
             await _ready(loop, loop.add_reader, loop.remove_reader, ends.source)
             continue
         except OSError as error:
