@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from segreader.ranges import OffsetRange
 from segreader.segment import TopicIdPartition
 from segreader.spark.admission import Piece
-from segreader.spark.live_log import LiveLog
-from segreader.spark.live_planning import LiveRead
 from segreader.spark.options import SparkOptions
 from segreader.spark.planning import SparkPlan
 from segreader.spark.stream_log import StreamLog
 from segreader.spark.stream_offsets import TopicPartition
+
+if TYPE_CHECKING:
+    from segreader.spark.live_planning import LiveRead
 
 
 class SeenPartition(Protocol):
@@ -65,4 +66,8 @@ class FollowedLog(Protocol):
 
 def open_log(options: SparkOptions, clock: Callable[[], float] = time.monotonic) -> FollowedLog:
     """What a stream with these options follows."""
-    return cast(FollowedLog, StreamLog(options, clock) if options.brokers is None else LiveLog(options))
+    if options.brokers is None:
+        return cast(FollowedLog, StreamLog(options, clock))
+    from segreader.spark.live_log import LiveLog
+
+    return cast(FollowedLog, LiveLog(options))

@@ -6,6 +6,7 @@ keeps, and tells afterwards which source each record came from.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -32,6 +33,8 @@ from segreader.spark.splits import pack_aborted, unpack_aborted
 from segreader.spark.worker import this_worker
 
 _NONE = AbortedTransactions()
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,8 @@ def read_part(
         reader = LiveReader(cluster, read_options, store=store, located=located, metrics=metrics)
         for batch in _retained(cluster, reader, part, metrics, fails=options.fail_on_data_loss):
             yield _without_positions(batch)
+    told = ", ".join(f"{one.records} from the {name}" for name, one in metrics.sources.items() if one.parts)
+    logger.info("%s: offsets %d to %d: %s", part.partition, part.offsets.start, part.stop - 1, told)
 
 
 def _without_positions(batch: pa.RecordBatch) -> pa.RecordBatch:

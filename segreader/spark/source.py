@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, MutableMapping
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
@@ -17,12 +18,9 @@ from pyspark.sql.types import StructType
 from segreader.errors import ObjectNotFoundError
 from segreader.plan.split import Split
 from segreader.read.header_reader import split_reader
-from segreader.read.live_metrics import LiveMetrics
 from segreader.read.metrics import MissingOffsets, ScanMetrics
 from segreader.read.options import ReadOptions
 from segreader.spark.buffers import this_pool
-from segreader.spark.live_parts import LightPart, read_part
-from segreader.spark.live_planning import LiveRead, plan_live_read
 from segreader.spark.locations import kept_locations
 from segreader.spark.options import SparkOptions, parse_options, require_batch
 from segreader.spark.planning import SparkPlan, plan_splits
@@ -31,6 +29,10 @@ from segreader.spark.schema import READ_NAMES, arrow_schema, project, spark_sche
 from segreader.spark.splits import LightSplit
 from segreader.spark.tracebacks import without_locals
 from segreader.spark.worker import freeze_imports
+
+if TYPE_CHECKING:  # a worker that asks no broker does not wait for what could
+    from segreader.spark.live_parts import LightPart
+    from segreader.spark.live_planning import LiveRead
 
 NAME = "segreader"
 
@@ -57,7 +59,7 @@ class SplitPartition(InputPartition):
     @property
     def part(self) -> LightPart | None:
         """The part of a live log, where brokers are asked."""
-        return self.value if isinstance(self.value, LightPart) else None
+        return None if isinstance(self.value, LightSplit) else self.value
 
 
 class SegmentReader(DataSourceReader):
@@ -75,7 +77,7 @@ class SegmentReader(DataSourceReader):
             SegreaderError: as ``plan_splits`` tells.
         """
         show_log()
-        planned = plan_splits(self.options) if self.options.brokers is None else plan_live_read(self.options)
+        planned = self._plan()
         _tell(planned, self.options)
         return [SplitPartition(split) for split in planned.light_splits()]
 
@@ -90,19 +92,24 @@ class SegmentReader(DataSourceReader):
             return
         freeze_imports()
         show_log()
-        metrics = ScanMetrics() if partition.part is None else LiveMetrics()
+        metrics, batches = self._open(partition)
         began = time.monotonic()
         schema = arrow_schema(self.columns)
-        for batch in self._batches(partition, metrics):
+        for batch in batches:
             yield to_spark(batch, schema)
             self._keep_to_budget(metrics.bytes_read, began)
         for note in (*metrics.notes, *map(_lost, metrics.missing)):
             logger.warning("%s", note)
-        if isinstance(metrics, LiveMetrics):
-            told = ", ".join(f"{one.records} from the {name}" for name, one in metrics.sources.items() if one.parts)
-            logger.info("%s: %s", partition.part.part.partition if partition.part else "", told)
 
-    def _batches(self, partition: SplitPartition, metrics: ScanMetrics) -> Iterator[pa.RecordBatch]:
+    def _plan(self) -> SparkPlan | LiveRead:
+        if self.options.brokers is None:
+            return plan_splits(self.options)
+        from segreader.spark.live_planning import plan_live_read
+
+        return plan_live_read(self.options)
+
+    def _open(self, partition: SplitPartition) -> tuple[ScanMetrics, Iterator[pa.RecordBatch]]:
+        """The record batches of a split, and what counts while they are read."""
         options = self.options
         read_options = ReadOptions(
             columns=tuple(READ_NAMES[name] for name in self.columns),
@@ -111,10 +118,19 @@ class SegmentReader(DataSourceReader):
             check_crcs=options.check_crcs,
             on_missing="fail" if options.fail_on_data_loss else "skip",
         )
-        if partition.part is not None and isinstance(metrics, LiveMetrics):
-            yield from read_part(options, partition.part.open(), read_options, metrics)
-            return
-        with kept_locations(options) as locations:
+        if partition.part is None:
+            metrics = ScanMetrics()
+            return metrics, self._stored(partition, read_options, metrics)
+        from segreader.read.live_metrics import LiveMetrics
+        from segreader.spark.live_parts import read_part
+
+        counted = LiveMetrics()
+        return counted, read_part(options, partition.part.open(), read_options, counted)
+
+    def _stored(
+        self, partition: SplitPartition, read_options: ReadOptions, metrics: ScanMetrics
+    ) -> Iterator[pa.RecordBatch]:
+        with kept_locations(self.options) as locations:
             try:
                 split = partition.light.open(locations.store, locations.resolve)
                 reader = split_reader(locations.store, read_options, metrics=metrics, pool=this_pool())
