@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from canaries import CANARIES, leaks
 from fake_cluster import ServedLog, served
+from live_topic import COMMITTED, PRODUCER, TOPIC, segments
 from served_cluster import ServedCluster, served_cluster, tiered_log
 
 from segreader.errors import AuthorizationError, BrokerError, ObjectNotFoundError, OffsetOutOfRangeError, OptionError
@@ -24,23 +25,6 @@ from segreader.spark.source import SegmentReader, SplitPartition
 from segreader.spark.worker import this_worker
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.records import FIRST_TIMESTAMP_MS as T0
-
-PRODUCER = 7
-TOPIC = "orders"
-
-
-def segments() -> list[SegmentBuilder]:
-    """Four segments: a transaction that is aborted begins in the second one and ends in the third."""
-    first = SegmentBuilder(index_interval_bytes=1)
-    for _ in range(10):
-        first.batch([b"v"] * 2)
-    second = first.roll().batch([b"v"] * 10).batch([b"x"] * 10, producer_id=PRODUCER, transactional=True)
-    third = second.roll().batch([b"x"] * 10, producer_id=PRODUCER, transactional=True)
-    third.marker(PRODUCER, abort=True).batch([b"v"] * 9)
-    return [first, second, third, third.roll().batch([b"v"] * 10).batch([b"v"] * 10)]
-
-
-COMMITTED = [*range(30), *range(51, 80)]
 
 
 @dataclass(frozen=True, slots=True)

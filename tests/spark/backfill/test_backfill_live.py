@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from backfill_runs import finish, plan_into, request, table_of
 from fake_cluster import ServedLog, served
+from live_topic import COMMITTED, TOPIC, segments
 from served_cluster import ServedCluster, served_cluster, tiered_log
 
 from segreader.plan.live import LivePart, ReadFrom
@@ -27,23 +28,6 @@ from segreader.spark.worker import this_worker
 from segreader.storage.target import TargetStore, open_target
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.records import FIRST_TIMESTAMP_MS as T0
-
-TOPIC = "orders"
-PRODUCER = 7
-
-
-def segments() -> list[SegmentBuilder]:
-    """Four segments: a transaction that is aborted begins in the second one and ends in the third."""
-    first = SegmentBuilder(index_interval_bytes=1)
-    for _ in range(10):
-        first.batch([b"v"] * 2)
-    second = first.roll().batch([b"v"] * 10).batch([b"x"] * 10, producer_id=PRODUCER, transactional=True)
-    third = second.roll().batch([b"x"] * 10, producer_id=PRODUCER, transactional=True)
-    third.marker(PRODUCER, abort=True).batch([b"v"] * 9)
-    return [first, second, third, third.roll().batch([b"v"] * 10).batch([b"v"] * 10)]
-
-
-COMMITTED = [*range(30), *range(51, 80)]
 
 
 @dataclass(frozen=True, slots=True)
