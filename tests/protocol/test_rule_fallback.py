@@ -1,14 +1,13 @@
-"""When the broker's records are taken instead of a segment where it lies: every row of the table, and no repeats."""
+"""When the broker's records are taken instead of a segment where it lies: every row of the table."""
 
 from __future__ import annotations
 
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from segreader.broker.rules.fallback import (
     Cause,
-    DeliveredOffsets,
     ExtensionMemory,
     RemoteDecision,
     RemoteReads,
@@ -246,22 +245,7 @@ def test_a_segment_that_is_read_where_it_lies_ends_the_row() -> None:
     assert remote.may_ask(3, 0)
 
 
-# --- offsets are delivered once
-
-
-def test_what_was_delivered_is_cut_off_whatever_source_brings_it_again() -> None:
-    delivered = DeliveredOffsets(10)
-    delivered.delivered(10, 20)
-
-    assert delivered.fresh(15, 25) == (20, 25)
-    assert delivered.fresh(5, 20) is None
-    assert delivered.fresh(22, 25) == (22, 25)
-
-
-@pytest.mark.parametrize(("first", "stop"), [(9, 12), (12, 12), (5, 9)])
-def test_delivering_an_offset_for_the_second_time_is_refused(first: int, stop: int) -> None:
-    with pytest.raises(ValueError, match="after everything below 10"):
-        DeliveredOffsets(10).delivered(first, stop)
+# --- all of it in any order
 
 
 FAILURES = [
@@ -275,13 +259,12 @@ FAILURES = [
 
 
 class Sources(RuleBasedStateMachine):
-    """Locations and brokers in any order, failing as they like: offsets rise, and every offset gets a source."""
+    """Locations and brokers in any order, failing as they like: every offset gets a source."""
 
     def __init__(self) -> None:
         super().__init__()
         self.remote = reads()
-        self.offsets = DeliveredOffsets(0)
-        self.seen: list[int] = []
+        self.next_offset = 0
         self.now = 0
 
     @rule(ms=st.integers(0, 100_000))
@@ -290,21 +273,20 @@ class Sources(RuleBasedStateMachine):
 
     @rule(
         size=st.integers(1, 20),
-        before=st.integers(0, 5),
         after=st.integers(0, 20),
         life_ms=st.integers(0, 100_000),
         error=st.sampled_from(FAILURES),
     )
-    def a_fetch_is_sent(self, size: int, before: int, after: int, life_ms: int, error: SegreaderError | None) -> None:
-        start = self.offsets.next_offset
+    def a_fetch_is_sent(self, size: int, after: int, life_ms: int, error: SegreaderError | None) -> None:
+        start = self.next_offset
         if not self.remote.may_ask(start, self.now):
-            self.deliver(start - before, start + size)  # the broker's records
+            self.next_offset = start + size  # the broker's records
             return
         self.remote.asked()
-        first, stop = max(0, start - before), start + size
+        stop = start + size
         decision = self.remote.given(f"{stop // 20}", expiry_ms=self.now + life_ms, now_ms=self.now)
         if decision is None and error is not None:
-            self.deliver(first, min(stop, first + after))
+            self.next_offset = min(stop, start + after)
             decision = self.remote.failed(error)
             for _ in range(20):
                 if decision.step not in (RemoteStep.RETRY, RemoteStep.REREAD):
@@ -313,22 +295,13 @@ class Sources(RuleBasedStateMachine):
             if decision.step is RemoteStep.CHECK_START:
                 decision = self.remote.start_checked()
         if decision is None:
-            self.deliver(first, stop)
+            self.next_offset = stop
             self.remote.finished()
             return
         assert decision.step in (RemoteStep.RENEW, RemoteStep.FALL_BACK)
         if decision.step is RemoteStep.FALL_BACK:
             self.remote.fell_back(decision.cause, until=stop, now_ms=self.now)
             assert not self.remote.may_ask(min(start, stop - 1), self.now)
-
-    def deliver(self, first: int, stop: int) -> None:
-        if (part := self.offsets.fresh(first, stop)) is not None:
-            self.offsets.delivered(*part)
-            self.seen.extend(range(*part))
-
-    @invariant()
-    def offsets_rise_without_repeat_or_gap(self) -> None:
-        assert self.seen == list(range(len(self.seen)))
 
 
 TestSources = Sources.TestCase

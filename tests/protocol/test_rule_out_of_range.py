@@ -8,32 +8,12 @@ from hypothesis import strategies as st
 
 from segreader.broker.rules.out_of_range import (
     OutOfRange,
-    OutOfRangeStep,
     RangeVerdict,
     WhenOutOfRange,
-    first_step,
     judge,
 )
 from segreader.broker.rules.truncation import Position
 from segreader.errors import OffsetOutOfRangeError
-
-
-def test_out_of_range_from_a_follower_is_repeated_at_the_leader() -> None:
-    assert first_step(1, by_leader=False) is OutOfRangeStep.REPEAT_AT_LEADER
-
-
-def test_out_of_range_from_the_leader_asks_for_its_bounds_because_the_answer_has_none() -> None:
-    assert first_step(1, by_leader=True) is OutOfRangeStep.LIST_OFFSETS
-
-
-@pytest.mark.parametrize("by_leader", [True, False])
-def test_78_backs_off_in_all_cases_though_no_broker_of_today_sends_it(by_leader: bool) -> None:
-    assert first_step(78, by_leader=by_leader) is OutOfRangeStep.BACK_OFF
-
-
-@pytest.mark.parametrize("error", [0, -1, 6, 75])
-def test_other_errors_say_nothing_of_ranges(error: int) -> None:
-    assert first_step(error, by_leader=True) is OutOfRangeStep.NONE
 
 
 def test_case_1_an_offset_at_the_end_is_in_range_and_just_has_no_records_yet() -> None:

@@ -13,7 +13,7 @@ from segreader.broker.messages import EpochEnd, FetchAnswer, FetchedPartition, L
 from segreader.broker.rules.fetch_errors import FetchErrorKind, kind_of
 from segreader.broker.rules.leader import Hint, KnownCluster, LeaderDecision, LeaderFinder, LeaderStep
 from segreader.broker.rules.list_offsets import LatestTold, Look, OffsetLookup
-from segreader.broker.rules.out_of_range import OutOfRange, OutOfRangeStep, first_step, judge
+from segreader.broker.rules.out_of_range import OutOfRange, judge
 from segreader.broker.rules.preferred_replica import FetchSource, KnownEnds, PreferredReplica, ReplicaStep
 from segreader.broker.rules.truncation import (
     BatchFacts,
@@ -250,7 +250,7 @@ def test_below_the_log_start_and_beyond_the_end_a_broker_says_the_same_and_tells
     for name in ("fetch-v17-offset-out-of-range-low", "fetch-v13-offset-out-of-range-high"):
         one = fetched(name)
         assert (one.high_watermark, one.last_stable_offset, one.log_start_offset) == (-1, -1, -1)
-        assert first_step(one.error, by_leader=True) is OutOfRangeStep.LIST_OFFSETS
+        assert kind_of(one.error) is FetchErrorKind.OUT_OF_RANGE
 
 
 def test_after_delete_records_the_listed_start_tells_that_records_are_gone() -> None:

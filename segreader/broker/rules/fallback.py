@@ -237,30 +237,3 @@ class RemoteReads:
         self._renewed, self._renewed_at = True, self._asked_at
         self.counters.renewed += 1
         return RemoteDecision(RemoteStep.RENEW, cause)
-
-
-class DeliveredOffsets:
-    """Sees to it that offsets are delivered once and upwards, whatever source they come from.
-
-    Args:
-        next_offset: the first offset wanted.
-    """
-
-    __slots__ = ("next_offset",)
-
-    def __init__(self, next_offset: int) -> None:
-        self.next_offset = next_offset
-
-    def fresh(self, first: int, stop: int) -> tuple[int, int] | None:
-        """The part of offsets ``first <= offset < stop`` that was not delivered yet; ``None`` if there is none."""
-        return (max(first, self.next_offset), stop) if stop > self.next_offset else None
-
-    def delivered(self, first: int, stop: int) -> None:
-        """Records with offsets ``first <= offset < stop`` were given to the caller.
-
-        Raises:
-            ValueError: some of them for the second time.
-        """
-        if not self.next_offset <= first < stop:
-            raise ValueError(f"offsets {first} <= offset < {stop} after everything below {self.next_offset}")
-        self.next_offset = stop

@@ -10,34 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from segreader.broker.error_codes import ErrorCode
 from segreader.broker.rules.truncation import Position
 from segreader.errors import OffsetOutOfRangeError
-
-
-class OutOfRangeStep(Enum):
-    """What to do first."""
-
-    REPEAT_AT_LEADER = auto()
-    """A follower said so: forget it and ask the leader; not an error yet."""
-    LIST_OFFSETS = auto()
-    """The leader said so: ask it for earliest and latest, then ``judge``."""
-    BACK_OFF = auto()
-    """78: refresh Metadata, wait, repeat."""
-    NONE = auto()
-    """The error is another one."""
-
-
-def first_step(error: int, *, by_leader: bool) -> OutOfRangeStep:
-    """What an error of a Fetch asks for, as far as ranges go.
-
-    Args:
-        error: of the partition.
-        by_leader: whether the leader itself answered, and not the replica it prefers.
-    """
-    if error == ErrorCode.OFFSET_OUT_OF_RANGE:
-        return OutOfRangeStep.LIST_OFFSETS if by_leader else OutOfRangeStep.REPEAT_AT_LEADER
-    return OutOfRangeStep.BACK_OFF if error == ErrorCode.OFFSET_NOT_AVAILABLE else OutOfRangeStep.NONE
 
 
 class OutOfRange(Enum):
