@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pyspark
-import pytest
+from servers.pool import skip_or_fail
 from servers.process import dies_with_us
 
 from spark_jobs.java import find_java_home
@@ -48,7 +48,7 @@ def standalone_cluster(
     cores: int = 1,
     more: Mapping[str, str] | None = None,
 ) -> Iterator[str]:
-    """The URL of a master, for the time of the block. Skips the test where a cluster cannot be started.
+    """The URL of a master, for the time of the block. ``skip_or_fail`` where a cluster cannot be started.
 
     Args:
         directory: for logs and what the workers write.
@@ -57,7 +57,7 @@ def standalone_cluster(
         more: variables that its processes get, besides ``environment``.
     """
     if not (SPARK_HOME / "bin" / "spark-class").exists():
-        pytest.skip("this PySpark brings no spark-class: it is the client alone")
+        skip_or_fail("spark", "this PySpark brings no spark-class: it is the client alone")
     environ = environment() | (more or {})
     ports = ("--port", "0", "--webui-port", "0")
     with ExitStack() as stack:
@@ -98,8 +98,9 @@ def _daemon(told: Path, arguments: list[str], environ: Mapping[str, str]) -> Ite
 def _waited(process: subprocess.Popen[bytes], told: Path, until: str) -> str:
     """What its log says where ``until`` matches."""
     begin = time.monotonic()
-    while process.poll() is None and time.monotonic() - begin < _STARTS_IN:
+    while True:
+        if process.poll() is not None or time.monotonic() - begin >= _STARTS_IN:
+            skip_or_fail("spark", f"no standalone cluster here: {told.read_text(errors='replace')[-500:]}")
         if (match := re.search(until, told.read_text(errors="replace"))) is not None:
             return match[1]
         time.sleep(0.1)
-    pytest.skip(f"no standalone cluster here: {told.read_text(errors='replace')[-500:]}")
