@@ -23,8 +23,6 @@ from fake_cluster import ServedBatch, ServedLog, served
 from history_driver import MARKER
 from served_cluster import served_cluster
 from servers.moto import moto
-from servers.pool import skip_or_fail
-from servers.process import NotAvailableError
 
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import local_tiered_files
@@ -58,10 +56,7 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> History:
     out.mkdir()
     temporary.mkdir()
     with ExitStack() as stack:
-        try:
-            server = stack.enter_context(moto(place))
-        except NotAvailableError as error:
-            skip_or_fail("moto", error.message)
+        server = stack.enter_context(moto(place))
         refusing = stack.enter_context(refusing_server())
         objects, gone = _objects()
         server.upload({f"{PLACE}/{name}": data for name, data in objects.items()})
