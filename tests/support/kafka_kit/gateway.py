@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import urllib3
-from servers.process import Process, free_port, script
+from servers.process import Process, free_port, free_ports, script
 
 _NODES = 3
 _START_S = 60.0
@@ -60,7 +60,7 @@ def gateway(
         config: by the names of its configuration file; ports and files are set here.
         env: variables that hold its secrets.
     """
-    port, metrics = _free_ports(_NODES + 1), free_port()
+    port, metrics = free_ports(_NODES + 1), free_port()
     given = {
         "listen": f"127.0.0.1:{port}",
         "metrics_listen": f"127.0.0.1:{metrics}",
@@ -83,17 +83,6 @@ def _is_ready(port: int, metrics_url: str) -> bool:
         return urllib3.request("GET", metrics_url, retries=False, timeout=2.0).status == 200
     except (OSError, urllib3.exceptions.HTTPError):
         return False
-
-
-def _free_ports(count: int) -> int:
-    """The first of some ports in a row that nobody listens on now."""
-    while True:
-        first = free_port()
-        with contextlib.ExitStack() as probes, contextlib.suppress(OSError, OverflowError):
-            for number in range(first, first + count):
-                probe = probes.enter_context(socket.socket())
-                probe.bind(("127.0.0.1", number))
-            return first
 
 
 def _toml(values: Mapping[str, object]) -> str:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import os
+import random
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -22,6 +25,8 @@ from segreader.errors import StorageError
 START_S = 30.0
 """How long a server may take to start on a machine that is busy."""
 
+_PORTS = range(12000, 32000)
+_CLAIMS = contextlib.ExitStack()
 _LIBC = ctypes.CDLL(None)
 _PR_SET_PDEATHSIG = 1
 
@@ -31,11 +36,39 @@ class NotAvailableError(StorageError):
 
 
 def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port for a server that is started later, or stopped and started again: ours until this process ends."""
+    return free_ports(1)
+
+
+def free_ports(count: int) -> int:
+    """The first of some such ports in a row.
+
+    They lie below those that a system gives to outgoing connections, and a lock tells other test processes to keep
+    off: a port that was merely free a moment ago may be taken by anybody before the server is up.
+    """
+    while True:
+        first = random.choice(range(_PORTS.start, _PORTS.stop - count))
+        with contextlib.ExitStack() as claims, contextlib.suppress(OSError):
+            for port in range(first, first + count):
+                claims.enter_context(_claimed(port))
+            _CLAIMS.push(claims.pop_all())
+            return first
+
+
+@contextlib.contextmanager
+def _claimed(port: int) -> Iterator[None]:
+    """Hold the port's lock until the block ends.
+
+    Raises:
+        OSError: another process holds it, or somebody listens there.
+    """
+    directory = Path(tempfile.gettempdir()) / f"segreader-test-ports-{os.getuid()}"
+    directory.mkdir(exist_ok=True)
+    with (directory / str(port)).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+        yield
 
 
 def dies_with_us() -> None:
