@@ -14,6 +14,7 @@ from segreader.errors import OptionError
 from segreader.spark.backfill.destination import Destination
 from segreader.spark.backfill.progress import ProgressWatch, shown_seconds
 from segreader.spark.backfill.task import SplitTask
+from segreader.spark.worker import freeze_imports
 from segreader.storage.target import open_target
 
 
@@ -28,6 +29,8 @@ def test_a_task_takes_its_split_by_index_and_gives_its_entry(tmp_path: Path) -> 
     asked = request(json.dumps([str(root), str(tmp_path / "other")]), subscribe="orders")
     plan = plan_into(target, asked)
     task = SplitTask(plan.options, plan.output, Destination(str(tmp_path / "out")), plan.splits)
+    gc.unfreeze()
+    freeze_imports.cache_clear()
     sent = pickle.dumps(task)
     frozen = gc.get_freeze_count()
     rows = [
