@@ -188,7 +188,8 @@ class BufferPool:
     A page touched for the first time costs more than the decoding of what goes into it, so buffers are kept: the
     pool holds one reference to each and hands out those that only it holds. Whoever uses a buffer (an Arrow array, a
     memoryview, an engine behind the C interface) holds a reference, so nothing has to be given back by hand.
-    Use one pool from one thread.
+    Use one pool from one thread. Batches may be dropped in any other: a count that has fallen to the pool's own cannot
+    rise again, and who drops one is done with its bytes (counts change under the GIL).
 
     Args:
         max_bytes: buffers beyond this are not kept.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 from dataclasses import replace
+from threading import Lock
 from typing import Any, Self
 
 import pyarrow as pa
@@ -34,6 +35,7 @@ class ScanFace(ABC):
     def __init__(self, options: ReadOptions, metrics: ScanMetrics) -> None:
         self.options = options
         self.metrics = metrics
+        self._planning_at_once = Lock()
 
     @property
     @abstractmethod
@@ -63,6 +65,22 @@ class ScanFace(ABC):
             StorageError: bytes cannot be had.
         """
         return self._batches(self.options)
+
+    def aiter_batches(self) -> AsyncGenerator[pa.RecordBatch, None]:
+        """As ``to_batches``, for asyncio: ``async for batch in scan.aiter_batches()``.
+
+        One thread reads, at most one batch ahead of what was taken; nothing is read before the first one is asked for.
+        ``aclose()``, leaving the loop, cancellation and the end of the event loop end the thread and give back what the
+        read holds. Each call is a read of its own; several may run at once. Raises as ``to_batches``.
+        """
+        from segreader.read.async_batches import iter_in_thread
+
+        return iter_in_thread(self._planned_batches)
+
+    def _planned_batches(self) -> Iterator[pa.RecordBatch]:
+        with self._planning_at_once:  # of several reads that begin together one makes the plan
+            self.plan()
+        return self.to_batches()
 
     def to_arrow(self) -> pa.Table:
         """Everything as one table; raises as ``to_batches``."""
