@@ -124,6 +124,14 @@ def read_ends(
     return {one.partition: _mark(one, cluster) for one in cluster.list_offsets(asked, isolation_level)}
 
 
+def read_bounds(cluster: Cluster, topic: str, partitions: Sequence[int]) -> dict[int, tuple[int, int]]:
+    """Of each partition the earliest offset, tiered ones included, and the high watermark."""
+    asked = [OffsetWanted(topic, number, mark) for number in partitions for mark in (EARLIEST, LATEST)]
+    answers = cluster.list_offsets(asked, IsolationLevel.READ_UNCOMMITTED)
+    found = {(one.partition, one.timestamp): _mark(told, cluster) for one, told in zip(asked, answers, strict=True)}
+    return {number: (found[number, EARLIEST], found[number, LATEST]) for number in partitions}
+
+
 def offsets_for_time(
     cluster: Cluster, topic: str, partitions: Sequence[int], time_ms: int, isolation_level: IsolationLevel
 ) -> dict[int, int | None]:
@@ -176,11 +184,16 @@ def require_history(cluster: Cluster, partition: TopicIdPartition, offset: int, 
     if epoch < 0:
         return
     (end,) = cluster.epoch_ends([EpochWanted(partition.topic, partition.partition, epoch)])
+    refuse_other_history(end, partition, offset, epoch, cluster.shown)
+
+
+def refuse_other_history(end: EpochEnd, partition: TopicIdPartition, offset: int, epoch: int, shown: str) -> None:
+    """As ``require_history``, by the leader's answer about that epoch."""
     if end.end_offset >= offset:
         return
     raise TruncatedLogError(
         f"records before this offset of {partition} are no longer in the log",
-        source=cluster.shown,
+        source=shown,
         offset=end.end_offset if end.end_offset >= 0 else None,
         found=f"epoch {end.leader_epoch} ends at {end.end_offset}",
         expected=f"epoch {epoch} up to offset {offset}",
