@@ -1,8 +1,8 @@
 """The error tree: who must act, what was found, what was expected, and where.
 
 The first cut below ``SegreaderError`` is who can mend it: the data (``FormatError``), the store or its
-permissions (``StorageError``), the layout (``CatalogError``), the cluster (``BrokerError``), or the request
-(``PlanError``, ``OptionError``).
+permissions (``StorageError``), the layout (``CatalogError``), the cluster (``BrokerError``), the request
+(``PlanError``, ``OptionError``), or the program that asks (``ClosedError``).
 Every field has a default, or the error could not be unpickled on a Spark driver.
 """
 
@@ -224,5 +224,40 @@ class OffsetOutOfRangeError(PlanError):
     """The offsets asked for lie outside those that are there."""
 
 
+class PositionError(PlanError):
+    """A position, or another saved state of a loader, does not fit what is there."""
+
+
+class PositionFormatError(PositionError):
+    """A text is not what a loader saved: no JSON, of something else, or with impossible values."""
+
+
+class PositionVersionError(PositionError):
+    """What was saved was saved by a newer version of this library."""
+
+
+class ForeignPositionError(PositionError):
+    """A position is of another topic, partition, split or isolation level."""
+
+
+class RecreatedTopicError(PositionError):
+    """A position is of a topic that was deleted, and its name was given to another one."""
+
+
+class DeletedPositionError(PositionError):
+    """The offsets that a position stands before were deleted. ``offset`` is the first one that is left, if any is."""
+
+
+class DivergedPositionError(PositionError):
+    """What was read before a position is not the history that is there: an unclean election took it away (KIP-320).
+
+    ``offset`` is the last common point: where the history that is there parts from what was read, if it is known.
+    """
+
+
 class OptionError(SegreaderError, ValueError):
     """An option is unknown, missing or contradicts another one."""
+
+
+class ClosedError(SegreaderError, RuntimeError):
+    """A reader, a pool or an enumerator is asked for something after it was closed."""

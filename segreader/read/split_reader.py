@@ -43,6 +43,7 @@ from segreader.read.metrics import Hole, MissingOffsets, ScanMetrics, records_wi
 from segreader.read.options import ReadOptions
 from segreader.read.segment_tail import truncated
 from segreader.read.small_objects import read_whole
+from segreader.read.trail import Trail
 from segreader.storage.base import ObjectStore
 
 _MARKED = CONTROL_FLAG | TRANSACTIONAL_FLAG
@@ -72,7 +73,8 @@ def read_split(
 class SplitReader:
     """Reads splits one after another, keeping its buffers, codec contexts and connections between them.
 
-    Use one from one thread. ``next_offset`` is where a consumer would stand after the last record delivered.
+    Use one from one thread. ``next_offset`` is where a consumer would stand after the last record delivered; where a
+    ``trail`` is set, it is told where the batches lie.
     """
 
     def __init__(
@@ -96,6 +98,7 @@ class SplitReader:
             max_bytes=options.batch_bytes,
         )
         self.next_offset = 0
+        self.trail: Trail | None = None
         self._last_offset = -1  # of the batch before, in this split
         self._markers: MarkerCheck | None = None
         self._aborted_of: CoveredBatches | None = None
@@ -165,6 +168,8 @@ class SplitReader:
             if self._markers is not None and (found := self._markers.find(split, answer, transactional)):
                 row, contradiction = found
                 sound = Deliverable(row, contradiction.located(source=self._store.url(split.log)))
+            if self.trail is not None:
+                self.trail.follow(answer, sound.rows)
             is_stopped = yield from self._decode(split, answer, sound.rows)
             self._columns.body = b""
             if is_stopped:

@@ -18,6 +18,7 @@ from segreader.broker.messages import EARLIEST, OffsetWanted
 from segreader.errors import OffsetOutOfRangeError
 from segreader.isolation import AbortedTransactions
 from segreader.plan.live import LivePart, ReadFrom
+from segreader.plan.packed_aborted import pack_aborted, unpack_aborted
 from segreader.ranges import OffsetRange
 from segreader.read.cluster import Cluster
 from segreader.read.live_metrics import LiveMetrics
@@ -29,7 +30,6 @@ from segreader.spark.credentials import resolve_storage
 from segreader.spark.live_cutting import narrowed
 from segreader.spark.locations import kept_locations
 from segreader.spark.options import SparkOptions
-from segreader.spark.splits import pack_aborted, unpack_aborted
 from segreader.spark.worker import this_worker
 
 _NONE = AbortedTransactions()

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import pickle
 import zlib
-from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from itertools import accumulate, pairwise
 from operator import attrgetter
 from typing import Any, Final
 
@@ -22,6 +20,7 @@ from segreader.errors import FormatError, ObjectNotFoundError
 from segreader.format.transaction_index import AbortedTransaction, parse_transaction_index
 from segreader.isolation import AbortedTransactions
 from segreader.plan.lineage import ResolvedLog
+from segreader.plan.packed_aborted import pack_aborted, unpack_aborted
 from segreader.plan.split import Split
 from segreader.ranges import ByteRange, OffsetRange
 from segreader.read.small_objects import read_each, read_whole
@@ -211,23 +210,3 @@ def _rows_of(store: ObjectStore, index: IndexOfPart) -> list[AbortedTransaction]
     except FormatError as error:
         raise error.located(source=store.url(index.name)) from error
     return [row for row in rows if index.start <= row.last_offset < index.stop]
-
-
-def pack_aborted(aborted: AbortedTransactions) -> bytes:
-    """The transactions in few bytes: each column as differences, which are small, and all of it compressed."""
-    columns = zip(
-        *((row.first_offset, row.last_offset, row.producer_id, row.last_stable_offset) for row in aborted), strict=True
-    )
-    differences = array("q")
-    for column in columns:
-        differences.extend([column[0], *(two - one for one, two in pairwise(column))])
-    return zlib.compress(differences.tobytes(), 9)
-
-
-def unpack_aborted(packed: bytes) -> AbortedTransactions:
-    """The transactions that ``pack_aborted`` took."""
-    differences = array("q")
-    differences.frombytes(zlib.decompress(packed))
-    count = len(differences) // 4
-    first, last, producer, stable = (list(accumulate(differences[at * count : (at + 1) * count])) for at in range(4))
-    return AbortedTransactions(map(AbortedTransaction, producer, first, last, stable))

@@ -1,0 +1,42 @@
+"""Loaders: what an engine needs to load history from tiered storage in pieces that it spreads, stops and restores.
+
+A ``LoadQuery`` says what. A ``SplitEnumerator`` finds it and hands it out in splits, a ``SplitReader`` reads one, and a
+``Position`` is where a reader stands. All of them but the readers travel as JSON, and none holds a secret. Nothing here
+is any one engine's: ``docs/embedding.md`` shows how they fit several.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+_HOMES = {
+    "LoadQuery": "query",
+    "LoaderSplit": "splits",
+    "Position": "position",
+    "ReaderPool": "pool",
+    "SplitEnumerator": "enumerator",
+    "SplitReader": "reader",
+}
+
+__all__ = sorted(_HOMES)
+
+if TYPE_CHECKING:
+    from segreader.loader.enumerator import SplitEnumerator as SplitEnumerator
+    from segreader.loader.pool import ReaderPool as ReaderPool
+    from segreader.loader.position import Position as Position
+    from segreader.loader.query import LoadQuery as LoadQuery
+    from segreader.loader.reader import SplitReader as SplitReader
+    from segreader.loader.splits import LoaderSplit as LoaderSplit
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'segreader.loader' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"segreader.loader.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

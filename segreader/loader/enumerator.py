@@ -1,0 +1,278 @@
+"""What there is to load, handed out in splits: each offset once, however often one looks and wherever one goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Self
+
+from segreader.errors import (
+    AmbiguousTopicError,
+    ClosedError,
+    CorruptBatchError,
+    DeletedPositionError,
+    ForeignPositionError,
+    ObjectNotFoundError,
+    UnknownLayoutError,
+)
+from segreader.loader.cutting import with_own_offsets
+from segreader.loader.frontier import Frontier, TopicPartition, read_frontiers, write_frontiers
+from segreader.loader.history import recreated, refuse_diverged
+from segreader.loader.position import Position
+from segreader.loader.query import LoadQuery
+from segreader.loader.seen_log import SeenLog, see
+from segreader.loader.splits import LoaderSplit
+from segreader.plan.split import EndReason
+from segreader.ranges import OffsetRange
+from segreader.read.partition_planner import PartitionPlanner
+from segreader.read.small_objects import read_each
+from segreader.read.source import SourceLog
+from segreader.segment import TopicIdPartition
+
+
+class SplitEnumerator:
+    """Finds what a query asks for and hands it out in splits. It remembers of each partition how far it has come.
+
+    Use one from one thread; splits and positions may be used anywhere.
+
+    Args:
+        query: what is loaded.
+        storage_options: credentials and the like of the location, as ``segreader.scan`` takes them.
+        state: what ``state()`` of an earlier enumerator gave: it goes on behind what that one handed out.
+
+    Raises:
+        OptionError, ObjectNotFoundError: the location cannot be opened.
+        PositionFormatError, PositionVersionError, ForeignPositionError: the state is none, or not of this query.
+    """
+
+    def __init__(
+        self,
+        query: LoadQuery,
+        *,
+        storage_options: Mapping[str, object] | None = None,
+        state: str | None = None,
+    ) -> None:
+        self.query = query
+        self._frontiers: dict[TopicPartition, Frontier] = (
+            {} if state is None else read_frontiers(state, query.isolation_level)
+        )
+        self._source = query.open(storage_options)
+        self._seen: dict[TopicIdPartition, SeenLog] = {}
+        self._is_closed = False
+        self.notes: list[str] = []
+
+    def discover(self) -> list[LoaderSplit]:
+        """The splits of what is there and was not handed out: at first all, later what was uploaded or decided since.
+
+        If it raises, nothing counts as handed out.
+
+        Returns:
+            Splits by topic, partition and offset.
+
+        Raises:
+            ObjectNotFoundError: topic or partition were never there.
+            RecreatedTopicError: the topic that was begun with was deleted, and its name was given to another one.
+            DeletedPositionError: offsets were deleted before they were handed out (``on_gap='fail'``).
+            DivergedPositionError: what was handed out is not the history that is there.
+            CorruptBatchError: damage hides what comes next (``on_corrupt='fail'``).
+            ClosedError: the enumerator is closed.
+            CatalogError, StorageError: as ``Scan.plan`` tells.
+        """
+        planner = self._planner()
+        frontiers = dict(self._frontiers)
+        wanted: dict[TopicPartition, SeenLog] = {}
+        for seen in self._look():
+            key = seen.partition.topic, seen.partition.partition
+            offsets = self._next_of(seen, frontiers.get(key))
+            if offsets is None:
+                continue
+            if offsets.stop is not None and offsets.start < offsets.stop:
+                planner.add(seen.source, offsets, readable=seen.readable)
+            wanted[key] = seen
+            frontiers[key] = seen.frontier(offsets.stop or 0)
+        plan = planner.plan(self._source.shown)
+        for end in plan.ends:
+            if end.reason.is_early and end.offset is not None:
+                key = end.partition.topic, end.partition.partition
+                frontiers[key] = wanted[key].frontier(end.offset)
+        splits = with_own_offsets(self._source.store, plan.splits)
+        self.notes += plan.notes
+        self._frontiers = frontiers
+        return splits
+
+    def splits_from(self, positions: Iterable[Position]) -> list[LoaderSplit]:
+        """What is left from positions, planned anew: for hosts whose splits do not fit any more what is there.
+
+        Of a position with a ``stop`` that is what its split still had, of others all up to what was handed out. An
+        enumerator without a state goes on behind the last of these.
+
+        Raises:
+            ForeignPositionError: a position is of none of these partitions, or of the other isolation level.
+            RecreatedTopicError, DeletedPositionError, DivergedPositionError: what was read is not there any more.
+            ClosedError: the enumerator is closed.
+            CatalogError, StorageError: as ``Scan.plan`` tells.
+        """
+        given = sorted(positions, key=lambda one: (one.topic, one.partition, one.next_offset))
+        logs = {(one.partition.topic, one.partition.partition): one for one in self._look()}
+        planner = self._planner()
+        frontiers = dict(self._frontiers)
+        for position in given:
+            key = position.topic, position.partition
+            seen = logs.get(key)
+            if seen is None:
+                raise ForeignPositionError(
+                    "the position is of a partition that is not here, or not asked for",
+                    source=self._source.shown,
+                    found=f"{position.topic}-{position.partition}",
+                    expected=", ".join(f"{topic}-{number}" for topic, number in sorted(logs)[:8]) or "none is here",
+                    hint="Use the query and the location that the position was taken with",
+                )
+            self._refuse(position, seen)
+            before = self._frontiers.get(key)
+            stop = position.stop if position.stop is not None else seen.stop if before is None else before.next_offset
+            stop = min(stop, seen.stop)
+            if position.next_offset < stop:
+                planner.add(seen.source, OffsetRange(position.next_offset, stop), readable=seen.readable)
+            if before is None:
+                reached = max(stop, position.next_offset, frontiers[key].next_offset if key in frontiers else 0)
+                frontiers[key] = seen.frontier(reached)
+        splits = with_own_offsets(self._source.store, planner.plan(self._source.shown).splits)
+        self._frontiers = frontiers
+        return splits
+
+    def state(self) -> str:
+        """How far this has come, as small JSON for a checkpoint."""
+        return write_frontiers(self._frontiers, self.query.isolation_level)
+
+    def end_positions(self) -> list[Position]:
+        """Where each partition stands once all splits handed out so far were read, by topic and partition."""
+        return [
+            Position(
+                topic=topic,
+                topic_id=one.topic_id,
+                partition=partition,
+                next_offset=one.next_offset,
+                isolation_level=self.query.isolation_level,
+                leader_epoch=one.leader_epoch,
+            )
+            for (topic, partition), one in sorted(self._frontiers.items())
+        ]
+
+    def close(self) -> None:
+        """Give back connections and threads."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._source.store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _planner(self) -> PartitionPlanner:
+        if self._is_closed:
+            raise ClosedError("the enumerator is closed", hint="Open another one with its state()")
+        query = self.query
+        return PartitionPlanner(
+            self._source.store,
+            isolation_level=query.isolation_level,
+            split_bytes=query.split_bytes,
+            on_gap=query.on_gap,
+            on_missing=query.on_missing,
+            on_corrupt=query.on_corrupt,
+            max_batch_bytes=query.max_batch_bytes,
+            check_crcs=query.check_crcs,
+        )
+
+    def _look(self) -> Sequence[SeenLog]:
+        """The partitions of the query as they are now; of one whose listing is as before nothing is read."""
+        planner = self._planner()
+        logs = [log for log in self._logs() if log.log.segments or (log.local is not None and log.local.segments)]
+        for log in logs:
+            self._refuse_other_topic(log.log.partition)
+
+        def look(log: SourceLog) -> SeenLog:
+            before = self._seen.get(log.log.partition)
+            if before is not None and before.source == log:
+                return before
+            return see(self._source.store, planner, log, self.query)
+
+        seen = [one for one in read_each(look, logs) if one.readable.resolved.parts]
+        self._seen = {one.partition: one for one in seen}
+        return seen
+
+    def _logs(self) -> Iterator[SourceLog]:
+        query, source = self.query, self._source
+        if not self._frontiers:
+            yield from source.logs(topic=query.topic, topic_id=query.topic_id, partitions=query.partitions)
+            return
+        topic_id = query.topic_id
+        if query.topic is not None and topic_id is None:  # the one that was begun with, whoever bears its name now
+            topic_id = next((one.topic_id for one in self._frontiers.values()), None)
+        try:
+            yield from source.logs(topic=query.topic, topic_id=topic_id, partitions=query.partitions)
+        except (ObjectNotFoundError, UnknownLayoutError):
+            try:
+                for log in source.logs(topic=query.topic, topic_id=query.topic_id, partitions=None):
+                    if query.partitions is None or log.log.partition.partition in query.partitions:
+                        yield log
+            except (ObjectNotFoundError, UnknownLayoutError, AmbiguousTopicError):
+                return  # retention has taken everything
+
+    def _refuse_other_topic(self, partition: TopicIdPartition) -> None:
+        known = self._frontiers.get((partition.topic, partition.partition))
+        if known is None or None in (known.topic_id, partition.topic_id) or known.topic_id == partition.topic_id:
+            return
+        raise recreated(partition.topic, partition.topic_id, known.topic_id, self._source.shown)
+
+    def _next_of(self, seen: SeenLog, before: Frontier | None) -> OffsetRange | None:
+        """The offsets that are next; ``None`` where it is not known yet where they begin."""
+        if before is None:
+            start = seen.first(self._source.store, self.query)
+            if start is None:
+                return None
+        else:
+            start = before.next_offset
+            refuse_diverged(seen, start, before.leader_epoch, self._source.shown)
+            if start < seen.start:
+                if self.query.on_gap == "fail":
+                    raise deleted(seen, start, self._source.shown)
+                self.notes.append(f"{seen.partition}: offsets {start} to {seen.start - 1} were deleted unread")
+                start = seen.start
+        if start >= seen.stop and seen.reason is EndReason.DAMAGE and self.query.on_corrupt == "fail":
+            raise CorruptBatchError(
+                f"damage hides what comes next in {seen.partition}",
+                source=self._source.shown,
+                offset=start,
+                hint="See what is damaged with segreader verify; with on_corrupt='skip' it is waited for",
+            )
+        return OffsetRange(start, max(start, seen.stop))
+
+    def _refuse(self, position: Position, seen: SeenLog) -> None:
+        """Raise if a position does not fit the partition as it is."""
+        shown = self._source.shown
+        if position.isolation_level is not self.query.isolation_level:
+            raise ForeignPositionError(
+                "the position is of a reader of the other isolation level",
+                found=position.isolation_level.value,
+                expected=self.query.isolation_level.value,
+                hint="Ask with the isolation level that the load was begun with, or begin it anew with offsets",
+            )
+        if None not in (position.topic_id, seen.partition.topic_id) and position.topic_id != seen.partition.topic_id:
+            raise recreated(position.topic, seen.partition.topic_id, position.topic_id, shown)
+        refuse_diverged(seen, position.next_offset, position.leader_epoch, shown)
+        if position.next_offset < seen.start:
+            raise deleted(seen, position.next_offset, shown)
+
+
+def deleted(seen: SeenLog, offset: int, source: str | None) -> DeletedPositionError:
+    """The error for offsets that retention has taken."""
+    return DeletedPositionError(
+        f"offsets of {seen.partition} were deleted before they were read",
+        source=source,
+        offset=seen.start,
+        found=f"offsets from {seen.start} on",
+        expected=f"offset {offset}",
+        hint=f"Go on at offset {seen.start} and pass over {seen.start - offset} offsets, or find another copy; "
+        "on_gap='report' goes on by itself",
+    )

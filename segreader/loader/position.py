@@ -1,0 +1,111 @@
+"""Where a reader stands: a small value from which another reader, on another machine, goes on exactly there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from segreader.errors import PositionFormatError
+from segreader.format.transaction_index import AbortedTransaction
+from segreader.isolation import IsolationLevel
+from segreader.loader.saved import SavedFields, write_saved
+
+_KIND = "position"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """A place in one partition. Everything below ``next_offset`` that the reader was to be given was given.
+
+    ``to_json`` gives a text of some hundred bytes without a secret. A byte in the log is told only to save reading:
+    it is believed of the same log object and size, and elsewhere the offset index is asked.
+
+    Args:
+        topic, topic_id, partition: whose records; the id is ``None`` where the layout tells none.
+        next_offset: the first offset that was not handed out.
+        stop: the end of the split that it is of; ``None`` where there is no such end.
+        isolation_level: what was read.
+        leader_epoch: of the last batch that records were taken of, to see whether history has changed (KIP-320).
+        aborted: the aborted transactions that began before ``next_offset`` and end at or after it: what a
+            ``read_committed`` reader has to know inside of them; ``None`` where nobody looked.
+        log, log_size: the log object that was read.
+        batch_position: the byte of it where the batch with the next record begins.
+        batch_offset: the base offset of that batch, where it was seen.
+    """
+
+    topic: str
+    topic_id: str | None = None
+    partition: int
+    next_offset: int
+    stop: int | None = None
+    isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED
+    leader_epoch: int | None = None
+    aborted: tuple[AbortedTransaction, ...] | None = None
+    log: str | None = None
+    log_size: int | None = None
+    batch_position: int | None = None
+    batch_offset: int | None = None
+
+    def __post_init__(self) -> None:
+        if min(self.partition, self.next_offset) < 0 or (self.stop is not None and self.stop < self.next_offset):
+            raise ValueError(f"not a position: offset {self.next_offset} of {self.partition} before {self.stop}")
+        if self.batch_position is not None and (self.log is None or self.log_size is None):
+            raise ValueError("a byte without its log")
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}@{self.next_offset}"
+
+    def to_json(self) -> str:
+        """The position as text, for a checkpoint."""
+        aborted = self.aborted
+        return write_saved(
+            _KIND,
+            {
+                "topic": self.topic,
+                "topic_id": self.topic_id,
+                "partition": self.partition,
+                "next_offset": self.next_offset,
+                "stop": self.stop,
+                "isolation_level": self.isolation_level.value,
+                "leader_epoch": self.leader_epoch,
+                "aborted": None
+                if aborted is None
+                else [[one.producer_id, one.first_offset, one.last_offset, one.last_stable_offset] for one in aborted],
+                "log": self.log,
+                "log_size": self.log_size,
+                "batch_position": self.batch_position,
+                "batch_offset": self.batch_offset,
+            },
+        )
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Position:
+        """The position that ``to_json`` of this or an earlier version gave.
+
+        Raises:
+            PositionFormatError: it is none.
+            PositionVersionError: a newer version wrote it.
+        """
+        fields = SavedFields(_KIND, text)
+        rows = fields.rows_or_none("aborted", 4)
+        try:
+            aborted = None
+            if rows is not None:
+                aborted = tuple(AbortedTransaction(one, first, last, stable) for one, first, last, stable in rows)
+            return cls(
+                topic=fields.text("topic"),
+                topic_id=fields.text_or_none("topic_id"),
+                partition=fields.integer("partition"),
+                next_offset=fields.integer("next_offset"),
+                stop=fields.integer_or_none("stop"),
+                isolation_level=IsolationLevel(fields.text("isolation_level")),
+                leader_epoch=fields.integer_or_none("leader_epoch"),
+                aborted=aborted,
+                log=fields.text_or_none("log"),
+                log_size=fields.integer_or_none("log_size"),
+                batch_position=fields.integer_or_none("batch_position"),
+                batch_offset=fields.integer_or_none("batch_offset"),
+            )
+        except PositionFormatError:
+            raise
+        except ValueError as error:
+            raise fields.wrong(error) from error

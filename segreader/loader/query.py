@@ -1,0 +1,171 @@
+"""What a loader loads, as one value that travels to every machine of a host; it holds no secret."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from segreader.errors import OptionError
+from segreader.format.columns import DEFAULT_MAX_BYTES, DEFAULT_MAX_ROWS
+from segreader.format.compression import DEFAULT_LIMIT
+from segreader.isolation import IsolationLevel
+from segreader.loader.saved import SavedFields, write_saved
+from segreader.plan.planner import DEFAULT_SPLIT_BYTES
+from segreader.ranges import OffsetRange
+from segreader.read.options import DEFAULT_COLUMNS, ReadOptions
+from segreader.read.scan import is_cluster, parse_isolation_level, parse_offsets
+from segreader.read.scan_face import Offsets
+from segreader.read.source import Catalog, LocationSource, UrlSource, open_source
+from segreader.read.times import Time, TimeRange, parse_time_range
+from segreader.storage.signed_url import redact
+
+_KIND = "query"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadQuery:
+    """What is loaded, and how. The arguments are those of ``segreader.scan``; they are checked when it is made.
+
+    Credentials are given as ``storage_options`` to what opens the location, on each machine anew.
+
+    Args:
+        location: a directory, or a prefix in a bucket; without a credential in it.
+        topic, topic_id, partitions, offsets: which records. ``offsets`` without an end go on with what is uploaded.
+        since, until: times; those before now are fixed here, and not on the machine that reads.
+        isolation_level, columns, split_bytes, batch_rows, batch_bytes, check_crcs, on_corrupt, on_gap, on_missing,
+        layout, rsm_config, metadata, segments_from, log_directory, leader_epochs, max_batch_bytes, kernel: as there.
+
+    Raises:
+        OptionError: a value is unknown, or the location holds a credential or names brokers.
+    """
+
+    location: str
+    topic: str | None = None
+    topic_id: str | None = None
+    partitions: tuple[int, ...] | None = None
+    offsets: Offsets = None
+    since: Time = None
+    until: Time = None
+    isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED
+    columns: tuple[str, ...] = DEFAULT_COLUMNS
+    split_bytes: int = DEFAULT_SPLIT_BYTES
+    batch_rows: int = DEFAULT_MAX_ROWS
+    batch_bytes: int = DEFAULT_MAX_BYTES
+    check_crcs: bool = True
+    on_corrupt: str = "fail"
+    on_gap: str = "fail"
+    on_missing: str = "fail"
+    layout: str | None = None
+    rsm_config: str | None = None
+    metadata: str | None = None
+    segments_from: str | None = None
+    log_directory: str | None = None
+    leader_epochs: str | None = None
+    max_batch_bytes: int = DEFAULT_LIMIT
+    kernel: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in _PATHS:
+            value: Any = getattr(self, name)
+            if value is not None:
+                self._set(name, os.fspath(value))
+                if redact(os.fspath(value)) != os.fspath(value):
+                    raise OptionError(
+                        f"{name} holds a credential",
+                        found=redact(os.fspath(value)),
+                        hint="Give credentials as storage_options, on each machine: a query travels",
+                    )
+        if is_cluster(self.location):
+            raise OptionError(
+                "a loader reads stores, not brokers",
+                found=self.location,
+                hint="Load what is in the store, then go on with an ordinary consumer at the position reached",
+            )
+        given: Any = self.partitions
+        if given is not None:
+            self._set("partitions", (given,) if isinstance(given, int) else tuple(sorted(set(given))))
+        self._set("columns", tuple(self.columns))
+        self._set("isolation_level", parse_isolation_level(self.isolation_level))
+        self._set("offsets", parse_offsets(self.offsets))
+        times = parse_time_range(self.since, self.until)
+        self._set("since", None if times is None else times.since_ms)
+        self._set("until", None if times is None else times.until_ms)
+        if self.split_bytes < 1:
+            raise OptionError("split_bytes must be positive", found=self.split_bytes)
+        if self.on_gap not in ("fail", "report"):
+            raise OptionError("unknown on_gap", found=self.on_gap, expected="fail or report")
+        self.read_options()
+        self.catalog()
+
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
+
+    @property
+    def offset_range(self) -> OffsetRange:
+        """The offsets asked for."""
+        return parse_offsets(self.offsets)
+
+    @property
+    def times(self) -> TimeRange:
+        """The times asked for."""
+        return parse_time_range(self.since, self.until) or TimeRange()
+
+    def read_options(self) -> ReadOptions:
+        """How records become record batches."""
+        return ReadOptions(
+            columns=self.columns,
+            batch_rows=self.batch_rows,
+            batch_bytes=self.batch_bytes,
+            check_crcs=self.check_crcs,
+            on_corrupt=self.on_corrupt,
+            on_missing=self.on_missing,
+            max_batch_bytes=self.max_batch_bytes,
+            kernel=self.kernel,
+        )
+
+    def catalog(self) -> Catalog:
+        """How segments are found at the location."""
+        return Catalog(
+            layout=self.layout,
+            rsm_config=self.rsm_config,
+            metadata=self.metadata,
+            segments_from=self.segments_from,
+            log_directory=self.log_directory,
+            leader_epochs=self.leader_epochs,
+        )
+
+    def open(self, storage_options: Mapping[str, object] | None = None) -> LocationSource | UrlSource:
+        """The location, opened in this process; raises as ``segreader.scan``."""
+        return open_source(self.location, storage_options=storage_options, catalog=self.catalog())
+
+    def to_json(self) -> str:
+        """The query as text."""
+        offsets = self.offset_range
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        return write_saved(
+            _KIND, values | {"offsets": f"{offsets.start}:{'' if offsets.stop is None else offsets.stop}"}
+        )
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> LoadQuery:
+        """The query that ``to_json`` gave.
+
+        Raises:
+            PositionFormatError: it is none.
+            PositionVersionError: a newer version wrote it.
+            OptionError: a value of it is unknown here.
+        """
+        saved = SavedFields(_KIND, text)
+        known = {one.name for one in fields(cls)}
+        values = {name: value for name, value in saved.mapping().items() if name in known}
+        try:
+            return cls(**values)
+        except OptionError:
+            raise
+        except (TypeError, ValueError) as error:
+            raise saved.wrong(error) from error
+
+
+_PATHS = ("location", "rsm_config", "metadata", "log_directory", "leader_epochs")

@@ -1,0 +1,351 @@
+"""A split, read as its host wants it: in portions, with a time limit, stopped and begun again at any record."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Self
+
+import pyarrow as pa
+
+from segreader.errors import ClosedError, OptionError
+from segreader.format.columns import BufferPool
+from segreader.loader.decoding import Decoding
+from segreader.loader.pool import ReaderPool
+from segreader.loader.position import Position
+from segreader.loader.query import LoadQuery
+from segreader.loader.restoring import epoch_before, open_transactions, refuse_foreign, rest_of
+from segreader.loader.splits import LoaderSplit
+from segreader.read.metrics import ScanMetrics
+from segreader.read.trail import Stretch
+
+
+class SplitReader:
+    """Reads one split. It may be called from several threads: each record goes to one caller, in offset order.
+
+    ``close`` from any thread ends reads that wait; afterwards all but ``position`` and ``close`` raise
+    ``ClosedError``. If it is never closed, everything goes with it.
+
+    Args:
+        split: what to read.
+        query: how to read it.
+        storage_options: credentials and the like of the location, for a reader with a pool of its own.
+        position: where to go on; at the beginning, unless given.
+        pool: what it shares with other readers; by default a pool of its own, with one thread.
+
+    Raises:
+        PositionError: the position is none of this split.
+        OptionError, ObjectNotFoundError: the location cannot be opened.
+    """
+
+    def __init__(
+        self,
+        split: LoaderSplit,
+        query: LoadQuery,
+        *,
+        storage_options: Mapping[str, object] | None = None,
+        position: Position | None = None,
+        pool: ReaderPool | None = None,
+    ) -> None:
+        self.split = split
+        self.metrics = ScanMetrics()
+        self._has_own_pool = pool is None
+        self._columns = query.columns
+        options = query.read_options()
+        self._options = (
+            options if "offset" in options.columns else replace(options, columns=(*options.columns, "offset"))
+        )
+        self._offsets_at = self._options.columns.index("offset")
+        self._changed = threading.Condition()  # guards all that follows
+        self._is_busy = False  # a thread is decoding; it alone touches the decoding and the buffers
+        self._decoding: Decoding | None = None
+        self._buffers: BufferPool | None = None
+        self._ready: tuple[pa.RecordBatch, Stretch] | None = None
+        self._row = 0  # of what is ready: those before were handed out
+        self._failure: BaseException | None = None
+        self._is_finished = self._is_paused = self._is_closed = False
+        self._start = split.position
+        self._stretch: Stretch | None = None  # of what was handed out last; then self._next counts
+        self._next = self._start.next_offset
+        if position is not None:
+            self._restart(position)
+        self._pool = pool or ReaderPool(query, storage_options=storage_options, threads=1, max_open=1)
+        self._pool.add(self)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether everything was handed out. It shows when a read finds nothing more."""
+        return self._is_finished
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed."""
+        return self._is_closed
+
+    @property
+    def position(self) -> Position:
+        """Where it stands: after the last record handed out."""
+        with self._changed:
+            if self._stretch is None:
+                return self._start
+            place = self._stretch.place_of(self._next)
+            split = self.split.split
+            return replace(
+                self._start,
+                next_offset=self._next,
+                leader_epoch=self._start.leader_epoch if place.leader_epoch is None else place.leader_epoch,
+                aborted=open_transactions(split, self._next),
+                log=split.log,
+                log_size=split.log_size,
+                batch_position=place.position,
+                batch_offset=place.base_offset,
+            )
+
+    def read(
+        self, max_rows: int | None = None, max_bytes: int | None = None, timeout: float | None = None
+    ) -> pa.RecordBatch | None:
+        """The next records, at least one unless there is none.
+
+        Args:
+            max_rows, max_bytes: at most so many; what is left of a decoded batch is kept for the next read, and
+                nothing is copied. One record is given however large it is.
+            timeout: seconds to wait. Without it this thread decodes; with it another one does, and goes on with the
+                next record batch while the host works on this one.
+
+        Returns:
+            A record batch with the query's columns; ``None`` if the time has passed, the reader is paused, or
+            everything was read (``is_finished``).
+
+        Raises:
+            ClosedError: the reader is closed.
+            DivergedPositionError: another batch lies where the position says that reading goes on.
+            FormatError: the data is damaged, after the records before it. A later read tries again.
+            StorageError: bytes cannot be had. A later read tries again, at the same record.
+        """
+        if (max_rows is not None and max_rows < 1) or (max_bytes is not None and max_bytes < 1):
+            raise OptionError("max_rows and max_bytes must be positive", found=f"{max_rows} and {max_bytes}")
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            with self._changed:
+                while True:
+                    self._require_open()
+                    if self._is_paused:
+                        return None
+                    if self._failure is not None:
+                        failure, self._failure = self._failure, None
+                        raise failure
+                    if self._ready is not None:
+                        batch = self._hand_out(max_rows, max_bytes)
+                        if deadline is not None and self._ready is None:
+                            self._read_ahead()
+                        return batch
+                    if self._is_finished:
+                        return None
+                    if not self._is_busy:
+                        if deadline is None:
+                            self._is_busy = True
+                            break
+                        self._read_ahead()
+                    left = None if deadline is None else deadline - time.monotonic()
+                    if left is not None and left <= 0:
+                        return None
+                    self._changed.wait(left)
+            self._decode(is_caller=True)
+
+    def restore(self, position: Position) -> None:
+        """Go on at a position of this split, whether the reader is paused, finished or in the middle.
+
+        Raises:
+            PositionError: it is none of this split. The reader stays where it is.
+            ClosedError: the reader is closed.
+        """
+        refuse_foreign(self.split, position)
+        with self._changed:
+            self._require_open()
+            while self._is_busy:
+                self._changed.wait()
+                self._require_open()
+            self._let_go()
+            self._restart(position)
+            self._is_paused = False
+            self._changed.notify_all()
+
+    def pause(self) -> None:
+        """Let go of buffers and connections, and give nothing until ``resume`` or ``restore``.
+
+        Raises:
+            ClosedError: the reader is closed.
+        """
+        with self._changed:
+            self._require_open()
+            self._is_paused = True
+            self._settle()
+
+    def resume(self) -> None:
+        """Go on where it was paused.
+
+        Raises:
+            ClosedError: the reader is closed.
+        """
+        with self._changed:
+            self._require_open()
+            self._is_paused = False
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Let go of everything; ``position`` stays. Once is enough, and twice is no error."""
+        with self._changed:
+            self._is_closed = True
+            self._settle()
+        if self._has_own_pool:
+            self._has_own_pool = False
+            self._pool.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def try_park(self) -> bool:
+        """Let go of buffers, if nobody is using them just now; for the pool, which waits for no reader."""
+        if not self._changed.acquire(blocking=False):
+            return False
+        try:
+            if self._is_busy or self._buffers is None:
+                return False
+            self._let_go()
+            return True
+        finally:
+            self._changed.release()
+
+    # everything below is called with the lock, but for _decode and _advance
+
+    def _hand_out(self, max_rows: int | None, max_bytes: int | None) -> pa.RecordBatch:
+        assert self._ready is not None
+        whole, stretch = self._ready
+        rows = whole.num_rows - self._row
+        if max_rows is not None:
+            rows = min(rows, max_rows)
+        if max_bytes is not None:
+            rows = _rows_within(lambda count: int(whole.slice(self._row, count).nbytes), rows, max_bytes)
+        batch = whole if rows == whole.num_rows else whole.slice(self._row, rows)
+        self._row += rows
+        self._next = whole.column(self._offsets_at)[self._row - 1].as_py() + 1
+        self._stretch = stretch
+        if self._row == whole.num_rows:
+            self._ready = None
+        return batch if len(self._columns) == batch.num_columns else batch.select(range(len(self._columns)))
+
+    def _read_ahead(self) -> None:
+        if not (self._is_busy or self._is_finished or self._ready is not None):
+            self._pool.submit(self._decode)
+            self._is_busy = True
+
+    def _decode(self, *, is_caller: bool = False) -> None:
+        """Decode the next record batch, without the lock; whoever made the reader busy calls it."""
+        failure: BaseException | None = None
+        found: tuple[pa.RecordBatch, Stretch] | None = None
+        try:
+            found = self._advance()
+        except BaseException as error:
+            failure = error
+        with self._changed:
+            self._is_busy = False
+            if failure is not None:
+                self._let_go()
+                if not is_caller and not self._is_closed:
+                    self._failure = failure
+            elif found is not None:
+                self._ready, self._row = found, 0
+            else:
+                self._finish()
+            self._settle()
+        self._pool.rest()
+        if failure is not None and is_caller:
+            self._raise(failure)
+
+    def _advance(self) -> tuple[pa.RecordBatch, Stretch] | None:
+        self._require_open()
+        if self._decoding is None:
+            here = self.position
+            rest = rest_of(self.split, here, self._pool.store)
+            if rest is None:
+                return None
+            self._buffers = self._pool.take(self)
+            is_known = here.batch_position == rest.positions.start
+            self._decoding = Decoding(
+                self._pool.store,
+                self._options,
+                rest,
+                self.metrics,
+                self._buffers,
+                here.batch_offset if is_known else None,
+            )
+        else:
+            self._pool.use(self)
+        return self._decoding.next()
+
+    def _finish(self) -> None:
+        self._is_finished = True
+        place = None if self._decoding is None else self._decoding.end.place_of(self.split.stop)
+        epoch = None if place is None else place.leader_epoch
+        self._start = replace(
+            self.position,
+            next_offset=self.split.stop,
+            leader_epoch=epoch_before(self.split, self.split.stop, epoch),
+            aborted=open_transactions(self.split.split, self.split.stop),
+            log=None,
+            log_size=None,
+            batch_position=None,
+            batch_offset=None,
+        )
+        self._next, self._stretch = self.split.stop, None
+        self._let_go()
+
+    def _settle(self) -> None:
+        """Let go of everything if it is paused or closed and nobody decodes; and wake those who wait."""
+        if (self._is_paused or self._is_closed) and not self._is_busy:
+            self._let_go()
+        self._changed.notify_all()
+
+    def _let_go(self) -> None:
+        """Hold nothing but the position. Whatever was decoded and not handed out will be decoded again."""
+        self._ready, self._row = None, 0
+        decoding, self._decoding = self._decoding, None
+        buffers, self._buffers = self._buffers, None
+        if decoding is not None:
+            decoding.close()
+        if buffers is not None:
+            self._pool.give_back(self, buffers)
+
+    def _restart(self, position: Position) -> None:
+        refuse_foreign(self.split, position)
+        self._start = replace(position, stop=self.split.stop)
+        self._next, self._stretch = position.next_offset, None
+        self._is_finished, self._failure = False, None
+
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise ClosedError("the reader is closed", hint="Open another one at its position")
+
+    def _raise(self, failure: BaseException) -> None:
+        if self._is_closed and isinstance(failure, Exception):
+            self._require_open()
+        raise failure
+
+
+def _rows_within(size_of: Callable[[int], int], rows: int, max_bytes: int) -> int:
+    """The most rows whose size is not above ``max_bytes``, but one at least."""
+    if size_of(rows) <= max_bytes:
+        return rows
+    low, high = 1, rows
+    while low + 1 < high:
+        middle = (low + high) // 2
+        if size_of(middle) <= max_bytes:
+            low = middle
+        else:
+            high = middle
+    return low

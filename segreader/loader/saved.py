@@ -1,0 +1,136 @@
+"""What a host keeps for a loader: JSON objects that say of what kind they are and of which version.
+
+A later version of this library reads what an earlier one wrote. Fields that are not known are passed over, so that
+versions with more of them can be gone back from; a higher number of the version says that this would be wrong.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from segreader.errors import PositionFormatError, PositionVersionError
+
+VERSION: Final = 1
+
+
+def write_saved(kind: str, fields: Mapping[str, Any]) -> str:
+    """The JSON of these fields; what is ``None`` is left out."""
+    told = {name: value for name, value in fields.items() if value is not None}
+    return json.dumps({"kind": kind, "version": VERSION, **told}, separators=(",", ":"))
+
+
+class SavedFields:
+    """The fields of a saved object, each asked for by its type.
+
+    Args:
+        kind: what it must be.
+        text: its JSON.
+
+    Raises:
+        PositionFormatError: it is not of that kind. The text is not shown: nobody knows what it is.
+        PositionVersionError: a newer version wrote it.
+    """
+
+    def __init__(self, kind: str, text: str | bytes) -> None:
+        self.kind = kind
+        try:
+            document = json.loads(text)
+        except (TypeError, ValueError, RecursionError):
+            raise self._wrong("it is no JSON", f"{type(text).__name__} of {_length(text)}") from None
+        if not isinstance(document, dict):
+            raise self._wrong("it is no JSON object", type(document).__name__)
+        if document.get("kind") != kind:
+            named = document.get("kind")
+            raise self._wrong("it is something else", named[:40] if isinstance(named, str) else "no kind")
+        version = document.get("version")
+        if type(version) is not int or version < 1:
+            raise self._wrong("it has no version", type(version).__name__)
+        if version > VERSION:
+            raise PositionVersionError(
+                f"a saved {kind} was written by a newer version of segreader",
+                found=f"version {version}",
+                expected=f"version {VERSION} or below",
+                hint="Update segreader here as where it was saved; nothing was changed",
+            )
+        self._document: dict[str, Any] = document
+
+    @classmethod
+    def of(cls, kind: str, document: Mapping[str, Any]) -> SavedFields:
+        """The fields of an object inside of one that was checked."""
+        fields = cls.__new__(cls)
+        fields.kind, fields._document = kind, dict(document)
+        return fields
+
+    def integer(self, name: str, least: int = 0) -> int:
+        """A whole number that is not below ``least``."""
+        value = self._document.get(name)
+        return self._checked(name, value, least)
+
+    def integer_or_none(self, name: str, least: int = 0) -> int | None:
+        """The same, or ``None`` where it is left out."""
+        value = self._document.get(name)
+        return None if value is None else self._checked(name, value, least)
+
+    def text(self, name: str) -> str:
+        """A text."""
+        value = self._document.get(name)
+        if not isinstance(value, str):
+            raise self._wrong(f"{name} is no text", type(value).__name__)
+        return value
+
+    def text_or_none(self, name: str) -> str | None:
+        """The same, or ``None`` where it is left out."""
+        return None if self._document.get(name) is None else self.text(name)
+
+    def flag(self, name: str) -> bool:
+        """Whether it is true; false where it is left out."""
+        value = self._document.get(name, False)
+        if not isinstance(value, bool):
+            raise self._wrong(f"{name} is neither true nor false", type(value).__name__)
+        return value
+
+    def rows_or_none(self, name: str, width: int) -> list[list[int]] | None:
+        """Rows of so many whole numbers, or ``None`` where they are left out."""
+        value = self._document.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, list):
+            raise self._wrong(f"{name} are no rows", type(value).__name__)
+        for row in value:
+            if not isinstance(row, list) or len(row) != width or any(type(one) is not int for one in row):
+                raise self._wrong(f"{name} are not rows of {width} whole numbers", f"{len(value)} others")
+        return value
+
+    def objects(self, name: str) -> Sequence[Mapping[str, Any]]:
+        """A list of JSON objects."""
+        value = self._document.get(name)
+        if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
+            raise self._wrong(f"{name} is no list of objects", type(value).__name__)
+        return value
+
+    def mapping(self) -> dict[str, Any]:
+        """Everything but kind and version."""
+        return {name: value for name, value in self._document.items() if name not in ("kind", "version")}
+
+    def wrong(self, error: Exception) -> PositionFormatError:
+        """The error where the fields together are impossible."""
+        return self._wrong("its values are impossible", str(error)[:200])
+
+    def _checked(self, name: str, value: object, least: int) -> int:
+        if type(value) is not int or not least <= value < 1 << 63:
+            raise self._wrong(f"{name} is no whole number from {least} on", type(value).__name__)
+        return value
+
+    def _wrong(self, what: str, found: str) -> PositionFormatError:
+        return PositionFormatError(
+            f"not a saved {self.kind}: {what}",
+            found=found,
+            expected=f'{{"kind":"{self.kind}","version":{VERSION},…}}',
+            hint="Give the text that to_json() or state() gave, unchanged",
+        )
+
+
+def _length(text: object) -> str:
+    return f"{len(text)} characters" if isinstance(text, str | bytes) else "another type"
