@@ -43,3 +43,10 @@ class OffsetRange:
 
     def __contains__(self, offset: int) -> bool:
         return self.start <= offset and (self.stop is None or offset < self.stop)
+
+    def intersection(self, other: OffsetRange) -> OffsetRange | None:
+        """The offsets in both; ``None`` if there are none."""
+        start = max(self.start, other.start)
+        stops = [one.stop for one in (self, other) if one.stop is not None]
+        stop = min(stops, default=None)
+        return None if stop is not None and stop <= start else OffsetRange(start, stop)

@@ -13,7 +13,7 @@ import click
 from segreader.cli.exit_codes import ExitCode, describe, exit_code
 from segreader.cli.output import debug_option, say, stdout
 
-_VERBS = ("broker", "cat", "dump", "gateway", "inspect", "ls", "offsets", "plan", "spark", "verify", "version")
+_VERBS = ("broker", "cat", "dump", "gateway", "inspect", "ls", "offsets", "plan", "spark", "sql", "verify", "version")
 
 _HELP = """Read Apache Kafka log segments where they lie: in tiered storage or a broker's log directory, with no broker.
 
@@ -44,6 +44,10 @@ With a cluster, read a topic as it is now, what is in the object store from ther
 \b
 Keep them:
   segreader cat /mnt/tiered --topic orders -o parquet > orders.parquet
+
+\b
+Ask questions in SQL (pip install 'segreader[sql]'):
+  segreader sql "select partition, count(*) from topic('s3://logs/tiered', 'orders') group by 1"
 
 Results go to stdout, everything else to stderr. Exit codes: 0 fine, 1 findings (damage was skipped or shown),
 2 usage, 3 not found or denied, 4 storage failed, 5 data cannot be decoded, 130 interrupted, 141 pipe closed.

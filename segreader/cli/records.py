@@ -66,7 +66,7 @@ def print_records(
     scan.plan()  # before a file is emptied for a request that cannot be met
     teller = _Teller(scan)
     with (
-        _opened(output_file) as file,
+        opened(output_file) as file,
         _ticking(scan, output_file) as tick,
         _writer(form, file, scan, key_encoding, value_encoding) as write,
     ):
@@ -155,7 +155,8 @@ class _Teller:
 
 
 @contextmanager
-def _opened(path: str | None) -> Iterator[IO[bytes]]:
+def opened(path: str | None) -> Iterator[IO[bytes]]:
+    """The file to write to; stdout, if none is named."""
     if path is None:
         yield stdout()
         return
@@ -167,9 +168,9 @@ def _writer(
     form: str, file: IO[bytes], scan: ScanFace, key_encoding: str, value_encoding: str
 ) -> AbstractContextManager[WriteBatch]:
     if form == "parquet":
-        return _parquet(file, scan.schema)
+        return parquet_file(file, scan.schema)
     if form == "arrow":
-        return _arrow(file, scan.schema)
+        return arrow_stream(file, scan.schema)
     if form == "table":
         return _table(file)
     if form == "csv":
@@ -236,7 +237,7 @@ def _csv(file: IO[bytes], key_encoding: str, value_encoding: str) -> WriteBatch:
         if data is None:
             return "", ""
         text, used = encode(data)
-        return _csv_cell(text), used
+        return csv_cell(text), used
 
     def write(batch: pa.RecordBatch) -> None:
         lines = []
@@ -244,14 +245,14 @@ def _csv(file: IO[bytes], key_encoding: str, value_encoding: str) -> WriteBatch:
             start = f"{topic},{partition},{offset},{time},{_TYPE_NAMES[kind]},{'' if epoch is None else epoch}"
             key_text, key_used = cells(key, encode_key)
             value_text, value_used = cells(value, encode_value)
-            header_text = _csv_cell(_headers_json(headers, encode_value, note))
+            header_text = csv_cell(_headers_json(headers, encode_value, note))
             lines.append(f"{start},{key_text},{key_used},{value_text},{value_used},{header_text}\n")
         file.write("".join(lines).encode())
 
     return write
 
 
-def _csv_cell(text: str) -> str:
+def csv_cell(text: str) -> str:
     """A null is an empty cell, so an empty text is a quoted one."""
     if text and not any(mark in text for mark in ',"\r\n'):
         return text
@@ -284,14 +285,14 @@ def _rows(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
 
 
 @contextmanager
-def _arrow(file: IO[bytes], schema: pa.Schema) -> Iterator[WriteBatch]:
+def arrow_stream(file: IO[bytes], schema: pa.Schema) -> Iterator[WriteBatch]:
     """An Arrow IPC stream. It is ended properly even when an error ends the records."""
     with pa.ipc.new_stream(pa.PythonFile(_Counted(file), "w"), schema) as writer:
         yield writer.write_batch
 
 
 @contextmanager
-def _parquet(file: IO[bytes], schema: pa.Schema) -> Iterator[WriteBatch]:
+def parquet_file(file: IO[bytes], schema: pa.Schema) -> Iterator[WriteBatch]:
     """A Parquet file, zstd, in row groups of about 64 MiB. It is ended properly even when an error ends the records."""
     import pyarrow.parquet as pq
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from segreader.format.columns import TABLE_WIDTH, Table
 from segreader.format.kernel import load_kernel
@@ -55,6 +55,14 @@ class ScanMetrics:
     holes: list[Hole] = field(default_factory=list)
     missing: list[MissingOffsets] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+    def add(self, other: ScanMetrics) -> None:
+        """Count in what another reader of the same scan has counted."""
+        for one in fields(ScanMetrics):
+            if one.name == "kernel":
+                self.kernel = other.kernel
+            else:
+                setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
 
 
 def records_within(offsets: OffsetRange, table: Sequence[int], rows: Sequence[int]) -> int:

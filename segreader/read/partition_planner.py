@@ -85,8 +85,13 @@ class PartitionPlanner:
         times: TimeRange | None = None,
         *,
         readable: ReadableLog | None = None,
+        only: Sequence[OffsetRange] | None = None,
     ) -> None:
-        """Plan one partition. ``readable`` is what ``resolve`` gave for it, if it was asked.
+        """Plan one partition.
+
+        Args:
+            readable: what ``resolve`` gave for it, if it was asked.
+            only: ranges within ``offsets`` that are of use, rising and apart; what lies between them is not read.
 
         Raises:
             SegmentGapError: ``on_gap`` is ``fail``, and offsets between two segments are in none, or those behind the
@@ -127,7 +132,7 @@ class PartitionPlanner:
         self._refuse(log, [gap for gap in gaps if any(gap.start <= hole.start < gap.stop for hole in listed)])
         self._gaps += gaps
         with collector_at_rest():
-            chosen = _decided(overlapping(log.parts, wanted), gaps)
+            chosen = _within(_decided(overlapping(log.parts, wanted), gaps), only)
         self._add_splits(log, chosen, state.aborted)
 
     def _read_state(self, source: SourceLog, log: ResolvedLog, wanted: OffsetRange) -> TransactionState:
@@ -302,6 +307,15 @@ def _gaps(log: ResolvedLog, wanted: OffsetRange, held_back: Mapping[int, int]) -
         if hole.stop > wanted.start
         and (wanted.stop is None or min(hole.start, held_back.get(hole.start, hole.start)) < wanted.stop)
     ]
+
+
+def _within(
+    chosen: Sequence[tuple[Part, OffsetRange]], only: Sequence[OffsetRange] | None
+) -> Sequence[tuple[Part, OffsetRange]]:
+    """What is chosen within some ranges, in order."""
+    if only is None:
+        return chosen
+    return [(part, both) for part, wanted in chosen for one in only if (both := wanted.intersection(one)) is not None]
 
 
 def _decided(chosen: Sequence[tuple[Part, OffsetRange]], gaps: Sequence[Gap]) -> list[tuple[Part, OffsetRange]]:

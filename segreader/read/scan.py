@@ -22,7 +22,7 @@ from segreader.read.metrics import ScanMetrics
 from segreader.read.options import DEFAULT_COLUMNS, ReadOptions
 from segreader.read.partition_planner import PartitionPlanner
 from segreader.read.scan_face import Offsets, ScanFace
-from segreader.read.source import Catalog, Source, open_source
+from segreader.read.source import Catalog, Source, SourceLog, Wants, open_source
 from segreader.read.split_reader import SplitReader
 from segreader.read.times import Time, parse_time_range
 from segreader.storage.base import ObjectStore
@@ -77,21 +77,29 @@ class Scan(ScanFace):
             ObjectNotFoundError: topic or partition are not there.
         """
         if self._plan is None:
-            topic, topic_id, partitions = self._wanted
-            planner = PartitionPlanner(
-                self.store,
-                isolation_level=self.isolation_level,
-                split_bytes=self._split_bytes,
-                on_gap=self._on_gap,
-                on_missing=self.options.on_missing,
-                on_corrupt=self.options.on_corrupt,
-                max_batch_bytes=self.options.max_batch_bytes,
-                check_crcs=self.options.check_crcs,
-            )
-            for log in self._source.logs(topic=topic, topic_id=topic_id, partitions=partitions):
+            planner = self.planner()
+            for log in self.logs():
                 planner.add(log, self.offsets, self.times)
             self._plan = planner.plan(self.location)
         return self._plan
+
+    def planner(self) -> PartitionPlanner:
+        """A planner that knows how this scan is to be read, for those who choose of its partitions and offsets."""
+        return PartitionPlanner(
+            self.store,
+            isolation_level=self.isolation_level,
+            split_bytes=self._split_bytes,
+            on_gap=self._on_gap,
+            on_missing=self.options.on_missing,
+            on_corrupt=self.options.on_corrupt,
+            max_batch_bytes=self.options.max_batch_bytes,
+            check_crcs=self.options.check_crcs,
+        )
+
+    def logs(self, wants: Wants | None = None) -> Iterator[SourceLog]:
+        """The partitions of this scan, listed one after another; those that ``wants`` refuses cost no listing."""
+        topic, topic_id, partitions = self._wanted
+        return self._source.logs(topic=topic, topic_id=topic_id, partitions=partitions, wants=wants)
 
     def _batches(self, options: ReadOptions) -> Iterator[pa.RecordBatch]:
         plan = self.plan()

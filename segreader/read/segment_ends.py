@@ -111,7 +111,7 @@ def _without_false_index(store: ObjectStore, segment: Segment, max_batch_bytes: 
     if not isinstance(segment.files, SegmentFiles):
         return segment
     try:
-        first = next(_iter_headers(store, segment, 0, max_batch_bytes), None)
+        first = next(iter_headers(store, segment, 0, max_batch_bytes), None)
     except FormatError:
         return segment
     offset = first.base_offset if isinstance(first, RecordBatchHeader) else first.offset if first else None
@@ -155,7 +155,7 @@ def read_epochs(store: ObjectStore, segment: Segment, max_batch_bytes: int = DEF
     """The leader epochs that a segment's batches bear; ``None`` if they do not rise, or damage hides them."""
     entries: list[LeaderEpoch] = []
     try:
-        for header in _iter_headers(store, segment, 0, max_batch_bytes):
+        for header in iter_headers(store, segment, 0, max_batch_bytes):
             if isinstance(header, RecordBatchHeader) and header.partition_leader_epoch >= 0:
                 epoch = header.partition_leader_epoch
                 if not entries or epoch != entries[-1].epoch:
@@ -175,7 +175,7 @@ def bears_epochs(
     has_epochs = False
     for start in dict.fromkeys((_last_indexed(store, segment)[0], 0)) if segment.log_size else ():
         try:
-            for header in _iter_headers(store, segment, start, max_batch_bytes):
+            for header in iter_headers(store, segment, start, max_batch_bytes):
                 if isinstance(header, RecordBatchHeader) and header.partition_leader_epoch >= 0:
                     has_epochs = True
                     if epochs.epoch_for(header.last_offset) in (None, header.partition_leader_epoch):
@@ -189,7 +189,7 @@ def _last_indexed(store: ObjectStore, segment: Segment) -> tuple[int, int | None
     """Position and offset of the last index entry; the segment's start without one."""
     if (name := segment.files.offset_index) is not None:
         try:
-            index = _read_end_of_index(store, name, segment)
+            index = read_end_of_index(store, name, segment)
             if (at := bisect_left(index.entry_positions, segment.log_size) - 1) >= 0:
                 return index.entry_positions[at], index.base_offset + index.relative_offsets[at]
         except (FormatError, ObjectNotFoundError):
@@ -197,7 +197,7 @@ def _last_indexed(store: ObjectStore, segment: Segment) -> tuple[int, int | None
     return 0, None
 
 
-def _read_end_of_index(store: ObjectStore, name: str, segment: Segment) -> OffsetIndex:
+def read_end_of_index(store: ObjectStore, name: str, segment: Segment) -> OffsetIndex:
     """The last entries of an offset index; all of them where these are not sound by themselves.
 
     Raises:
@@ -244,7 +244,7 @@ def _walk(
     last = None if start else segment.base_offset - 1
     has_jumps = is_compacted = False
     try:
-        for header in _iter_headers(store, segment, start, max_batch_bytes):
+        for header in iter_headers(store, segment, start, max_batch_bytes):
             if not isinstance(header, RecordBatchHeader):
                 last = max(header.offset, header.offset if last is None else last)
                 continue
@@ -263,7 +263,7 @@ def _walk(
     return _Walked(last, has_jumps, is_compacted)
 
 
-def _iter_headers(store: ObjectStore, segment: Segment, start: int, max_batch_bytes: int) -> Iterator[_Header]:
+def iter_headers(store: ObjectStore, segment: Segment, start: int, max_batch_bytes: int) -> Iterator[_Header]:
     """The headers of a log from a batch's start on.
 
     Raises:

@@ -30,7 +30,6 @@ from segreader.storage.mounts import MountedStores
 
 _PLAIN = ("http://", "https://")
 
-
 _LOCAL = "log-directory:"
 """Names of a broker's log directory that is given beside a location begin so."""
 
@@ -52,6 +51,10 @@ class SourceLog:
     leader_epochs: LeaderEpochs | None = None
 
 
+Wants = Callable[[TopicIdPartition], bool]
+"""Asked of a partition before it is listed: whether it is to be."""
+
+
 class Source(Protocol):
     """A store, what people call it, and the partitions in it."""
 
@@ -59,9 +62,14 @@ class Source(Protocol):
     shown: str
 
     def logs(
-        self, *, topic: str | None, topic_id: str | None, partitions: Collection[int] | None
+        self,
+        *,
+        topic: str | None,
+        topic_id: str | None,
+        partitions: Collection[int] | None,
+        wants: Wants | None = None,
     ) -> Iterator[SourceLog]:
-        """The partitions asked for, one after another, by topic and partition. Raises as ``list_places``."""
+        """The partitions asked for and not refused by ``wants``, by topic and partition; raises as ``list_places``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +158,12 @@ class LocationSource:
         return read_remote_log_metadata(store, prefix, topic=topic, topic_id=topic_id, partitions=partitions)
 
     def logs(
-        self, *, topic: str | None, topic_id: str | None, partitions: Collection[int] | None
+        self,
+        *,
+        topic: str | None,
+        topic_id: str | None,
+        partitions: Collection[int] | None,
+        wants: Wants | None = None,
     ) -> Iterator[SourceLog]:
         """By listing, by the metadata topic or both, a partition at a time."""
         metadata = self.read_metadata(topic=topic, topic_id=topic_id, partitions=partitions)
@@ -163,7 +176,8 @@ class LocationSource:
             places = []  # all of it is gone
         given = self._given_epochs(places)
         has_local = False
-        for place in places:
+        chosen = [place for place in places if wants is None or wants(place.partition)]
+        for place in chosen:
             if metadata is not None and self.catalog.segments_from == "metadata":
                 log = from_metadata(place, metadata)
             else:
@@ -173,7 +187,7 @@ class LocationSource:
             local = self._local_log(place.partition)
             has_local |= local is not None
             yield SourceLog(log, local, given.get(place.partition))
-        if places and self._local_prefix is not None and not has_local:
+        if len(chosen) == len(places) > 0 and self._local_prefix is not None and not has_local:
             raise ObjectNotFoundError(
                 "the log directory has none of these partitions",
                 source=self.store.url(f"{_LOCAL}{self._local_prefix}"),
@@ -182,7 +196,7 @@ class LocationSource:
             )
         there = {place.partition for place in places}
         for partition in finished:
-            if partition not in there and metadata is not None:
+            if partition not in there and metadata is not None and (wants is None or wants(partition)):
                 yield SourceLog(join(PartitionLog(partition, ()), metadata))
 
     def _open_beside(self, location: str | os.PathLike[str]) -> tuple[ObjectStore, str]:
@@ -286,14 +300,20 @@ class UrlSource:
         self.shown = f"{len(urls)} URLs"
 
     def logs(
-        self, *, topic: str | None, topic_id: str | None, partitions: Collection[int] | None
+        self,
+        *,
+        topic: str | None,
+        topic_id: str | None,
+        partitions: Collection[int] | None,
+        wants: Wants | None = None,
     ) -> Iterator[SourceLog]:
         """By the names in the URLs' paths, and by the first batch where a name says nothing."""
         if find_all(self.store, "", self.layouts):
             for place in list_places(
                 self.store, "", self.layouts, topic=topic, topic_id=topic_id, partitions=partitions
             ):
-                yield SourceLog(read_place(self.store, place, self.layouts))
+                if wants is None or wants(place.partition):
+                    yield SourceLog(read_place(self.store, place, self.layouts))
             return
         only = next(iter(partitions)) if partitions is not None and len(partitions) == 1 else None
         segments = find_listed_segments(self.store, topic=topic, partition=only)
@@ -304,7 +324,8 @@ class UrlSource:
                 expected="paths that end in .log, and their indexes in .index, .txnindex and so on",
             )
         for log in _choose(segments, self.shown, topic, topic_id, partitions):
-            yield SourceLog(log)
+            if wants is None or wants(log.partition):
+                yield SourceLog(log)
 
 
 def _choose(

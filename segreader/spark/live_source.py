@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from segreader.catalog.layouts.base import PartitionPlace
 from segreader.errors import ObjectNotFoundError, UnknownLayoutError
-from segreader.read.source import SourceLog
+from segreader.read.source import SourceLog, Wants
 from segreader.spark.locations import Locations
 
 
@@ -26,7 +26,12 @@ class LocationsSource:
         self._lock = threading.Lock()
 
     def logs(
-        self, *, topic: str | None, topic_id: str | None, partitions: Collection[int] | None
+        self,
+        *,
+        topic: str | None,
+        topic_id: str | None,
+        partitions: Collection[int] | None,
+        wants: Wants | None = None,
     ) -> Iterator[SourceLog]:
         """The partitions of one topic.
 
@@ -41,7 +46,8 @@ class LocationsSource:
             one = places[0].partition
             if topic_id in (None, one.topic_id) and (partitions is None or one.partition in partitions):
                 is_there = True
-                yield SourceLog(self._locations.read(places))
+                if wants is None or wants(one):
+                    yield SourceLog(self._locations.read(places))
         if not is_there:
             raise ObjectNotFoundError("nothing of it is uploaded here", source=self.shown)
 

@@ -1,0 +1,188 @@
+"""The tables of a query: each ``topic(…)`` in it becomes a view of DuckDB over what is stored there.
+
+DuckDB's own parser finds them: a query goes out as JSON, has other tables put in, and comes back as SQL.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Mapping
+from inspect import Parameter, signature
+from typing import TYPE_CHECKING, Any, Final
+
+from segreader.cli.location import parse_location
+from segreader.cli.topic import parse_topic
+from segreader.errors import OptionError
+from segreader.read.scan import scan
+from segreader.tables.dataset import TopicDataset, open_dataset
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+_FUNCTION: Final = "topic"
+_BARE_OFFSET: Final = re.compile(r"""(?<!["'.\w])offset(?!["'\w])""", re.IGNORECASE)
+_NOT_IN_SQL: Final = frozenset(("location", "urls", "renew", "storage_options", "broker_options", "topic", "kernel"))
+_DECODES: Final = ("utf8", "blob")
+_ARGUMENTS: Final = tuple(
+    name
+    for name, one in signature(scan).parameters.items()
+    if one.kind is Parameter.KEYWORD_ONLY and name not in _NOT_IN_SQL
+)
+
+
+class QueryTables:
+    """Parses queries of one connection, and makes the tables that they name.
+
+    Args:
+        storage_options, broker_options: of every location.
+    """
+
+    def __init__(
+        self,
+        connection: DuckDBPyConnection,
+        storage_options: Mapping[str, object],
+        broker_options: Mapping[str, object],
+    ) -> None:
+        self._connection = connection
+        self._storage_options, self._broker_options = storage_options, broker_options
+        self._made: dict[str, tuple[str, str]] = {}
+        self._named: dict[str, int] = {}
+        self.datasets: list[TopicDataset] = []
+
+    def prepare(self, query: str) -> str:
+        """The query with a view in place of each ``topic(…)``.
+
+        Raises:
+            OptionError: it is not one SELECT, or a ``topic(…)`` in it is none.
+        """
+        parsed = self._parse(query)
+        if parsed.get("error"):
+            raise _not_a_query(query, str(parsed.get("error_message")))
+        if len(parsed["statements"]) != 1:
+            raise OptionError("not one query", found=f"{len(parsed['statements'])} statements", expected="one SELECT")
+        return self._text(self._replaced(parsed))
+
+    def _parse(self, query: str) -> dict[str, Any]:
+        parsed: dict[str, Any] = json.loads(self._one("select json_serialize_sql(?)", query))
+        return parsed
+
+    def _text(self, parsed: Any) -> str:
+        return str(self._one("select json_deserialize_sql(?)", json.dumps(parsed)))
+
+    def _one(self, query: str, *parameters: str) -> Any:
+        """The one value that a query gives."""
+        [[value]] = self._connection.execute(query, list(parameters)).fetchall()
+        return value
+
+    def _replaced(self, node: Any) -> Any:
+        """The tree of a query with other tables in it."""
+        if isinstance(node, list):
+            return [self._replaced(one) for one in node]
+        if not isinstance(node, dict):
+            return node
+        if node.get("type") == "TABLE_FUNCTION" and node["function"]["function_name"].lower() == _FUNCTION:
+            return self._table(node)
+        return {name: self._replaced(one) for name, one in node.items()}
+
+    def _table(self, node: dict[str, Any]) -> dict[str, Any]:
+        positional: list[Any] = []
+        named: dict[str, Any] = {}
+        for argument in node["function"]["arguments"]:
+            value = self._value(argument["expression"])
+            if argument["name"]:
+                named[argument["name"].lower()] = value
+            else:
+                positional.append(value)
+        key = json.dumps([positional, sorted(named.items())], default=str)
+        if key not in self._made:
+            self._made[key] = self._make(positional, named)
+        view, name = self._made[key]
+        self._named[name] = self._named.get(name, 0) + 1
+        shown = node["alias"] or (name if self._named[name] == 1 else f"{name}_{self._named[name]}")
+        table: dict[str, Any] = self._parse(f"select * from {quoted(view)} as {quoted(shown)}")["statements"][0]
+        table = table["node"]["from_table"]
+        table |= {name: node[name] for name in ("sample", "column_name_alias") if name in node}
+        return table
+
+    def _value(self, expression: dict[str, Any]) -> Any:
+        """What a constant expression is, as DuckDB reckons it."""
+        parsed = self._parse("select 1")
+        parsed["statements"][0]["node"]["select_list"] = [expression | {"alias": ""}]
+        import duckdb
+
+        try:
+            return self._one(self._text(parsed))
+        except duckdb.Error as error:
+            raise OptionError(
+                "an argument of topic() is no constant", found=first_line(error), expected="text, numbers, or lists"
+            ) from None
+
+    def _make(self, positional: list[Any], named: dict[str, Any]) -> tuple[str, str]:
+        """Register the topic and its view; returns the name of the view, and that of the topic."""
+        if not 1 <= len(positional) <= 2 or not all(isinstance(one, str) for one in positional):
+            raise OptionError(
+                "topic() takes a location and a topic",
+                found=", ".join(map(repr, positional)) or "nothing",
+                expected="topic('s3://logs/tiered', 'orders') or topic('/mnt/tiered', 'orders/3')",
+            )
+        decode = named.pop("decode", "utf8")
+        if decode not in _DECODES:
+            raise OptionError("unknown decode", found=repr(decode), expected=" or ".join(_DECODES))
+        for name in named:
+            if name not in _ARGUMENTS:
+                near = difflib.get_close_matches(name, _ARGUMENTS, 1)
+                raise OptionError(
+                    f"topic() has no argument {name!r}",
+                    expected=", ".join(sorted(("decode", *_ARGUMENTS))),
+                    hint=f"Did you mean {near[0]!r}?" if near else None,
+                )
+        location, urls = parse_location(positional[0])
+        topic, partition = parse_topic(positional[1] if len(positional) > 1 else None)
+        if partition is not None:
+            if "partitions" in named:
+                raise OptionError(
+                    "partitions are named twice", hint="Name them in the topic, or with partitions := […]"
+                )
+            named["partitions"] = [partition]
+        if self._broker_options and "bootstrap_servers" in named:
+            named["broker_options"] = self._broker_options
+        dataset = open_dataset(location, urls=urls, topic=topic, storage_options=self._storage_options, **named)
+        self.datasets.append(dataset)
+        number = len(self.datasets)
+        source, view = f"segreader_source_{number}", f"segreader_topic_{number}"
+        self._connection.register(source, dataset)
+        columns = [
+            f"decode({quoted(name)}) as {quoted(name)}"
+            if decode == "utf8" and name in ("key", "value")
+            else quoted(name)
+            for name in dataset.schema.names
+        ]
+        self._connection.execute(
+            f"create temp view {quoted(view)} as select {', '.join(columns)} from {quoted(source)}"
+        )
+        return view, topic or _FUNCTION
+
+    def close(self) -> None:
+        """Give back what the topics hold."""
+        for dataset in self.datasets:
+            dataset.close()
+
+
+def quoted(name: str) -> str:
+    """A name as SQL writes it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def first_line(error: BaseException) -> str:
+    """What DuckDB says, without its drawing of the query."""
+    return str(error).strip().split("\n", 1)[0]
+
+
+def _not_a_query(query: str, message: str) -> OptionError:
+    if _BARE_OFFSET.search(query):
+        return OptionError(message, hint='offset is a word of SQL: write "offset", with double quotes, for the column')
+    if "Only SELECT" in message:
+        return OptionError("only queries are run here", expected="one SELECT")
+    return OptionError(message, hint="DuckDB's SQL is read here: https://duckdb.org/docs/sql/introduction")

@@ -1,0 +1,49 @@
+"""Topics in DuckDB: ``register`` makes one a view of a connection. ``docs/tables.md`` shows it.
+
+The module is named after its engine; ``import duckdb`` is DuckDB's own everywhere, here too.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from segreader.tables.dataset import TopicDataset, open_dataset
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+
+def register(
+    connection: DuckDBPyConnection,
+    name: str,
+    location: str | os.PathLike[str] | None = None,
+    *,
+    refresh: bool = False,
+    threads: int | None = None,
+    **arguments: Any,
+) -> TopicDataset:
+    """Make a topic a view of a DuckDB connection.
+
+    DuckDB asks it for the columns that a query needs, and gives it the query's conditions: those on ``topic``,
+    ``partition``, ``offset`` and ``timestamp`` choose what is read.
+
+    Args:
+        connection: where the view is wanted.
+        name: of the view.
+        location: as of ``segreader.scan``.
+        refresh: whether each query looks anew which segments there are. By default the first query of a partition
+            does, and all later ones see the same records.
+        threads: that decode one query; by default as many as there are cores, and four at most.
+        arguments: others of ``segreader.scan``: ``topic``, ``storage_options``, ``since``, ``bootstrap_servers`` …
+
+    Returns:
+        What the view stands on: ``last_error`` is the error itself of which DuckDB's exception has the text,
+        ``metrics`` counts the last read, and ``close()`` gives back connections.
+
+    Raises:
+        OptionError: an argument is unknown. ObjectNotFoundError: the directory is not there.
+    """
+    dataset = open_dataset(location, refresh=refresh, threads=threads, **arguments)
+    connection.register(name, dataset)
+    return dataset

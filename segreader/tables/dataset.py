@@ -1,0 +1,155 @@
+"""A topic as a pyarrow ``Dataset``, which DuckDB, pyarrow and others ask for columns and filters."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from segreader.errors import OptionError
+from segreader.plan.split import ReadPlan
+from segreader.read.metrics import ScanMetrics
+from segreader.read.scan import Scan, scan
+from segreader.read.scan_face import ScanFace
+from segreader.tables.plans import FilteredPlans
+from segreader.tables.rows import LiveRows, Rows, StoredRows
+from segreader.tables.scanner import Columns, TopicScanner
+
+_BATCH_ROWS = 1 << 16
+_LOCAL_SPLIT_BYTES = 16 << 20
+"""Where a file costs no round trip, splits are small, so that few of their batches wait for those before them."""
+
+
+class TopicDataset(ds.Dataset):  # type: ignore[misc]
+    """The records of a scan as a table that is read for what is asked of it.
+
+    A filter is applied exactly. Before, it chooses what is read: partitions and offsets that it rules out are not,
+    nor are segments whose newest record is certainly older than it allows.
+
+    Args:
+        face: what to read. Its columns are those of the table.
+        refresh: whether each query looks anew which segments there are; by default all see the same.
+        threads: that decode one query.
+    """
+
+    def __init__(self, face: ScanFace, *, refresh: bool = False, threads: int | None = None) -> None:
+        self._face, self._schema = face, face.schema
+        self._counts: Sequence[ScanMetrics] = ()
+        self.last_plan: ReadPlan | None = None
+        self.last_error: BaseException | None = None
+        if isinstance(face, Scan):
+            plans = FilteredPlans(face, self._schema, refresh=refresh)
+            self._rows: Rows = StoredRows(face, plans, threads=threads, tell=self._tell)
+        else:
+            if refresh:
+                raise OptionError("a live topic is read as one snapshot", hint="Register it again to see it anew")
+            self._rows = LiveRows(face, self._tell)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the table."""
+        return self._schema
+
+    def scanner(
+        self,
+        columns: Columns = None,
+        filter: pc.Expression | None = None,
+        batch_size: int | None = None,
+        **_: Any,
+    ) -> TopicScanner:
+        """A scan of some columns of the rows that a filter matches.
+
+        Args:
+            columns: names, or a mapping from names to expressions; all by default.
+            filter: an expression of the table's columns.
+            batch_size: rows of a batch at most.
+
+        Raises:
+            OptionError: the table has no such column.
+        """
+        return TopicScanner(self._schema, self._rows, columns, filter, batch_size, self._keep)
+
+    def to_batches(self, *arguments: Any, **options: Any) -> Any:
+        """Batches of ``scanner`` with the same arguments."""
+        return self.scanner(*arguments, **options).to_batches()
+
+    def to_table(self, *arguments: Any, **options: Any) -> pa.Table:
+        """The table of ``scanner`` with the same arguments."""
+        return self.scanner(*arguments, **options).to_table()
+
+    def head(self, num_rows: int, *arguments: Any, **options: Any) -> pa.Table:
+        """The first rows of ``scanner`` with the same arguments; reading ends with them."""
+        return self.scanner(*arguments, **options).head(num_rows)
+
+    def count_rows(self, filter: pc.Expression | None = None, **_: Any) -> int:
+        """How many rows a filter matches."""
+        return self.scanner([], filter).count_rows()
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> Any:
+        """The Arrow C stream of all rows. Source: the Arrow PyCapsule interface."""
+        return self.scanner().__arrow_c_stream__(requested_schema)
+
+    def close(self) -> None:
+        """Give back connections and threads of the store; without this they go with the process."""
+        self._rows.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {', '.join(self._schema.names)}>"
+
+    @property
+    def metrics(self) -> ScanMetrics:
+        """What the last read has met and cost up to now."""
+        whole = ScanMetrics()
+        for one in self._counts:
+            whole.add(one)
+        return whole
+
+    def _tell(self, plan: ReadPlan, counts: Sequence[ScanMetrics]) -> None:
+        self.last_plan, self._counts = plan, counts
+
+    def _keep(self, error: BaseException) -> None:
+        self.last_error = error
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        """Refuse what a topic cannot be asked for."""
+        raise OptionError(
+            "a topic has no fragments, and is not joined, sorted or changed by pyarrow",
+            hint="Ask for scanner(columns=…, filter=…), and do the rest with its table",
+        )
+
+    # What pyarrow's own class would do with a dataset of its making: here there is none.
+    filter = get_fragments = take = join = join_asof = sort_by = replace_schema = _refuse
+    _get_fragments = _scanner_options = _scan_options = __reduce__ = _refuse
+
+    @property
+    def partition_expression(self) -> pc.Expression:
+        """What is true of every row: nothing is known."""
+        return pc.scalar(True)
+
+
+def open_dataset(
+    location: str | os.PathLike[str] | None = None,
+    *,
+    refresh: bool = False,
+    threads: int | None = None,
+    **arguments: Any,
+) -> TopicDataset:
+    """A topic as a pyarrow dataset.
+
+    Args:
+        location: as of ``segreader.scan``.
+        refresh: whether each query looks anew which segments there are; by default all see the same.
+        threads: that decode one query; by default as many as there are cores, and four at most.
+        arguments: others of ``segreader.scan``, ``storage_options`` and ``bootstrap_servers`` among them.
+
+    Raises:
+        OptionError: an argument is unknown. ObjectNotFoundError: the directory is not there.
+    """
+    given = {"batch_rows": _BATCH_ROWS, **arguments}
+    if location is not None and "://" not in os.fspath(location):
+        given.setdefault("split_bytes", _LOCAL_SPLIT_BYTES)
+    return TopicDataset(scan(location, **given), refresh=refresh, threads=threads)

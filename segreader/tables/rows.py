@@ -1,0 +1,185 @@
+"""Rows of a table: batches of the columns asked for, of the records that a filter matches."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
+from copy import copy
+from dataclasses import replace
+from itertools import groupby
+from operator import attrgetter
+from threading import Lock
+from typing import Protocol
+
+import pyarrow as pa
+import pyarrow.acero as acero
+import pyarrow.compute as pc
+
+from segreader.plan.split import ReadEnd, ReadPlan, Split
+from segreader.read.metrics import ScanMetrics
+from segreader.read.scan import Scan
+from segreader.read.scan_face import ScanFace
+from segreader.read.split_counter import COUNTED_COLUMNS, SplitCounter
+from segreader.read.split_reader import SplitReader
+from segreader.tables.plans import FilteredPlans
+from segreader.tables.stream import ReadSplit, read_in_order
+
+Shape = Callable[[pa.RecordBatch], pa.RecordBatch]
+"""What becomes of each batch before it is given: filtered, projected."""
+
+TellPlan = Callable[[ReadPlan, Sequence[ScanMetrics]], None]
+"""Is told what a read does: its plan, and what its readers count while they read."""
+
+
+class Rows(Protocol):
+    """Where rows come from."""
+
+    def batches(
+        self, columns: tuple[str, ...], predicate: pc.Expression | None, shape: Shape, rows: int | None
+    ) -> Generator[pa.RecordBatch, None, None]:
+        """Batches of these columns that hold at least every record that ``predicate`` matches, in order, ``shape``\\ d.
+
+        Args:
+            columns: what ``shape`` needs.
+            rows: of a batch at most, where the caller minds.
+        """
+
+    def close(self) -> None:
+        """Give back connections and threads."""
+
+
+class StoredRows:
+    """Rows of segments that lie somewhere: planned for the filter, decoded by several threads.
+
+    Args:
+        threads: that decode one query.
+        tell: is told of each read.
+    """
+
+    def __init__(self, scan: Scan, plans: FilteredPlans, *, threads: int | None, tell: TellPlan) -> None:
+        self._scan, self._plans, self._tell = scan, plans, tell
+        self._threads = threads or min(4, _cores())
+
+    def batches(
+        self, columns: tuple[str, ...], predicate: pc.Expression | None, shape: Shape, rows: int | None
+    ) -> Generator[pa.RecordBatch, None, None]:
+        plan = self._plans.plan(predicate)
+        scan, options = self._scan, replace(self._scan.options, columns=columns)
+        if rows is not None:
+            options = replace(options, batch_rows=min(rows, options.batch_rows))
+        reader_of = SplitCounter if COUNTED_COLUMNS.issuperset(columns) else SplitReader
+        counts = [ScanMetrics(notes=list(plan.notes))]
+        self._tell(plan, counts)
+
+        def open_reader() -> ReadSplit:
+            reader = reader_of(scan.store, options)
+            counts.append(reader.metrics)
+
+            def read(split: Split) -> Iterator[pa.RecordBatch]:
+                with closing(reader.read(split)) as batches:  # type: ignore[type-var]
+                    for batch in batches:
+                        yield shape(batch)
+
+            return read
+
+        for splits, end in _runs(plan, options.on_corrupt == "fail"):
+            yield from read_in_order(splits, open_reader, self._threads)
+            if end is not None and end.damage is not None:
+                raise copy(end.damage)
+
+    def close(self) -> None:
+        self._scan.close()
+
+
+def _cores() -> int:
+    """Those that this process may use, where the system tells."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _runs(plan: ReadPlan, fails: bool) -> Iterator[tuple[list[Split], ReadEnd | None]]:
+    """The splits of a plan in order, up to each end that is to raise, and up to the last."""
+    of_partition = {partition: list(some) for partition, some in groupby(plan.splits, attrgetter("partition"))}
+    splits: list[Split] = []
+    for end in plan.ends:
+        splits += of_partition.get(end.partition, ())
+        if fails and end.damage is not None:
+            yield splits, end
+            splits = []
+    yield splits, None
+
+
+class LiveRows:
+    """Rows of a live topic: one snapshot, read by whoever asks.
+
+    One reader at a time steps: they share the connections of the scan.
+    """
+
+    def __init__(self, scan: ScanFace, tell: TellPlan) -> None:
+        self._scan, self._tell, self._lock = scan, tell, Lock()
+
+    def batches(
+        self, columns: tuple[str, ...], predicate: pc.Expression | None, shape: Shape, rows: int | None
+    ) -> Generator[pa.RecordBatch, None, None]:
+        scan = self._scan
+        options = replace(scan.options, columns=columns)
+        if rows is not None:
+            options = replace(options, batch_rows=min(rows, options.batch_rows))
+        with self._lock:
+            self._tell(scan.plan(), [])
+        with closing(scan._batches(options)) as batches:  # type: ignore[type-var]
+            while True:
+                with self._lock:
+                    batch = next(batches, None)
+                self._tell(scan.plan(), [scan.metrics])
+                if batch is None:
+                    return
+                yield shape(batch)
+
+    def close(self) -> None:
+        self._scan.close()
+
+
+def shaped(predicate: pc.Expression | None, names: list[str], values: list[pc.Expression]) -> Shape:
+    """Makes of a batch the rows that a filter matches, and of these the columns of a projection, exactly.
+
+    Args:
+        names, values: of the projection.
+    """
+    options = acero.ProjectNodeOptions(values, names)
+
+    def shape(batch: pa.RecordBatch) -> pa.RecordBatch:
+        steps = [acero.Declaration("table_source", acero.TableSourceNodeOptions(pa.Table.from_batches([batch])))]
+        if predicate is not None:
+            steps.append(acero.Declaration("filter", acero.FilterNodeOptions(predicate)))
+        steps.append(acero.Declaration("project", options))
+        table = acero.Declaration.from_sequence(steps).to_table(use_threads=False)
+        return _as_batch(table)
+
+    return shape
+
+
+def chosen(predicate: pc.Expression | None, names: list[str]) -> Shape:
+    """As ``shaped``, for columns that are there as they are."""
+
+    def shape(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if predicate is None:
+            return batch.select(names)
+        steps = [
+            acero.Declaration("table_source", acero.TableSourceNodeOptions(pa.Table.from_batches([batch]))),
+            acero.Declaration("filter", acero.FilterNodeOptions(predicate)),
+        ]
+        table = acero.Declaration.from_sequence(steps).to_table(use_threads=False)
+        return _as_batch(table).select(names)
+
+    return shape
+
+
+def _as_batch(table: pa.Table) -> pa.RecordBatch:
+    """A table as one batch; its chunks are of one batch, and seldom more than one."""
+    batches = table.combine_chunks().to_batches()
+    return (
+        batches[0]
+        if batches
+        else pa.RecordBatch.from_arrays([pa.array([], field.type) for field in table.schema], schema=table.schema)
+    )
