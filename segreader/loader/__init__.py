@@ -13,16 +13,22 @@ from typing import TYPE_CHECKING, Any
 _HOMES = {
     "LoadQuery": "query",
     "LoaderSplit": "splits",
+    "MessageBatch": "partition_consumer",
+    "PartitionConsumer": "partition_consumer",
     "Position": "position",
     "ReaderPool": "pool",
     "SplitEnumerator": "enumerator",
     "SplitReader": "reader",
+    "StartingOffsets": "handover",
 }
 
 __all__ = sorted(_HOMES)
 
 if TYPE_CHECKING:
     from segreader.loader.enumerator import SplitEnumerator as SplitEnumerator
+    from segreader.loader.handover import StartingOffsets as StartingOffsets
+    from segreader.loader.partition_consumer import MessageBatch as MessageBatch
+    from segreader.loader.partition_consumer import PartitionConsumer as PartitionConsumer
     from segreader.loader.pool import ReaderPool as ReaderPool
     from segreader.loader.position import Position as Position
     from segreader.loader.query import LoadQuery as LoadQuery

@@ -157,6 +157,16 @@ class SplitEnumerator:
             for (topic, partition), one in sorted(self._frontiers.items())
         ]
 
+    @property
+    def is_finished(self) -> bool:
+        """Whether nothing can come any more: every partition was handed out up to the end that the query names."""
+        return bool(self._seen) and all(
+            one.reason is EndReason.REQUESTED
+            and (known := self._frontiers.get((one.partition.topic, one.partition.partition))) is not None
+            and known.next_offset >= one.stop
+            for one in self._seen.values()
+        )
+
     def close(self) -> None:
         """Give back connections and threads."""
         if not self._is_closed:

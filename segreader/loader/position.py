@@ -46,6 +46,7 @@ class Position:
     batch_offset: int | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "isolation_level", IsolationLevel(self.isolation_level))
         if min(self.partition, self.next_offset) < 0 or (self.stop is not None and self.stop < self.next_offset):
             raise ValueError(f"not a position: offset {self.next_offset} of {self.partition} before {self.stop}")
         if self.batch_position is not None and (self.log is None or self.log_size is None):

@@ -52,7 +52,7 @@ class SplitReader:
         self.split = split
         self.metrics = ScanMetrics()
         self._has_own_pool = pool is None
-        self._columns = query.columns
+        self.columns = query.columns
         options = query.read_options()
         self._options = (
             options if "offset" in options.columns else replace(options, columns=(*options.columns, "offset"))
@@ -83,6 +83,11 @@ class SplitReader:
     def is_closed(self) -> bool:
         """Whether it was closed."""
         return self._is_closed
+
+    @property
+    def next_offset(self) -> int:
+        """Where it stands, and nothing else."""
+        return self._next
 
     @property
     def position(self) -> Position:
@@ -237,7 +242,7 @@ class SplitReader:
         self._stretch = stretch
         if self._row == whole.num_rows:
             self._ready = None
-        return batch if len(self._columns) == batch.num_columns else batch.select(range(len(self._columns)))
+        return batch if len(self.columns) == batch.num_columns else batch.select(range(len(self.columns)))
 
     def _read_ahead(self) -> None:
         if not (self._is_busy or self._is_finished or self._ready is not None):

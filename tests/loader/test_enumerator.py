@@ -1,0 +1,283 @@
+"""What an enumerator hands out: each offset once, over any growth, also if it is saved and restored on the way."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from corpus import case
+from growing_log import GrowingLog
+from histories import ELECTION, FAILED_UPLOAD, ORDINARY, Event, examples, histories
+from histories import seen as seen_of
+from hypothesis import given
+from hypothesis import strategies as st
+from loading import at, from_log_start, load, query_of, read_rest, truth_of
+from simulator import SimulatedPartition
+
+import segreader
+from segreader.errors import (
+    DivergedPositionError,
+    ForeignPositionError,
+    ObjectNotFoundError,
+    PositionFormatError,
+    SegmentGapError,
+)
+from segreader.isolation import IsolationLevel
+from segreader.loader import LoaderSplit, LoadQuery, Position, ReaderPool, SplitEnumerator, SplitReader
+from segreader.read.records import RECORD_COLUMNS, iter_consumer_records
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> GrowingLog:
+    return GrowingLog(tmp_path / "tier")
+
+
+def query(log: GrowingLog, **more: object) -> LoadQuery:
+    return LoadQuery(location=str(log.root), **({"topic": "orders"} | more))  # type: ignore[arg-type]
+
+
+def bounds(splits: list[LoaderSplit]) -> list[tuple[str, int, int]]:
+    return [(str(one.partition), one.start, one.stop) for one in splits]
+
+
+def offsets_in(query: LoadQuery, splits: list[LoaderSplit]) -> list[int]:
+    with ReaderPool(query) as pool:
+        return [offset for split in splits for offset in read_rest(pool.open(split))["offset"].to_pylist()]
+
+
+def test_what_is_uploaded_later_is_handed_out_once(log: GrowingLog) -> None:
+    log.upload("orders", 0, 30)
+    log.upload("orders", 1, 20)
+    with SplitEnumerator(query(log)) as enumerator:
+        assert bounds(enumerator.discover()) == [("orders-0", 0, 30), ("orders-1", 0, 20)]
+        assert enumerator.discover() == []
+        log.upload("orders", 1, 10)
+        log.upload("orders", 2, 10)
+        assert bounds(enumerator.discover()) == [("orders-1", 20, 30), ("orders-2", 0, 10)]
+        assert enumerator.discover() == []
+        assert [(str(one), one.leader_epoch) for one in enumerator.end_positions()] == [
+            ("orders-0@30", 0), ("orders-1@30", 0), ("orders-2@10", 0),
+        ]  # fmt: skip
+        assert not enumerator.is_finished
+
+
+def test_a_bounded_query_is_finished_at_its_end(log: GrowingLog) -> None:
+    log.upload("orders", 0, 30)
+    with SplitEnumerator(query(log, offsets=(5, 40))) as enumerator:
+        assert bounds(enumerator.discover()) == [("orders-0", 5, 30)]
+        assert not enumerator.is_finished
+        log.upload("orders", 0, 30)
+        assert bounds(enumerator.discover()) == [("orders-0", 30, 40)]
+        assert enumerator.is_finished
+        log.upload("orders", 0, 30)
+        assert enumerator.discover() == []
+
+
+def test_times_are_looked_up_as_a_scan_does(log: GrowingLog) -> None:
+    log.upload("orders", 0, 30)
+    times = segreader.scan(log.root, topic="orders", columns=["timestamp_ms"]).to_arrow()["timestamp_ms"].to_pylist()
+    for since, until in ((times[7], times[22]), (times[15], None), (None, times[9]), (times[-1] + 1, None)):
+        wanted = segreader.scan(log.root, topic="orders", since=since, until=until).to_arrow()["offset"].to_pylist()
+        given = query(log, since=since, until=until)
+        with SplitEnumerator(given) as enumerator:
+            assert offsets_in(given, enumerator.discover()) == wanted
+
+
+def test_records_of_an_open_transaction_are_held_back_until_they_are_decided(log: GrowingLog) -> None:
+    log.upload("orders", 0, 30, open_transaction=True)
+    committed, uncommitted = query(log), query(log, isolation_level="read_uncommitted")
+    with SplitEnumerator(committed) as enumerator, SplitEnumerator(uncommitted) as impatient:
+        assert bounds(enumerator.discover()) == [("orders-0", 0, 20)]
+        assert bounds(impatient.discover()) == [("orders-0", 0, 30)]
+        assert enumerator.discover() == []
+        state = enumerator.state()
+    end = log.end_transaction("orders", 0)
+    with SplitEnumerator(committed, state=state) as enumerator:
+        added = enumerator.discover()
+        assert (added[0].start, added[-1].stop) == (20, end)
+        assert offsets_in(committed, added) == list(range(20, 30))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_each_offset_comes_once_over_random_growth_saved_at_random_moments(log: GrowingLog, seed: int) -> None:
+    chance = random.Random(seed)
+    isolation = chance.choice(["read_committed", "read_uncommitted"])
+    asked = query(log, isolation_level=isolation, split_bytes=chance.choice([1 << 20, 400]))
+    log.upload("orders", 0, 10)
+    enumerator = SplitEnumerator(asked)
+    splits: list[LoaderSplit] = []
+    has_open = [False, False, False]
+    for _ in range(25):
+        partition = chance.randrange(3)
+        match chance.randrange(4):
+            case 0 | 1 if not has_open[partition]:
+                has_open[partition] = chance.random() < 0.3
+                log.upload("orders", partition, chance.randint(1, 40), open_transaction=has_open[partition])
+            case 2 if has_open[partition]:
+                has_open[partition] = False
+                log.end_transaction("orders", partition)
+            case _:
+                splits += enumerator.discover()
+                if chance.random() < 0.5:
+                    state = enumerator.state()
+                    assert len(state) < 500
+                    enumerator.close()
+                    enumerator = SplitEnumerator(asked, state=state)
+    for partition, is_open in enumerate(has_open):
+        if is_open:
+            log.end_transaction("orders", partition)
+    splits += enumerator.discover()
+    for partition in range(3):
+        mine = [one for one in splits if one.partition.partition == partition]
+        assert all(one.stop == two.start for one, two in pairwise(mine))
+    assert len({one.id for one in splits}) == len(splits)
+    whole = segreader.scan(log.root, topic="orders", isolation_level=isolation).to_arrow()
+    expected = sorted(zip(whole["partition"].to_pylist(), whole["offset"].to_pylist(), strict=True))
+    with ReaderPool(asked) as pool:
+        read = [read_rest(pool.open(LoaderSplit.from_json(one.to_json()))) for one in splits]
+    seen = [
+        pair for table in read for pair in zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True)
+    ]
+    assert sorted(seen) == expected
+    enumerator.close()
+
+
+@examples(25)
+@given(events=histories(*ORDINARY, ELECTION, FAILED_UPLOAD), level=st.sampled_from(IsolationLevel), data=st.data())
+def test_random_histories_looked_at_while_they_go_on_give_what_a_consumer_sees(
+    events: Sequence[Event], level: IsolationLevel, data: st.DataObject
+) -> None:
+    """Transactions open and end, uploads fail and come again, leaders change without loss; and it looks in between."""
+    partition, state, found = SimulatedPartition(), None, []
+    looks = data.draw(st.sets(st.integers(0, len(events) - 1), max_size=8), "looks") | {len(events) - 1}
+    with TemporaryDirectory() as name:
+        asked = LoadQuery(location=name, isolation_level=level, columns=RECORD_COLUMNS)
+        for number, (verb, arguments) in enumerate(events):
+            getattr(partition, verb)(*arguments)
+            if number not in looks or not any(segment.is_whole for segment in partition.remote):
+                continue
+            partition.write(Path(name))
+            with SplitEnumerator(asked, state=state) as enumerator:
+                for split in enumerator.discover():
+                    with SplitReader(split, asked) as reader:
+                        found += [
+                            one for batch in read_rest(reader).to_batches() for one in iter_consumer_records(batch)
+                        ]
+                state = enumerator.state()
+        if state is None:
+            return
+        truth = partition.truth()
+    expected = truth.committed if level is IsolationLevel.READ_COMMITTED else truth.uncommitted
+    assert seen_of(found) == seen_of(expected)
+
+
+def test_cut_segments_have_splits_with_bounds_of_their_own(log: GrowingLog) -> None:
+    from segreader.testing.builder import SegmentBuilder
+    from segreader.testing.directory import write_local_tiered
+
+    segment = SegmentBuilder()
+    for _ in range(50):
+        segment.batch([b"x" * 300] * 5)
+    write_local_tiered(log.root, "orders", [segment])
+    asked = query(log, split_bytes=10_000)
+    with SplitEnumerator(asked) as enumerator:
+        splits = enumerator.discover()
+    assert len(splits) > 4
+    assert splits[0].start == 0
+    assert splits[-1].stop == 250
+    assert all(one.stop == two.start for one, two in pairwise(splits))
+    with ReaderPool(asked) as pool:
+        for split in splits:
+            assert read_rest(pool.open(split))["offset"].to_pylist() == list(range(split.start, split.stop))
+
+
+def test_what_is_left_of_several_splits_is_planned_up_to_their_ends(log: GrowingLog) -> None:
+    for _ in range(3):
+        log.upload("orders", 0, 30)
+    with SplitEnumerator(query(log)) as enumerator:
+        one, two, _ = enumerator.discover()
+        rest = enumerator.splits_from([at(two, 44), at(one, 11)])
+        assert bounds(rest) == [("orders-0", 11, 30), ("orders-0", 44, 60)]
+        assert enumerator.discover() == []
+    with SplitEnumerator(query(log)) as enumerator:
+        assert bounds(enumerator.splits_from([at(one, 11), at(two, 44)])) == bounds(rest)
+        assert bounds(enumerator.discover()) == [("orders-0", 60, 90)]
+    end = Position(topic="orders", partition=0, next_offset=70)
+    with SplitEnumerator(query(log)) as enumerator:
+        assert bounds(enumerator.splits_from([end])) == [("orders-0", 70, 90)]
+        assert enumerator.discover() == []
+
+
+def test_a_topic_that_is_not_there_is_told_and_one_that_vanishes_later_is_not(log: GrowingLog) -> None:
+    log.upload("payments", 0, 10)
+    with SplitEnumerator(query(log)) as enumerator, pytest.raises(ObjectNotFoundError):
+        enumerator.discover()
+    log.upload("orders", 0, 10)
+    with SplitEnumerator(query(log)) as enumerator:
+        assert len(enumerator.discover()) == 1
+        log.delete("orders", 0)
+        assert enumerator.discover() == []
+        assert [one.next_offset for one in enumerator.end_positions()] == [10]
+
+
+def test_offsets_that_are_missing_in_the_middle_stop_it_until_they_come(log: GrowingLog) -> None:
+    log.upload("orders", 0, 10)
+    with SplitEnumerator(query(log)) as enumerator:
+        assert len(enumerator.discover()) == 1
+        for _ in range(2):
+            log.upload("orders", 0, 10)
+        middle = {path: path.read_bytes() for path in log.root.glob("*/*0010-*")}
+        for path in middle:
+            path.unlink()
+        with pytest.raises(SegmentGapError):
+            enumerator.discover()
+        for path, data in middle.items():
+            path.write_bytes(data)
+        assert bounds(enumerator.discover()) == [("orders-0", 10, 20), ("orders-0", 20, 30)]
+
+
+def test_a_state_that_is_none_or_of_the_other_level_is_refused(log: GrowingLog) -> None:
+    log.upload("orders", 0, 10)
+    with SplitEnumerator(query(log)) as enumerator:
+        enumerator.discover()
+        state = enumerator.state()
+    with pytest.raises(PositionFormatError):
+        SplitEnumerator(query(log), state="{}")
+    broken = json.loads(state) | {"partitions": [{"topic": "orders"}]}
+    with pytest.raises(PositionFormatError):
+        SplitEnumerator(query(log), state=json.dumps(broken))
+    with pytest.raises(ForeignPositionError, match="other isolation level"):
+        SplitEnumerator(query(log, isolation_level="read_uncommitted"), state=state)
+
+
+@pytest.mark.parametrize("isolation", ["uncommitted", "committed"])
+@pytest.mark.parametrize("name", ["diverged", "diverged-txn", "diverged-mid", "diverged-hanging"])
+def test_after_unclean_elections_only_the_surviving_history_is_handed_out(name: str, isolation: str) -> None:
+    some = case("cluster", name)
+    asked = query_of(some, isolation)
+    with SplitEnumerator(asked) as enumerator:
+        splits = enumerator.discover()
+        assert enumerator.discover() == []
+        for position in enumerator.end_positions():
+            assert position.leader_epoch is not None
+    assert from_log_start(some, isolation, load(asked, splits)) == truth_of(some, isolation)
+
+
+def test_a_history_that_parts_from_what_was_handed_out_is_refused(log: GrowingLog) -> None:
+    log.upload("orders", 0, 30)
+    with SplitEnumerator(query(log)) as enumerator:
+        enumerator.discover()
+        state = json.loads(enumerator.state())
+    state["partitions"][0] |= {"next_offset": 35, "leader_epoch": 4}
+    with (
+        SplitEnumerator(query(log), state=json.dumps(state)) as enumerator,
+        pytest.raises(DivergedPositionError) as caught,
+    ):
+        enumerator.discover()
+    assert caught.value.offset == 30
+    assert "offset 30" in (caught.value.hint or "")

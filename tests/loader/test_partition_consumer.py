@@ -1,0 +1,117 @@
+"""Pinot's contract of a partition's consumer, held to by a loop that is stopped at every record.
+
+Source: ``PartitionGroupConsumer.fetchMessages``: from ``startOffset`` (inclusive) on; within the timeout; an empty
+batch if nothing came before it ran out. ``MessageBatch.getOffsetOfNextBatch``: what to ask for next.
+``isEndOfPartitionGroup``: no more records can be read from this partition for good.
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from corpus import NormalRecord, case
+from growing_log import GrowingLog
+from loading import from_log_start, query_of, records_of, truth_of
+
+from segreader.errors import ClosedError, DeletedPositionError, ForeignPositionError, OptionError
+from segreader.loader import LoadQuery, PartitionConsumer
+
+
+@pytest.mark.parametrize("isolation", ["uncommitted", "committed"])
+@pytest.mark.parametrize("name", ["txn-interleaved", "compacted-then-tiered", "txn-empty"])
+def test_a_loop_that_is_stopped_at_every_record_gets_each_once(name: str, isolation: str) -> None:
+    """Every other consumer is thrown away after one record; the next is asked for the offset that was told."""
+    some = case("tv2", name)
+    query = query_of(some, isolation)
+    seen: list[NormalRecord] = []
+    offset, is_at_end = 0, False
+    while not is_at_end:
+        with PartitionConsumer(query, 0) as consumer:
+            for _ in range(2):
+                batch = consumer.fetch(offset, max_rows=1)
+                assert batch.next_offset >= offset
+                assert batch.records.num_rows == 1 or batch.end_of_partition
+                records = records_of(batch.records)
+                assert all(offset <= record.offset < batch.next_offset for record in records)
+                seen += records
+                offset, is_at_end = batch.next_offset, batch.end_of_partition
+    assert from_log_start(some, isolation, seen) == truth_of(some, isolation)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> GrowingLog:
+    made = GrowingLog(tmp_path / "tier")
+    made.upload("orders", 0, 50)
+    made.upload("orders", 0, 50)
+    return made
+
+
+def consumer_of(log: GrowingLog, *, follows: bool = False, **more: object) -> PartitionConsumer:
+    query = LoadQuery(location=str(log.root), topic="orders", batch_rows=20, **more)  # type: ignore[arg-type]
+    return PartitionConsumer(query, 0, follows=follows)
+
+
+def test_any_offset_may_be_asked_for_in_any_order(log: GrowingLog) -> None:
+    with consumer_of(log) as consumer:
+        for offset in (60, 0, 49, 50, 99, 3, 4, 3):
+            batch = consumer.fetch(offset, 5.0)
+            assert batch.records["offset"][0].as_py() == offset
+            assert batch.next_offset == batch.records["offset"][-1].as_py() + 1
+        assert consumer.fetch(100).end_of_partition
+        assert consumer.fetch(100).next_offset == 100
+
+
+def test_a_batch_is_empty_with_the_same_offset_if_nothing_came_in_time(log: GrowingLog) -> None:
+    with consumer_of(log, follows=True) as consumer:
+        batch = consumer.fetch(100, 0.01)
+        assert (batch.records.num_rows, batch.next_offset, batch.end_of_partition) == (0, 100, False)
+        assert batch.records.schema.names[0] == "key"
+        log.upload("orders", 0, 10)
+        batch = consumer.fetch(100, 30.0)
+        assert batch.records["offset"].to_pylist() == list(range(100, 110))
+
+
+def test_one_that_follows_ends_where_the_query_does(log: GrowingLog) -> None:
+    with consumer_of(log, follows=True, offsets=(10, 105)) as consumer:
+        assert not consumer.fetch(100, 0.01).end_of_partition
+        log.upload("orders", 0, 10)
+        batch = consumer.fetch(100, 30.0)
+        assert batch.records["offset"].to_pylist() == list(range(100, 105))
+        assert consumer.fetch(105, 30.0).end_of_partition
+        with pytest.raises(ForeignPositionError, match="before what the query asks for"):
+            consumer.fetch(9)
+
+
+def test_aborted_records_and_markers_at_the_end_are_passed_over() -> None:
+    some = case("tv2", "txn-abort")
+    with PartitionConsumer(query_of(some, "committed"), 0) as consumer:
+        batch = consumer.fetch(0)
+    assert batch.records.num_rows == 0
+    assert batch.end_of_partition
+    assert batch.next_offset == min(some.remote_stop(0), some.offline_lso(0)) > 0
+
+
+def test_an_offset_that_was_deleted_is_told_or_passed_over(log: GrowingLog) -> None:
+    log.delete_oldest("orders", 0)
+    with consumer_of(log) as consumer, pytest.raises(DeletedPositionError) as caught:
+        consumer.fetch(3)
+    assert caught.value.offset == 50
+    with consumer_of(log, on_gap="report") as consumer:
+        assert consumer.fetch(3).records["offset"][0].as_py() == 50
+    with consumer_of(log) as consumer, pytest.raises(ForeignPositionError, match="behind the end"):
+        consumer.fetch(1000)
+
+
+def test_close_ends_a_fetch_and_what_comes_after_it(log: GrowingLog) -> None:
+    consumer = consumer_of(log)
+    assert consumer.fetch(0, 5.0).records.num_rows
+    closing = threading.Thread(target=consumer.close)
+    closing.start()
+    closing.join()
+    consumer.close()
+    with pytest.raises(ClosedError):
+        consumer.fetch(20)
+    with pytest.raises(OptionError, match="needs its topic"):
+        PartitionConsumer(LoadQuery(location=str(log.root)), 0)

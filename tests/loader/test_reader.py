@@ -1,0 +1,368 @@
+"""A reader as hosts treat it: in portions, in time, from several threads, closed, paused, or left lying."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import time
+from collections.abc import Callable, Generator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from growing_log import GrowingLog
+from loading import all_splits, read_rest
+
+from segreader.errors import ClosedError, CorruptBatchError, OptionError, StorageError
+from segreader.loader import LoaderSplit, LoadQuery, ReaderPool, SplitEnumerator, SplitReader
+from segreader.ranges import ByteRange
+from segreader.storage.local import LocalStore
+
+RECORDS = 400
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> GrowingLog:
+    made = GrowingLog(tmp_path / "tier")
+    made.upload("orders", 0, RECORDS)
+    return made
+
+
+def query(log: GrowingLog, **more: object) -> LoadQuery:
+    return LoadQuery(location=str(log.root), topic="orders", **({"batch_rows": 50} | more))  # type: ignore[arg-type]
+
+
+def only_split(log: GrowingLog) -> LoaderSplit:
+    (split,) = all_splits(query(log))
+    return split
+
+
+def our_threads() -> int:
+    return sum(one.name.startswith("segreader") for one in threading.enumerate())
+
+
+def open_logs() -> int:
+    """Open files that are log segments."""
+    found = 0
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found += os.readlink(f"/proc/self/fd/{name}").endswith(".log")
+        except FileNotFoundError:
+            continue
+    return found
+
+
+def buffers() -> int:
+    return sum(type(one).__name__ in ("BufferPool", "ColumnBuffers", "SegmentScanner") for one in gc.get_objects())
+
+
+def soon(holds: Callable[[], bool]) -> bool:
+    end = time.monotonic() + 20
+    while not holds() and time.monotonic() < end:
+        gc.collect()
+        time.sleep(0.01)
+    return holds()
+
+
+@pytest.mark.parametrize("timeout", [None, 30.0])
+@pytest.mark.parametrize("limits", [{}, {"max_rows": 7}, {"max_bytes": 500}, {"max_rows": 3, "max_bytes": 10_000}])
+def test_portions_are_as_small_as_asked_and_miss_nothing(
+    log: GrowingLog, limits: dict[str, int], timeout: float | None
+) -> None:
+    seen: list[int] = []
+    with SplitReader(only_split(log), query(log)) as reader:
+        while (batch := reader.read(timeout=timeout, **limits)) is not None:
+            assert 1 <= batch.num_rows <= limits.get("max_rows", 50)
+            assert batch.num_rows == 1 or batch.nbytes <= limits.get("max_bytes", 1 << 30)
+            seen += batch["offset"].to_pylist()
+            assert reader.position.next_offset == seen[-1] + 1
+        assert reader.is_finished
+        assert reader.read() is None
+    assert seen == list(range(RECORDS))
+
+
+def test_portions_of_a_batch_share_its_memory(log: GrowingLog) -> None:
+    with SplitReader(only_split(log), query(log)) as reader:
+        one, two = reader.read(max_rows=7), reader.read(max_rows=7)
+        assert one is not None
+        assert two is not None
+        assert [one["value"].buffers()[2].address] == [two["value"].buffers()[2].address]
+
+
+@pytest.mark.parametrize("columns", [("value",), ("key", "topic"), ("partition",)])
+def test_columns_are_the_querys_though_offsets_are_counted(log: GrowingLog, columns: tuple[str, ...]) -> None:
+    asked = query(log, columns=columns)
+    with SplitReader(only_split(log), asked) as reader:
+        batch = reader.read(max_rows=13)
+        assert batch is not None
+        assert tuple(batch.schema.names) == columns
+        assert reader.position.next_offset == 13
+        with SplitReader(only_split(log), asked, position=reader.position) as other:
+            assert read_rest(other).equals(read_rest(reader).slice(0))
+            assert other.position.next_offset == RECORDS
+
+
+@pytest.mark.parametrize("wrong", [{"max_rows": 0}, {"max_bytes": 0}])
+def test_a_limit_that_is_none_is_refused(log: GrowingLog, wrong: dict[str, int]) -> None:
+    with SplitReader(only_split(log), query(log)) as reader, pytest.raises(OptionError):
+        reader.read(**wrong)
+    with pytest.raises(OptionError):
+        ReaderPool(query(log), max_open=0)
+
+
+@pytest.mark.parametrize("timeout", [None, 5.0])
+def test_several_threads_share_a_reader_and_each_record_goes_to_one(log: GrowingLog, timeout: float | None) -> None:
+    parts: list[list[int]] = [[] for _ in range(6)]
+    with SplitReader(only_split(log), query(log)) as reader:
+
+        def work(mine: list[int]) -> None:
+            while (batch := reader.read(max_rows=9, timeout=timeout)) is not None or not reader.is_finished:
+                if batch is not None:
+                    got = batch["offset"].to_pylist()
+                    assert got == list(range(got[0], got[-1] + 1))
+                    mine += got
+
+        threads = [threading.Thread(target=work, args=(mine,)) for mine in parts]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert reader.position.next_offset == RECORDS
+    assert sorted(offset for part in parts for offset in part) == list(range(RECORDS))
+
+
+class SlowStore(LocalStore):
+    """A store that gives nothing before it is let."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.is_let = threading.Event()
+        self.is_asked = threading.Event()
+
+    def read_pieces(
+        self, name: str, wanted: ByteRange, *, expected_size: int | None = None
+    ) -> Generator[memoryview, None, None]:
+        self.is_asked.set()
+        assert self.is_let.wait(30)
+        yield from super().read_pieces(name, wanted, expected_size=expected_size)
+
+
+@pytest.fixture
+def slow(log: GrowingLog) -> tuple[ReaderPool, SlowStore]:
+    pool = ReaderPool(query(log), threads=1)
+    pool.store = SlowStore(log.root.parent)
+    return pool, pool.store
+
+
+def test_a_read_comes_back_in_time_and_loses_nothing(log: GrowingLog, slow: tuple[ReaderPool, SlowStore]) -> None:
+    pool, store = slow
+    with pool, pool.open(only_split(log)) as reader:
+        assert reader.read(timeout=0) is None
+        began = time.monotonic()
+        assert reader.read(timeout=0.05) is None
+        assert time.monotonic() - began < 10
+        assert not reader.is_finished
+        store.is_let.set()
+        assert read_rest_in_time(reader) == list(range(RECORDS))
+
+
+def read_rest_in_time(reader: SplitReader) -> list[int]:
+    seen: list[int] = []
+    while not reader.is_finished:
+        batch = reader.read(timeout=5)
+        seen += [] if batch is None else batch["offset"].to_pylist()
+    return seen
+
+
+@pytest.mark.parametrize("act", ["close", "pause", "close the pool"])
+def test_a_read_that_waits_is_woken(log: GrowingLog, slow: tuple[ReaderPool, SlowStore], act: str) -> None:
+    pool, store = slow
+    reader = pool.open(only_split(log))
+    outcome: list[object] = []
+
+    def wait() -> None:
+        try:
+            outcome.append(reader.read(timeout=60))
+        except ClosedError as error:
+            outcome.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    assert store.is_asked.wait(30)
+    {"close": reader.close, "pause": reader.pause, "close the pool": pool.close}[act]()
+    thread.join(30)
+    assert not thread.is_alive()
+    if act == "pause":
+        assert outcome == [None]
+        store.is_let.set()
+        reader.resume()
+        assert read_rest_in_time(reader) == list(range(RECORDS))
+    else:
+        assert isinstance(outcome[0], ClosedError)
+        store.is_let.set()
+    pool.close()
+    assert soon(lambda: our_threads() == open_logs() == 0)
+
+
+def test_a_paused_reader_holds_nothing_and_goes_on_where_it_stood(log: GrowingLog) -> None:
+    with SplitReader(only_split(log), query(log)) as reader:
+        first = reader.read(max_rows=31)
+        assert first is not None
+        assert open_logs() == 1
+        reader.pause()
+        assert open_logs() == 0
+        assert reader.read() is None
+        assert not reader.is_finished
+        reader.resume()
+        assert read_rest(reader)["offset"].to_pylist() == list(range(31, RECORDS))
+        assert open_logs() == 0
+
+
+def test_a_reader_may_be_restored_at_any_time(log: GrowingLog) -> None:
+    with SplitReader(only_split(log), query(log)) as reader:
+        stops = [reader.position]
+        while reader.read(max_rows=40, timeout=5) is not None:
+            stops.append(reader.position)
+        for stop in (stops[3], stops[-1], stops[0], stops[7]):
+            reader.restore(stop)
+            assert reader.position == stop
+            batch = reader.read(max_rows=2)
+            assert stop.next_offset == (RECORDS if batch is None else batch["offset"][0].as_py())
+        reader.pause()
+        reader.restore(stops[1])
+        assert read_rest(reader).num_rows == RECORDS - 40
+
+
+@pytest.mark.parametrize("ending", ["closed", "never closed"])
+@pytest.mark.parametrize("timeout", [None, 5.0])
+def test_nothing_is_left_of_a_reader(log: GrowingLog, timeout: float | None, ending: str) -> None:
+    gc.collect()
+    before = buffers()
+
+    def use() -> None:
+        with SplitEnumerator(query(log)) as enumerator:
+            split = enumerator.discover()[0]
+        pool = ReaderPool(query(log), max_open=3)
+        readers = [SplitReader(split, query(log)), *(pool.open(split) for _ in range(5))]
+        for reader in readers:
+            assert reader.read(max_rows=10, timeout=timeout) is not None
+        if ending == "closed":
+            readers[0].close()
+            pool.close()
+
+    use()
+    assert soon(lambda: our_threads() == open_logs() == 0 and buffers() == before)
+
+
+def test_damage_is_told_after_the_records_before_it_each_time(log: GrowingLog) -> None:
+    split = only_split(log)
+    (path,) = log.logs()
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    path.write_bytes(data)
+    for timeout in (None, 5.0):
+        seen: list[int] = []
+        with SplitReader(split, query(log)) as reader:
+            with pytest.raises(CorruptBatchError) as caught:
+                while (batch := reader.read(timeout=timeout)) is not None:
+                    seen += batch["offset"].to_pylist()
+            assert seen == list(range(caught.value.base_offset or 0))
+            with pytest.raises(CorruptBatchError):
+                reader.read(timeout=timeout)
+            assert not reader.is_finished
+            assert reader.position.next_offset == len(seen)
+
+
+class FaultyStore(LocalStore):
+    """A store whose every other read fails."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.reads = 0
+
+    def read_pieces(
+        self, name: str, wanted: ByteRange, *, expected_size: int | None = None
+    ) -> Generator[memoryview, None, None]:
+        self.reads += 1
+        if self.reads % 2:
+            raise StorageError("the network is down", source=self.url(name))
+        yield from super().read_pieces(name, wanted, expected_size=expected_size)
+
+
+@pytest.mark.parametrize("timeout", [None, 5.0])
+def test_a_read_that_failed_may_be_tried_again_and_goes_on_at_the_same_record(
+    log: GrowingLog, timeout: float | None
+) -> None:
+    seen: list[int] = []
+    failures = 0
+    with ReaderPool(query(log)) as pool:
+        pool.store = FaultyStore(log.root.parent)
+        with pool.open(only_split(log)) as reader:
+            while not reader.is_finished:
+                try:
+                    batch = reader.read(max_rows=90, timeout=timeout)
+                except StorageError:
+                    failures += 1
+                    continue
+                seen += [] if batch is None else batch["offset"].to_pylist()
+                if failures < 4 and batch is not None:
+                    reader.restore(reader.position)
+    assert seen == list(range(RECORDS))
+    assert failures >= 4
+
+
+def test_readers_of_one_pool_take_turns_and_are_parked_where_they_stand(log: GrowingLog) -> None:
+    split = only_split(log)
+    with ReaderPool(query(log), max_open=3) as pool:
+        readers = [pool.open(split) for _ in range(40)]
+        seen: list[list[int]] = [[] for _ in readers]
+        for _ in range(6):
+            for number, reader in enumerate(readers):
+                batch = reader.read(max_rows=17 + number)
+                assert batch is not None
+                seen[number] += batch["offset"].to_pylist()
+                assert open_logs() <= 3
+        for number, got in enumerate(seen):
+            assert got == list(range(6 * min(17 + number, 50)))
+            assert readers[number].position.next_offset == len(got)
+
+
+def test_more_threads_than_may_read_at_once_wait_for_each_other(log: GrowingLog) -> None:
+    split = only_split(log)
+    counts: list[int] = []
+    with ReaderPool(query(log), max_open=2) as pool:
+
+        def work() -> None:
+            with pool.open(split) as reader:
+                total = 0
+                while (batch := reader.read(max_rows=23)) is not None:
+                    total += batch.num_rows
+                counts.append(total)
+
+        threads = [threading.Thread(target=work) for _ in range(10)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+    assert counts == [RECORDS] * 10
+
+
+def test_200_half_read_readers_hold_little(log: GrowingLog) -> None:
+    """The store's pieces and the columns of those that are open, and a few KiB for each of the others."""
+    import tracemalloc
+
+    split = only_split(log)
+    with ReaderPool(query(log), max_open=4) as pool:
+        warm = pool.open(split)
+        warm.read(max_rows=3)
+        tracemalloc.start()
+        arrow = pa.total_allocated_bytes()
+        before = tracemalloc.get_traced_memory()[0]
+        readers = [pool.open(split) for _ in range(200)]
+        for reader in readers:
+            reader.read(max_rows=3)
+        held = tracemalloc.get_traced_memory()[0] - before + pa.total_allocated_bytes() - arrow
+        tracemalloc.stop()
+        assert all(reader.position.next_offset == 3 for reader in readers)
+        assert held < 4 * (4 << 20) + 200 * (20 << 10)

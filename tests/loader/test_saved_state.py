@@ -1,0 +1,287 @@
+"""Queries, splits and positions as text: they come back equal, and what is none of them is told."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from canaries import CANARIES
+from corpus import case
+from growing_log import GrowingLog
+from loading import all_splits, at, query_of, read_rest
+
+from segreader.errors import (
+    ClosedError,
+    DeletedPositionError,
+    DivergedPositionError,
+    ForeignPositionError,
+    ObjectNotFoundError,
+    OptionError,
+    PositionError,
+    PositionFormatError,
+    PositionVersionError,
+    RecreatedTopicError,
+    SegreaderError,
+)
+from segreader.isolation import IsolationLevel
+from segreader.loader import LoaderSplit, LoadQuery, Position, SplitEnumerator, SplitReader
+
+WHOLE = Position(
+    topic="orders", topic_id="x" * 22, partition=3, next_offset=7, stop=9, leader_epoch=2, aborted=(), log="a.log",
+    log_size=100, batch_position=61, batch_offset=5,
+)  # fmt: skip
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> GrowingLog:
+    made = GrowingLog(tmp_path / "tier")
+    made.upload("orders", 0, 30)
+    made.upload("orders", 0, 30)
+    return made
+
+
+def query(log: GrowingLog, **more: object) -> LoadQuery:
+    return LoadQuery(location=str(log.root), topic="orders", **more)  # type: ignore[arg-type]
+
+
+def test_a_position_comes_back_equal_and_small() -> None:
+    bare = Position(topic="orders", partition=0, next_offset=0)
+    for position in (WHOLE, bare):
+        assert Position.from_json(position.to_json()) == position == pickle.loads(pickle.dumps(position))
+    assert len(WHOLE.to_json()) < 300
+
+
+def test_fields_of_a_later_minor_version_are_passed_over() -> None:
+    document = json.loads(WHOLE.to_json()) | {"weather": {"is": "fine"}}
+    assert Position.from_json(json.dumps(document)) == WHOLE
+
+
+@pytest.mark.parametrize("kind", [Position, LoaderSplit, LoadQuery])
+def test_a_newer_version_is_refused_with_what_to_do(kind: type) -> None:
+    name = {Position: "position", LoaderSplit: "split", LoadQuery: "query"}[kind]
+    with pytest.raises(PositionVersionError, match=r"found version 2, expected version 1.*Update segreader"):
+        kind.from_json(json.dumps({"kind": name, "version": 2}))
+
+
+GARBAGE = ["", "{", "[]", "null", "7", '"text"', "{}", '{"kind":"split"}', "\x00\xff", '{"version":1}', "[" * 5000]
+
+
+@pytest.mark.parametrize("text", GARBAGE)
+@pytest.mark.parametrize("kind", [Position, LoaderSplit, LoadQuery])
+def test_garbage_is_refused_and_not_shown(kind: type, text: str) -> None:
+    with pytest.raises(PositionFormatError, match="not a saved"):
+        kind.from_json(text)
+    with pytest.raises(PositionFormatError) as caught:
+        kind.from_json(json.dumps({"kind": CANARIES["secret"][:10], "secret": CANARIES["secret"]})[:-3])
+    assert CANARIES["secret"] not in str(caught.value)
+
+
+def test_every_field_of_a_position_with_another_type_is_refused_or_passed_over() -> None:
+    document = json.loads(WHOLE.to_json())
+    for name in document:
+        for wrong in ({}, [1], [[1, 2]], "x", -1, 1.5, True, 1 << 70):
+            try:
+                Position.from_json(json.dumps(document | {name: wrong}))
+            except PositionError:
+                continue
+            assert isinstance(wrong, str)
+            assert name in ("topic", "topic_id", "log")
+
+
+def test_a_split_comes_back_equal_with_all_that_was_aborted() -> None:
+    for split in all_splits(query_of(case("tv2", "txn-interleaved"), "committed", split_bytes=2000)):
+        assert LoaderSplit.from_json(split.to_json()) == split == pickle.loads(pickle.dumps(split))
+        document = json.loads(split.to_json())
+        for name in document:
+            for wrong in ({}, [1], "x", -1, None):
+                try:
+                    LoaderSplit.from_json(json.dumps(document | {name: wrong}))
+                except PositionError:
+                    continue
+
+
+def test_a_query_comes_back_equal_and_fixes_its_times() -> None:
+    made = LoadQuery(
+        location="/data", topic="orders", partitions={2, 1}, offsets="5:", since="-1h", until=datetime.now(UTC)
+    )
+    again = LoadQuery.from_json(made.to_json())
+    assert again == made == pickle.loads(pickle.dumps(made))
+    assert again.partitions == (1, 2)
+    assert isinstance(again.since, int)
+
+
+@pytest.mark.parametrize(
+    "location",
+    ["https://host/a.log?X-Amz-Signature=" + CANARIES["token"], f"s3://key:{CANARIES['password']}@bucket/prefix"],
+)
+def test_a_query_refuses_a_location_that_holds_a_credential(location: str) -> None:
+    with pytest.raises(OptionError, match="holds a credential") as caught:
+        LoadQuery(location=location)
+    assert not any(secret in str(caught.value) for secret in CANARIES.values())
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"split_bytes": 0}, {"on_gap": "x"}, {"columns": ("nothing",)}, {"offsets": "x"}, {"isolation_level": "x"}],
+)
+def test_a_query_refuses_unknown_values_when_it_is_made(wrong: dict[str, object]) -> None:
+    with pytest.raises(OptionError):
+        LoadQuery(location="/data", **wrong)  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="not brokers"):
+        LoadQuery(location="kafka://broker:9092")
+
+
+def refused(query: LoadQuery, split: LoaderSplit, position: Position, kind: type[SegreaderError]) -> None:
+    """Refused when a reader is made, and by one that stands elsewhere, which goes on as if nothing had been."""
+    with pytest.raises(kind) as caught:
+        SplitReader(split, query, position=position)
+    assert caught.value.hint
+    assert caught.value.expected is not None
+    with SplitReader(split, query) as reader:
+        reader.read(max_rows=3)
+        stood = reader.position
+        with pytest.raises(kind):
+            reader.restore(position)
+        assert reader.position == stood
+        assert read_rest(reader)["offset"][0].as_py() >= stood.next_offset
+
+
+def test_a_position_of_another_topic_partition_level_or_split_is_refused(log: GrowingLog) -> None:
+    first, second = all_splits(query(log))
+    here = first.position
+    others = [
+        Position(topic="payments", partition=0, next_offset=0, topic_id=here.topic_id),
+        Position(topic="orders", partition=1, next_offset=0, topic_id=here.topic_id),
+        at(second, 31),
+        Position(topic="orders", partition=0, next_offset=3, isolation_level=IsolationLevel.READ_UNCOMMITTED),
+    ]
+    for other in others:
+        refused(query(log), first, other, ForeignPositionError)
+    with SplitEnumerator(query(log)) as enumerator:
+        for other in (others[0], others[1], others[3]):
+            with pytest.raises(ForeignPositionError):
+                enumerator.splits_from([other])
+
+
+def test_a_position_of_a_topic_that_was_created_again_is_refused() -> None:
+    recreated = case("tv2", "recreated")
+    old = query_of(recreated, "uncommitted", topic_id=recreated.facts["old_topic_id"])
+    new = query_of(recreated, "uncommitted")
+    position = all_splits(old)[0].position
+    refused(new, all_splits(new)[0], position, RecreatedTopicError)
+    with SplitEnumerator(new) as enumerator, pytest.raises(RecreatedTopicError):
+        enumerator.splits_from([position])
+    with SplitEnumerator(old) as enumerator:
+        enumerator.discover()
+        state = enumerator.state()
+    with SplitEnumerator(new, state=state) as enumerator, pytest.raises(RecreatedTopicError, match="topic id"):
+        enumerator.discover()
+
+
+def test_a_position_whose_offsets_were_deleted_is_refused_with_the_first_that_is_left(log: GrowingLog) -> None:
+    with SplitEnumerator(query(log)) as enumerator:
+        first, _ = enumerator.discover()
+        log.delete_oldest("orders", 0)
+        with pytest.raises(DeletedPositionError) as caught:
+            enumerator.splits_from([at(first, 7)])
+    assert caught.value.offset == 30
+    assert "30" in (caught.value.hint or "")
+    with SplitReader(first, query(log), position=at(first, 7)) as reader, pytest.raises(ObjectNotFoundError):
+        reader.read()
+
+
+def test_offsets_that_were_deleted_before_they_were_handed_out_are_refused_or_told(log: GrowingLog) -> None:
+    with SplitEnumerator(query(log)) as enumerator:
+        enumerator.discover()
+        state = enumerator.state()
+    for _ in range(2):
+        log.upload("orders", 0, 10)
+    for _ in range(3):
+        log.delete_oldest("orders", 0)
+    with SplitEnumerator(query(log), state=state) as enumerator:
+        with pytest.raises(DeletedPositionError):
+            enumerator.discover()
+        assert enumerator.state() == state
+    with SplitEnumerator(query(log, on_gap="report"), state=state) as enumerator:
+        assert [(one.start, one.stop) for one in enumerator.discover()] == [(70, 80)]
+        assert any("60 to 69" in note for note in enumerator.notes)
+
+
+def test_a_position_of_another_history_is_refused() -> None:
+    diverged = case("cluster", "diverged")
+    query = query_of(diverged, "uncommitted")
+    for split in all_splits(query):
+        with SplitReader(split, query) as reader:
+            reader.read(max_rows=2)
+            here = reader.position
+        assert here.leader_epoch is not None
+        newer = Position.from_json(json.dumps(json.loads(here.to_json()) | {"leader_epoch": here.leader_epoch + 50}))
+        refused(query, split, newer, DivergedPositionError)
+    splits = all_splits(query)
+    last = splits[-1]
+    with SplitEnumerator(query) as enumerator:
+        beyond = Position(
+            topic="diverged", topic_id=diverged.topic_id, partition=0, next_offset=last.stop + 5,
+            isolation_level=query.isolation_level,
+        )  # fmt: skip
+        with pytest.raises(DivergedPositionError) as caught:
+            enumerator.splits_from([beyond])
+        assert caught.value.offset == last.stop
+        early = Position(
+            topic="diverged", topic_id=diverged.topic_id, partition=0, next_offset=last.stop, leader_epoch=0,
+            isolation_level=query.isolation_level,
+        )  # fmt: skip
+        with pytest.raises(DivergedPositionError) as caught:
+            enumerator.splits_from([early])
+        assert (caught.value.offset or 0) < last.stop
+
+
+def test_a_position_that_knows_other_aborted_transactions_is_refused() -> None:
+    aborting = case("tv2", "txn-interleaved")
+    query = query_of(aborting, "committed")
+    count = 0
+    for split in all_splits(query):
+        with SplitReader(split, query) as reader:
+            while reader.read(max_rows=1) is not None:
+                here = reader.position
+                if here.aborted and here.next_offset < split.stop:
+                    count += 1
+                    document = json.loads(here.to_json())
+                    for wrong in ([], [[99, 0, here.next_offset + 5, 0], *document["aborted"]]):
+                        other = Position.from_json(json.dumps(document | {"aborted": wrong}))
+                        refused(query, split, other, DivergedPositionError)
+                    break
+    assert count
+
+
+def test_another_batch_where_the_position_points_is_refused(log: GrowingLog) -> None:
+    first = all_splits(query(log))[0]
+    with SplitReader(first, query(log)) as reader:
+        reader.read(max_rows=13)
+        here = json.loads(reader.position.to_json())
+    assert here["batch_offset"] == 10
+    elsewhere = Position.from_json(json.dumps(here | {"batch_offset": 12}))
+    with SplitReader(first, query(log), position=elsewhere) as reader, pytest.raises(DivergedPositionError, match="12"):
+        reader.read()
+
+
+def test_after_close_everything_but_the_position_is_refused(log: GrowingLog) -> None:
+    split = all_splits(query(log))[0]
+    reader = SplitReader(split, query(log))
+    reader.read(max_rows=4)
+    reader.close()
+    reader.close()
+    assert reader.position.next_offset == 4
+    for act in (reader.read, reader.pause, reader.resume, lambda: reader.restore(split.position)):
+        with pytest.raises(ClosedError, match="closed"):
+            act()
+    enumerator = SplitEnumerator(query(log))
+    enumerator.close()
+    enumerator.close()
+    with pytest.raises(ClosedError):
+        enumerator.discover()
+    with pytest.raises(ClosedError):
+        enumerator.splits_from([])
