@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -16,12 +17,20 @@ from segreader.read.trail import Stretch, Trail
 from segreader.storage.base import ObjectStore
 
 
+class Decoded(NamedTuple):
+    """A record batch, the offset behind its last record, and where its batches lie."""
+
+    batch: pa.RecordBatch
+    next_offset: int
+    stretch: Stretch
+
+
 class Decoding:
     """Decodes one split. Use it from one thread at a time.
 
     Args:
         split: what is left to read.
-        options: with the column ``offset``.
+        options: how; of columns that headers tell, ``offset`` is one.
         buffers: where columns are written.
         batch_offset: the base offset that its first batch should have; ``None`` if nobody knows.
     """
@@ -39,10 +48,11 @@ class Decoding:
         reader.trail = self._trail = Trail()
         self._split, self._source = split, store.url(split.log)
         self._expected = batch_offset
-        self._offset_column = options.columns.index("offset")
+        self._reader = reader
+        self._offsets_at = options.columns.index("offset") if "offset" in options.columns else None
         self._batches: Iterator[pa.RecordBatch] | None = reader.read(split)
 
-    def next(self) -> tuple[pa.RecordBatch, Stretch] | None:
+    def next(self) -> Decoded | None:
         """The next record batch; ``None`` at the end.
 
         Raises:
@@ -53,7 +63,9 @@ class Decoding:
         self._check_first()
         if batch is None:
             return None
-        return batch, self._trail.cut(batch.column(self._offset_column)[-1].as_py() + 1)
+        at = self._offsets_at
+        next_offset = self._reader.next_offset if at is None else batch.column(at)[-1].as_py() + 1
+        return Decoded(batch, next_offset, self._trail.cut(next_offset))
 
     @property
     def end(self) -> Stretch:

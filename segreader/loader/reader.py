@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Self
 
@@ -12,12 +13,13 @@ import pyarrow as pa
 
 from segreader.errors import ClosedError, OptionError
 from segreader.format.columns import BufferPool
-from segreader.loader.decoding import Decoding
+from segreader.loader.decoding import Decoded, Decoding
 from segreader.loader.pool import ReaderPool
 from segreader.loader.position import Position
 from segreader.loader.query import LoadQuery
 from segreader.loader.restoring import epoch_before, open_transactions, refuse_foreign, rest_of
 from segreader.loader.splits import LoaderSplit
+from segreader.read.header_reader import COLUMNS_OF_HEADERS
 from segreader.read.metrics import ScanMetrics
 from segreader.read.trail import Stretch
 
@@ -53,16 +55,14 @@ class SplitReader:
         self.metrics = ScanMetrics()
         self._has_own_pool = pool is None
         self.columns = query.columns
-        options = query.read_options()
-        self._options = (
-            options if "offset" in options.columns else replace(options, columns=(*options.columns, "offset"))
-        )
-        self._offsets_at = self._options.columns.index("offset")
+        self._options = query.read_options()
+        if COLUMNS_OF_HEADERS.issuperset(self.columns):
+            self._count_offsets()
         self._changed = threading.Condition()  # guards all that follows
         self._is_busy = False  # a thread is decoding; it alone touches the decoding and the buffers
         self._decoding: Decoding | None = None
         self._buffers: BufferPool | None = None
-        self._ready: tuple[pa.RecordBatch, Stretch] | None = None
+        self._ready: Decoded | None = None
         self._row = 0  # of what is ready: those before were handed out
         self._failure: BaseException | None = None
         self._is_finished = self._is_paused = self._is_closed = False
@@ -143,8 +143,11 @@ class SplitReader:
                         raise failure
                     if self._ready is not None:
                         batch = self._hand_out(max_rows, max_bytes)
+                        if batch is None:
+                            continue
                         if deadline is not None and self._ready is None:
-                            self._read_ahead()
+                            with suppress(RuntimeError):  # closed just now: what is in hand is handed out all the same
+                                self._read_ahead()
                         return batch
                     if self._is_finished:
                         return None
@@ -228,21 +231,32 @@ class SplitReader:
 
     # everything below is called with the lock, but for _decode and _advance
 
-    def _hand_out(self, max_rows: int | None, max_bytes: int | None) -> pa.RecordBatch:
+    def _hand_out(self, max_rows: int | None, max_bytes: int | None) -> pa.RecordBatch | None:
+        """What was decoded, or as much of it as may be; ``None`` if it must be decoded anew for that."""
         assert self._ready is not None
-        whole, stretch = self._ready
+        whole, next_offset, stretch = self._ready
         rows = whole.num_rows - self._row
         if max_rows is not None:
             rows = min(rows, max_rows)
         if max_bytes is not None:
             rows = _rows_within(lambda count: int(whole.slice(self._row, count).nbytes), rows, max_bytes)
+        if self._row + rows < whole.num_rows:
+            if "offset" not in self._options.columns:
+                self._count_offsets()
+                self._let_go()
+                return None
+            next_offset = whole.column(self._options.columns.index("offset"))[self._row + rows - 1].as_py() + 1
         batch = whole if rows == whole.num_rows else whole.slice(self._row, rows)
         self._row += rows
-        self._next = whole.column(self._offsets_at)[self._row - 1].as_py() + 1
-        self._stretch = stretch
+        self._next, self._stretch = next_offset, stretch
         if self._row == whole.num_rows:
             self._ready = None
         return batch if len(self.columns) == batch.num_columns else batch.select(range(len(self.columns)))
+
+    def _count_offsets(self) -> None:
+        """Have every record's offset from now on: who cuts a record batch must know where."""
+        if "offset" not in self._options.columns:
+            self._options = replace(self._options, columns=(*self._options.columns, "offset"))
 
     def _read_ahead(self) -> None:
         if not (self._is_busy or self._is_finished or self._ready is not None):
@@ -252,7 +266,7 @@ class SplitReader:
     def _decode(self, *, is_caller: bool = False) -> None:
         """Decode the next record batch, without the lock; whoever made the reader busy calls it."""
         failure: BaseException | None = None
-        found: tuple[pa.RecordBatch, Stretch] | None = None
+        found: Decoded | None = None
         try:
             found = self._advance()
         except BaseException as error:
@@ -270,9 +284,14 @@ class SplitReader:
             self._settle()
         self._pool.rest()
         if failure is not None and is_caller:
-            self._raise(failure)
+            try:
+                if self._is_closed and isinstance(failure, Exception):
+                    self._require_open()
+                raise failure
+            finally:
+                del failure  # else its traceback would keep this frame, and with it the reader
 
-    def _advance(self) -> tuple[pa.RecordBatch, Stretch] | None:
+    def _advance(self) -> Decoded | None:
         self._require_open()
         if self._decoding is None:
             here = self.position
@@ -335,11 +354,6 @@ class SplitReader:
     def _require_open(self) -> None:
         if self._is_closed:
             raise ClosedError("the reader is closed", hint="Open another one at its position")
-
-    def _raise(self, failure: BaseException) -> None:
-        if self._is_closed and isinstance(failure, Exception):
-            self._require_open()
-        raise failure
 
 
 def _rows_within(size_of: Callable[[int], int], rows: int, max_bytes: int) -> int:

@@ -289,6 +289,7 @@ class SplitReader:
     def _flush(self, split: Split) -> Iterator[pa.RecordBatch]:
         if self._columns.rows:
             self.metrics.records += self._columns.rows
+            self.next_offset = self._columns.state[State.NEXT_OFFSET]
             yield to_record_batch(self._columns, self._options.columns, split.partition)
             self._columns.reset()  # only now: who takes a batch has let go of the one before, and its buffers are free
 
