@@ -41,10 +41,7 @@ def scan(
 
 
 def lazy_frame(dataset: TopicDataset) -> LazyFrame:
-    """A dataset of a topic as a Polars ``LazyFrame``.
-
-    Polars keeps no more than the text of an error that a query meets; ``dataset.last_error`` is the error itself.
-    """
+    """A dataset of a topic as a Polars ``LazyFrame``; it is asked anew by each query."""
     import polars
     from polars.io.plugins import register_io_source
 

@@ -110,7 +110,7 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
 def test_the_readme_begins_with_the_two_commands() -> None:
     language, code = BLOCKS[0]
     assert (language, [line.split("#")[0].strip() for line in code.splitlines()]) == ("sh", ["make demo", "make test"])
-    assert len(PYTHON) == 2
+    assert len(PYTHON) == 3
     assert len(SHELL) == 11
     assert len(STORES) == 3
 

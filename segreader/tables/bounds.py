@@ -51,7 +51,7 @@ def matching_offsets(
         halves = []
         for one in pending:
             last = _END if one.stop is None else one.stop
-            if last - one.start <= 2 or len(regions.matching(predicate, _points(one, one.start, last))) == 3:
+            if last - one.start == 1 or len(regions.matching(predicate, _points(one, one.start, last))) == 3:
                 found.append(one)
                 continue
             middle = one.start + (last - one.start) // 2

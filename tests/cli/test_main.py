@@ -39,6 +39,7 @@ def run(*arguments: str, then: str = "sys.exit(code)") -> subprocess.CompletedPr
         ["offsets", "-h"],
         ["plan", "-h"],
         ["spark", "offsets", "-h"],
+        ["sql", "-h"],
         ["verify", "-h"],
     ],
 )
@@ -65,6 +66,7 @@ def test_help_shows_every_command_and_examples(capsys: pytest.CaptureFixture[str
             "offsets",
             "plan",
             "spark",
+            "sql",
             "verify",
             "version",
         )
@@ -73,7 +75,7 @@ def test_help_shows_every_command_and_examples(capsys: pytest.CaptureFixture[str
     assert "..." not in out.partition("Commands:")[2]
 
 
-@pytest.mark.parametrize("verb", ["cat", "dump", "inspect", "ls", "offsets", "plan", "spark", "verify"])
+@pytest.mark.parametrize("verb", ["cat", "dump", "inspect", "ls", "offsets", "plan", "spark", "sql", "verify"])
 def test_the_help_of_a_command_ends_with_examples(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([verb, "--help"]) == 0
 

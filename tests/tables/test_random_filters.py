@@ -1,0 +1,189 @@
+"""Random questions to a topic: DuckDB, Polars and pyarrow give just what the same filter leaves of everything."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from corpus import case
+
+import segreader
+from segreader.polars import lazy_frame
+from segreader.tables.dataset import open_dataset
+from segreader.testing.builder import SegmentBuilder
+from segreader.testing.directory import write_local_tiered
+from segreader.testing.records import ProducerRecord
+
+TOPICS = (
+    "multi",
+    "nulls",
+    "ts-unordered",
+    "ts-append",
+    "compacted-then-tiered",
+    "txn-interleaved",
+    "txn-span",
+    "epochs",
+    "small-many",
+)
+LEVELS = ("read_committed", "read_uncommitted")
+ORDER = ["topic", "partition", "offset"]
+MICROSECOND = timedelta(microseconds=1)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Question:
+    """One condition as DuckDB, Polars and pyarrow say it."""
+
+    def __init__(self, sql: str, polars: pl.Expr, arrow: pc.Expression) -> None:
+        self.sql, self.polars, self.arrow = sql, polars, arrow
+
+
+def compare(name: str, sign: str, value: Any, kind: pa.DataType) -> Question:
+    """A comparison of a column with a value of its type."""
+    signs = {"=": "__eq__", "!=": "__ne__", "<": "__lt__", "<=": "__le__", ">": "__gt__", ">=": "__ge__"}
+    method = signs[sign]
+    return Question(
+        f'"{name}" {sign} {literal(value)}',
+        getattr(pl.col(name), method)(pl.lit(value, dtype=pl.Datetime("us", "UTC")) if is_time(value) else value),
+        getattr(pc.field(name), method)(pa.scalar(value, kind)),
+    )
+
+
+def is_time(value: object) -> bool:
+    return isinstance(value, datetime)
+
+
+def literal(value: Any) -> str:
+    if isinstance(value, bytes):
+        return f"from_hex('{value.hex()}')"
+    if isinstance(value, datetime):
+        return f"make_timestamptz({(value - EPOCH) // MICROSECOND})"
+    return f"'{value}'" if isinstance(value, str) else str(value)
+
+
+def leaf(chance: random.Random, table: pa.Table) -> Question:
+    """A condition on one column, with values that are in the table, or near."""
+    name = chance.choice(["topic", "partition", "offset", "offset", "timestamp", "timestamp", "value", "key"])
+    kind, values = table.schema.field(name).type, table.column(name)
+    if (name in ("value", "key") and chance.random() < 0.5) or not len(values):
+        return Question(f'"{name}" is null', pl.col(name).is_null(), pc.field(name).is_null())
+
+    def value() -> Any:
+        found = values[chance.randrange(len(values))].as_py()
+        if name == "offset":
+            return max(0, found + chance.choice([-1, 0, 0, 1, 100000]))
+        if name == "timestamp":
+            return found + chance.choice([-1, 0, 0, 1]) * MICROSECOND
+        return b"" if found is None else found
+
+    how = chance.random()
+    if name != "timestamp" and how < 0.2:
+        some = [value() for _ in range(chance.randint(1, 4))]
+        return Question(
+            f'"{name}" in ({", ".join(map(literal, some))})',
+            pl.col(name).is_in(some),
+            pc.field(name).isin(pa.array(some, kind)),
+        )
+    if name in ("offset", "timestamp") and how < 0.4:
+        low, high = sorted((value(), value()))
+        one, two = compare(name, ">=", low, kind), compare(name, "<=", high, kind)
+        between = pl.col(name).is_between(low, high)
+        return Question(f"({one.sql} and {two.sql})", between, one.arrow & two.arrow)
+    return compare(name, chance.choice(["=", "!=", "<", "<=", ">", ">="]), value(), kind)
+
+
+def question(chance: random.Random, table: pa.Table, depth: int = 2) -> Question:
+    if depth == 0 or chance.random() < 0.3:
+        return leaf(chance, table)
+    one, two = question(chance, table, depth - 1), question(chance, table, depth - 1)
+    if chance.random() < 0.15:
+        return Question(f"(not {one.sql})", ~one.polars, ~one.arrow)
+    if chance.random() < 0.6:
+        return Question(f"({one.sql} and {two.sql})", one.polars & two.polars, one.arrow & two.arrow)
+    return Question(f"({one.sql} or {two.sql})", one.polars | two.polars, one.arrow | two.arrow)
+
+
+def hold_to_everything(chance: random.Random, rounds: int, location: Path, **arguments: Any) -> None:
+    """Ask for random columns of random rows, of one dataset, three ways."""
+    whole = segreader.scan(location, **arguments).to_arrow()
+    dataset = open_dataset(location, split_bytes=chance.choice([1, 2000, 1 << 20]), threads=2, **arguments)
+    frame = lazy_frame(dataset)
+    connection = duckdb.connect(config={"threads": 2})
+    connection.execute("set TimeZone = 'UTC'")
+    connection.register("t", dataset)
+    for _ in range(rounds):
+        asked = question(chance, whole)
+        names = chance.sample(whole.schema.names, chance.randint(1, 4))
+        expected = whole.filter(asked.arrow).select(names)
+        quoted = ", ".join(f'"{name}"' for name in names)
+        order = ", ".join(f'"{name}"' for name in ORDER)
+        assert dataset.to_table(columns=names, filter=asked.arrow).equals(expected), asked.sql
+        assert dataset.count_rows(asked.arrow) == expected.num_rows, asked.sql
+        found = connection.sql(f"select {quoted} from t where {asked.sql} order by {order}").to_arrow_table()
+        assert found.cast(expected.schema).equals(expected), asked.sql
+        [[count]] = connection.sql(f"select count(*) from t where {asked.sql}").fetchall()
+        assert count == expected.num_rows, asked.sql
+        rows = frame.filter(asked.polars).select(names).collect()
+        assert rows.equals(pl.from_arrow(expected)), asked.sql
+    connection.close()
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("topic", TOPICS)
+def test_a_random_filter_gives_what_it_leaves_of_everything(topic: str, level: str) -> None:
+    one = case("tv2", topic)
+    chance = random.Random(f"{topic} {level}")
+    hold_to_everything(chance, 12, one.root / "remote", topic=topic, isolation_level=level)
+
+
+def odd_times(chance: random.Random, segments: int) -> list[SegmentBuilder]:
+    """Segments whose times jump back and forth, some below 1970 and some without any record."""
+    segment = SegmentBuilder(index_interval_bytes=200)
+    built = []
+    for _ in range(segments):
+        center = chance.choice([-5_000_000, 0, 1_000, 1_700_000_000_000, 1_700_000_000_500])
+        for _ in range(chance.randint(1, 6)):
+            records = [
+                ProducerRecord(
+                    chance.choice([None, b"", b"x" * 40, b"y"]),
+                    chance.choice([None, b"k"]),
+                    timestamp_ms=center + chance.randint(-300, 300),
+                )
+                for _ in range(chance.randint(1, 9))
+            ]
+            segment.batch(records)
+        built.append(segment)
+        segment = segment.roll()
+    return built
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_times_that_jump_and_times_before_1970_cost_no_record(seed: int, tmp_path: Path) -> None:
+    chance = random.Random(seed)
+    for partition in range(3):
+        write_local_tiered(tmp_path, "t", odd_times(chance, chance.randint(1, 6)), partition=partition)
+    hold_to_everything(chance, 15, tmp_path, topic="t")
+
+
+def test_an_empty_topic_is_an_empty_table(tmp_path: Path) -> None:
+    write_local_tiered(tmp_path, "t", [SegmentBuilder().empty_batch(0, 9)])
+    dataset = open_dataset(tmp_path)
+    assert dataset.to_table().num_rows == dataset.count_rows() == 0
+    assert lazy_frame(dataset).filter(pl.col("offset") > 3).collect().height == 0
+
+
+def test_computed_columns_are_those_that_pyarrow_computes() -> None:
+    one = case("tv2", "multi")
+    columns = {"next": pc.add(pc.field("offset"), 1), "of": pc.field("partition")}
+    dataset = open_dataset(one.root / "remote", topic="multi")
+    table = dataset.to_table(columns=columns, filter=pc.field("offset") < 7)
+    expected = segreader.scan(one.root / "remote", topic="multi", offsets="0:7").to_arrow()
+    assert table["next"].to_pylist() == [offset + 1 for offset in expected["offset"].to_pylist()]
+    assert table["of"].to_pylist() == expected["partition"].to_pylist()

@@ -1,0 +1,215 @@
+"""Reads that end otherwise than at their end: damage, limits, interruption; and what they leave behind."""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
+import pyarrow.compute as pc
+import pytest
+from corpus import CORPUS
+
+import segreader
+from segreader.duckdb import register
+from segreader.errors import CorruptBatchError, OptionError
+from segreader.polars import lazy_frame
+from segreader.polars import scan as scan_polars
+from segreader.tables.dataset import open_dataset
+from segreader.testing.builder import SegmentBuilder
+from segreader.testing.directory import write_local_tiered
+from segreader.testing.records import ProducerRecord
+
+REMOTE = CORPUS / "tv2" / "remote"
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Six segments of 20,000 records."""
+    root = tmp_path_factory.mktemp("large")
+    segment, built = SegmentBuilder(), []
+    for _ in range(6):
+        for _ in range(40):
+            segment.batch([ProducerRecord(b"v" * 100) for _ in range(500)])
+        built.append(segment)
+        segment = segment.roll()
+    write_local_tiered(root, "t", built)
+    return root
+
+
+def flip(root: Path, segment: int) -> None:
+    """Damage the record bytes in the middle of one segment."""
+    log = sorted(root.rglob("*.log"))[segment]
+    data = bytearray(log.read_bytes())
+    data[len(data) // 2 + 100] ^= 1
+    log.write_bytes(data)
+
+
+@pytest.fixture
+def damaged(tmp_path: Path) -> Path:
+    segment, built = SegmentBuilder(), []
+    for _ in range(4):
+        for _ in range(20):
+            segment.batch([b"v" * 100] * 5)
+        built.append(segment)
+        segment = segment.roll()
+    write_local_tiered(tmp_path, "t", built)
+    flip(tmp_path, 2)
+    return tmp_path
+
+
+def our_threads() -> list[str]:
+    return [one.name for one in threading.enumerate() if one.name.startswith("segreader")]
+
+
+def open_files() -> set[str]:
+    links = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            links.append(os.readlink(f"/proc/self/fd/{name}"))
+        except OSError:
+            continue
+    return {link for link in links if link.endswith(".log")}
+
+
+@pytest.mark.parametrize("columns", [["offset"], ["partition"], ["value"]], ids=str)
+@pytest.mark.parametrize("threads", [1, 3])
+def test_damage_comes_after_the_rows_before_it(damaged: Path, columns: list[str], threads: int) -> None:
+    expected = 0
+    with pytest.raises(CorruptBatchError) as plain:
+        for batch in segreader.scan(damaged).to_batches():
+            expected += batch.num_rows
+    dataset = open_dataset(damaged, threads=threads)
+    rows = 0
+    with pytest.raises(CorruptBatchError) as raised:
+        for batch in dataset.to_batches(columns):
+            rows += batch.num_rows
+    assert (rows, str(raised.value)) == (expected, str(plain.value))
+    assert dataset.last_error is raised.value
+    assert our_threads() == []
+
+
+def test_damage_in_what_a_filter_rules_out_is_not_met(damaged: Path) -> None:
+    assert open_dataset(damaged).count_rows(pc.field("offset") < 200) == 200
+
+
+def test_damage_that_is_skipped_is_counted(damaged: Path) -> None:
+    dataset = open_dataset(damaged, on_corrupt="skip")
+    assert dataset.count_rows() == segreader.scan(damaged, on_corrupt="skip").to_arrow().num_rows == 395
+    assert len(dataset.metrics.holes) == 1
+
+
+def test_polars_raises_the_error_itself_and_duckdb_its_text_while_the_dataset_keeps_it(damaged: Path) -> None:
+    connection = duckdb.connect()
+    dataset = register(connection, "t", damaged)
+    with pytest.raises(duckdb.Error, match="CRC"):
+        connection.sql('select sum("offset") from t').fetchall()
+    assert isinstance(dataset.last_error, CorruptBatchError)
+    other = open_dataset(damaged)
+    with pytest.raises(CorruptBatchError) as raised:
+        lazy_frame(other).select("offset").collect()
+    assert raised.value is other.last_error
+
+
+def first_of_duckdb(location: Path) -> None:
+    connection = duckdb.connect()
+    register(connection, "t", location, split_bytes=1 << 17, batch_rows=500)
+    assert len(connection.sql('select "offset" from t limit 10').fetchall()) == 10
+
+
+def reader_of_duckdb_dropped(location: Path) -> None:
+    connection = duckdb.connect()
+    register(connection, "t", location, split_bytes=1 << 17, batch_rows=500)
+    reader = connection.sql('select "offset", value from t').to_arrow_reader(2048)
+    assert reader.read_next_batch().num_rows
+    reader.close()
+
+
+def first_of_polars(location: Path) -> None:
+    frame = scan_polars(location, split_bytes=1 << 17, batch_rows=500, threads=3)
+    assert frame.head(10).collect().height == 10
+
+
+def head(location: Path) -> None:
+    assert open_dataset(location, split_bytes=1 << 17, threads=3).head(70_000).num_rows == 70_000
+
+
+def batches_dropped(location: Path) -> None:
+    batches = open_dataset(location, split_bytes=1 << 17, batch_rows=500, threads=3).to_batches()
+    for _ in range(20):
+        next(batches)
+    assert our_threads()
+    del batches
+
+
+def stream_dropped(location: Path) -> None:
+    reader = open_dataset(location, split_bytes=1 << 17, batch_rows=500, threads=3).scanner().to_reader()
+    for _ in range(20):
+        reader.read_next_batch()
+    reader.close()
+
+
+@pytest.mark.parametrize(
+    "read", [first_of_duckdb, reader_of_duckdb_dropped, first_of_polars, head, batches_dropped, stream_dropped]
+)
+def test_a_read_that_ends_early_leaves_no_thread_and_no_file_open(read: Callable[[Path], None], large: Path) -> None:
+    read(large)
+    gc.collect()
+    assert our_threads() == []
+    assert open_files() == set()
+
+
+def test_a_query_that_is_interrupted_leaves_no_thread_behind(large: Path) -> None:
+    connection = duckdb.connect()
+    register(connection, "t", large, split_bytes=1 << 17, batch_rows=500)
+    timer = threading.Timer(0.5, connection.interrupt)
+    timer.start()
+    with pytest.raises(duckdb.InterruptException):
+        connection.sql("select count(*) from t a, t b where a.value < b.value").fetchall()
+    timer.join()
+    connection.close()
+    gc.collect()
+    deadline = time.monotonic() + 10
+    while our_threads() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert our_threads() == []
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_any_number_of_threads_gives_the_rows_in_order(large: Path, threads: int) -> None:
+    dataset = open_dataset(large, split_bytes=1 << 17, batch_rows=700, threads=threads)
+    assert dataset.to_table().equals(segreader.scan(large).to_arrow())
+
+
+def test_a_table_read_twice_at_once_by_one_query_is_read_right(large: Path) -> None:
+    connection = duckdb.connect()
+    register(connection, "t", large, split_bytes=1 << 17)
+    query = 'select count(*) from t a join t b on a."offset" = b."offset" + 1'
+    assert connection.sql(query).fetchall() == [(6 * 20_000 - 1,)]
+
+
+def test_no_secret_is_in_what_a_table_shows() -> None:
+    secrets = {"key": "AKIDsecretid", "secret": "hunter2secret", "endpoint_url": "http://127.0.0.1:9"}
+    dataset = open_dataset("s3://bucket/logs", topic="t", storage_options=secrets)
+    connection = duckdb.connect()
+    connection.register("t", dataset)
+    texts = [repr(dataset), str(dataset.schema), repr(lazy_frame(dataset)), lazy_frame(dataset).explain()]
+    with pytest.raises(duckdb.Error) as raised:
+        connection.sql("select count(*) from t").fetchall()
+    texts += [str(raised.value), repr(dataset.last_error), str(dataset.last_error)]
+    assert not [text for text in texts if "hunter2secret" in text or "AKIDsecretid" in text]
+    dataset.close()
+
+
+def test_what_a_topic_cannot_be_asked_for_is_refused() -> None:
+    dataset = open_dataset(REMOTE, topic="multi")
+    for ask in (dataset.get_fragments, lambda: dataset.take([1]), lambda: pickle.dumps(dataset)):
+        with pytest.raises(OptionError, match="no fragments"):
+            ask()
+    with pytest.raises(OptionError, match="no column 'leader_epoch'"):
+        dataset.scanner(["leader_epoch"])
