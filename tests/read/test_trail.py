@@ -1,0 +1,66 @@
+"""A reader's trail: of any record, where the batch begins that has the next one, whatever lies between."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from memory_store import MemoryStore
+
+from segreader.format.scanner import BatchReady, NeedData, SegmentScanner
+from segreader.isolation import AbortedTransactions, IsolationLevel
+from segreader.plan.split import Split
+from segreader.ranges import ByteRange, OffsetRange
+from segreader.read.options import ReadOptions
+from segreader.read.split_reader import SplitReader
+from segreader.read.trail import BatchPlace, Trail
+from segreader.segment import TopicIdPartition
+from segreader.testing.builder import SegmentBuilder
+
+
+def batches_of(data: bytes) -> list[tuple[int, int, int, bool]]:
+    """Position, base offset and last offset of each batch, and whether it has records for readers."""
+    scanner, found = SegmentScanner(stop=len(data)), []
+    while True:
+        answer = scanner.next()
+        if isinstance(answer, NeedData):
+            scanner.feed(data[answer.range.start : answer.range.stop])
+        elif isinstance(answer, BatchReady):
+            header = answer.header
+            found.append((answer.position, header.base_offset, header.last_offset, not header.is_control))
+        else:
+            return found
+
+
+@pytest.mark.parametrize("batch_rows", [1, 4, 1000])
+@pytest.mark.parametrize("kernel", ["native", "reference"])
+def test_every_record_is_followed_by_the_batch_with_the_next(batch_rows: int, kernel: str, tmp_path: Path) -> None:
+    segment = SegmentBuilder()
+    for number in range(30):
+        if number % 5 == 2:
+            segment.batch([b"t"] * 2, producer_id=7, producer_epoch=0, transactional=True).marker(7)
+        else:
+            segment.batch([b"v"] * (1 + number % 4))
+    data = segment.to_bytes()
+    batches = batches_of(data)
+    split = Split(
+        TopicIdPartition("t", 0), "a.log", len(data), ByteRange(0, len(data)), OffsetRange(0),
+        IsolationLevel.READ_COMMITTED, AbortedTransactions(),
+    )  # fmt: skip
+    reader = SplitReader(MemoryStore({"a.log": data}), ReadOptions(batch_rows=batch_rows, kernel=kernel))
+    reader.trail = trail = Trail()
+    count = 0
+    for batch in reader.read(split):
+        offsets = batch["offset"].to_pylist()
+        assert reader.next_offset == offsets[-1] + 1
+        stretch = trail.cut(reader.next_offset)
+        for offset in offsets:
+            count += 1
+            behind = [one for one in batches if one[2] >= offset + 1 and one[3]]
+            place = stretch.place_of(offset + 1)
+            if behind:
+                assert place == BatchPlace(behind[0][0], behind[0][1], 0)
+            else:
+                assert place == BatchPlace(len(data), None, 0)
+    assert count == sum(1 + last - base for _, base, last, has_records in batches if has_records)
+    assert trail.first == (0, 0)
