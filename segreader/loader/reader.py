@@ -100,7 +100,7 @@ class SplitReader:
             return replace(
                 self._start,
                 next_offset=self._next,
-                leader_epoch=self._start.leader_epoch if place.leader_epoch is None else place.leader_epoch,
+                leader_epoch=epoch_before(self.split, self._next, place.leader_epoch),
                 aborted=open_transactions(split, self._next),
                 log=split.log,
                 log_size=split.log_size,
