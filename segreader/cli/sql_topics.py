@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from segreader.cli.location import parse_location
 from segreader.cli.topic import parse_topic
 from segreader.errors import OptionError
+from segreader.read.options import DEFAULT_COLUMNS
 from segreader.read.scan import scan
 from segreader.tables.dataset import TopicDataset, open_dataset
 
@@ -148,20 +149,23 @@ class QueryTables:
             named["partitions"] = [partition]
         if self._broker_options and "bootstrap_servers" in named:
             named["broker_options"] = self._broker_options
-        dataset = open_dataset(location, urls=urls, topic=topic, storage_options=self._storage_options, **named)
+        asked = named.pop("columns", DEFAULT_COLUMNS)
+        if not isinstance(asked, list | tuple):
+            raise OptionError("columns are a list", found=repr(asked), expected="columns := ['offset', 'value']")
+        columns = ("topic", *(name for name in asked if name != "topic"))  # DuckDB counts rows by the first one
+        options = self._storage_options
+        dataset = open_dataset(location, urls=urls, topic=topic, storage_options=options, columns=columns, **named)
         self.datasets.append(dataset)
         number = len(self.datasets)
         source, view = f"segreader_source_{number}", f"segreader_topic_{number}"
         self._connection.register(source, dataset)
-        columns = [
+        shown = [
             f"decode({quoted(name)}) as {quoted(name)}"
             if decode == "utf8" and name in ("key", "value")
             else quoted(name)
-            for name in dataset.schema.names
+            for name in asked
         ]
-        self._connection.execute(
-            f"create temp view {quoted(view)} as select {', '.join(columns)} from {quoted(source)}"
-        )
+        self._connection.execute(f"create temp view {quoted(view)} as select {', '.join(shown)} from {quoted(source)}")
         return view, topic or _FUNCTION
 
     def close(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import duckdb
 import polars as pl
@@ -11,13 +12,14 @@ import pyarrow.compute as pc
 import pytest
 from memory_store import MemoryStore
 
+from segreader.duckdb import register
 from segreader.polars import lazy_frame
 from segreader.read.options import ReadOptions
 from segreader.read.scan import Scan
 from segreader.read.source import LocationSource
 from segreader.tables.dataset import TopicDataset
 from segreader.testing.builder import SegmentBuilder
-from segreader.testing.directory import local_tiered_files
+from segreader.testing.directory import local_tiered_files, write_files
 from segreader.testing.records import FIRST_TIMESTAMP_MS, ProducerRecord
 
 RECORDS = 300
@@ -165,3 +167,11 @@ def test_the_first_rows_of_polars_cost_one_segment() -> None:
     assert lazy_frame(dataset).head(3).collect().height == 3
     assert dataset.metrics.splits == 1
     assert store.requests
+
+
+def test_a_count_of_duckdb_looks_into_no_batch(tmp_path: Path) -> None:
+    write_files(tmp_path, files(partitions=1))
+    connection = duckdb.connect(config={"threads": 1})
+    dataset = register(connection, "t", tmp_path)
+    assert connection.sql("select count(*) from t").fetchall() == [(3 * RECORDS,)]
+    assert (dataset.metrics.body_bytes, dataset.metrics.records) == (0, 3 * RECORDS)

@@ -89,7 +89,10 @@ def leaf(chance: random.Random, table: pa.Table) -> Question:
         return Question(
             f'"{name}" in ({", ".join(map(literal, some))})',
             pl.col(name).is_in(some),
-            pc.field(name).isin(pa.array(some, kind)),
+            # as in SQL: whether a null is in a list is not known, and neither is the contrary
+            pc.if_else(
+                pc.field(name).is_valid(), pc.field(name).isin(pa.array(some, kind)), pa.scalar(None, pa.bool_())
+            ),
         )
     if name in ("offset", "timestamp") and how < 0.4:
         low, high = sorted((value(), value()))
