@@ -1,12 +1,9 @@
-"""The code of docs/embedding.md and the asyncio example run as they stand there, and give what the corpus says."""
+"""The code of docs/embedding.md runs as it stands there, and gives what the corpus says."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-import runpy
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -124,52 +121,3 @@ def test_the_driver_gives_what_the_java_consumer_was_given_from_any_offset_on(
         wanted = [record for record in expected if record.offset >= start]
         assert [(offset, at) for offset, _, _, at in seen] == [(r.offset, r.timestamp_ms) for r in wanted]
         assert [key for _, key, _, _ in seen] == [r.key for r in wanted]
-
-
-def test_the_asyncio_example_prints_what_the_corpus_has() -> None:
-    done = subprocess.run(
-        [sys.executable, "examples/asyncio_batches.py", "fixtures/corpus/tv2/remote", "txn-span", "multi"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        env={"PYTHONPATH": str(ROOT), "PATH": ""},
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines() == [
-        f"{topic}: {len(truth(case('tv2', topic)))} records in {count} partitions"
-        for topic, count in (("txn-span", 1), ("multi", 4))
-    ]
-
-
-def test_the_asyncio_example_reads_the_records_of_all_its_topics_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
-    names = runpy.run_path("examples/asyncio_batches.py")
-    topics = ["txn-interleaved", "nulls", "txn-span"]
-
-    async def read() -> dict[str, list[tuple[int, bytes | None]]]:
-        found: Any = asyncio.Queue()
-        await asyncio.gather(*(names["read"]("fixtures/corpus/tv2/remote", topic, found) for topic in topics))
-        rows: dict[str, list[tuple[int, bytes | None]]] = {topic: [] for topic in topics}
-        while not found.empty():
-            topic, batch = found.get_nowait()
-            for row in [] if batch is None else batch.select(["offset", "key"]).to_pylist():
-                rows[topic].append((row["offset"], row["key"]))
-        return rows
-
-    rows = asyncio.run(read())
-    for topic in topics:
-        assert rows[topic] == [(record.offset, record.key) for record in truth(case("tv2", topic))]
-
-
-@pytest.mark.parametrize("arguments", [["fixtures/corpus/tv2/remote", "none"], []])
-def test_the_asyncio_example_says_what_is_wrong_in_one_line(arguments: list[str]) -> None:
-    done = subprocess.run(
-        [sys.executable, "examples/asyncio_batches.py", *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        env={"PYTHONPATH": str(ROOT), "PATH": ""},
-    )
-    assert done.returncode in (1, 2)
-    assert "Traceback" not in done.stderr
-    assert done.stderr

@@ -403,7 +403,8 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
 def test_the_public_names_are_frozen() -> None:
     names = """
         AbortedTransactions BatchReady Decompressor Done NeedData Record Tail iter_records parse_offset_index
-        parse_transaction_index
+        parse_transaction_index ClosedError PositionError PositionFormatError PositionVersionError ForeignPositionError
+        RecreatedTopicError DeletedPositionError DivergedPositionError
         AmbiguousTopicError BrokerError ByteRange CatalogError ConsumerRecord CorruptBatchError CorruptIndexError
         CorruptRecordError DecryptionError EndReason FormatError IsolationLevel LimitExceededError LivePart LivePlan
         LiveScan ManifestError ObjectNotFoundError OffsetOutOfRangeError OffsetRange OptionError PlanError

@@ -1,0 +1,66 @@
+"""docs/api.md is what the code says, and the code says something of every public name."""
+
+from __future__ import annotations
+
+import enum
+import importlib.util
+import inspect
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+def generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("make_api", DOCS / "make_api.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+API = generator()
+MODULES = API.public_modules()
+NAMES = [(module.__name__, name, one) for module in MODULES for name, one in API.public_names(module).items()]
+
+
+def test_the_page_is_what_the_generator_makes() -> None:
+    assert API.PAGE.read_text(encoding="utf-8") == API.page(), "run: make api"
+
+
+def test_the_modules_that_users_import_are_on_it() -> None:
+    assert {"segreader", "segreader.loader", "segreader.spark", "segreader.testing"} <= {
+        one.__name__ for one in MODULES
+    }
+
+
+@pytest.mark.parametrize(("module", "name", "one"), NAMES, ids=[f"{module}.{name}" for module, name, _ in NAMES])
+def test_a_public_name_and_its_members_have_docstrings(module: str, name: str, one: object) -> None:
+    assert API.docstring(one), f"{module}.{name}"
+    if inspect.isclass(one) and not issubclass(one, enum.Enum):
+        without = [member for member, value in API.members(one) if not API.docstring(value)]
+        assert not without, f"{module}.{name}: {without}"
+
+
+def test_every_public_name_has_a_place_on_the_page() -> None:
+    page = API.page()
+    for _, name, _ in NAMES:
+        assert f"### {name}\n" in page or f"| `{name}` |" in page, name
+
+
+def test_a_name_without_a_docstring_is_seen() -> None:
+    from dataclasses import dataclass
+
+    @dataclass
+    class Bare:
+        x: int
+
+    class Error(ValueError):
+        pass
+
+    assert API.docstring(Bare) is None
+    assert API.docstring(Error) is None
