@@ -23,7 +23,7 @@ SPARK_TESTS := $(wildcard tests/spark tests/spark_jobs tests/broker)
 ASAN := build/asan
 ASAN_LIBRARIES = $(shell gcc -print-file-name=libasan.so) $(shell gcc -print-file-name=libstdc++.so)
 
-.PHONY: help demo test test-oldest test-broker soak check lint layers fixtures chaos bench-decode bench-plan bench-spark-plan bench-storage bench-spark bench-kafka bench-broker test-asan wheel clean java
+.PHONY: help demo test test-oldest test-broker soak check lint layers api fixtures chaos bench-decode bench-plan bench-spark-plan bench-storage bench-spark bench-kafka bench-broker test-asan wheel clean java
 
 help:  ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | column -t -s '|' | sed 's/^/  make /'
@@ -56,6 +56,9 @@ lint: $(VENV)/.dev layers
 
 layers: $(VENV)/.dev  ## check that imports go down only
 	$(BIN)/lint-imports --no-logo
+
+api: $(VENV)/.dev  ## write docs/api.md from the public names
+	$(BIN)/python -m docs.make_api
 
 fixtures: $(VENV)/.dev  ## rebuild the made fixtures from their recipes
 	$(BIN)/python -m fixtures.make
