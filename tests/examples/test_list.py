@@ -15,5 +15,5 @@ def test_every_example_is_listed_and_every_one_listed_is_there() -> None:
 
 
 def test_every_example_is_run_by_a_test() -> None:
-    tests = "".join(path.read_text() for path in (ROOT / "tests" / "examples").glob("test_*.py"))
-    assert {name for name in THERE if name.removesuffix(".py") not in tests} == set()
+    tests = "".join(path.name + path.read_text() for path in (ROOT / "tests" / "examples").glob("test_*.py"))
+    assert {name for name in THERE if name not in tests} == set()
