@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 from canaries import CANARIES, leaks
-from fake_cluster import ServedLog, served
+from corpus import Case, cases
+from fake_cluster import ServedLog, of_corpus, served
 from served_cluster import ServedCluster, served_cluster
 
 import segreader
@@ -26,8 +27,7 @@ from segreader.errors import (
     TruncatedLogError,
 )
 from segreader.isolation import IsolationLevel
-from segreader.loader.handover import StartingOffsets
-from segreader.loader.position import Position
+from segreader.loader import LoadQuery, Position, ReaderPool, SplitEnumerator, StartingOffsets
 from segreader.spark.offsets import parse_offsets
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import kafka_uuid
@@ -220,3 +220,37 @@ def test_a_bounded_scan_and_the_live_rest_from_its_end_are_the_whole_topic_once(
         with live:
             rest = [record.offset for record in live.records()]
     assert loaded + rest == [*range(10), *range(16, 36)]
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+@pytest.mark.parametrize(
+    "case",
+    [one for one in cases("tv2", "cluster", remote=True) if one.local and one.topic != "diverged-hanging"],
+    ids=str,
+)
+def test_a_load_of_the_remote_tier_is_gone_on_with_at_the_broker_that_wrote_it(case: Case, isolation: str) -> None:
+    """However leaders changed, and whatever was left out: the epochs of positions are those of the broker's log."""
+    numbers = {int(path.name.rpartition("-")[2]) for path in case.local}
+    query = LoadQuery(
+        location=str(case.root / "remote"),
+        topic=case.topic,
+        topic_id=case.topic_id,
+        isolation_level=IsolationLevel(isolation),
+        split_bytes=2000,
+        columns=("offset",),
+    )
+    with SplitEnumerator(query) as enumerator, ReaderPool(query) as pool:
+        splits = enumerator.discover()
+        ends = StartingOffsets.of(enumerator.end_positions())
+        read = []
+        for split in splits:
+            with pool.open(split) as reader:
+                while reader.read() is not None:
+                    pass
+                read.append(reader.position)
+    assert StartingOffsets.of(read).offsets.items() <= ends.offsets.items()
+    with served_cluster({case.topic: {number: of_corpus(case, number) for number in sorted(numbers)}}) as serving:
+        serving.cluster.topic_ids[case.topic] = case.topic_id
+        for starting in (ends, StartingOffsets.of(read)):
+            checked = starting.check(serving.bootstrap)
+            assert checked.positions == starting.positions

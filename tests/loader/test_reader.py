@@ -38,23 +38,36 @@ def only_split(log: GrowingLog) -> LoaderSplit:
     return split
 
 
-def our_threads() -> int:
-    return sum(one.name.startswith("segreader") for one in threading.enumerate())
+class Held:
+    """What is held since this was made: threads of the library, open files of a log, buffers."""
+
+    def __init__(self, log: GrowingLog) -> None:
+        gc.collect()
+        self._root = str(log.root)
+        self._threads = set(threading.enumerate())
+        self._buffers = {id(one) for one in _buffers()}
+
+    def files(self) -> int:
+        found = 0
+        for name in os.listdir("/proc/self/fd"):
+            try:
+                found += os.readlink(f"/proc/self/fd/{name}").startswith(self._root)
+            except FileNotFoundError:
+                continue
+        return found
+
+    def anything(self) -> bool:
+        threads = [one for one in threading.enumerate() if one not in self._threads]
+        return bool(self.files() or threads or any(id(one) not in self._buffers for one in _buffers()))
 
 
-def open_logs() -> int:
-    """Open files that are log segments."""
-    found = 0
-    for name in os.listdir("/proc/self/fd"):
-        try:
-            found += os.readlink(f"/proc/self/fd/{name}").endswith(".log")
-        except FileNotFoundError:
-            continue
-    return found
+def _buffers() -> list[object]:
+    return [one for one in gc.get_objects() if type(one).__name__ in ("BufferPool", "ColumnBuffers", "SegmentScanner")]
 
 
-def buffers() -> int:
-    return sum(type(one).__name__ in ("BufferPool", "ColumnBuffers", "SegmentScanner") for one in gc.get_objects())
+@pytest.fixture
+def held(log: GrowingLog) -> Held:
+    return Held(log)
 
 
 def soon(holds: Callable[[], bool]) -> bool:
@@ -176,7 +189,7 @@ def read_rest_in_time(reader: SplitReader) -> list[int]:
 
 
 @pytest.mark.parametrize("act", ["close", "pause", "close the pool"])
-def test_a_read_that_waits_is_woken(log: GrowingLog, slow: tuple[ReaderPool, SlowStore], act: str) -> None:
+def test_a_read_that_waits_is_woken(log: GrowingLog, slow: tuple[ReaderPool, SlowStore], held: Held, act: str) -> None:
     pool, store = slow
     reader = pool.open(only_split(log))
     outcome: list[object] = []
@@ -202,21 +215,22 @@ def test_a_read_that_waits_is_woken(log: GrowingLog, slow: tuple[ReaderPool, Slo
         assert isinstance(outcome[0], ClosedError)
         store.is_let.set()
     pool.close()
-    assert soon(lambda: our_threads() == open_logs() == 0)
+    reader = outcome = None  # type: ignore[assignment]
+    assert soon(lambda: not held.anything())
 
 
-def test_a_paused_reader_holds_nothing_and_goes_on_where_it_stood(log: GrowingLog) -> None:
+def test_a_paused_reader_holds_nothing_and_goes_on_where_it_stood(log: GrowingLog, held: Held) -> None:
     with SplitReader(only_split(log), query(log)) as reader:
         first = reader.read(max_rows=31)
         assert first is not None
-        assert open_logs() == 1
+        assert held.files() == 1
         reader.pause()
-        assert open_logs() == 0
+        assert held.files() == 0
         assert reader.read() is None
         assert not reader.is_finished
         reader.resume()
         assert read_rest(reader)["offset"].to_pylist() == list(range(31, RECORDS))
-        assert open_logs() == 0
+        assert held.files() == 0
 
 
 def test_a_reader_may_be_restored_at_any_time(log: GrowingLog) -> None:
@@ -236,10 +250,7 @@ def test_a_reader_may_be_restored_at_any_time(log: GrowingLog) -> None:
 
 @pytest.mark.parametrize("ending", ["closed", "never closed"])
 @pytest.mark.parametrize("timeout", [None, 5.0])
-def test_nothing_is_left_of_a_reader(log: GrowingLog, timeout: float | None, ending: str) -> None:
-    gc.collect()
-    before = buffers()
-
+def test_nothing_is_left_of_a_reader(log: GrowingLog, held: Held, timeout: float | None, ending: str) -> None:
     def use() -> None:
         with SplitEnumerator(query(log)) as enumerator:
             split = enumerator.discover()[0]
@@ -252,7 +263,7 @@ def test_nothing_is_left_of_a_reader(log: GrowingLog, timeout: float | None, end
             pool.close()
 
     use()
-    assert soon(lambda: our_threads() == open_logs() == 0 and buffers() == before)
+    assert soon(lambda: not held.anything())
 
 
 def test_damage_is_told_after_the_records_before_it_each_time(log: GrowingLog) -> None:
@@ -312,7 +323,7 @@ def test_a_read_that_failed_may_be_tried_again_and_goes_on_at_the_same_record(
     assert failures >= 4
 
 
-def test_readers_of_one_pool_take_turns_and_are_parked_where_they_stand(log: GrowingLog) -> None:
+def test_readers_of_one_pool_take_turns_and_are_parked_where_they_stand(log: GrowingLog, held: Held) -> None:
     split = only_split(log)
     with ReaderPool(query(log), max_open=3) as pool:
         readers = [pool.open(split) for _ in range(40)]
@@ -322,7 +333,7 @@ def test_readers_of_one_pool_take_turns_and_are_parked_where_they_stand(log: Gro
                 batch = reader.read(max_rows=17 + number)
                 assert batch is not None
                 seen[number] += batch["offset"].to_pylist()
-                assert open_logs() <= 3
+                assert held.files() <= 3
         for number, got in enumerate(seen):
             assert got == list(range(6 * min(17 + number, 50)))
             assert readers[number].position.next_offset == len(got)
