@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Self
+from typing import NoReturn, Self
 
 from segreader.errors import (
     AmbiguousTopicError,
@@ -172,6 +172,9 @@ class SplitEnumerator:
         if not self._is_closed:
             self._is_closed = True
             self._source.store.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("an enumerator holds clients and credentials: what travels is its query and its state()")
 
     def __enter__(self) -> Self:
         return self

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from canaries import CANARIES
+from canaries import CANARIES, leaks
 from corpus import case
 from growing_log import GrowingLog
 from loading import all_splits, at, query_of, read_rest
@@ -27,7 +27,7 @@ from segreader.errors import (
     SegreaderError,
 )
 from segreader.isolation import IsolationLevel
-from segreader.loader import LoaderSplit, LoadQuery, Position, SplitEnumerator, SplitReader
+from segreader.loader import LoaderSplit, LoadQuery, Position, ReaderPool, SplitEnumerator, SplitReader
 
 WHOLE = Position(
     topic="orders", topic_id="x" * 22, partition=3, next_offset=7, stop=9, leader_epoch=2, aborted=(), log="a.log",
@@ -121,6 +121,20 @@ def test_a_query_refuses_a_location_that_holds_a_credential(location: str) -> No
     with pytest.raises(OptionError, match="holds a credential") as caught:
         LoadQuery(location=location)
     assert not any(secret in str(caught.value) for secret in CANARIES.values())
+
+
+def test_what_holds_credentials_does_not_travel(log: GrowingLog) -> None:
+    secret = {"key": CANARIES["key"], "secret": CANARIES["secret"]}
+    asked = LoadQuery(location="s3://no-such-bucket/tier", topic="orders")
+    local = query(log)
+    with (
+        SplitEnumerator(asked, storage_options=secret) as enumerator,
+        ReaderPool(asked, storage_options=secret) as pool,
+    ):
+        for one in (enumerator, pool, pool.open(all_splits(local)[0])):
+            with pytest.raises(TypeError) as caught:
+                pickle.dumps(one)
+            assert leaks(f"{one!r} {one} {caught.value}") == []
 
 
 @pytest.mark.parametrize(
