@@ -146,15 +146,10 @@ def shaped(predicate: pc.Expression | None, names: list[str], values: list[pc.Ex
     Args:
         names, values: of the projection.
     """
-    options = acero.ProjectNodeOptions(values, names)
 
     def shape(batch: pa.RecordBatch) -> pa.RecordBatch:
-        steps = [acero.Declaration("table_source", acero.TableSourceNodeOptions(pa.Table.from_batches([batch])))]
-        if predicate is not None:
-            steps.append(acero.Declaration("filter", acero.FilterNodeOptions(predicate)))
-        steps.append(acero.Declaration("project", options))
-        table = acero.Declaration.from_sequence(steps).to_table(use_threads=False)
-        return _as_batch(table)
+        rows = batch if predicate is None else _matching(batch, predicate, batch.schema.names)
+        return _computed(rows, names, values)
 
     return shape
 
@@ -163,23 +158,28 @@ def chosen(predicate: pc.Expression | None, names: list[str]) -> Shape:
     """As ``shaped``, for columns that are there as they are."""
 
     def shape(batch: pa.RecordBatch) -> pa.RecordBatch:
-        if predicate is None:
-            return batch.select(names)
-        steps = [
-            acero.Declaration("table_source", acero.TableSourceNodeOptions(pa.Table.from_batches([batch]))),
-            acero.Declaration("filter", acero.FilterNodeOptions(predicate)),
-        ]
-        table = acero.Declaration.from_sequence(steps).to_table(use_threads=False)
-        return _as_batch(table).select(names)
+        return batch.select(names) if predicate is None else _matching(batch, predicate, names)
 
     return shape
 
 
-def _as_batch(table: pa.Table) -> pa.RecordBatch:
-    """A table as one batch; its chunks are of one batch, and seldom more than one."""
-    batches = table.combine_chunks().to_batches()
-    return (
-        batches[0]
-        if batches
-        else pa.RecordBatch.from_arrays([pa.array([], field.type) for field in table.schema], schema=table.schema)
-    )
+def _matching(batch: pa.RecordBatch, predicate: pc.Expression, names: list[str]) -> pa.RecordBatch:
+    """Some columns of the rows for which a predicate is true; rows that lie together are not copied."""
+    mask = _computed(batch, ["it"], [predicate]).column(0).fill_null(False)
+    count = mask.true_count
+    first = pc.index(mask, True).as_py() if count else 0
+    if mask.slice(first, count).true_count == count:
+        return batch.select(names).slice(first, count)
+    return batch.select(names).filter(mask)
+
+
+def _computed(batch: pa.RecordBatch, names: list[str], values: list[pc.Expression]) -> pa.RecordBatch:
+    source = acero.TableSourceNodeOptions(pa.Table.from_batches([batch]))
+    steps = [
+        acero.Declaration("table_source", source),
+        acero.Declaration("project", acero.ProjectNodeOptions(values, names)),
+    ]
+    table = acero.Declaration.from_sequence(steps).to_table(use_threads=False).combine_chunks()
+    if batches := table.to_batches():
+        return batches[0]
+    return pa.RecordBatch.from_arrays([pa.array([], one.type) for one in table.schema], schema=table.schema)

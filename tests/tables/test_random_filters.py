@@ -176,7 +176,7 @@ def test_times_that_jump_and_times_before_1970_cost_no_record(seed: int, tmp_pat
 
 
 def test_an_empty_topic_is_an_empty_table(tmp_path: Path) -> None:
-    write_local_tiered(tmp_path, "t", [SegmentBuilder().empty_batch(0, 9)])
+    write_local_tiered(tmp_path, "t", [SegmentBuilder().empty_batch()])
     dataset = open_dataset(tmp_path)
     assert dataset.to_table().num_rows == dataset.count_rows() == 0
     assert lazy_frame(dataset).filter(pl.col("offset") > 3).collect().height == 0
