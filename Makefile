@@ -20,10 +20,14 @@ OLDEST := build/oldest
 OLDEST_PYSPARK := 4.0.0
 SPARK_TESTS := $(wildcard tests/spark tests/spark_jobs tests/broker)
 
+FLINK := build/flink
+FLINK_VERSION := 2.3.0
+FLINK_TESTS := tests/examples/test_pyflink_backfill.py tests/read/test_corpus_read.py
+
 ASAN := build/asan
 ASAN_LIBRARIES = $(shell gcc -print-file-name=libasan.so) $(shell gcc -print-file-name=libstdc++.so)
 
-.PHONY: help demo test test-oldest test-broker soak check lint layers api fixtures chaos bench-decode bench-plan bench-spark-plan bench-storage bench-spark bench-kafka bench-broker test-asan wheel clean java
+.PHONY: help demo test test-oldest test-flink test-broker soak check lint layers api fixtures chaos bench-decode bench-plan bench-spark-plan bench-storage bench-spark bench-kafka bench-broker test-asan wheel clean java
 
 help:  ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | column -t -s '|' | sed 's/^/  make /'
@@ -39,6 +43,11 @@ test: $(VENV)/.dev java  ## run every test
 test-oldest: $(OLDEST)/.made java  ## run the tests of Spark on the oldest PySpark
 	@JAVA_HOME="$$($(BIN)/python -c 'import os, spark_jobs.java as j; print(j.find_java_home(os.environ))')" \
 		$(OLDEST)/bin/pytest -n $(JOBS) --dist loadgroup -k 'not at_random' $(or $(TESTS),$(SPARK_TESTS))
+
+# And what reads the corpus: nothing else here runs on the oldest pyarrow.
+test-flink: $(FLINK)/.made java  ## run the example of PyFlink on Flink's mini-cluster
+	@JAVA_HOME="$$($(BIN)/python -c 'import os, spark_jobs.java as j; print(j.find_java_home(os.environ))')" \
+		$(FLINK)/bin/pytest $(or $(TESTS),$(FLINK_TESTS))
 
 test-broker: $(VENV)/.dev $(OLDEST)/.made java  ## run the tests with real brokers, Kafka's own consumers as the judges
 	@$(BIN)/pytest -n $(JOBS) --dist loadgroup tests/cluster
@@ -143,6 +152,14 @@ $(OLDEST)/.made: $(VENV)/.made $(PACKAGE)
 	@$(BIN)/python -m venv $(OLDEST)
 	@SEGREADER_REQUIRE_KERNEL=1 $(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile \
 		--editable '.[dev]' pyspark==$(OLDEST_PYSPARK)
+	@touch $@
+
+# apache-flink holds back pyarrow, pandas and more. Its apache-beam is named, or pip tries all that it allows, one by one.
+$(FLINK)/.made: $(VENV)/.made $(PACKAGE)
+	@echo "Installing segreader with PyFlink $(FLINK_VERSION) into $(FLINK) (a minute or two, 800 MB)"
+	@$(BIN)/python -m venv $(FLINK)
+	@SEGREADER_REQUIRE_KERNEL=1 $(FLINK)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile \
+		--editable '.[encryption]' apache-flink==$(FLINK_VERSION) apache-beam==2.61.0 'pytest>=8.3'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.made $(PACKAGE)
