@@ -38,7 +38,7 @@ def register(
         location: as of ``segreader.scan``.
         refresh: whether each query looks anew which segments there are. By default the first query of a partition
             does, and all later ones see the same records.
-        threads: that decode one query; by default as many as there are cores, and four at most.
+        threads: that decode one query; by default one for files of this machine, else one a core, four at most.
         arguments: others of ``segreader.scan``: ``topic``, ``storage_options``, ``since``, ``bootstrap_servers`` … Of
             ``columns``, name ``topic`` or ``partition`` first: by the first one DuckDB counts rows.
 

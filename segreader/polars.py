@@ -31,7 +31,7 @@ def scan(
     Args:
         location: as of ``segreader.scan``.
         refresh: whether each query looks anew which segments there are; by default all see the same.
-        threads: that decode one query; by default as many as there are cores, and four at most.
+        threads: that decode one query; by default one for files of this machine, else one a core, four at most.
         arguments: others of ``segreader.scan``: ``topic``, ``storage_options``, ``since``, ``bootstrap_servers`` …
 
     Raises:

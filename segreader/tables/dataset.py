@@ -23,6 +23,10 @@ _BATCH_ROWS = 1 << 16
 _LOCAL_SPLIT_BYTES = 16 << 20
 """Where a file costs no round trip, splits are small, so that few of their batches wait for those before them."""
 
+_LOCAL_THREADS = 1
+"""Decoding needs the interpreter's lock every few microseconds: where nothing is waited for, a second thread takes more
+time than it gives (``benchmarks/results/2026-11-22-loader.md``)."""
+
 
 class TopicDataset(ds.Dataset):  # type: ignore[misc]
     """The records of a scan as a table that is read for what is asked of it.
@@ -143,7 +147,7 @@ def open_dataset(
     Args:
         location: as of ``segreader.scan``.
         refresh: whether each query looks anew which segments there are; by default all see the same.
-        threads: that decode one query; by default as many as there are cores, and four at most.
+        threads: that decode one query; by default one for files of this machine, else one a core, four at most.
         arguments: others of ``segreader.scan``, ``storage_options`` and ``bootstrap_servers`` among them.
 
     Raises:
@@ -152,4 +156,5 @@ def open_dataset(
     given = {"batch_rows": _BATCH_ROWS, **arguments}
     if location is not None and "://" not in os.fspath(location):
         given.setdefault("split_bytes", _LOCAL_SPLIT_BYTES)
+        threads = threads or _LOCAL_THREADS
     return TopicDataset(scan(location, **given), refresh=refresh, threads=threads)

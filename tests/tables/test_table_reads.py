@@ -118,13 +118,13 @@ def test_polars_raises_the_error_itself_and_duckdb_its_text_while_the_dataset_ke
 
 def first_of_duckdb(location: Path) -> None:
     connection = duckdb.connect()
-    register(connection, "t", location, split_bytes=1 << 17, batch_rows=500)
+    register(connection, "t", location, split_bytes=1 << 17, batch_rows=500, threads=3)
     assert len(connection.sql('select "offset" from t limit 10').fetchall()) == 10
 
 
 def reader_of_duckdb_dropped(location: Path) -> None:
     connection = duckdb.connect()
-    register(connection, "t", location, split_bytes=1 << 17, batch_rows=500)
+    register(connection, "t", location, split_bytes=1 << 17, batch_rows=500, threads=3)
     reader = connection.sql('select "offset", value from t').to_arrow_reader(2048)
     assert reader.read_next_batch().num_rows
     reader.close()
@@ -164,9 +164,16 @@ def test_a_read_that_ends_early_leaves_no_thread_and_no_file_open(read: Callable
     assert open_files() == set()
 
 
+def test_files_of_this_machine_are_decoded_by_the_thread_that_asks(large: Path) -> None:
+    batches = open_dataset(large, split_bytes=1 << 17, batch_rows=500).to_batches()
+    for _ in range(20):
+        next(batches)
+    assert our_threads() == []
+
+
 def test_a_query_that_is_interrupted_leaves_no_thread_behind(large: Path) -> None:
     connection = duckdb.connect()
-    register(connection, "t", large, split_bytes=1 << 17, batch_rows=500)
+    register(connection, "t", large, split_bytes=1 << 17, batch_rows=500, threads=3)
     timer = threading.Timer(0.5, connection.interrupt)
     timer.start()
     with pytest.raises(duckdb.InterruptException):
