@@ -29,6 +29,7 @@ BATCH_BYTES = 16 << 10
 _DISTINCT_BYTES = 8 << 20
 _BASE_TIMESTAMP_MS = 1_700_000_000_000
 _HEADER_SIZE = 61
+_LEADER_EPOCH = struct.pack(">i", 0)
 
 Headers = list[tuple[str, bytes]]
 
@@ -162,8 +163,8 @@ def make_batches(shape: Shape, total: int, batch_bytes: int) -> list[Batch]:
 def _write_input(location: Path, batches: list[Batch], codec: str, wanted_bytes: int) -> Input:
     """One remote segment, below ``location``, of about ``wanted_bytes`` before compression.
 
-    It holds the batches over and over, with ascending offsets. The base offset is outside the CRC, so a batch stays
-    good wherever it is put.
+    It holds the batches over and over, with ascending offsets, and with a leader epoch, as a broker writes them. Both
+    are outside the CRC, so a batch stays good wherever it is put.
     """
     encoded = [(batch, CODECS[codec](batch), len(_build(batch, 0)) - _HEADER_SIZE) for batch in batches]
     pieces: list[bytes] = []
@@ -174,7 +175,7 @@ def _write_input(location: Path, batches: list[Batch], codec: str, wanted_bytes:
             break
         last = offset + len(batch.records) - 1
         index.append(position, len(data), last, batch.first_timestamp_ms + len(batch.records) - 1)
-        pieces += (struct.pack(">q", offset), data[8:])
+        pieces += (struct.pack(">q", offset), data[8:12], _LEADER_EPOCH, data[16:])
         offset, position = last + 1, position + len(data)
         body_bytes += body
         payload_bytes += batch.payload_bytes
