@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from segreader.errors import ClosedError, OptionError
 from segreader.format.columns import BufferPool
@@ -14,17 +14,22 @@ from segreader.format.kernel import load_kernel
 from segreader.loader.position import Position
 from segreader.loader.query import LoadQuery
 from segreader.loader.splits import LoaderSplit
+from segreader.loader.workers import Workers
 from segreader.storage.base import ObjectStore
 
 if TYPE_CHECKING:
     from segreader.loader.reader import SplitReader
+
+_LOOK_AGAIN_S: Final = 0.02
+"""Whether a reader may be parked changes with time, and when its host lets go of it, which nobody tells."""
 
 
 class ReaderPool:
     """Opens readers of splits. At most ``max_open`` of them hold buffers and connections at a time: where another one
     wants to read, the one whose last read is longest ago is parked. It keeps its position and goes on there.
 
-    It may be used from any number of threads. If it is never closed, everything goes with it.
+    It may be used from any number of threads of the process that made it; a process forked from that one must make its
+    own. If it is never closed, everything goes with it, and a program that ends does not wait for it.
 
     Args:
         query: how to read.
@@ -48,12 +53,13 @@ class ReaderPool:
             raise OptionError("threads and max_open must be positive", found=f"{threads} and {max_open}")
         self.query = query
         self.store: ObjectStore = query.open(storage_options).store
-        self._threads, self._max_open = threads, max_open
+        self._max_open = max_open
         self._changed = threading.Condition()  # guards what follows; a reader's own lock is taken before this one
         self._open: list[weakref.ref[SplitReader]] = []  # by last use
         self._readers: weakref.WeakSet[SplitReader] = weakref.WeakSet()
         self._idle: list[BufferPool] = []
-        self._executor: ThreadPoolExecutor | None = None
+        self._workers = Workers(threads)
+        self._process = os.getpid()
         self._is_closed = False
         self._allocate = load_kernel(query.kernel).allocate
         self._finalizer = weakref.finalize(self, self.store.close)
@@ -78,12 +84,10 @@ class ReaderPool:
         with self._changed:
             self._is_closed = True
             readers, self._idle = list(self._readers), []
-            executor, self._executor = self._executor, None
             self._changed.notify_all()
         for reader in readers:
             reader.close()
-        if executor is not None:
-            executor.shutdown(wait=False)
+        self._workers.stop()
         self._finalizer()
 
     def __enter__(self) -> Self:
@@ -94,14 +98,27 @@ class ReaderPool:
 
     # for its readers
 
+    def require_own_process(self) -> None:
+        """Raise in a process that was forked from the pool's: neither its threads nor its connections are there.
+
+        Raises:
+            ClosedError: it is another process.
+        """
+        if os.getpid() != self._process:
+            raise ClosedError(
+                "the pool was made in another process, of which this one is a fork",
+                hint="Open one in each process: queries, splits and positions travel, readers do not",
+            )
+
     def add(self, reader: SplitReader) -> None:
         """Remember a reader, so that it is closed with the pool."""
+        self.require_own_process()
         with self._changed:
             self._require_open()
             self._readers.add(reader)
 
     def take(self, reader: SplitReader) -> BufferPool:
-        """Buffers to decode into; waits while as many readers as may are in the middle of it.
+        """Buffers to decode into; waits while none of those who hold some can be parked.
 
         Raises:
             ClosedError: the pool was closed meanwhile.
@@ -114,7 +131,7 @@ class ReaderPool:
                 self._open = [one for one in self._open if one() is not None]
                 if len(self._open) < self._max_open or self._park_one():
                     break
-                self._changed.wait()
+                self._changed.wait(_LOOK_AGAIN_S)
             self._open.append(weakref.ref(reader))
             return self._idle.pop() if self._idle else BufferPool(allocate=self._allocate)
 
@@ -134,7 +151,7 @@ class ReaderPool:
             self._changed.notify_all()
 
     def rest(self) -> None:
-        """Tell those who wait for buffers that a reader has stopped decoding and may be parked."""
+        """Tell those who wait for buffers that a reader may be parked now."""
         with self._changed:
             self._changed.notify_all()
 
@@ -146,9 +163,7 @@ class ReaderPool:
         """
         with self._changed:
             self._require_open()
-            if self._executor is None:
-                self._executor = ThreadPoolExecutor(self._threads, thread_name_prefix="segreader-loader")
-            self._executor.submit(work)
+            self._workers.submit(work)
 
     def _park_one(self) -> bool:
         for one in list(self._open):

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Self
+from typing import Final, Self
 
 import pyarrow as pa
 
@@ -22,6 +22,10 @@ from segreader.loader.splits import LoaderSplit
 from segreader.read.header_reader import COLUMNS_OF_HEADERS
 from segreader.read.metrics import ScanMetrics
 from segreader.read.trail import Stretch
+
+_KEPT_S: Final = 1.0
+"""So long a record batch that a read asked for in vain is kept for the next one, though other readers want buffers:
+readers that are asked in turn, without waiting, would else throw each other's work away for ever."""
 
 
 class SplitReader:
@@ -59,11 +63,14 @@ class SplitReader:
         if COLUMNS_OF_HEADERS.issuperset(self.columns):
             self._count_offsets()
         self._changed = threading.Condition()  # guards all that follows
-        self._is_busy = False  # a thread is decoding; it alone touches the decoding and the buffers
+        self._is_busy = False  # a thread decodes, or will
+        self._is_decoding = False  # it has begun: it alone touches the decoding and the buffers
         self._decoding: Decoding | None = None
         self._buffers: BufferPool | None = None
         self._ready: Decoded | None = None
         self._row = 0  # of what is ready: those before were handed out
+        self._is_owed = False  # a read asked for what is being decoded, and has not had it yet
+        self._ready_at = 0.0
         self._failure: BaseException | None = None
         self._is_finished = self._is_paused = self._is_closed = False
         self._start = split.position
@@ -131,10 +138,12 @@ class SplitReader:
         """
         if (max_rows is not None and max_rows < 1) or (max_bytes is not None and max_bytes < 1):
             raise OptionError("max_rows and max_bytes must be positive", found=f"{max_rows} and {max_bytes}")
+        self._pool.require_own_process()
         deadline = None if timeout is None else time.monotonic() + timeout
+        batch: pa.RecordBatch | None = None
         while True:
             with self._changed:
-                while True:
+                while batch is None:
                     self._require_open()
                     if self._is_paused:
                         return None
@@ -148,18 +157,22 @@ class SplitReader:
                         if deadline is not None and self._ready is None:
                             with suppress(RuntimeError):  # closed just now: what is in hand is handed out all the same
                                 self._read_ahead()
-                        return batch
+                        break
                     if self._is_finished:
                         return None
+                    self._is_owed = True
                     if not self._is_busy:
                         if deadline is None:
-                            self._is_busy = True
+                            self._is_busy = self._is_decoding = True
                             break
                         self._read_ahead()
                     left = None if deadline is None else deadline - time.monotonic()
                     if left is not None and left <= 0:
                         return None
                     self._changed.wait(left)
+            if batch is not None:
+                self._pool.rest()
+                return batch
             self._decode(is_caller=True)
 
     def restore(self, position: Position) -> None:
@@ -222,7 +235,8 @@ class SplitReader:
         if not self._changed.acquire(blocking=False):
             return False
         try:
-            if self._is_busy or self._buffers is None:
+            is_kept = self._is_owed and self._ready is not None and time.monotonic() < self._ready_at + _KEPT_S
+            if self._is_decoding or is_kept or self._buffers is None:
                 return False
             self._let_go()
             return True
@@ -248,6 +262,7 @@ class SplitReader:
             next_offset = whole.column(self._options.columns.index("offset"))[self._row + rows - 1].as_py() + 1
         batch = whole if rows == whole.num_rows else whole.slice(self._row, rows)
         self._row += rows
+        self._is_owed = False
         self._next, self._stretch = next_offset, stretch
         if self._row == whole.num_rows:
             self._ready = None
@@ -265,6 +280,12 @@ class SplitReader:
 
     def _decode(self, *, is_caller: bool = False) -> None:
         """Decode the next record batch, without the lock; whoever made the reader busy calls it."""
+        with self._changed:
+            if not is_caller and (self._is_paused or self._is_closed):
+                self._is_busy = False
+                self._settle()
+                return
+            self._is_decoding = True
         failure: BaseException | None = None
         found: Decoded | None = None
         try:
@@ -272,13 +293,13 @@ class SplitReader:
         except BaseException as error:
             failure = error
         with self._changed:
-            self._is_busy = False
+            self._is_busy = self._is_decoding = False
             if failure is not None:
                 self._let_go()
                 if not is_caller and not self._is_closed:
                     self._failure = failure
             elif found is not None:
-                self._ready, self._row = found, 0
+                self._ready, self._row, self._ready_at = found, 0, time.monotonic()
             else:
                 self._finish()
             self._settle()
@@ -349,7 +370,8 @@ class SplitReader:
         refuse_foreign(self.split, position)
         self._start = replace(position, stop=self.split.stop)
         self._next, self._stretch = position.next_offset, None
-        self._is_finished, self._failure = False, None
+        self._is_finished = self._is_owed = False
+        self._failure = None
 
     def _require_open(self) -> None:
         if self._is_closed:
