@@ -27,7 +27,7 @@ FLINK_TESTS := tests/examples/test_pyflink_backfill.py tests/read/test_corpus_re
 ASAN := build/asan
 ASAN_LIBRARIES = $(shell gcc -print-file-name=libasan.so) $(shell gcc -print-file-name=libstdc++.so)
 
-.PHONY: help demo test test-oldest test-flink test-broker soak check lint layers api fixtures chaos bench-decode bench-plan bench-spark-plan bench-storage bench-spark bench-kafka bench-broker test-asan wheel clean java
+.PHONY: help demo test test-oldest test-flink test-broker soak check lint layers api fixtures chaos bench-decode bench-plan bench-spark-plan bench-storage bench-spark bench-kafka bench-broker bench-loader test-asan wheel clean java
 
 help:  ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | column -t -s '|' | sed 's/^/  make /'
@@ -97,6 +97,9 @@ bench-kafka: $(OLDEST)/.made java  ## measure ours against Spark's kafka source 
 
 bench-broker: $(VENV)/.dev java  ## measure the gateway and our client on real brokers, beside confluent-kafka
 	SEGREADER_KERNEL=native $(BIN)/python -m benchmarks.broker $(BENCH)
+
+bench-loader: $(VENV)/.dev java  ## measure loaders beside a plain scan, and tables beside a consumer and Parquet
+	SEGREADER_KERNEL=native $(BIN)/python -m benchmarks.loader $(BENCH)
 
 # Without the tests of how much memory is taken: the sanitizer takes its own.
 test-asan: $(VENV)/.dev  ## run the tests of the format over a kernel built with AddressSanitizer

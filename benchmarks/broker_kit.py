@@ -128,16 +128,18 @@ def bench(kit: Kit, directory: Path) -> Iterator[Bench]:
         yield Bench(kafka, gateway, endpoint, f"service:jmx:rmi:///jndi/rmi://127.0.0.1:{port}/jmxrmi")
 
 
-def write_topic(kit: Kit, kafka: Any, name: str, stored_bytes: int) -> Offsets:
+def write_topic(
+    kit: Kit, kafka: Any, name: str, stored_bytes: int, codec: str = CODEC, segment_bytes: int = SEGMENT_BYTES
+) -> Offsets:
     """A topic of about so many bytes as they are stored; all of it on the broker's disk, closed segments copied too.
 
     Returns:
         Of each partition its first offset and its end.
     """
-    kafka.create_topic(name, PARTITIONS, segment_bytes=SEGMENT_BYTES)
+    kafka.create_topic(name, PARTITIONS, segment_bytes=segment_bytes)
     batches = make_batches(SHAPE, 8 * MIB, BATCH_BYTES)
     logs = kafka.nodes[0].config.directory / "data"
-    with kit.producer(kafka.bootstrap, codec=CODEC, batch_size=BATCH_BYTES, linger_ms=50) as out:
+    with kit.producer(kafka.bootstrap, codec=codec, batch_size=BATCH_BYTES, linger_ms=50) as out:
         _produce(out, name, batches, 1)
         once = sum(file.stat().st_size for file in logs.glob(f"{name}-*/*.log"))
         _produce(out, name, batches, max(0, round(stored_bytes / once) - 1))
