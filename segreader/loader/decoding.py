@@ -7,8 +7,11 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from segreader.errors import DivergedPositionError
+from segreader.errors import DivergedPositionError, FormatError
 from segreader.format.columns import NO_STOP, BufferPool
+from segreader.loader.position import Position
+from segreader.loader.restoring import rest_of, without_byte
+from segreader.loader.splits import LoaderSplit
 from segreader.plan.split import Split
 from segreader.read.header_reader import split_reader
 from segreader.read.metrics import ScanMetrics
@@ -26,31 +29,35 @@ class Decoded(NamedTuple):
 
 
 class Decoding:
-    """Decodes one split. Use it from one thread at a time.
+    """Decodes what is left of a split. Use it from one thread at a time.
+
+    The byte that a position names is checked: the batch there must begin at or below the offset that is next, else
+    records might be passed over. If it does not, reading begins where the index says, as if no byte had been named.
 
     Args:
-        split: what is left to read.
         options: how; of columns that headers tell, ``offset`` is one.
+        split: what is read.
+        position: where in it.
+        rest: what is left of it, as ``rest_of`` gave it for the position.
         buffers: where columns are written.
-        batch_offset: the base offset that its first batch should have; ``None`` if nobody knows.
     """
 
     def __init__(
         self,
         store: ObjectStore,
         options: ReadOptions,
-        split: Split,
+        split: LoaderSplit,
+        position: Position,
+        rest: Split,
         metrics: ScanMetrics,
         buffers: BufferPool,
-        batch_offset: int | None,
     ) -> None:
-        reader = split_reader(store, options, metrics=metrics, pool=buffers)
-        reader.trail = self._trail = Trail()
-        self._split, self._source = split, store.url(split.log)
-        self._expected = batch_offset
-        self._reader = reader
+        self._store, self._whole, self._position = store, split, position
+        self._reader = split_reader(store, options, metrics=metrics, pool=buffers)
         self._offsets_at = options.columns.index("offset") if "offset" in options.columns else None
-        self._batches: Iterator[pa.RecordBatch] | None = reader.read(split)
+        self._is_checked = position.batch_position != rest.positions.start
+        self._batches: Iterator[pa.RecordBatch] | None = None
+        self._begin(rest)
 
     def next(self) -> Decoded | None:
         """The next record batch; ``None`` at the end.
@@ -59,8 +66,21 @@ class Decoding:
             DivergedPositionError: another batch lies where reading began.
             FormatError, StorageError: as reading tells.
         """
-        batch = None if self._batches is None else next(self._batches, None)
-        self._check_first()
+        try:
+            batch = self._next()
+        except FormatError:
+            if self._is_checked or self._trail.first is not None:
+                raise
+            batch = None  # no batch begins at the byte named; or it is damaged, which will show again
+        if not self._is_checked:
+            self._is_checked = True
+            if self._is_misled():
+                self.close()
+                rest = rest_of(self._whole, without_byte(self._position), self._store)
+                if rest is None:
+                    return None
+                self._begin(rest)
+                batch = self._next()
         if batch is None:
             return None
         at = self._offsets_at
@@ -78,17 +98,25 @@ class Decoding:
         if batches is not None:
             batches.close()  # type: ignore[attr-defined]
 
-    def _check_first(self) -> None:
-        first, expected = self._trail.first, self._expected
-        if expected is None or first is None:
-            return
-        self._expected = None
-        if first != (self._split.positions.start, expected):
+    def _begin(self, rest: Split) -> None:
+        self._reader.trail = self._trail = Trail()
+        self._batches = self._reader.read(rest)
+
+    def _next(self) -> pa.RecordBatch | None:
+        return None if self._batches is None else next(self._batches, None)
+
+    def _is_misled(self) -> bool:
+        """Whether the byte named is no place to begin."""
+        start, expected = self._position.batch_position, self._position.batch_offset
+        found, base_offset = self._trail.first or (None, 0)
+        if found == start and expected is not None and base_offset != expected:
             raise DivergedPositionError(
                 "another batch lies where the position says that reading goes on",
-                source=self._source,
-                position=first[0],
-                found=f"one with base offset {first[1]}",
+                source=self._store.url(self._whole.split.log),
+                position=found,
+                found=f"one with base offset {base_offset}",
                 expected=f"base offset {expected}",
                 hint="The log was replaced by one of another history: ask an enumerator for splits_from([position])",
             )
+        is_first = start == self._whole.split.positions.start  # before it nothing is passed over
+        return not is_first and (found != start or base_offset > self._position.next_offset)

@@ -32,7 +32,9 @@ from segreader.segment import TopicIdPartition
 class SplitEnumerator:
     """Finds what a query asks for and hands it out in splits. It remembers of each partition how far it has come.
 
-    Use one from one thread; splits and positions may be used anywhere.
+    Use one from one thread; splits and positions may be used anywhere. ``notes`` says what was passed over: offsets
+    that no segment has, or that were deleted unread, where ``on_gap='report'``. They are passed over for good: what is
+    uploaded there later is not handed out.
 
     Args:
         query: what is loaded.
@@ -95,7 +97,7 @@ class SplitEnumerator:
                 key = end.partition.topic, end.partition.partition
                 frontiers[key] = wanted[key].frontier(end.offset)
         splits = with_own_offsets(self._source.store, plan.splits)
-        self.notes += plan.notes
+        self.notes += [*plan.notes, *(gap.text for gap in plan.gaps)]
         self._frontiers = frontiers
         return splits
 
@@ -135,7 +137,9 @@ class SplitEnumerator:
             if before is None:
                 reached = max(stop, position.next_offset, frontiers[key].next_offset if key in frontiers else 0)
                 frontiers[key] = seen.frontier(reached)
-        splits = with_own_offsets(self._source.store, planner.plan(self._source.shown).splits)
+        plan = planner.plan(self._source.shown)
+        splits = with_own_offsets(self._source.store, plan.splits)
+        self.notes += [*plan.notes, *(gap.text for gap in plan.gaps)]
         self._frontiers = frontiers
         return splits
 

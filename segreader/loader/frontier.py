@@ -64,7 +64,7 @@ def read_frontiers(text: str, isolation_level: IsolationLevel) -> dict[TopicPart
     found: dict[TopicPartition, Frontier] = {}
     for row in fields.objects("partitions"):
         one = SavedFields.of(fields.kind, row)
-        found[one.text("topic"), one.integer("partition")] = Frontier(
-            one.text_or_none("topic_id"), one.integer("next_offset"), one.integer_or_none("leader_epoch")
+        found[one.text("topic"), one.integer("partition", bits=31)] = Frontier(
+            one.text_or_none("topic_id"), one.integer("next_offset"), one.integer_or_none("leader_epoch", bits=31)
         )
     return found

@@ -95,11 +95,11 @@ class Position:
             return cls(
                 topic=fields.text("topic"),
                 topic_id=fields.text_or_none("topic_id"),
-                partition=fields.integer("partition"),
+                partition=fields.integer("partition", bits=31),
                 next_offset=fields.integer("next_offset"),
                 stop=fields.integer_or_none("stop"),
                 isolation_level=IsolationLevel(fields.text("isolation_level")),
-                leader_epoch=fields.integer_or_none("leader_epoch"),
+                leader_epoch=fields.integer_or_none("leader_epoch", bits=31),
                 aborted=aborted,
                 log=fields.text_or_none("log"),
                 log_size=fields.integer_or_none("log_size"),

@@ -86,14 +86,18 @@ class LoadQuery:
         given: Any = self.partitions
         if given is not None:
             self._set("partitions", (given,) if isinstance(given, int) else tuple(sorted(set(given))))
+            if not all(type(one) is int and 0 <= one < 1 << 31 for one in self.partitions or ()):
+                raise OptionError("partitions are whole numbers", found=repr(given)[:80])
+        for name in _NUMBERS:
+            number: Any = getattr(self, name)
+            if type(number) is not int or not 0 < number < 1 << 62:
+                raise OptionError(f"{name} must be a positive whole number", found=repr(number)[:80])
         self._set("columns", tuple(self.columns))
         self._set("isolation_level", parse_isolation_level(self.isolation_level))
         self._set("offsets", parse_offsets(self.offsets))
         times = parse_time_range(self.since, self.until)
         self._set("since", None if times is None else times.since_ms)
         self._set("until", None if times is None else times.until_ms)
-        if self.split_bytes < 1:
-            raise OptionError("split_bytes must be positive", found=self.split_bytes)
         if self.on_gap not in ("fail", "report"):
             raise OptionError("unknown on_gap", found=self.on_gap, expected="fail or report")
         self.read_options()
@@ -164,8 +168,9 @@ class LoadQuery:
             return cls(**values)
         except OptionError:
             raise
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, LookupError) as error:
             raise saved.wrong(error) from error
 
 
+_NUMBERS = ("split_bytes", "batch_rows", "batch_bytes", "max_batch_bytes")
 _PATHS = ("location", "rsm_config", "metadata", "log_directory", "leader_epochs")

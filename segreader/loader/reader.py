@@ -320,14 +320,8 @@ class SplitReader:
             if rest is None:
                 return None
             self._buffers = self._pool.take(self)
-            is_known = here.batch_position == rest.positions.start
             self._decoding = Decoding(
-                self._pool.store,
-                self._options,
-                rest,
-                self.metrics,
-                self._buffers,
-                here.batch_offset if is_known else None,
+                self._pool.store, self._options, self.split, here, rest, self.metrics, self._buffers
             )
         else:
             self._pool.use(self)

@@ -71,8 +71,6 @@ def rest_of(split: LoaderSplit, position: Position, store: ObjectStore) -> Split
         start, bound = known, whole.first_bound if known == start else None
     elif position.next_offset > split.start and whole.positions.size > _WORTH_AN_INDEX:
         start, bound = _indexed_byte(whole, position.next_offset, store)
-    if start >= whole.positions.stop:
-        return None
     return replace(
         whole,
         positions=ByteRange(start, whole.positions.stop),
@@ -81,13 +79,18 @@ def rest_of(split: LoaderSplit, position: Position, store: ObjectStore) -> Split
     )
 
 
+def without_byte(position: Position) -> Position:
+    """The same place, told by its offset alone."""
+    return replace(position, log=None, log_size=None, batch_position=None, batch_offset=None)
+
+
 def _known_byte(split: Split, position: Position) -> int | None:
     """The byte that the position names, if it is of this log and of this split."""
     byte = position.batch_position
     if byte is None or position.log != split.log:
         return None
     is_same = position.log_size == split.log_size or (split.is_active and (position.log_size or 0) <= split.log_size)
-    return byte if is_same and split.positions.start <= byte <= split.positions.stop else None
+    return byte if is_same and split.positions.start <= byte < split.positions.stop else None
 
 
 def _indexed_byte(split: Split, offset: int, store: ObjectStore) -> tuple[int, int | None]:
@@ -100,7 +103,7 @@ def _indexed_byte(split: Split, offset: int, store: ObjectStore) -> tuple[int, i
     except (FormatError, ObjectNotFoundError):
         return unknown
     found = index.lookup(offset).position
-    return (found, offset_at(index, found)) if found > split.positions.start else unknown
+    return (found, offset_at(index, found)) if split.positions.start < found < split.positions.stop else unknown
 
 
 def epoch_before(split: LoaderSplit, offset: int, otherwise: int | None = None) -> int | None:

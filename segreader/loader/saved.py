@@ -63,21 +63,22 @@ class SavedFields:
         fields.kind, fields._document = kind, dict(document)
         return fields
 
-    def integer(self, name: str, least: int = 0) -> int:
-        """A whole number that is not below ``least``."""
-        value = self._document.get(name)
-        return self._checked(name, value, least)
+    def integer(self, name: str, bits: int = 63) -> int:
+        """A whole number of so many bits; not below zero."""
+        return self._checked(name, self._document.get(name), bits)
 
-    def integer_or_none(self, name: str, least: int = 0) -> int | None:
+    def integer_or_none(self, name: str, bits: int = 63) -> int | None:
         """The same, or ``None`` where it is left out."""
         value = self._document.get(name)
-        return None if value is None else self._checked(name, value, least)
+        return None if value is None else self._checked(name, value, bits)
 
     def text(self, name: str) -> str:
         """A text."""
         value = self._document.get(name)
         if not isinstance(value, str):
             raise self._wrong(f"{name} is no text", type(value).__name__)
+        if "\0" in value or any("\ud800" <= one <= "\udfff" for one in value):
+            raise self._wrong(f"{name} is no text", "characters that no name has")
         return value
 
     def text_or_none(self, name: str) -> str | None:
@@ -118,9 +119,9 @@ class SavedFields:
         """The error where the fields together are impossible."""
         return self._wrong("its values are impossible", str(error)[:200])
 
-    def _checked(self, name: str, value: object, least: int) -> int:
-        if type(value) is not int or not least <= value < 1 << 63:
-            raise self._wrong(f"{name} is no whole number from {least} on", type(value).__name__)
+    def _checked(self, name: str, value: object, bits: int) -> int:
+        if type(value) is not int or not 0 <= value < 1 << bits:
+            raise self._wrong(f"{name} is no whole number of {bits} bits", type(value).__name__)
         return value
 
     def _wrong(self, what: str, found: str) -> PositionFormatError:

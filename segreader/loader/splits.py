@@ -119,7 +119,7 @@ class LoaderSplit:
             return cls(
                 Split(
                     partition=TopicIdPartition(
-                        fields.text("topic"), fields.integer("partition"), fields.text_or_none("topic_id")
+                        fields.text("topic"), fields.integer("partition", bits=31), fields.text_or_none("topic_id")
                     ),
                     log=fields.text("log"),
                     log_size=fields.integer("log_size"),

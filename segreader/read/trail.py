@@ -46,9 +46,15 @@ class Stretch:
     last_epoch: int
 
     def place_of(self, next_offset: int) -> BatchPlace:
-        """Where the batch begins that has the first record at or behind ``next_offset``, if there is one."""
+        """A place where a batch begins from which on nothing at or behind ``next_offset`` is passed over.
+
+        It is that of the batch with the offset. If the next one that is known begins behind it, it is that of the batch
+        before: that nothing lies between them is not to be seen by who goes on there.
+        """
         at = bisect_left(self.lasts, next_offset)
         taken = bisect_left(self.lasts, next_offset - 1)
+        if at < len(self.lasts) and self.bases[at] > next_offset:
+            at = taken
         epoch = self.epochs[taken] if taken < len(self.epochs) else self.last_epoch
         known = None if epoch < 0 else epoch
         if at < len(self.lasts):

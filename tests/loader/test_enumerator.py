@@ -241,6 +241,20 @@ def test_offsets_that_are_missing_in_the_middle_stop_it_until_they_come(log: Gro
         assert bounds(enumerator.discover()) == [("orders-0", 10, 20), ("orders-0", 20, 30)]
 
 
+def test_offsets_that_are_missing_in_the_middle_are_told_where_they_are_passed_over(log: GrowingLog) -> None:
+    for _ in range(3):
+        log.upload("orders", 0, 10)
+    middle = {path: path.read_bytes() for path in log.root.glob("*/*0010-*")}
+    for path in middle:
+        path.unlink()
+    with SplitEnumerator(query(log, on_gap="report")) as enumerator:
+        assert bounds(enumerator.discover()) == [("orders-0", 0, 10), ("orders-0", 20, 30)]
+        assert any("offsets 10 to 19" in note for note in enumerator.notes)
+        for path, data in middle.items():
+            path.write_bytes(data)
+        assert enumerator.discover() == []
+
+
 def test_a_state_that_is_none_or_of_the_other_level_is_refused(log: GrowingLog) -> None:
     log.upload("orders", 0, 10)
     with SplitEnumerator(query(log)) as enumerator:

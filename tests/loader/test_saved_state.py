@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import pickle
+import zlib
+from base64 import b64encode
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -280,6 +282,56 @@ def test_another_batch_where_the_position_points_is_refused(log: GrowingLog) -> 
     elsewhere = Position.from_json(json.dumps(here | {"batch_offset": 12}))
     with SplitReader(first, query(log), position=elsewhere) as reader, pytest.raises(DivergedPositionError, match="12"):
         reader.read()
+
+
+@pytest.mark.parametrize("on_corrupt", ["fail", "skip"])
+def test_a_byte_that_is_not_where_the_next_record_lies_costs_reading_and_no_records(
+    log: GrowingLog, on_corrupt: str
+) -> None:
+    asked = query(log, on_corrupt=on_corrupt)
+    split = all_splits(asked)[0]
+    with ReaderPool(asked) as pool:
+        reader = pool.open(split)
+        stops = [reader.position]
+        while reader.read(max_rows=1) is not None:
+            stops.append(reader.position)
+        size = split.split.positions.stop
+        bytes_named = {one.batch_position for one in stops[:-1]} | {
+            1,
+            60,
+            61,
+            62,
+            100,
+            size - 1,
+            size,
+            size + 1,
+            1 << 62,
+        }
+        for stop in stops[::7]:
+            for byte in bytes_named:
+                told = {"batch_position": byte, "batch_offset": None}
+                named = {"log": split.split.log, "log_size": split.split.log_size}
+                position = Position.from_json(json.dumps(json.loads(stop.to_json()) | named | told))
+                with pool.open(split, position) as reader:
+                    offsets = read_rest(reader)["offset"].to_pylist()
+                assert offsets == list(range(stop.next_offset, split.stop))
+
+
+def test_a_split_whose_transactions_unpack_to_far_more_than_it_holds_is_refused(log: GrowingLog) -> None:
+    document = json.loads(all_splits(query(log))[0].to_json())
+    packer = zlib.compressobj(9)
+    bomb = b"".join(packer.compress(bytes(1 << 20)) for _ in range(65)) + packer.flush()
+    for packed in (bomb, bomb[:100], zlib.compress(bytes(24))):
+        with pytest.raises(PositionFormatError):
+            LoaderSplit.from_json(json.dumps(document | {"aborted": b64encode(packed).decode()}))
+
+
+@pytest.mark.parametrize("field", ["split_bytes", "batch_rows", "batch_bytes", "max_batch_bytes", "partitions"])
+@pytest.mark.parametrize("wrong", [1.5, True, "5", -1, 1 << 70, [[1]], {}])
+def test_a_query_with_an_impossible_number_is_refused_when_it_is_made(field: str, wrong: object) -> None:
+    document = json.loads(LoadQuery(location="/data").to_json())
+    with pytest.raises((OptionError, PositionFormatError)):
+        LoadQuery.from_json(json.dumps(document | {field: wrong if wrong != {} else [wrong]}))
 
 
 def test_after_close_everything_but_the_position_is_refused(log: GrowingLog) -> None:
