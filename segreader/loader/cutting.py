@@ -21,7 +21,8 @@ from segreader.storage.base import ObjectStore
 
 
 def with_own_offsets(store: ObjectStore, splits: Sequence[Split]) -> list[LoaderSplit]:
-    """The splits in the same order, each with bounds of its own; where a cut cannot be told, two are made one.
+    """The splits in the same order, each with bounds of its own; where a cut cannot be told, or leaves
+    nothing on one side, two are made one.
 
     Costs one request for each segment that is cut, of a batch header for each cut.
 
@@ -42,7 +43,7 @@ def _bounded(store: ObjectStore, pieces: Sequence[Split]) -> Iterator[Split]:
     first, stop = pieces[0], pieces[-1].offsets.stop
     starts = _base_offsets(store, pieces[1:])
     for piece, start in zip(pieces[1:], starts, strict=True):
-        if start is None or not first.offsets.start <= start or (stop is not None and start > stop):
+        if start is None or start <= first.offsets.start or (stop is not None and start >= stop):
             first = _joined(first, piece)
             continue
         yield _within(first, first.offsets.start, start)

@@ -196,6 +196,26 @@ def test_cut_segments_have_splits_with_bounds_of_their_own(log: GrowingLog) -> N
             assert read_rest(pool.open(split))["offset"].to_pylist() == list(range(split.start, split.stop))
 
 
+@pytest.mark.parametrize("start", [0, 1, 4, 9, 13])
+def test_no_split_is_empty_or_bears_the_name_of_another_wherever_it_begins(log: GrowingLog, start: int) -> None:
+    from segreader.testing.builder import SegmentBuilder
+    from segreader.testing.directory import write_local_tiered
+
+    segment = SegmentBuilder(index_interval_bytes=1)
+    for number in range(12):
+        if number % 3 == 2:
+            segment.batch([b"t"], producer_id=7, producer_epoch=0, transactional=True).marker(7)
+        else:
+            segment.batch([b"v"] * (1 + number % 4))
+    write_local_tiered(log.root, "orders", [segment])
+    for stop in (start + 1, start + 2, 19, 30):
+        asked = query(log, split_bytes=1, offsets=(start, stop))
+        with SplitEnumerator(asked) as enumerator:
+            splits = enumerator.discover()
+        assert all(one.start < one.stop for one in splits)
+        assert len({one.id for one in splits}) == len(splits)
+
+
 def test_what_is_left_of_several_splits_is_planned_up_to_their_ends(log: GrowingLog) -> None:
     for _ in range(3):
         log.upload("orders", 0, 30)
