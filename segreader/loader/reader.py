@@ -31,8 +31,8 @@ readers that are asked in turn, without waiting, would else throw each other's w
 class SplitReader:
     """Reads one split. It may be called from several threads: each record goes to one caller, in offset order.
 
-    ``close`` from any thread ends reads that wait; afterwards all but ``position`` and ``close`` raise
-    ``ClosedError``. If it is never closed, everything goes with it.
+    ``close`` from any thread ends reads that wait; one without a time limit ends after the request that it is in.
+    Afterwards all but ``position`` and ``close`` raise ``ClosedError``. If it is never closed, everything goes with it.
 
     Args:
         split: what to read.
