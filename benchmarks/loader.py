@@ -40,7 +40,7 @@ def measure_readers(place: Path, mib: int, readers: int) -> Iterator[Row]:
     command = [sys.executable, "-m", "benchmarks.loader_peak", str(source.location), str(readers)]
     found = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
     source.remove()
-    for name, shown in (("", "read in their caller's thread"), ("ahead_", "read with a time limit, too")):
+    for name, shown in (("", "no time limit"), ("ahead_", "a time limit, too")):
         peak, halves, turn = (found[f"{name}{what}"] for what in ("peak_bytes", "halves_s", "turn_ms"))
         note = f"{found['splits']} splits; all halves in {halves:.1f} s, then {turn:.1f} ms a read, by turns"
         yield Row(f"peak of {readers} readers, {shown}", (peak / MIB,), READERS_TARGET_MIB, " MiB", note)

@@ -85,8 +85,8 @@ def _compare(place: Path, shape: Shape, codec: str, rounds: int, mib: int) -> li
     return [
         Row(f"CPU, loader / scan, {name}", _ratios(turns, "loader", "cpu"), 1.05, "x", f"scan: {speed:.0f} MB/s"),
         Row(f"wall, loader / scan, {name}", _ratios(turns, "loader", "wall"), 1.05, "x"),
-        Row(f"CPU, in portions of {_PORTION} rows / scan, {name}", _ratios(turns, "portions", "cpu"), None, "x"),
-        Row(f"CPU, reads with a time limit / scan, {name}", _ratios(turns, "ahead", "cpu"), None, "x"),
+        Row(f"CPU, {_PORTION} rows a read / scan, {name}", _ratios(turns, "portions", "cpu"), None, "x"),
+        Row(f"CPU, time limit / scan, {name}", _ratios(turns, "ahead", "cpu"), None, "x"),
     ]
 
 

@@ -101,16 +101,16 @@ def measure_restore(place: Path, mib: int, restores: int) -> Iterator[Row]:
             if not all(one.is_aligned for one in found):
                 raise RuntimeError("a range of the log does not begin where a batch does")
             allowed = 0 if has_byte else INDEX_INTERVAL + BATCH_BYTES + HEADER_SIZE
-            more = tuple(float(one.more) for one in found)
-            note = f"{restores} offsets; the most {max(more):.0f}"
-            yield Row(f"bytes before the batch, position {name}", _most(more), allowed, " B", note)
+            more = _most(one.more / 1024 for one in found)
+            note = f"{restores} offsets"
+            yield Row(f"log before the batch, position {name}", more, allowed / 1024, " KiB", note)
         for name, has_byte in (("with its byte", True), ("without it", False)):
             shares = []
             for offset in offsets[:_WHOLE_READS]:
                 position = _position(split, starts, offset, has_byte=has_byte)
-                shares.append(_whole(pool, store, split, position, starts))
+                shares.append(_whole(pool, store, split, position, starts) / 1024)
             note = f"an index is {source.log.with_suffix('.index').stat().st_size / MIB:.2f} MiB"
-            yield Row(f"bytes more than needed, to the end, {name}", _most(shares), None, " B", note)
+            yield Row(f"more than needed, to the end, {name}", _most(shares), None, " KiB", note)
     source.remove()
 
 

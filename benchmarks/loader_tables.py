@@ -65,7 +65,7 @@ def queries(offsets: Offsets) -> list[Query]:
     return [
         Query("count(*)", "select count(*) from records", None, what[:1], ("offset",), offsets),
         Query(
-            "half of one partition",
+            "half a partition",
             'select count(*), sum(octet_length(value)) from records where partition = 1 and "offset" between '
             f"{some[0]} and {some[1] - 1}",
             (pl.col("partition") == 1) & pl.col("offset").is_between(some[0], some[1] - 1),
@@ -74,7 +74,7 @@ def queries(offsets: Offsets) -> list[Query]:
             {1: some},
         ),
         Query(
-            "half of all keys",
+            "half the keys",
             "select count(*), sum(octet_length(value)) from records where key >= 'key-5'::blob",
             pl.col("key") >= b"key-5",
             what,
@@ -219,11 +219,11 @@ def measure_tables(table: Table, offsets: Offsets, codec: str, rounds: int) -> I
                     walls[name].append(time.perf_counter() - began)
         if len({str(answer) for answer in answers.values()}) > 1:
             raise RuntimeError(f"{query.name}: the sides disagree: {answers}")
-        for one, other, target, is_least in (
-            ("consumer", "segreader", query.times_kafka, True),
-            ("segreader", "Parquet", query.times_parquet, False),
-            ("Polars segreader", "Polars Parquet", query.times_parquet, False),
+        for shown, one, other, target, is_least in (
+            ("DuckDB, consumer / ours", "consumer", "segreader", query.times_kafka, True),
+            ("DuckDB, ours / Parquet", "segreader", "Parquet", query.times_parquet, False),
+            ("Polars, ours / Parquet", "Polars segreader", "Polars Parquet", query.times_parquet, False),
         ):
             ratios = tuple(a / b for a, b in zip(walls[one], walls[other], strict=True))
             note = f"{median(walls[one]):.3f} by {median(walls[other]):.3f} s"
-            yield Row(f"{codec}, {query.name}: {one} / {other}", ratios, target, "x", note, is_least)
+            yield Row(f"{codec}, {query.name}: {shown}", ratios, target, "x", note, is_least)
