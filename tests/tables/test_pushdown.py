@@ -13,6 +13,7 @@ import pytest
 from memory_store import MemoryStore
 
 from segreader.duckdb import register
+from segreader.format.compression import Codec
 from segreader.polars import lazy_frame
 from segreader.read.options import ReadOptions
 from segreader.read.scan import Scan
@@ -25,12 +26,12 @@ from segreader.testing.records import FIRST_TIMESTAMP_MS, ProducerRecord
 RECORDS = 300
 
 
-def rising(segments: int = 3, *, seed: int = 0) -> list[SegmentBuilder]:
+def rising(segments: int = 3, *, codec: int = Codec.NONE) -> list[SegmentBuilder]:
     """Segments of 300 records, ten a batch, each 1 ms later than the one before."""
     segment, built = SegmentBuilder(index_interval_bytes=500), []
     for _ in range(segments):
         for _ in range(RECORDS // 10):
-            segment.batch([ProducerRecord(b"v" * 90, b"k") for _ in range(10)])
+            segment.batch([ProducerRecord(b"v" * 90, b"k") for _ in range(10)], codec=codec)
         built.append(segment)
         segment = segment.roll()
     return built
@@ -156,8 +157,8 @@ def test_duckdb_and_polars_push_the_same_filters() -> None:
     assert len(by_duckdb.splits) == 1
 
 
-def test_a_count_looks_into_no_batch() -> None:
-    dataset, _ = table(files(partitions=1))
+def test_a_count_decompresses_nothing() -> None:
+    dataset, _ = table(local_tiered_files("t", rising(codec=Codec.GZIP)))
     assert dataset.count_rows() == 3 * RECORDS
     assert (dataset.metrics.body_bytes, dataset.metrics.records) == (0, 3 * RECORDS)
 
@@ -169,8 +170,8 @@ def test_the_first_rows_of_polars_cost_one_segment() -> None:
     assert store.requests
 
 
-def test_a_count_of_duckdb_looks_into_no_batch(tmp_path: Path) -> None:
-    write_files(tmp_path, files(partitions=1))
+def test_a_count_of_duckdb_decompresses_nothing(tmp_path: Path) -> None:
+    write_files(tmp_path, local_tiered_files("t", rising(codec=Codec.GZIP)))
     connection = duckdb.connect(config={"threads": 1})
     dataset = register(connection, "t", tmp_path)
     assert connection.sql("select count(*) from t").fetchall() == [(3 * RECORDS,)]

@@ -12,7 +12,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from corpus import case
+from corpus import Case, case, cases
 
 import segreader
 from segreader.polars import lazy_frame
@@ -144,6 +144,40 @@ def test_a_random_filter_gives_what_it_leaves_of_everything(topic: str, level: s
     one = case("tv2", topic)
     chance = random.Random(f"{topic} {level}")
     hold_to_everything(chance, 12, one.root / "remote", topic=topic, isolation_level=level)
+
+
+REMOTE_CASES = [one for one in cases(remote=True) if one.set_name != "aiven-encrypted" and one.topic != "recreated"]
+
+
+@pytest.mark.parametrize("one", REMOTE_CASES, ids=str)
+def test_a_count_is_the_number_of_records_that_a_consumer_gets(one: Case) -> None:
+    for level in LEVELS:
+        arguments = {"topic": one.topic, "isolation_level": level}
+        records = segreader.scan(one.root / "remote", **arguments).to_arrow().num_rows
+        assert open_dataset(one.root / "remote", **arguments).count_rows() == records
+
+
+OFFSET = pc.field("offset")
+
+
+@pytest.mark.parametrize(
+    "predicate",
+    [
+        OFFSET > 10.5,
+        float("nan") > OFFSET,
+        OFFSET.cast(pa.int32()) > 10,
+        OFFSET.isin(pa.array([5.0, 7.5])),
+        OFFSET * 3 > 100,
+        pc.subtract_checked(pc.scalar(1 << 62), OFFSET * 4) > 0,
+        pc.divide_checked(pc.scalar(100), OFFSET - (1 << 61)) == 0,
+        (pc.field("partition") == 1) & (OFFSET * 3 > 100),
+    ],
+    ids=str,
+)
+def test_a_filter_that_reckons_with_offsets_has_to_suit_only_those_that_are_there(predicate: pc.Expression) -> None:
+    location = case("tv2", "multi").root / "remote"
+    expected = segreader.scan(location, topic="multi").to_arrow().filter(predicate)
+    assert open_dataset(location, topic="multi").to_table(filter=predicate).equals(expected)
 
 
 def odd_times(chance: random.Random, segments: int) -> list[SegmentBuilder]:
