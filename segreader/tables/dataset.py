@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+import pyarrow.fs
 
 from segreader.errors import OptionError
 from segreader.plan.split import ReadPlan
@@ -28,7 +29,7 @@ _LOCAL_THREADS = 1
 time than it gives (``benchmarks/results/2026-11-22-loader.md``)."""
 
 
-class TopicDataset(ds.Dataset):  # type: ignore[misc]
+class TopicDataset(ds.UnionDataset):  # type: ignore[misc]
     """The records of a scan as a table that is read for what is asked of it.
 
     A filter is applied exactly. Before, it chooses what is read: partitions and offsets that it rules out are not,
@@ -41,6 +42,7 @@ class TopicDataset(ds.Dataset):  # type: ignore[misc]
     """
 
     def __init__(self, face: ScanFace, *, refresh: bool = False, threads: int | None = None) -> None:
+        super().__init__(face.schema, [_without_files(face.schema)])
         self._face, self._schema = face, face.schema
         self._counts: Sequence[ScanMetrics] = ()
         self.last_plan: ReadPlan | None = None
@@ -125,14 +127,24 @@ class TopicDataset(ds.Dataset):  # type: ignore[misc]
             hint="Ask for scanner(columns=…, filter=…), and do the rest with its table",
         )
 
-    # What pyarrow's own class would do with a dataset of its making: here there is none.
-    filter = get_fragments = take = join = join_asof = sort_by = replace_schema = _refuse
+    # What pyarrow's own class would do with a dataset of its making.
+    children = filter = get_fragments = take = join = join_asof = sort_by = replace_schema = _refuse
     _get_fragments = _scanner_options = _scan_options = __reduce__ = _refuse
 
     @property
     def partition_expression(self) -> pc.Expression:
         """What is true of every row: nothing is known."""
         return pc.scalar(True)
+
+
+def _without_files(schema: pa.Schema) -> ds.Dataset:
+    """What code finds that goes past the methods of a ``TopicDataset``, into Arrow: a file that says what to do.
+
+    A dataset with nothing in it would end the process there, and an empty one would seem to be an answer.
+    """
+    form, files = ds.IpcFileFormat(), pyarrow.fs.LocalFileSystem()
+    file = form.make_fragment("a topic has no files: ask its table for scanner(columns=…, filter=…)", files)
+    return ds.FileSystemDataset([file], schema, form, files)
 
 
 def open_dataset(
