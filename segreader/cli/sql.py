@@ -85,14 +85,15 @@ def sql(
         if output_file is None and is_terminal():
             raise click.UsageError(f"{form} is not for a terminal. Name an --output-file, or redirect stdout")
     from segreader.cli.records import opened
-    from segreader.cli.sql_rows import row_writer
+    from segreader.cli.sql_rows import distinct, row_writer
 
     with _tables(storage_options, broker_options, allow_files) as (connection, tables), _typed(tables):
         reader = connection.sql(tables.prepare(query)).to_arrow_reader(8192)
-        with opened(output_file) as file, row_writer(form, file, reader.schema, encoding or "auto") as write:
+        schema = distinct(reader.schema)
+        with opened(output_file) as file, row_writer(form, file, schema, encoding or "auto") as write:
             try:
                 for batch in reader:
-                    write(batch)
+                    write(batch.rename_columns(schema.names))
             finally:
                 is_whole = not [one for one in tables.datasets if not _tell(one)]
     return ExitCode.OK if is_whole else ExitCode.FINDINGS

@@ -23,6 +23,18 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 WriteBatch = Callable[[pa.RecordBatch], None]
 
 
+def distinct(schema: pa.Schema) -> pa.Schema:
+    """The schema with a number behind names that came before, as in ``key_2``: a row has one value of a name."""
+    names: list[str] = []
+    for name in schema.names:
+        number, shown = 1, name
+        while shown in names or (number > 1 and shown in schema.names):
+            number += 1
+            shown = f"{name}_{number}"
+        names.append(shown)
+    return pa.schema([field.with_name(name) for field, name in zip(schema, names, strict=True)], schema.metadata)
+
+
 def row_writer(form: str, file: IO[bytes], schema: pa.Schema, encoding: str) -> AbstractContextManager[WriteBatch]:
     """What writes batches of a schema in a format.
 

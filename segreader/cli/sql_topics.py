@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping
 from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any, Final
@@ -49,7 +50,6 @@ class QueryTables:
         self._connection = connection
         self._storage_options, self._broker_options = storage_options, broker_options
         self._made: dict[str, tuple[str, str]] = {}
-        self._named: dict[str, int] = {}
         self.datasets: list[TopicDataset] = []
 
     def prepare(self, query: str) -> str:
@@ -63,7 +63,7 @@ class QueryTables:
             raise _not_a_query(query, str(parsed.get("error_message")))
         if len(parsed["statements"]) != 1:
             raise OptionError("not one query", found=f"{len(parsed['statements'])} statements", expected="one SELECT")
-        return self._text(self._replaced(parsed))
+        return self._text(self._replaced(parsed, Counter()))
 
     def _parse(self, query: str) -> dict[str, Any]:
         parsed: dict[str, Any] = json.loads(self._one("select json_serialize_sql(?)", query))
@@ -77,17 +77,19 @@ class QueryTables:
         [[value]] = self._connection.execute(query, list(parameters)).fetchall()
         return value
 
-    def _replaced(self, node: Any) -> Any:
-        """The tree of a query with other tables in it."""
+    def _replaced(self, node: Any, named: Counter[str]) -> Any:
+        """The tree of a query with other tables in it. ``named`` counts names in a FROM, where each is one table's."""
         if isinstance(node, list):
-            return [self._replaced(one) for one in node]
+            return [self._replaced(one, named) for one in node]
         if not isinstance(node, dict):
             return node
         if node.get("type") == "TABLE_FUNCTION" and node["function"]["function_name"].lower() == _FUNCTION:
-            return self._table(node)
-        return {name: self._replaced(one) for name, one in node.items()}
+            return self._table(node, named)
+        if "from_table" in node:
+            named = Counter()
+        return {name: self._replaced(one, named) for name, one in node.items()}
 
-    def _table(self, node: dict[str, Any]) -> dict[str, Any]:
+    def _table(self, node: dict[str, Any], of_from: Counter[str]) -> dict[str, Any]:
         positional: list[Any] = []
         named: dict[str, Any] = {}
         for argument in node["function"]["arguments"]:
@@ -100,8 +102,9 @@ class QueryTables:
         if key not in self._made:
             self._made[key] = self._make(positional, named)
         view, name = self._made[key]
-        self._named[name] = self._named.get(name, 0) + 1
-        shown = node["alias"] or (name if self._named[name] == 1 else f"{name}_{self._named[name]}")
+        of_from[name.lower()] += 1
+        count = of_from[name.lower()]
+        shown = node["alias"] or (name if count == 1 else f"{name}_{count}")
         table: dict[str, Any] = self._parse(f"select * from {quoted(view)} as {quoted(shown)}")["statements"][0]
         table = table["node"]["from_table"]
         table |= {name: node[name] for name in ("sample", "column_name_alias") if name in node}

@@ -97,6 +97,23 @@ def test_several_topics_are_joined_by_their_names(sql: Run) -> None:
     assert rows(sql(twice)) == [{"n": 3026}]
 
 
+def test_each_from_has_names_of_its_own(sql: Run) -> None:
+    one = f'select multi."offset" as at from {of("multi/0")} where multi."offset" = '
+    assert rows(sql(f"{one}1 union all {one}2 order by 1")) == [{"at": 1}, {"at": 2}]
+    inner = f"(select max(multi.partition) from {of('multi')})"
+    assert rows(sql(f"select {inner} as a, multi.partition as b from {of('multi')} limit 1")) == [{"a": 3, "b": 0}]
+
+
+@pytest.mark.parametrize("form", ["ndjson", "json", "csv", "table", "parquet", "arrow"])
+def test_no_value_is_lost_where_columns_have_one_name(form: str, sql: Run) -> None:
+    code, out, _ = sql("select 1 as a, 2 as a, 3 as a_2, 4 as a", "-o", form)
+    assert code == 0
+    if form == "ndjson":
+        assert json.loads(out) == {"a": 1, "a_3": 2, "a_2": 3, "a_4": 4}
+    if form == "arrow":
+        assert pa.ipc.open_stream(out).schema.names == ["a", "a_3", "a_2", "a_4"]
+
+
 def test_arguments_are_those_of_scan(sql: Run) -> None:
     level = ", isolation_level := 'read_uncommitted', columns := ['offset', 'is_transactional'], offsets := '2:9'"
     expected = segreader.scan(REMOTE, topic="txn-span", isolation_level="read_uncommitted", offsets="2:9").to_arrow()
