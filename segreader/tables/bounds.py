@@ -49,9 +49,11 @@ def matching_offsets(
             found += pending
             break
         halves = []
-        for one in pending:
+        points = [_points(one, one.start, _END if one.stop is None else one.stop) for one in pending]
+        may_match = set(regions.matching(predicate, [point for some in points for point in some]))
+        for one, some in zip(pending, points, strict=True):
             last = _END if one.stop is None else one.stop
-            if last - one.start == 1 or len(regions.matching(predicate, _points(one, one.start, last))) == 3:
+            if last - one.start == 1 or may_match.issuperset(some):
                 found.append(one)
                 continue
             middle = one.start + (last - one.start) // 2

@@ -40,6 +40,7 @@ class Regions:
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
+        self._partitions: dict[tuple[str, int], pc.Expression] = {}
         self._format, self._files = ds.IpcFileFormat(), pyarrow.fs.LocalFileSystem()
 
     def matching(self, predicate: pc.Expression, regions: Sequence[Region]) -> list[Region]:
@@ -57,23 +58,31 @@ class Regions:
 
     def _guarantee(self, region: Region) -> pc.Expression:
         """What is true of every record of a region."""
-        told = pc.scalar(True)
+        told = self._of_partition(region.topic, region.partition)
         for name, low, high in (
-            ("topic", region.topic, region.topic),
-            ("partition", region.partition, region.partition),
             ("offset", region.start, None if region.stop is None else region.stop - 1),
             *_times(region.newest_ms),
         ):
-            if name in self._schema.names:
-                kind, field = self._schema.field(name).type, pc.field(name)
-                if low is not None and low == high:
-                    told = told & (field == pa.scalar(low, kind))
-                    continue
-                if low is not None:
-                    told = told & (field >= pa.scalar(low, kind))
-                if high is not None:
-                    told = told & (field <= pa.scalar(high, kind))
+            if name not in self._schema.names:
+                continue
+            kind, field = self._schema.field(name).type, pc.field(name)
+            if low is not None and low == high:
+                told = told & (field == pa.scalar(low, kind))
+                continue
+            if low is not None:
+                told = told & (field >= pa.scalar(low, kind))
+            if high is not None:
+                told = told & (field <= pa.scalar(high, kind))
         return told
+
+    def _of_partition(self, topic: str, partition: int) -> pc.Expression:
+        if (topic, partition) not in self._partitions:
+            told = pc.scalar(True)
+            for name, value in (("topic", topic), ("partition", partition)):
+                if name in self._schema.names:
+                    told = told & (pc.field(name) == pa.scalar(value, self._schema.field(name).type))
+            self._partitions[topic, partition] = told
+        return self._partitions[topic, partition]
 
 
 def _times(newest_ms: int | None) -> list[tuple[str, None, int]]:
