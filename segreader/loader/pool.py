@@ -138,6 +138,8 @@ class ReaderPool:
     def use(self, reader: SplitReader) -> None:
         """Note that a reader is read: others are parked before it."""
         with self._changed:
+            if self._open and self._open[-1]() is reader:
+                return
             at = next((at for at, one in enumerate(self._open) if one() is reader), None)
             if at is not None:
                 self._open.append(self._open.pop(at))

@@ -33,15 +33,12 @@ class Stretch:
     """The batches of the records of one record batch, and the one behind them. A value: it outlives the reading.
 
     Args:
-        lasts, bases, positions, epochs: of each batch, by rising offset.
+        rows: of each batch its row of the batch table, ``TABLE_WIDTH`` numbers, by rising offset.
         stop: the byte behind the last batch that was met.
         last_epoch: of that batch.
     """
 
-    lasts: array[int]
-    bases: array[int]
-    positions: array[int]
-    epochs: array[int]
+    rows: array[int]
     stop: int
     last_epoch: int
 
@@ -51,14 +48,14 @@ class Stretch:
         It is that of the batch with the offset. If the next one that is known begins behind it, it is that of the batch
         before: that nothing lies between them is not to be seen by who goes on there.
         """
-        at = bisect_left(self.lasts, next_offset)
-        taken = bisect_left(self.lasts, next_offset - 1)
-        if at < len(self.lasts) and self.bases[at] > next_offset:
+        rows = self.rows
+        at, taken = _reaching(rows, next_offset), _reaching(rows, next_offset - 1)
+        if at < len(rows) and rows[at + Table.BASE_OFFSET] > next_offset:
             at = taken
-        epoch = self.epochs[taken] if taken < len(self.epochs) else self.last_epoch
+        epoch = rows[taken + Table.LEADER_EPOCH] if taken < len(rows) else self.last_epoch
         known = None if epoch < 0 else epoch
-        if at < len(self.lasts):
-            return BatchPlace(self.positions[at], self.bases[at], known)
+        if at < len(rows):
+            return BatchPlace(rows[at + Table.POSITION], rows[at + Table.BASE_OFFSET], known)
         return BatchPlace(self.stop, None, known)
 
 
@@ -71,7 +68,7 @@ class Trail:
     def __init__(self) -> None:
         self.first: tuple[int, int] | None = None
         self._stop, self._last_epoch = 0, -1
-        self._lasts, self._bases, self._positions, self._epochs = (array("q") for _ in range(4))
+        self._rows: array[int] = array("q")
 
     def follow(self, run: BatchRun, rows: int) -> None:
         """Go on over the first ``rows`` batches of a run. Those that the reader is given nothing of leave no mark."""
@@ -81,17 +78,11 @@ class Trail:
         if self.first is None:
             self.first = table[Table.POSITION], table[Table.BASE_OFFSET]
         if table[Table.DECISION : stop : TABLE_WIDTH].count(_DECODE) == rows:
-            self._lasts += table[Table.LAST_OFFSET : stop : TABLE_WIDTH]
-            self._bases += table[Table.BASE_OFFSET : stop : TABLE_WIDTH]
-            self._positions += table[Table.POSITION : stop : TABLE_WIDTH]
-            self._epochs += table[Table.LEADER_EPOCH : stop : TABLE_WIDTH]
+            self._rows += table[:stop]
         else:
             for row in range(0, stop, TABLE_WIDTH):
                 if table[row + Table.DECISION] == _DECODE:
-                    self._lasts.append(table[row + Table.LAST_OFFSET])
-                    self._bases.append(table[row + Table.BASE_OFFSET])
-                    self._positions.append(table[row + Table.POSITION])
-                    self._epochs.append(table[row + Table.LEADER_EPOCH])
+                    self._rows += table[row : row + TABLE_WIDTH]
         last = stop - TABLE_WIDTH
         self._stop = table[last + Table.POSITION] + table[last + Table.SIZE]
         self._last_epoch = table[last + Table.LEADER_EPOCH]
@@ -102,16 +93,14 @@ class Trail:
         Args:
             next_offset: one more than the offset of the last record that was taken.
         """
-        at = bisect_left(self._lasts, next_offset)
-        behind = at + 1
-        stretch = Stretch(
-            self._lasts[:behind],
-            self._bases[:behind],
-            self._positions[:behind],
-            self._epochs[:behind],
-            self._stop,
-            self._last_epoch,
-        )
-        for column in (self._lasts, self._bases, self._positions, self._epochs):
-            del column[:at]
+        at = _reaching(self._rows, next_offset)
+        stretch = Stretch(self._rows[: at + TABLE_WIDTH], self._stop, self._last_epoch)
+        del self._rows[:at]
         return stretch
+
+
+def _reaching(rows: array[int], offset: int) -> int:
+    """Where the row of the first batch begins whose last offset is not below ``offset``; the end without one."""
+    count = len(rows) // TABLE_WIDTH
+    found = bisect_left(range(count), offset, key=lambda row: rows[row * TABLE_WIDTH + Table.LAST_OFFSET])
+    return found * TABLE_WIDTH
