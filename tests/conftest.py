@@ -15,6 +15,12 @@ if TYPE_CHECKING:
     from servers.pool import ServerPool
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse a pytest in which pytest-xdist cannot name groups of tests: each worker would start every cluster."""
+    if config.getoption("dist", "no") == "loadgroup" and not hasattr(pytest.Item, "_nodeid"):
+        raise pytest.UsageError(f"pytest {pytest.__version__} keeps no groups together: install what pyproject.toml says")
+
+
 @pytest.fixture(scope="session")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerPool]:
     """Object stores on loopback: ``servers.get("moto")``. Mark the tests ``xdist_group("servers")``: one of each."""
