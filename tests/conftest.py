@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def pytest_configure(config: pytest.Config) -> None:
     """Refuse a pytest in which pytest-xdist cannot name groups of tests: each worker would start every cluster."""
     if config.getoption("dist", "no") == "loadgroup" and not hasattr(pytest.Item, "_nodeid"):
-        raise pytest.UsageError(f"pytest {pytest.__version__} keeps no groups together: install what pyproject.toml says")
+        raise pytest.UsageError(f"pytest {pytest.__version__} keeps no groups together: see pyproject.toml")
 
 
 @pytest.fixture(scope="session")
