@@ -41,7 +41,7 @@ def test_a_signed_url_of_one_segment_prints_its_records(
 def test_a_plan_counts_the_requests_that_it_took_and_foretells_those_of_the_read(
     servers: ServerPool, capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(HedgePolicy, "allow", lambda _: False)  # a slow answer is not asked for twice, or it counts twice
+    monkeypatch.setattr(HedgePolicy, "allow", lambda _: False)  # a slow answer is not asked for twice
     server = servers.get("swift")
     server.upload({f"planned/{key}": data for key, data in tiered_topics("txn-span").items()})
     options = [f"--storage-option={name}={value}" for name, value in server.storage_options.items()]
