@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -111,8 +112,13 @@ class Watched:
         lines = self.seen.read_text().splitlines(keepends=True) if self.seen.exists() else []
         return [json.loads(line) for line in lines if line.endswith("\n")]
 
-    def checkpoints(self) -> list[Path]:
-        return sorted(self.work.glob("checkpoints/*/*/chk-*/_metadata"), key=lambda path: path.stat().st_mtime_ns)
+    def checkpoints(self) -> list[int]:
+        """When the checkpoints were complete that are there, in ns. Flink removes old ones while one looks."""
+        times = []
+        for path in self.work.glob("checkpoints/*/*/chk-*/_metadata"):
+            with contextlib.suppress(FileNotFoundError):
+                times.append(path.stat().st_mtime_ns)
+        return sorted(times)
 
     def torn(self) -> set[int]:
         """Offsets that Flink was given after the last checkpoint, of splits whose first records that one committed."""
@@ -122,7 +128,7 @@ class Watched:
         committed = {record.offset for record in self.committed()}
         splits = [LoaderSplit.from_json(one) for one in json.loads((self.work / "round.json").read_text())["splits"]]
         begun = {one.id for one in splits if not committed.isdisjoint(range(one.start, one.stop))}
-        later = [one for one in self.read_slices() if one["begun_ns"] > complete[-1].stat().st_mtime_ns]
+        later = [one for one in self.read_slices() if one["begun_ns"] > complete[-1]]
         found = set()
         for at, one in enumerate(later):
             has_left = any(one["slot"] == next_one["slot"] for next_one in later[at + 1 :])  # else: perhaps not yet
