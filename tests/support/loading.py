@@ -94,6 +94,14 @@ def positions_in(reader: SplitReader) -> Iterator[Position]:
     yield reader.position
 
 
+def has_segments_in_a_row(case: Case) -> bool:
+    """Whether a partition of the case has a segment before its last one."""
+    begins: dict[Path, set[str]] = {}
+    for log in (file for one in case.remote for file in one.rglob("*.log")):
+        begins.setdefault(log.parent, set()).add(log.name[:20])
+    return any(len(some) > 1 for some in begins.values())
+
+
 def without_last_segment(case: Case, copy: Path) -> Path:
     """The case's remote tier as it was before the last segment of each of its partitions was uploaded.
 
