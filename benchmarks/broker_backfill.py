@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from statistics import mean, median
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import KafkaError, TopicPartition
 
 import segreader
-from benchmarks.broker_kit import Bench, Offsets, Spent, cpu_s, spent
+from benchmarks.broker_kit import Bench, Offsets, Spent, cpu_s, open_consumer, spent
 from benchmarks.rows import Row
 
 _REST_S = 2.0
@@ -20,16 +20,7 @@ _WARM_PLANS = 60
 
 def consume(bootstrap: str, topic: str, offsets: Offsets) -> int:
     """Records of the partitions as confluent-kafka gives them, ten thousand at a time."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "none",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "auto.offset.reset": "error",
-            "fetch.queue.backoff.ms": 1,  # by default it stops for a second whenever its queue is full
-        }
-    )
+    consumer = open_consumer(bootstrap)
     count = ended = 0
     try:
         consumer.assign([TopicPartition(topic, partition, first) for partition, (first, _) in offsets.items()])

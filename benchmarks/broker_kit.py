@@ -15,6 +15,8 @@ from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
+from confluent_kafka import Consumer
+
 from benchmarks.inputs import BATCH_BYTES, Batch, Shape, make_batches
 from benchmarks.report import MIB
 from benchmarks.storage import serve_fast
@@ -35,6 +37,20 @@ _CALM = {
 """The test kit looks for something to upload or to delete twice a second, which shows in the broker's CPU."""
 
 Offsets = Mapping[int, tuple[int, int]]
+
+
+def open_consumer(bootstrap: str) -> Consumer:
+    """confluent-kafka as a bulk reader sets it: no commits, the ends told, and no pause when its queue is full."""
+    return Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "none",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "error",
+            "fetch.queue.backoff.ms": 1,  # by default a second
+        }
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,12 @@ import duckdb
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import KafkaError, Message, TopicPartition
 
 import segreader
 import segreader.duckdb
 import segreader.polars
-from benchmarks.broker_kit import Offsets
+from benchmarks.broker_kit import Offsets, open_consumer
 from benchmarks.report import MIB
 from benchmarks.rows import Row
 
@@ -170,16 +170,7 @@ def _in_groups(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.Tabl
 
 def consumed(bootstrap: str, topic: str, offsets: Offsets) -> Iterator[Sequence[Message]]:
     """The messages at these offsets, ten thousand at a time, as confluent-kafka gives them."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "none",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "auto.offset.reset": "error",
-            "fetch.queue.backoff.ms": 1,  # by default it stops for a second whenever its queue is full
-        }
-    )
+    consumer = open_consumer(bootstrap)
     left = {partition: stop - first for partition, (first, stop) in offsets.items()}
     try:
         consumer.assign([TopicPartition(topic, partition, first) for partition, (first, _) in offsets.items()])
