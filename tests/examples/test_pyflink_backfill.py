@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from corpus import Case, NormalRecord, case, normal
+from quick_jvm import QUICK
 
 from segreader.loader import LoaderSplit
 
@@ -69,7 +70,7 @@ class Watched:
             "WATCHED_SLICES": str(self.seen),
             "WATCHED_PAUSE": str(pause),
             "TMPDIR": str(scratch),
-            "JVM_ARGS": f"-Xmx512m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Djava.io.tmpdir={scratch}",
+            "JVM_ARGS": f"-Xmx512m {' '.join(QUICK)} -Djava.io.tmpdir={scratch}",
         }
         arguments = [
             *("--location", self.location, "--topic", self.topic, "--output", self.output, "--work", self.work),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from chaos import REMOTE, prove, truth_of
+from spark_jvm import spark_options
 from spark_standalone import environment, standalone_cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
@@ -40,6 +42,7 @@ def run(master: str, *arguments: str) -> str:
     """A driver on the cluster; what it printed."""
     conf = {
         "spark.executor.memory": "512m",
+        "spark.executor.extraJavaOptions": spark_options(),
         "spark.cores.max": "2",
         "spark.driver.memory": "512m",
         "spark.driver.host": "127.0.0.1",
@@ -47,7 +50,7 @@ def run(master: str, *arguments: str) -> str:
         "spark.scheduler.maxRegisteredResourcesWaitingTime": "30s",
         "spark.executorEnv.SEGREADER_KERNEL": os.environ.get("SEGREADER_KERNEL", "native"),
     }
-    submit = " ".join(f"--conf {name}={value}" for name, value in conf.items())
+    submit = shlex.join(part for name, value in conf.items() for part in ("--conf", f"{name}={value}"))
     done = subprocess.run(
         [sys.executable, *arguments, master],
         env=environment() | {"PYSPARK_SUBMIT_ARGS": f"{submit} pyspark-shell"},

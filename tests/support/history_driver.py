@@ -18,6 +18,7 @@ import boto3
 import pyspark
 import urllib3
 from pyspark.sql import DataFrame, SparkSession
+from quick_jvm import QUICK
 
 from segreader.spark import register
 from segreader.spark.options import parse_options
@@ -194,6 +195,7 @@ def main() -> None:
     settings = {
         "spark.driver.memory": "512m",
         "spark.executor.memory": "512m",
+        "spark.executor.extraJavaOptions": " ".join(QUICK),
         "spark.sql.shuffle.partitions": "2",
         "spark.ui.enabled": "true",
         "spark.ui.port": "0",

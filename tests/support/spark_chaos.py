@@ -21,6 +21,7 @@ from typing import Any
 
 from spark_chaos_hook import DAWDLE, TRAIL
 from spark_chaos_plan import VICTIMS, SparkBackfill, Strike, Tally, Victim
+from spark_jvm import spark_options
 from spark_standalone import dies_with_us, environment, standalone_cluster
 
 from segreader.spark.backfill.job_plan import read_plan
@@ -31,7 +32,6 @@ SUPPORT = Path(__file__).parent
 FAILED = 70
 
 _EXECUTOR, _WORKER = "CoarseGrainedExecutorBackend", "pyspark.daemon"
-_QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _LONGEST = 240.0
 _MOST_RUNS = 12
 _MOST_DRAWS = 8
@@ -280,8 +280,7 @@ class SparkChaos:
             "spark.driver.host": "127.0.0.1",
             "spark.ui.enabled": "false",
             "spark.ui.liveUpdate.period": "10ms",
-            "spark.executor.extraJavaOptions": _QUICK,
-            "spark.driver.extraJavaOptions": _QUICK,
+            "spark.executor.extraJavaOptions": spark_options(),
             # Python of a task that was killed: it is killed at once, or goes on for as long as Spark lets it.
             "spark.python.task.killTimeout": "2s" if has_speculation else "20ms",
         }
@@ -317,7 +316,6 @@ def _environment(trail: Path) -> dict[str, str]:
         TRAIL: str(trail),
         "PYTHONPATH": path,
         "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": _QUICK,
     }
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from spark_jvm import spark_variables
 
 from spark_jobs.session import job_session
 
@@ -22,6 +23,7 @@ def spark() -> Iterator[SparkSession]:
     """A session with two cores, four attempts a task, and the repository on the path of its workers."""
     path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     os.environ["PYTHONPATH"] = os.pathsep.join(path)  # read by workers; must stand before the JVM starts
+    os.environ.update(spark_variables())
     settings = {
         "spark.sql.shuffle.partitions": "2",
         "spark.default.parallelism": "2",

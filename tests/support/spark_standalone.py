@@ -18,6 +18,7 @@ from pathlib import Path
 import pyspark
 from servers.pool import skip_or_fail
 from servers.process import dies_with_us
+from spark_jvm import spark_variables
 
 from spark_jobs.java import find_java_home
 
@@ -31,13 +32,17 @@ _STARTS_IN = 60.0
 def environment() -> dict[str, str]:
     """What every process of the cluster is given: executors find the package as their workers' Python does."""
     keeps = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK"))}
-    return keeps | {
-        "JAVA_HOME": str(find_java_home(os.environ)),
-        "SPARK_HOME": str(SPARK_HOME),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "PYSPARK_PYTHON": sys.executable,
-        "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)]),
-    }
+    return (
+        keeps
+        | spark_variables()
+        | {
+            "JAVA_HOME": str(find_java_home(os.environ)),
+            "SPARK_HOME": str(SPARK_HOME),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "PYSPARK_PYTHON": sys.executable,
+            "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)]),
+        }
+    )
 
 
 @contextmanager

@@ -13,13 +13,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from quick_jvm import QUICK
 from servers.process import dies_with_us
 
 from spark_jobs.java import find_java_home
 
 _STOP_S = 30.0
 _QUIET = ("-Dorg.slf4j.simpleLogger.showDateTime=true", "-Dlog4j2.disable.jmx=true")
-SMALL_JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+SMALL_JVM = ("-Xmx512m", *QUICK)
 """Starts soon and stays small; a benchmark gives its broker something better."""
 
 
