@@ -32,17 +32,14 @@ _STARTS_IN = 60.0
 def environment() -> dict[str, str]:
     """What every process of the cluster is given: executors find the package as their workers' Python does."""
     keeps = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK"))}
-    return (
-        keeps
-        | spark_variables()
-        | {
-            "JAVA_HOME": str(find_java_home(os.environ)),
-            "SPARK_HOME": str(SPARK_HOME),
-            "SPARK_LOCAL_IP": "127.0.0.1",
-            "PYSPARK_PYTHON": sys.executable,
-            "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)]),
-        }
-    )
+    ours = {
+        "JAVA_HOME": str(find_java_home(os.environ)),
+        "SPARK_HOME": str(SPARK_HOME),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)]),
+    }
+    return keeps | spark_variables() | ours
 
 
 @contextmanager
