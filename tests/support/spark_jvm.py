@@ -73,6 +73,9 @@ def _make(archive: Path) -> None:
     }
     with TemporaryDirectory() as out:
         line = [sys.executable, "-c", _USE, str(ROOT / "fixtures" / "corpus" / "tv2" / "remote"), f"{out}/parquet"]
-        subprocess.run(line, env=environ, capture_output=True, timeout=300)  # it ends badly, for its JVM went first
+        try:
+            subprocess.run(line, env=environ, capture_output=True, timeout=300)  # ends badly, for its JVM went first
+        except subprocess.TimeoutExpired:
+            made.unlink(missing_ok=True)
     made.touch()
     made.rename(archive)
