@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from benchmarks.peak import peak_bytes
 from benchmarks.plan import GIB_OF_BATCHES
 from benchmarks.plan_bucket import Bucket, Form, Made, Topic
-from benchmarks.plan_forms import BATCH_RECORDS, SMALL, WHOLE
+from benchmarks.plan_forms import BATCH_RECORDS, SMALL, WHOLE, batches_of, offset_index
 from benchmarks.spark_bucket import OPTIONS, read_from
 from segreader.spark.backfill.job_plan import JobRequest, make_plan
 from segreader.spark.backfill.output import OutputOptions
@@ -39,6 +39,8 @@ class Prepared(Bucket):
                 for kind, stored in form.files(topic, partition, number).items():
                     infos.append(ObjectInfo(f"{stem}.{kind}", len(stored)))
                     self._made[infos[-1].name] = stored
+        for topic in topics:
+            offset_index(batches_of(topic))  # the one that all segments share
 
     def _objects_in(self, directory: str) -> Iterator[ObjectInfo]:
         return iter(self._infos[directory])

@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
+from segreader.catalog.collector import only_young_collected
 from segreader.errors import ObjectNotFoundError
 from segreader.plan.split import Split
 from segreader.read.header_reader import split_reader
@@ -70,6 +71,7 @@ class SegmentReader(DataSourceReader):
         self.columns = columns
 
     @without_locals
+    @only_young_collected()
     def partitions(self) -> list[InputPartition]:
         """The splits, largest first so that no long task ends the stage; planned once per ``load()``.
 
