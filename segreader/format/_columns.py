@@ -1,18 +1,21 @@
 """The decoder in plain Python: the specification that ``_kernel.pyx`` repeats for speed.
 
-Two functions are the face of a kernel, with the same names and the same buffers on both sides:
+Three functions are the face of a kernel, with the same names and the same buffers on both sides:
 ``scan_batches`` writes the headers of the batches in a piece of a segment into a table, and ``decode_batches``
 writes the records of those batches into column buffers. Neither allocates by what a header claims, and neither
 raises for damaged bytes: they come back with an ``Outcome`` and leave what they found in ``State``.
+``count_rising`` is for a column of an index: a large one has a million entries.
 
 Source: ``DefaultRecordBatch``, ``DefaultRecord``, ``ByteUtils`` (Kafka 4.0); KIP-98.
 """
 
 from __future__ import annotations
 
+import operator
 import struct
 from array import array
 from collections.abc import Callable
+from itertools import islice
 
 from segreader.format.batch import (
     COMMON_SIZE,
@@ -157,6 +160,24 @@ def decode_batches(
         row += 1
         state[State.BATCH_ROW] = row
     return Outcome.DONE
+
+
+def count_rising(values: array[int], strictly: bool) -> int:
+    """How many leading values are not negative and rise.
+
+    Args:
+        values: of 4 or 8 bytes.
+        strictly: whether of equal neighbours the second one rises no more.
+    """
+    if not values or values[0] < 0:
+        return 0
+    rises = operator.lt if strictly else operator.le
+    if all(map(rises, values, islice(values, 1, None))):  # of a sound index: a fifth of the time of counting
+        return len(values)
+    for count, rising in enumerate(map(rises, values, islice(values, 1, None)), start=1):
+        if not rising:
+            return count
+    return len(values)
 
 
 def _begin_batch(

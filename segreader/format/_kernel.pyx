@@ -346,6 +346,25 @@ def decode_batches(columns, data, int64_t data_position, array table, int64_t ro
         PyBuffer_Release(&view)
 
 
+def count_rising(array values, bint strictly):
+    """How many leading values are not negative and rise; see ``_columns.count_rising``."""
+    cdef Py_ssize_t count = 1, size = len(values)
+    cdef int64_t least = 1 if strictly else 0
+    cdef const int32_t* ints = <const int32_t*>values.data.as_ints
+    cdef const int64_t* longs = <const int64_t*>values.data.as_longlongs
+    if values.itemsize not in (4, 8):
+        raise ValueError("not values of 4 or 8 bytes")
+    if not size or (ints[0] if values.itemsize == 4 else longs[0]) < 0:
+        return 0
+    if values.itemsize == 4:
+        while count < size and <int64_t>ints[count] - ints[count - 1] >= least:
+            count += 1
+    else:
+        while count < size and longs[count] >= longs[count - 1] and longs[count] - longs[count - 1] >= least:
+            count += 1
+    return count
+
+
 cdef int find_room(Room* room, list buffers) except -1:
     """Where each wanted buffer lies and how much it holds."""
     cdef int index

@@ -6,10 +6,10 @@ What the columns mean is told by ``offset_index`` and ``time_index``.
 
 from __future__ import annotations
 
-import operator
 import sys
 from array import array
-from itertools import islice
+
+from segreader.format.kernel import load_kernel
 
 _TYPECODES = {4: "i", 8: "q"}
 
@@ -43,12 +43,4 @@ def column(data: bytes, entry_size: int, first: int, width: int) -> array[int]:
 
 def count_rising(values: array[int], *, strictly: bool = True) -> int:
     """How many leading values are not negative and rise; if not ``strictly``, equal neighbours do as well."""
-    if not values or values[0] < 0:
-        return 0
-    rises = operator.lt if strictly else operator.le
-    if all(map(rises, values, islice(values, 1, None))):  # of a sound index: a fifth of the time of counting
-        return len(values)
-    for count, rising in enumerate(map(rises, values, islice(values, 1, None)), start=1):
-        if not rising:
-            return count
-    return len(values)
+    return load_kernel().count_rising(values, strictly)

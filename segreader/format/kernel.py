@@ -41,6 +41,9 @@ class Kernel(Protocol):
     ) -> int:
         """See ``_columns.decode_batches``."""
 
+    def count_rising(self, values: array[int], strictly: bool) -> int:
+        """See ``_columns.count_rising``."""
+
 
 def load_kernel(name: str | None = None) -> Kernel:
     """The kernel of that name; without one, what ``SEGREADER_KERNEL`` says, and ``auto`` where it says nothing.
