@@ -187,7 +187,7 @@ def bears_epochs(
 
 def _last_indexed(store: ObjectStore, segment: Segment) -> tuple[int, int | None]:
     """Position and offset of the last index entry; the segment's start without one."""
-    if (name := segment.files.offset_index) is not None:
+    if (name := segment.files.offset_index) is not None and segment.files.sizes.get(name) != 0:
         try:
             index = read_end_of_index(store, name, segment)
             if (at := bisect_left(index.entry_positions, segment.log_size) - 1) >= 0:
