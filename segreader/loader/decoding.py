@@ -7,10 +7,16 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from segreader.errors import DivergedPositionError, FormatError
+from segreader.errors import (
+    DivergedPositionError,
+    FormatError,
+    ObjectChangedError,
+    ObjectNotFoundError,
+    ShortReadError,
+)
 from segreader.format.columns import NO_STOP, BufferPool
 from segreader.loader.position import Position
-from segreader.loader.restoring import rest_of, without_byte
+from segreader.loader.restoring import known_byte, rest_of, without_byte
 from segreader.loader.splits import LoaderSplit
 from segreader.plan.split import Split
 from segreader.read.header_reader import split_reader
@@ -55,7 +61,7 @@ class Decoding:
         self._store, self._whole, self._position = store, split, position
         self._reader = split_reader(store, options, metrics=metrics, pool=buffers)
         self._offsets_at = options.columns.index("offset") if "offset" in options.columns else None
-        self._is_checked = position.batch_position != rest.positions.start
+        self._is_checked = known_byte(split.split, position) is None
         self._batches: Iterator[pa.RecordBatch] | None = None
         self._begin(rest)
 
@@ -103,7 +109,14 @@ class Decoding:
         self._batches = self._reader.read(rest)
 
     def _next(self) -> pa.RecordBatch | None:
-        return None if self._batches is None else next(self._batches, None)
+        try:
+            return None if self._batches is None else next(self._batches, None)
+        except (ObjectNotFoundError, ObjectChangedError, ShortReadError) as error:
+            error.hint = (
+                "The segment was deleted, or replaced, since its split was made: ask an enumerator for "
+                "splits_from([position]) of this reader"
+            )
+            raise
 
     def _is_misled(self) -> bool:
         """Whether the byte named is no place to begin."""

@@ -120,6 +120,14 @@ class SplitEnumerator:
         for position in given:
             key = position.topic, position.partition
             seen = logs.get(key)
+            if seen is None and key in self._frontiers:
+                raise DeletedPositionError(
+                    f"offsets of {position.topic}-{position.partition} were deleted before they were read",
+                    source=self._source.shown,
+                    found="a partition of which nothing is left",
+                    expected=f"offset {position.next_offset}",
+                    hint="Go on where it begins again, or find another copy",
+                )
             if seen is None:
                 raise ForeignPositionError(
                     "the position is of a partition that is not here, or not asked for",

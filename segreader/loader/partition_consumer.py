@@ -14,7 +14,14 @@ from typing import Self
 
 import pyarrow as pa
 
-from segreader.errors import ClosedError, DeletedPositionError, ForeignPositionError, OptionError
+from segreader.errors import (
+    ClosedError,
+    DeletedPositionError,
+    ForeignPositionError,
+    ObjectChangedError,
+    ObjectNotFoundError,
+    OptionError,
+)
 from segreader.loader.enumerator import SplitEnumerator
 from segreader.loader.pool import ReaderPool
 from segreader.loader.query import LoadQuery
@@ -100,6 +107,7 @@ class PartitionConsumer:
             SegreaderError: as ``SplitReader.read`` and ``SplitEnumerator.discover`` tell.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
+        replanned_at: int | None = None
         if self._is_closed:
             raise ClosedError("the consumer is closed", hint="Open another one; it takes the same offsets")
         if not self._has_looked:
@@ -113,7 +121,14 @@ class PartitionConsumer:
                 self._seek(self._next)
                 continue
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            records = self._reader.read(max_rows, max_bytes, left)
+            try:
+                records = self._reader.read(max_rows, max_bytes, left)
+            except (ObjectNotFoundError, ObjectChangedError):
+                if replanned_at == self._next:  # what is listed now is not there either
+                    raise
+                replanned_at = self._next
+                self._look_anew()
+                continue
             if records is not None:
                 self._next = self._reader.next_offset
                 return MessageBatch(records, self._next, False)
@@ -140,6 +155,20 @@ class PartitionConsumer:
         self._has_looked = True
         self._splits += found
         return bool(found)
+
+    def _look_anew(self) -> None:
+        """Plan again what was found so far, of the segments that have it now, and stand where one stood."""
+        self._let_go()
+        (end,) = self._enumerator.end_positions()
+        first = replace(end, next_offset=self._splits[0].start, leader_epoch=None)
+        try:
+            self._splits = self._enumerator.splits_from([first, end])
+        except DeletedPositionError as error:
+            if error.offset is None:
+                raise
+            first = replace(first, next_offset=min(error.offset, end.next_offset))
+            self._splits = self._enumerator.splits_from([first, end])
+        self._seek(self._next)
 
     def _seek(self, offset: int) -> None:
         """Stand before the first record at or behind an offset."""
@@ -178,9 +207,7 @@ class PartitionConsumer:
 
     def _open(self, at: int) -> None:
         """A reader of the split with this number, or none behind the last."""
-        if self._reader is not None:
-            self._reader.close()
-            self._reader = None
+        self._let_go()
         self._at = at
         if at < len(self._splits):
             split = self._splits[at]
@@ -188,6 +215,11 @@ class PartitionConsumer:
             is_inside = self._next > split.start
             here = replace(split.position, next_offset=self._next, log=None, log_size=None, batch_position=None)
             self._reader = self._pool.open(split, here if is_inside else None)
+
+    def _let_go(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
 
     def _empty(self, *, is_at_end: bool) -> MessageBatch:
         names = schema(self.query.columns)

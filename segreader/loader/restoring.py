@@ -67,7 +67,7 @@ def rest_of(split: LoaderSplit, position: Position, store: ObjectStore) -> Split
     if position.next_offset >= split.stop:
         return None
     start, bound = whole.positions.start, whole.first_bound
-    if (known := _known_byte(whole, position)) is not None:
+    if (known := known_byte(whole, position)) is not None:
         start, bound = known, whole.first_bound if known == start else None
     elif position.next_offset > split.start and whole.positions.size > _WORTH_AN_INDEX:
         start, bound = _indexed_byte(whole, position.next_offset, store)
@@ -84,7 +84,7 @@ def without_byte(position: Position) -> Position:
     return replace(position, log=None, log_size=None, batch_position=None, batch_offset=None)
 
 
-def _known_byte(split: Split, position: Position) -> int | None:
+def known_byte(split: Split, position: Position) -> int | None:
     """The byte that the position names, if it is of this log and of this split."""
     byte = position.batch_position
     if byte is None or position.log != split.log:
@@ -139,7 +139,8 @@ def _refuse_other_transactions(split: LoaderSplit, next_offset: int, aborted: tu
         f"other transactions of {split.partition} were aborted around the position",
         found=_named(here),
         expected=_named(told),
-        hint="The position is of another history, or a .txnindex was lost since: load this partition anew",
+        hint="Compaction took them, or it is another history, or a .txnindex was lost: where none was lost, ask an "
+        "enumerator for splits_from([position]), which tells other histories",
     )
 
 

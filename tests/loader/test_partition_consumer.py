@@ -15,8 +15,15 @@ from corpus import NormalRecord, case
 from growing_log import GrowingLog
 from loading import from_log_start, query_of, records_of, truth_of
 
-from segreader.errors import ClosedError, DeletedPositionError, ForeignPositionError, OptionError
-from segreader.loader import LoadQuery, PartitionConsumer
+from segreader.errors import (
+    ClosedError,
+    DeletedPositionError,
+    ForeignPositionError,
+    ObjectNotFoundError,
+    OptionError,
+)
+from segreader.loader import LoadQuery, PartitionConsumer, SplitReader
+from segreader.testing.directory import kafka_uuid
 
 
 @pytest.mark.parametrize("isolation", ["uncommitted", "committed"])
@@ -102,6 +109,40 @@ def test_an_offset_that_was_deleted_is_told_or_passed_over(log: GrowingLog) -> N
         assert consumer.fetch(3).records["offset"][0].as_py() == 50
     with consumer_of(log) as consumer, pytest.raises(ForeignPositionError, match="behind the end"):
         consumer.fetch(1000)
+
+
+def test_offsets_that_were_deleted_after_it_looked_are_told_or_passed_over(log: GrowingLog) -> None:
+    with consumer_of(log) as consumer, consumer_of(log, on_gap="report") as lenient:
+        for one in (consumer, lenient):
+            assert one.fetch(60).next_offset == 80
+        log.delete_oldest("orders", 0)
+        for _ in range(2):
+            with pytest.raises(DeletedPositionError) as caught:
+                consumer.fetch(20)
+            assert (caught.value.offset, "offset 50" in (caught.value.hint or "")) == (50, True)
+            assert consumer.fetch(50).next_offset == lenient.fetch(20).next_offset == 70
+        log.delete_oldest("orders", 0)
+        for one in (consumer, lenient):
+            with pytest.raises(DeletedPositionError, match="nothing is left"):
+                one.fetch(55)
+
+
+def test_segments_that_were_uploaded_anew_after_it_looked_are_gone_on_with(
+    log: GrowingLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with consumer_of(log) as consumer:
+        assert consumer.fetch(60).next_offset == 80
+        for path in list(log.root.glob("*/*")):
+            path.rename(path.with_name(f"{path.name[:20]}-{kafka_uuid(path.name[:20])}{path.suffix}"))
+        for offset in (20, 3, 90):
+            assert consumer.fetch(offset).records["offset"][0].as_py() == offset
+
+        def lost(*_: object) -> None:
+            raise ObjectNotFoundError("no such file")
+
+        monkeypatch.setattr(SplitReader, "read", lost)
+        with pytest.raises(ObjectNotFoundError):
+            consumer.fetch(5)
 
 
 def test_close_ends_a_fetch_and_what_comes_after_it(log: GrowingLog) -> None:
