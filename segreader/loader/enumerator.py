@@ -12,6 +12,7 @@ from segreader.errors import (
     DeletedPositionError,
     ForeignPositionError,
     ObjectNotFoundError,
+    OptionError,
     UnknownLayoutError,
 )
 from segreader.loader.cutting import with_own_offsets
@@ -54,9 +55,7 @@ class SplitEnumerator:
         state: str | None = None,
     ) -> None:
         self.query = query
-        self._frontiers: dict[TopicPartition, Frontier] = (
-            {} if state is None else read_frontiers(state, query.isolation_level)
-        )
+        self._frontiers: dict[TopicPartition, Frontier] = {} if state is None else read_frontiers(state, query)
         self._source = query.open(storage_options)
         self._seen: dict[TopicIdPartition, SeenLog] = {}
         self._is_closed = False
@@ -110,6 +109,7 @@ class SplitEnumerator:
         Raises:
             ForeignPositionError: a position is of none of these partitions, or of the other isolation level.
             RecreatedTopicError, DeletedPositionError, DivergedPositionError: what was read is not there any more.
+            OptionError: two positions have the same offsets before them.
             ClosedError: the enumerator is closed.
             CatalogError, StorageError: as ``Scan.plan`` tells.
         """
@@ -117,6 +117,7 @@ class SplitEnumerator:
         logs = {(one.partition.topic, one.partition.partition): one for one in self._look()}
         planner = self._planner()
         frontiers = dict(self._frontiers)
+        planned: dict[TopicPartition, int] = {}
         for position in given:
             key = position.topic, position.partition
             seen = logs.get(key)
@@ -141,6 +142,15 @@ class SplitEnumerator:
             stop = position.stop if position.stop is not None else seen.stop if before is None else before.next_offset
             stop = min(stop, seen.stop)
             if position.next_offset < stop:
+                if position.next_offset < planned.get(key, 0):
+                    raise OptionError(
+                        f"offsets of {seen.partition} would come twice",
+                        offset=position.next_offset,
+                        found=f"two positions that both have offset {position.next_offset} before them",
+                        expected="one position a split",
+                        hint="Give the last position of each split",
+                    )
+                planned[key] = stop
                 planner.add(seen.source, OffsetRange(position.next_offset, stop), readable=seen.readable)
             if before is None:
                 reached = max(stop, position.next_offset, frontiers[key].next_offset if key in frontiers else 0)
@@ -153,7 +163,7 @@ class SplitEnumerator:
 
     def state(self) -> str:
         """How far this has come, as small JSON for a checkpoint."""
-        return write_frontiers(self._frontiers, self.query.isolation_level)
+        return write_frontiers(self._frontiers, self.query)
 
     def end_positions(self) -> list[Position]:
         """Where each partition stands once all splits handed out so far were read, by topic and partition."""

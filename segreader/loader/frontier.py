@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from segreader.errors import ForeignPositionError
-from segreader.isolation import IsolationLevel
+from segreader.loader.query import LoadQuery
 from segreader.loader.saved import SavedFields, write_saved
 
 _KIND = "enumerator"
@@ -30,8 +30,8 @@ class Frontier:
     leader_epoch: int | None = None
 
 
-def write_frontiers(frontiers: Mapping[TopicPartition, Frontier], isolation_level: IsolationLevel) -> str:
-    """The frontiers as text, partitions in order."""
+def write_frontiers(frontiers: Mapping[TopicPartition, Frontier], query: LoadQuery) -> str:
+    """The frontiers as text, partitions in order, with where the query begins."""
     rows = [
         {
             "topic": topic,
@@ -42,29 +42,59 @@ def write_frontiers(frontiers: Mapping[TopicPartition, Frontier], isolation_leve
         }
         for (topic, partition), one in sorted(frontiers.items())
     ]
-    return write_saved(_KIND, {"isolation_level": isolation_level.value, "partitions": rows})
+    return write_saved(
+        _KIND,
+        {
+            "isolation_level": query.isolation_level.value,
+            "first_offset": query.offset_range.start or None,
+            "since_ms": query.times.since_ms,
+            "partitions": rows,
+        },
+    )
 
 
-def read_frontiers(text: str, isolation_level: IsolationLevel) -> dict[TopicPartition, Frontier]:
-    """The frontiers that ``write_frontiers`` gave.
+def read_frontiers(text: str, query: LoadQuery) -> dict[TopicPartition, Frontier]:
+    """The frontiers that ``write_frontiers`` gave for such a query; one of less, as of fewer partitions, is one, too.
 
     Raises:
         PositionFormatError, PositionVersionError: they are none, or a newer version's.
-        ForeignPositionError: they are of the other isolation level.
+        ForeignPositionError: they are of the other isolation level, or of a query that would leave other offsets out.
     """
     fields = SavedFields(_KIND, text)
-    saved = fields.text("isolation_level")
-    if saved != isolation_level.value:
+    saved, wanted = fields.text("isolation_level"), query.isolation_level.value
+    if saved != wanted:
         raise ForeignPositionError(
             "the state is of an enumerator of the other isolation level",
             found=saved,
-            expected=isolation_level.value,
+            expected=wanted,
             hint="Ask with the isolation level that the load was begun with, or begin it anew",
         )
+    first, since_ms = fields.integer_or_none("first_offset") or 0, fields.integer_or_none("since_ms")
+    if first > query.offset_range.start:
+        raise _foreign(f"offsets from {first} on", f"offsets from {query.offset_range.start} on")
+    if since_ms is not None and (query.times.since_ms is None or since_ms > query.times.since_ms):
+        raise _foreign(f"times from {since_ms} on", f"times from {query.times.since_ms or 'the beginning'} on")
     found: dict[TopicPartition, Frontier] = {}
     for row in fields.objects("partitions"):
         one = SavedFields.of(fields.kind, row)
-        found[one.text("topic"), one.integer("partition", bits=31)] = Frontier(
+        key = topic, number = one.text("topic"), one.integer("partition", bits=31)
+        if key in found:
+            raise fields.wrong(ValueError(f"{topic}-{number} is in it twice"))
+        frontier = Frontier(
             one.text_or_none("topic_id"), one.integer("next_offset"), one.integer_or_none("leader_epoch", bits=31)
         )
+        if query.topic not in (None, topic):
+            raise _foreign(f"topic {topic}", f"topic {query.topic}")
+        if frontier.next_offset < query.offset_range.start:
+            raise _foreign(f"{topic}-{number} at offset {frontier.next_offset}", f"{query.offset_range.start} or above")
+        found[key] = frontier
     return found
+
+
+def _foreign(found: str, expected: str) -> ForeignPositionError:
+    return ForeignPositionError(
+        "the state is of another query",
+        found=found,
+        expected=expected,
+        hint="Ask for what the load was begun with, or begin it anew without a state",
+    )

@@ -36,7 +36,9 @@ class SavedFields:
     def __init__(self, kind: str, text: str | bytes) -> None:
         self.kind = kind
         try:
-            document = json.loads(text)
+            document = json.loads(text, object_pairs_hook=self._fields)
+        except PositionFormatError:
+            raise
         except (TypeError, ValueError, RecursionError):
             raise self._wrong("it is no JSON", f"{type(text).__name__} of {_length(text)}") from None
         if not isinstance(document, dict):
@@ -118,6 +120,13 @@ class SavedFields:
     def wrong(self, error: Exception) -> PositionFormatError:
         """The error where the fields together are impossible."""
         return self._wrong("its values are impossible", str(error)[:200])
+
+    def _fields(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        """An object of the text; which of two fields of one name counts, nobody can tell."""
+        fields = dict(pairs)
+        if len(fields) < len(pairs):
+            raise self._wrong("a field is in it twice", f"{len(pairs)} fields of {len(fields)} names")
+        return fields
 
     def _checked(self, name: str, value: object, bits: int) -> int:
         if type(value) is not int or not 0 <= value < 1 << bits:

@@ -24,6 +24,7 @@ from segreader.errors import (
     DivergedPositionError,
     ForeignPositionError,
     ObjectNotFoundError,
+    OptionError,
     PositionFormatError,
     SegmentGapError,
 )
@@ -231,6 +232,19 @@ def test_what_is_left_of_several_splits_is_planned_up_to_their_ends(log: Growing
     with SplitEnumerator(query(log)) as enumerator:
         assert bounds(enumerator.splits_from([end])) == [("orders-0", 70, 90)]
         assert enumerator.discover() == []
+
+
+def test_positions_whose_rests_overlap_are_refused(log: GrowingLog) -> None:
+    for _ in range(2):
+        log.upload("orders", 0, 30)
+    with SplitEnumerator(query(log)) as enumerator:
+        one, two = enumerator.discover()
+        everything = Position(topic="orders", partition=0, next_offset=3)
+        for wrong in ([at(one, 11), at(one, 20)], [at(one, 11), at(one, 11)], [everything, at(two, 44)]):
+            with pytest.raises(OptionError, match="would come twice") as caught:
+                enumerator.splits_from(wrong)
+            assert caught.value.offset == wrong[1].next_offset
+        assert bounds(enumerator.splits_from([at(one, 30), at(one, 11)])) == [("orders-0", 11, 30)]
 
 
 def test_a_topic_that_is_not_there_is_told_and_one_that_vanishes_later_is_not(log: GrowingLog) -> None:

@@ -30,6 +30,7 @@ from segreader.errors import (
 )
 from segreader.isolation import IsolationLevel
 from segreader.loader import LoaderSplit, LoadQuery, Position, ReaderPool, SplitEnumerator, SplitReader
+from segreader.testing.records import FIRST_TIMESTAMP_MS
 
 WHOLE = Position(
     topic="orders", topic_id="x" * 22, partition=3, next_offset=7, stop=9, leader_epoch=2, aborted=(), log="a.log",
@@ -79,6 +80,44 @@ def test_garbage_is_refused_and_not_shown(kind: type, text: str) -> None:
     with pytest.raises(PositionFormatError) as caught:
         kind.from_json(json.dumps({"kind": CANARIES["secret"][:10], "secret": CANARIES["secret"]})[:-3])
     assert CANARIES["secret"] not in str(caught.value)
+
+
+def test_a_text_that_says_one_thing_twice_is_refused(log: GrowingLog) -> None:
+    with SplitEnumerator(query(log)) as enumerator:
+        enumerator.discover()
+        state = enumerator.state()
+    twice = state.replace('"next_offset":60', '"next_offset":60,"next_offset":70')
+    rows = json.loads(state)["partitions"]
+    for wrong in (twice, json.dumps(json.loads(state) | {"partitions": [rows[0], rows[0] | {"next_offset": 70}]})):
+        with pytest.raises(PositionFormatError, match="twice"):
+            SplitEnumerator(query(log), state=wrong)
+    with pytest.raises(PositionFormatError, match="twice"):
+        Position.from_json(WHOLE.to_json().replace('"stop":9', '"stop":8,"stop":9'))
+
+
+def test_the_state_of_another_query_is_refused(log: GrowingLog) -> None:
+    log.upload("payments", 0, 10)
+
+    def state_of(asked: LoadQuery) -> str:
+        with SplitEnumerator(asked) as enumerator:
+            enumerator.discover()
+            return enumerator.state()
+
+    late, payments = query(log, offsets="50:"), LoadQuery(location=str(log.root), topic="payments")
+    recent = query(log, since=FIRST_TIMESTAMP_MS + 20)
+    for asked, other in (
+        (query(log), payments), (query(log), late), (query(log, offsets="40:"), late),
+        (late, query(log, offsets="5:9")), (query(log), recent), (query(log, since=FIRST_TIMESTAMP_MS), recent),
+    ):  # fmt: skip
+        with pytest.raises(ForeignPositionError, match="state is of another query") as caught:
+            SplitEnumerator(asked, state=state_of(other))
+        assert caught.value.hint
+    for asked, other in (
+        (late, query(log)), (recent, query(log)), (query(log, since=FIRST_TIMESTAMP_MS + 30), recent),
+        (query(log, partitions=[0]), query(log)), (query(log), query(log, partitions=[0])), (query(log), query(log)),
+    ):  # fmt: skip
+        with SplitEnumerator(asked, state=state_of(other)) as enumerator:
+            assert enumerator.discover() == []
 
 
 def test_every_field_of_a_position_with_another_type_is_refused_or_passed_over() -> None:
