@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -20,7 +24,10 @@ if TYPE_CHECKING:
     from segreader.cli.sql_topics import QueryTables
     from segreader.tables.dataset import TopicDataset
 
+_T = TypeVar("_T")
 _BINARY = ("parquet", "arrow")
+_GRACE_S: Final = 3.0
+"""So long DuckDB has to hear of an interrupt."""
 
 _EPILOG = """\b
 Examples:
@@ -87,22 +94,52 @@ def sql(
     from segreader.cli.records import opened
     from segreader.cli.sql_rows import distinct, row_writer
 
-    with _tables(storage_options, broker_options, allow_files) as (connection, tables), _typed(tables):
-        reader = connection.sql(tables.prepare(query)).to_arrow_reader(8192)
+    with _tables(storage_options, broker_options, allow_files) as (engine, tables), _typed(tables):
+        text = tables.prepare(query)
+        reader = engine.run(lambda: engine.connection.sql(text).to_arrow_reader(8192))
         schema = distinct(reader.schema)
         with opened(output_file) as file, row_writer(form, file, schema, encoding or "auto") as write:
             try:
-                for batch in reader:
+                while (batch := engine.run(lambda: next(reader, None))) is not None:
                     write(batch.rename_columns(schema.names))
             finally:
                 is_whole = not [one for one in tables.datasets if not _tell(one)]
     return ExitCode.OK if is_whole else ExitCode.FINDINGS
 
 
+class _Engine:
+    """DuckDB at work in a thread of its own, so that this one hears of an interrupt.
+
+    Some of its steps hear of none, and last for minutes: then the program leaves without it.
+
+    Args:
+        thread: where it works.
+        spill: the directory that it writes to.
+    """
+
+    def __init__(self, connection: DuckDBPyConnection, thread: ThreadPoolExecutor, spill: str) -> None:
+        self.connection, self._thread, self._spill = connection, thread, spill
+
+    def run(self, work: Callable[[], _T]) -> _T:
+        """What it makes of some work; an interrupt ends both."""
+        future = self._thread.submit(work)
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            deadline = time.monotonic() + _GRACE_S
+            while not future.done():
+                self.connection.interrupt()  # in vain before a query has begun
+                wait([future], 0.1)
+                if time.monotonic() > deadline:
+                    shutil.rmtree(self._spill, ignore_errors=True)
+                    os._exit(ExitCode.INTERRUPTED)
+            raise
+
+
 @contextmanager
 def _tables(
     storage_options: tuple[str, ...], broker_options: tuple[str, ...], allow_files: bool
-) -> Iterator[tuple[DuckDBPyConnection, QueryTables]]:
+) -> Iterator[tuple[_Engine, QueryTables]]:
     """A DuckDB of this query alone, and what makes its tables."""
     import tempfile
 
@@ -119,14 +156,17 @@ def _tables(
             "python_enable_replacements": False,
             "temp_directory": spill,
         }
-        with duckdb.connect(":memory:", config=config) as connection:
+        with (
+            duckdb.connect(":memory:", config=config) as connection,
+            ThreadPoolExecutor(1, "segreader-sql") as thread,
+        ):
             connection.execute("set TimeZone = 'UTC'")
             if not allow_files:
                 connection.execute("set enable_external_access = false")
             connection.execute("set lock_configuration = true")
             tables = QueryTables(connection, parse_options(storage_options), parse_options(broker_options))
             try:
-                yield connection, tables
+                yield _Engine(connection, thread, spill), tables
             finally:
                 tables.close()
 

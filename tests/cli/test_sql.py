@@ -5,8 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import signal
 import sys
+import tempfile
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +22,7 @@ from corpus import CORPUS, case
 
 import segreader
 from segreader.cli.main import main
+from segreader.cli.sql import _Engine
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_local_tiered
 from segreader.testing.records import ProducerRecord
@@ -196,6 +202,56 @@ def test_where_records_end_early_is_told(sql: Run) -> None:
     code, out, err = sql(f"select count(*) as n from {of('txn-marker-active')}")
     assert (code, json.loads(out)["n"]) == (0, 10)
     assert "ends at offset 11" in err
+
+
+def interrupt_after(seconds: float) -> threading.Timer:
+    main_thread = threading.main_thread().ident
+    assert main_thread is not None
+    timer = threading.Timer(seconds, signal.pthread_kill, (main_thread, signal.SIGINT))
+    timer.start()
+    return timer
+
+
+def test_an_interrupt_is_exit_code_130_and_leaves_nothing_behind(
+    sql: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    timer = interrupt_after(0.5)
+    many = f"(select value from {of('multi')}, range(100000))"
+    assert sql(f"select count(*) from {many} a, {many} b where a.value < b.value") == (130, b"", "")
+    timer.join()
+    assert [one.name for one in threading.enumerate() if one.name.startswith("segreader")] == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_step_of_duckdb_that_hears_of_no_interrupt_does_not_hold_the_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Deaf:
+        def interrupt(self) -> None: ...
+
+    monkeypatch.setattr("segreader.cli.sql._GRACE_S", 0.1)
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    (tmp_path / "spill").mkdir()
+    is_over = threading.Event()
+    with ThreadPoolExecutor(1) as thread:
+        timer = interrupt_after(0.2)
+        with pytest.raises(SystemExit) as left:
+            _Engine(Deaf(), thread, str(tmp_path / "spill")).run(is_over.wait)  # type: ignore[arg-type]
+        is_over.set()
+    timer.join()
+    assert left.value.code == 130
+    assert not (tmp_path / "spill").exists()
+
+
+@pytest.mark.parametrize("form", ["ndjson", "json", "csv", "table", "parquet", "arrow"])
+def test_a_closed_pipe_is_exit_code_141_in_every_format(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "w") as closed:
+        monkeypatch.setattr(sys, "stdout", closed)
+        code = main(["sql", f"select * from {of('multi')}", "-o", form])
+    assert code == 141
 
 
 def test_without_duckdb_the_command_says_what_to_install(sql: Run, monkeypatch: pytest.MonkeyPatch) -> None:
