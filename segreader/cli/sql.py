@@ -197,21 +197,19 @@ def _typed(tables: QueryTables) -> Iterator[None]:
 
 
 def _tell(dataset: TopicDataset) -> bool:
-    """Tell on stderr what a topic lacks; returns whether nothing does."""
-    plan, metrics = dataset.last_plan, dataset.metrics
-    if plan is None:
-        return True
-    for note in metrics.notes:
-        say(f"note: {note}")
-    for hole in metrics.holes:
-        say(f"left out: bytes {hole.start} to {hole.stop} of {hole.source}: {hole.error}")
-    for one in metrics.missing:
-        last = "the end" if one.stop is None else one.stop - 1
-        say(f"missing: {one.partition}: offsets {one.start} to {last}: {one.error}")
-    for gap in plan.gaps:
-        say(f"missing: {gap.text}")
-    for end in plan.ends:
-        if end.reason.is_early:
-            say(end.text)
-    is_cut = any(end.damage is not None for end in plan.ends)
-    return not (metrics.holes or metrics.missing or plan.gaps or is_cut)
+    """Tell on stderr what a topic lacks, once what several reads of it met; returns whether nothing does."""
+    lines: list[str] = []
+    is_whole = True
+    for plan, metrics in dataset.reads:
+        lines += [f"note: {note}" for note in metrics.notes]
+        lines += [f"left out: bytes {one.start} to {one.stop} of {one.source}: {one.error}" for one in metrics.holes]
+        for one in metrics.missing:
+            last = "the end" if one.stop is None else one.stop - 1
+            lines.append(f"missing: {one.partition}: offsets {one.start} to {last}: {one.error}")
+        lines += [f"missing: {gap.text}" for gap in plan.gaps]
+        lines += [end.text for end in plan.ends if end.reason.is_early]
+        is_cut = any(end.damage is not None for end in plan.ends)
+        is_whole = is_whole and not (metrics.holes or metrics.missing or plan.gaps or is_cut)
+    for line in dict.fromkeys(lines):
+        say(line)
+    return is_whole

@@ -158,6 +158,7 @@ class QueryTables:
         columns = ("topic", *(name for name in asked if name != "topic"))  # DuckDB counts rows by the first one
         options = self._storage_options
         dataset = open_dataset(location, urls=urls, topic=topic, storage_options=options, columns=columns, **named)
+        dataset.keeps_reads = True
         self.datasets.append(dataset)
         number = len(self.datasets)
         source, view = f"segreader_source_{number}", f"segreader_topic_{number}"

@@ -108,7 +108,7 @@ class PartitionPlanner:
                 wanted = offsets_between(self._store, log, times, wanted, max_batch_bytes=self._max_batch_bytes)
             if listed is None:
                 listed = log.holes
-                self._refuse(log, _gaps(log, wanted, {}))
+                self._refuse(log, _gaps(log, _of_use(wanted, only), {}))
             try:
                 state = self._read_state(source, log, wanted)
                 break
@@ -128,7 +128,7 @@ class PartitionPlanner:
         self._ends.append(end)
         if end.reason.is_early:
             wanted = OffsetRange(wanted.start, max(wanted.start, end.offset or 0))
-        gaps = _gaps(log, wanted, state.held_back)
+        gaps = _gaps(log, _of_use(wanted, only), state.held_back)
         self._refuse(log, [gap for gap in gaps if any(gap.start <= hole.start < gap.stop for hole in listed)])
         self._gaps += gaps
         with collector_at_rest():
@@ -299,13 +299,21 @@ def _without(source: SourceLog, gone: Segment) -> SourceLog:
     )
 
 
-def _gaps(log: ResolvedLog, wanted: OffsetRange, held_back: Mapping[int, int]) -> list[Gap]:
+def _of_use(wanted: OffsetRange, only: Sequence[OffsetRange] | None) -> Sequence[OffsetRange]:
+    """The ranges of use within the offsets wanted."""
+    return [wanted] if only is None else [both for one in only if (both := one.intersection(wanted)) is not None]
+
+
+def _gaps(log: ResolvedLog, wanted: Sequence[OffsetRange], held_back: Mapping[int, int]) -> list[Gap]:
     """The holes that take something from the offsets wanted: what they lack, and what they leave undecided."""
     return [
         Gap(log.partition, hole.start, hole.stop, held_back.get(hole.start))
         for hole in log.holes
-        if hole.stop > wanted.start
-        and (wanted.stop is None or min(hole.start, held_back.get(hole.start, hole.start)) < wanted.stop)
+        if any(
+            hole.stop > one.start
+            and (one.stop is None or min(hole.start, held_back.get(hole.start, hole.start)) < one.stop)
+            for one in wanted
+        )
     ]
 
 

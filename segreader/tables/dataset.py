@@ -45,6 +45,8 @@ class TopicDataset(ds.UnionDataset):  # type: ignore[misc]
         super().__init__(face.schema, [_without_files(face.schema)])
         self._face, self._schema = face, face.schema
         self._counts: Sequence[ScanMetrics] = ()
+        self._reads: dict[tuple[int, int], tuple[ReadPlan, Sequence[ScanMetrics]]] = {}
+        self.keeps_reads = False
         self.last_plan: ReadPlan | None = None
         self.last_error: BaseException | None = None
         if isinstance(face, Scan):
@@ -109,13 +111,17 @@ class TopicDataset(ds.UnionDataset):  # type: ignore[misc]
     @property
     def metrics(self) -> ScanMetrics:
         """What the last read has met and cost up to now."""
-        whole = ScanMetrics()
-        for one in self._counts:
-            whole.add(one)
-        return whole
+        return _sum(self._counts)
+
+    @property
+    def reads(self) -> list[tuple[ReadPlan, ScanMetrics]]:
+        """What was read, and what was met, by each read since ``keeps_reads`` was set: one query may be several."""
+        return [(plan, _sum(counts)) for plan, counts in self._reads.values()]
 
     def _tell(self, plan: ReadPlan, counts: Sequence[ScanMetrics]) -> None:
         self.last_plan, self._counts = plan, counts
+        if self.keeps_reads:
+            self._reads[id(plan), id(counts[0]) if counts else 0] = plan, counts
 
     def _keep(self, error: BaseException) -> None:
         self.last_error = error
@@ -135,6 +141,13 @@ class TopicDataset(ds.UnionDataset):  # type: ignore[misc]
     def partition_expression(self) -> pc.Expression:
         """What is true of every row: nothing is known."""
         return pc.scalar(True)
+
+
+def _sum(counts: Sequence[ScanMetrics]) -> ScanMetrics:
+    whole = ScanMetrics()
+    for one in counts:
+        whole.add(one)
+    return whole
 
 
 def _without_files(schema: pa.Schema) -> ds.Dataset:

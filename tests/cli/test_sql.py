@@ -198,6 +198,18 @@ def test_errors_met_while_reading_keep_their_text_and_exit_code(sql: Run, tmp_pa
     assert "left out: bytes" in err
 
 
+def test_what_one_of_several_reads_of_a_topic_lacks_is_told_whichever_comes_last(sql: Run, tmp_path: Path) -> None:
+    first = SegmentBuilder().batch([b"v"] * 10)
+    second = first.roll().batch([b"v"] * 10)
+    write_local_tiered(tmp_path, "t", [first, second.roll().batch([b"v"] * 10)])
+    table = f"topic('{tmp_path}', 't', on_gap := 'report')"
+    below, above = (f'select count("offset") as n from {table} where "offset" {one}' for one in ("< 15", "> 20"))
+    for query in (f"{below} union all {above}", f"{above} union all {below}"):
+        code, out, err = sql(query)
+        assert (code, err) == (1, "missing: t-0: no segment has offsets 10 to 19\n")
+        assert sorted(out.splitlines()) == [b'{"n":10}', b'{"n":9}']
+
+
 def test_where_records_end_early_is_told(sql: Run) -> None:
     code, out, err = sql(f"select count(*) as n from {of('txn-marker-active')}")
     assert (code, json.loads(out)["n"]) == (0, 10)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
+import polars as pl
 import pyarrow.acero as acero
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
@@ -19,7 +20,7 @@ from corpus import CORPUS
 
 import segreader
 from segreader.duckdb import register
-from segreader.errors import CorruptBatchError, OptionError
+from segreader.errors import CorruptBatchError, OptionError, SegmentGapError
 from segreader.polars import lazy_frame
 from segreader.polars import scan as scan_polars
 from segreader.tables.dataset import open_dataset
@@ -28,6 +29,7 @@ from segreader.testing.directory import write_local_tiered
 from segreader.testing.records import ProducerRecord
 
 REMOTE = CORPUS / "tv2" / "remote"
+OFFSET = pl.col("offset")
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +118,63 @@ def test_polars_raises_the_error_itself_and_duckdb_its_text_while_the_dataset_ke
     with pytest.raises(CorruptBatchError) as raised:
         lazy_frame(other).select("offset").collect()
     assert raised.value is other.last_error
+
+
+@pytest.fixture(scope="module")
+def with_gap(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Offsets 0 to 59, of which no segment has 20 to 29; from 15 on a transaction is open, which ends in the gap."""
+    root = tmp_path_factory.mktemp("gap")
+    segment, built = SegmentBuilder(), []
+    for number in range(6):
+        if number == 1:
+            segment.batch([b"v"] * 5).batch([b"t"] * 5, producer_id=7, producer_epoch=0, transactional=True)
+        elif number == 2:
+            segment.marker(7).batch([b"v"] * 9)
+        else:
+            segment.batch([b"v"] * 10)
+        built.append(segment)
+        segment = segment.roll()
+    write_local_tiered(root, "t", built[:2] + built[3:])
+    return root
+
+
+@pytest.mark.parametrize(
+    ("condition", "expression", "level", "is_in_gap", "rows"),
+    [
+        ('"offset" in (5, 45)', OFFSET.is_in([5, 45]), "read_uncommitted", False, 2),
+        ('"offset" in (5, 45)', OFFSET.is_in([5, 45]), "read_committed", False, 2),
+        ('"offset" in (5, 16, 45)', OFFSET.is_in([5, 16, 45]), "read_uncommitted", False, 3),
+        ('"offset" in (5, 16, 45)', OFFSET.is_in([5, 16, 45]), "read_committed", True, 2),
+        ('"offset" in (5, 25)', OFFSET.is_in([5, 25]), "read_uncommitted", True, 1),
+        ('"offset" <= 20', OFFSET <= 20, "read_uncommitted", True, 20),
+        ('"offset" < 20', OFFSET < 20, "read_uncommitted", False, 20),
+        ('"offset" < 15', OFFSET < 15, "read_committed", False, 15),
+        ('"offset" >= 30', OFFSET >= 30, "read_committed", False, 30),
+        ('"offset" >= 29', OFFSET >= 29, "read_committed", True, 30),
+        ("partition = 1", pl.col("partition") == 1, "read_committed", False, 0),
+        ("value = 'v'", pl.col("value") == b"v", "read_committed", True, 45),
+    ],
+    ids=str,
+)
+def test_a_gap_is_told_or_refused_where_and_only_where_it_lies_in_what_is_asked_for(
+    condition: str, expression: pl.Expr, level: str, is_in_gap: bool, rows: int, with_gap: Path
+) -> None:
+    connection = duckdb.connect()
+    dataset = register(connection, "t", with_gap, isolation_level=level, on_gap="report")
+    strict = register(connection, "strict", with_gap, isolation_level=level)
+    assert connection.sql(f'select count("offset") from t where {condition}').fetchall() == [(rows,)]
+    assert [(gap.start, gap.stop) for gap in getattr(dataset.last_plan, "gaps", ())] == [(20, 30)] * is_in_gap
+    frame = scan_polars(with_gap, isolation_level=level).filter(expression)
+    query = connection.sql(f'select count("offset") from strict where {condition}')
+    if is_in_gap:
+        with pytest.raises(SegmentGapError):
+            frame.collect()
+        with pytest.raises(duckdb.Error, match="missing between two segments"):
+            query.fetchall()
+        assert isinstance(strict.last_error, SegmentGapError)
+    else:
+        assert frame.collect().height == rows
+        assert query.fetchall() == [(rows,)]
 
 
 def first_of_duckdb(location: Path) -> None:
