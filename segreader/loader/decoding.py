@@ -62,6 +62,7 @@ class Decoding:
         self._reader = split_reader(store, options, metrics=metrics, pool=buffers)
         self._offsets_at = options.columns.index("offset") if "offset" in options.columns else None
         self._is_checked = known_byte(split.split, position) is None
+        self._is_at_start = rest.positions.start == split.split.positions.start  # before it nothing is passed over
         self._batches: Iterator[pa.RecordBatch] | None = None
         self._begin(rest)
 
@@ -75,7 +76,7 @@ class Decoding:
         try:
             batch = self._next()
         except FormatError:
-            if self._is_checked or self._trail.first is not None:
+            if self._is_checked or self._is_at_start or self._trail.first is not None:
                 raise
             batch = None  # no batch begins at the byte named; or it is damaged, which will show again
         if not self._is_checked:
@@ -131,5 +132,4 @@ class Decoding:
                 expected=f"base offset {expected}",
                 hint="The log was replaced by one of another history: ask an enumerator for splits_from([position])",
             )
-        is_first = start == self._whole.split.positions.start  # before it nothing is passed over
-        return not is_first and (found != start or base_offset > self._position.next_offset)
+        return not self._is_at_start and (found != start or base_offset > self._position.next_offset)

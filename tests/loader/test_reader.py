@@ -14,10 +14,12 @@ import pytest
 from growing_log import GrowingLog
 from loading import all_splits, read_rest
 
-from segreader.errors import ClosedError, CorruptBatchError, OptionError, StorageError
+from segreader.errors import ClosedError, CorruptBatchError, FormatError, OptionError, StorageError
 from segreader.loader import LoaderSplit, LoadQuery, ReaderPool, SplitEnumerator, SplitReader
 from segreader.ranges import ByteRange
 from segreader.storage.local import LocalStore
+from segreader.testing.builder import SegmentBuilder
+from segreader.testing.directory import write_local_tiered
 
 RECORDS = 400
 
@@ -377,3 +379,27 @@ def test_200_half_read_readers_hold_little(log: GrowingLog) -> None:
         tracemalloc.stop()
         assert all(reader.position.next_offset == 3 for reader in readers)
         assert held < 4 * (4 << 20) + 200 * (20 << 10)
+
+
+@pytest.mark.parametrize(("position", "value"), [(16, 9), (8, 0x7F), (11, 0), (0, 0x40), (15, 9), (61, 1)])
+@pytest.mark.parametrize("batch", [0, 1])
+def test_damage_in_the_first_batch_of_a_split_is_told_as_anywhere_else(
+    batch: int, position: int, value: int, tmp_path: Path
+) -> None:
+    """Magic, length, base offset, leader epoch, body: also where nothing but this damage is met before the end."""
+    segment = SegmentBuilder(index_interval_bytes=1)
+    for _ in range(3):
+        segment.batch([b"v" * 20] * 5)
+    write_local_tiered(tmp_path, "t", [segment])
+    query = LoadQuery(location=str(tmp_path), topic="t", split_bytes=1)
+    with SplitEnumerator(query) as enumerator:
+        split = enumerator.discover()[batch]
+    (log,) = tmp_path.glob("*/*.log")
+    data = bytearray(log.read_bytes())
+    data[split.split.positions.start + position] = value
+    log.write_bytes(data)
+    with SplitReader(split, query) as reader:
+        for _ in range(2):
+            with pytest.raises(FormatError):
+                reader.read()
+        assert (reader.next_offset, reader.is_finished) == (split.start, False)
