@@ -35,7 +35,8 @@ class SplitEnumerator:
 
     Use one from one thread; splits and positions may be used anywhere. ``notes`` says what was passed over: offsets
     that no segment has, or that were deleted unread, where ``on_gap='report'``. They are passed over for good: what is
-    uploaded there later is not handed out.
+    uploaded there later is not handed out. It says, too, where damage hides what comes next: the next ``discover``
+    raises.
 
     Args:
         query: what is loaded.
@@ -80,6 +81,7 @@ class SplitEnumerator:
         """
         planner = self._planner()
         frontiers = dict(self._frontiers)
+        hidden: list[str] = []
         wanted: dict[TopicPartition, SeenLog] = {}
         for seen in self._look():
             key = seen.partition.topic, seen.partition.partition
@@ -88,6 +90,8 @@ class SplitEnumerator:
                 continue
             if offsets.stop is not None and offsets.start < offsets.stop:
                 planner.add(seen.source, offsets, readable=seen.readable)
+            if seen.reason is EndReason.DAMAGE:
+                hidden.append(f"{seen.partition}: damage hides what comes behind offset {offsets.stop}")
             wanted[key] = seen
             frontiers[key] = seen.frontier(offsets.stop or 0)
         plan = planner.plan(self._source.shown)
@@ -96,7 +100,7 @@ class SplitEnumerator:
                 key = end.partition.topic, end.partition.partition
                 frontiers[key] = wanted[key].frontier(end.offset)
         splits = with_own_offsets(self._source.store, plan.splits)
-        self.notes += [*plan.notes, *(gap.text for gap in plan.gaps)]
+        self.notes += [*plan.notes, *(gap.text for gap in plan.gaps), *(one for one in hidden if one not in self.notes)]
         self._frontiers = frontiers
         return splits
 

@@ -11,6 +11,7 @@ from segreader.plan.split import EndReason
 from segreader.read.lineage import ReadableLog
 from segreader.read.log_offsets import read_log_offsets
 from segreader.read.partition_planner import PartitionPlanner
+from segreader.read.segment_ends import OPEN_END
 from segreader.read.source import SourceLog
 from segreader.read.time_offsets import offset_for_time
 from segreader.read.transactions import snapshot_at_start
@@ -83,10 +84,11 @@ def see(store: ObjectStore, planner: PartitionPlanner, source: SourceLog, query:
         max_batch_bytes=query.max_batch_bytes,
     )
     last_start = log.parts[-1].start if log.parts else 0  # where damage hides the end, what is before is still there
-    latest = last_start if ends.latest is None else ends.latest
+    is_known = ends.latest is not None and ends.latest <= OPEN_END  # beyond are offsets that no log reaches
+    latest = ends.latest if is_known and ends.latest is not None else last_start
     stop = latest
-    reason = EndReason.END_OF_DATA if ends.latest is not None else EndReason.DAMAGE
-    if query.isolation_level is IsolationLevel.READ_COMMITTED:
+    reason = EndReason.END_OF_DATA if is_known else EndReason.DAMAGE
+    if is_known and query.isolation_level is IsolationLevel.READ_COMMITTED:
         stop, reason = last_start if ends.stable_end is None else ends.stable_end, ends.reason
     bound = query.offset_range.stop
     if query.times.until_ms is not None:

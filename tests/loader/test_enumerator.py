@@ -21,6 +21,7 @@ from simulator import SimulatedPartition
 
 import segreader
 from segreader.errors import (
+    CorruptBatchError,
     DivergedPositionError,
     ForeignPositionError,
     ObjectNotFoundError,
@@ -329,3 +330,22 @@ def test_a_history_that_parts_from_what_was_handed_out_is_refused(log: GrowingLo
         enumerator.discover()
     assert caught.value.offset == 30
     assert "offset 30" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("level", ["read_uncommitted", "read_committed"])
+@pytest.mark.parametrize(("position", "value"), [(0, 0x40), (16, 9)])
+def test_where_damage_hides_the_end_it_is_told_at_once_and_raised_by_the_next_look(
+    position: int, value: int, level: str, log: GrowingLog
+) -> None:
+    """The last batch has another magic, or begins at an offset that no log reaches."""
+    log.upload("orders", 0, 10)
+    log.upload("orders", 0, 10)
+    last = list(log.logs())[-1]
+    data = bytearray(last.read_bytes())
+    data[position] = value
+    last.write_bytes(data)
+    with SplitEnumerator(query(log, isolation_level=level)) as enumerator:
+        assert bounds(enumerator.discover()) == [("orders-0", 0, 10)]
+        assert enumerator.notes == ["orders-0: damage hides what comes behind offset 10"]
+        with pytest.raises(CorruptBatchError):
+            enumerator.discover()
