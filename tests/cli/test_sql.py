@@ -10,7 +10,7 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -216,28 +216,35 @@ def test_where_records_end_early_is_told(sql: Run) -> None:
     assert "ends at offset 11" in err
 
 
-def interrupt_after(seconds: float) -> threading.Timer:
-    main_thread = threading.main_thread().ident
-    assert main_thread is not None
-    timer = threading.Timer(seconds, signal.pthread_kill, (main_thread, signal.SIGINT))
-    timer.start()
-    return timer
+@pytest.fixture
+def interrupt_after() -> Iterator[Callable[[float], None]]:
+    """Interrupts the main thread after some seconds, also where who started the tests has it ignore that."""
+    main_thread, timers = threading.main_thread().ident, list[threading.Timer]()
+
+    def interrupt(seconds: float) -> None:
+        timers.append(threading.Timer(seconds, signal.pthread_kill, (main_thread, signal.SIGINT)))
+        timers[-1].start()
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield interrupt
+    for timer in timers:
+        timer.join()
+    signal.signal(signal.SIGINT, before)
 
 
 def test_an_interrupt_is_exit_code_130_and_leaves_nothing_behind(
-    sql: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sql: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupt_after: Callable[[float], None]
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    timer = interrupt_after(0.5)
+    interrupt_after(0.5)
     many = f"(select value from {of('multi')}, range(100000))"
     assert sql(f"select count(*) from {many} a, {many} b where a.value < b.value") == (130, b"", "")
-    timer.join()
     assert [one.name for one in threading.enumerate() if one.name.startswith("segreader")] == []
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_step_of_duckdb_that_hears_of_no_interrupt_does_not_hold_the_program(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupt_after: Callable[[float], None]
 ) -> None:
     class Deaf:
         def interrupt(self) -> None: ...
@@ -247,11 +254,10 @@ def test_a_step_of_duckdb_that_hears_of_no_interrupt_does_not_hold_the_program(
     (tmp_path / "spill").mkdir()
     is_over = threading.Event()
     with ThreadPoolExecutor(1) as thread:
-        timer = interrupt_after(0.2)
+        interrupt_after(0.2)
         with pytest.raises(SystemExit) as left:
             _Engine(Deaf(), thread, str(tmp_path / "spill")).run(is_over.wait)  # type: ignore[arg-type]
         is_over.set()
-    timer.join()
     assert left.value.code == 130
     assert not (tmp_path / "spill").exists()
 
