@@ -17,7 +17,7 @@ from corpus import CORPUS, case
 from growing_log import GrowingLog
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from spark_jvm import spark_variables
+from spark_jvm import spark_variables, without_spark
 
 from segreader.errors import CorruptBatchError, StorageError
 from segreader.spark.backfill.commit import collect
@@ -43,8 +43,7 @@ def command(target: Path, *arguments: str, location: str | Path) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    environ = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK"))}
-    return environ | spark_variables() | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    return without_spark() | spark_variables() | {"PYTHONPATH": os.pathsep.join(sys.path)}
 
 
 @pytest.fixture

@@ -35,6 +35,11 @@ with job_session("classes", master="local[1]", settings={"spark.ui.enabled": "fa
 """
 
 
+def without_spark() -> dict[str, str]:
+    """The variables of this process, but for those that a Spark in it has set: for programs that start their own."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK"))}
+
+
 def spark_options() -> str:
     """For the ``extraJavaOptions`` of drivers and executors."""
     archive = _spark_archive()
@@ -66,8 +71,7 @@ def _spark_archive() -> Path | None:
 
 def _make(archive: Path) -> None:
     made = archive.with_suffix(".new")
-    keeps = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK"))}
-    environ = keeps | {
+    environ = without_spark() | {
         "SPARK_SUBMIT_OPTS": " ".join([*QUICK, f"-XX:ArchiveClassesAtExit={made}"]),
         "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)]),
     }

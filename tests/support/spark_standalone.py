@@ -18,7 +18,7 @@ from pathlib import Path
 import pyspark
 from servers.pool import skip_or_fail
 from servers.process import dies_with_us
-from spark_jvm import spark_variables
+from spark_jvm import spark_variables, without_spark
 
 from spark_jobs.java import find_java_home
 
@@ -31,7 +31,6 @@ _STARTS_IN = 60.0
 
 def environment() -> dict[str, str]:
     """What every process of the cluster is given: executors find the package as their workers' Python does."""
-    keeps = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK"))}
     ours = {
         "JAVA_HOME": str(find_java_home(os.environ)),
         "SPARK_HOME": str(SPARK_HOME),
@@ -39,7 +38,7 @@ def environment() -> dict[str, str]:
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)]),
     }
-    return keeps | spark_variables() | ours
+    return without_spark() | spark_variables() | ours
 
 
 @contextmanager
