@@ -15,8 +15,8 @@ from segreader.cli.progress import progress
 from segreader.errors import OptionError
 
 if TYPE_CHECKING:
+    from segreader.evidence.findings import Finding
     from segreader.read.source import LocationSource
-    from segreader.read.verify.findings import Finding
 
 Row = dict[str, Any]
 

@@ -13,8 +13,8 @@ from planted import TOPIC, TOPIC_ID, Planted
 
 from segreader.cli.exit_codes import ExitCode
 from segreader.cli.main import main
-from segreader.read.verify.codes import Code
-from segreader.read.verify.rules import RULES
+from segreader.evidence.codes import Code
+from segreader.evidence.rules import RULES
 from segreader.testing.directory import local_tiered_files, write_files
 
 DOCS = Path(__file__).parents[2] / "docs"

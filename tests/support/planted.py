@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from segreader.evidence.findings import Finding
 from segreader.read.source import Catalog, LocationSource
-from segreader.read.verify.findings import Finding
 from segreader.read.verify.verify import verify
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import kafka_uuid, local_tiered_files, write_files

@@ -11,6 +11,9 @@ from typing import Final
 import crc32c
 
 from segreader.errors import FormatError, UnsupportedCodecError
+from segreader.evidence.batch import Batch, batch_of_row
+from segreader.evidence.codes import Code
+from segreader.evidence.findings import Findings
 from segreader.format.columns import TABLE_WIDTH, Buffer, BufferPool, ColumnBuffers, Damage, Outcome, State, Table
 from segreader.format.compression import Decompressor
 from segreader.format.control import parse_control_key
@@ -20,9 +23,6 @@ from segreader.format.message_set import parse_message_set_entry
 from segreader.format.records import iter_records
 from segreader.format.scanner import BatchRun, Done, NeedData, SegmentScanner, Tail
 from segreader.ranges import ByteRange
-from segreader.read.verify.batch import Batch, batch_of_row
-from segreader.read.verify.codes import Code
-from segreader.read.verify.findings import Findings
 from segreader.segment import Segment
 from segreader.storage.base import ObjectStore
 

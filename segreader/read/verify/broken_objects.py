@@ -10,8 +10,8 @@ from typing import Final
 from segreader.catalog.layouts.base import Layout, PartitionPlace
 from segreader.catalog.listing import PartitionLog, read_place
 from segreader.errors import CatalogError, ManifestError, SegreaderError
-from segreader.read.verify.codes import Code
-from segreader.read.verify.findings import Findings
+from segreader.evidence.codes import Code
+from segreader.evidence.findings import Findings
 from segreader.storage.base import ObjectInfo, ObjectStore
 from segreader.storage.view import StoreView
 

@@ -9,10 +9,10 @@ from typing import Final
 
 import crc32c
 
+from segreader.evidence.batch import Batch
+from segreader.evidence.codes import Code
+from segreader.evidence.findings import Findings
 from segreader.plan.lineage import DropReason, ResolvedLog
-from segreader.read.verify.batch import Batch
-from segreader.read.verify.codes import Code
-from segreader.read.verify.findings import Findings
 
 _BATCH: Final = struct.Struct(">qqI")
 

@@ -6,6 +6,24 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from segreader.errors import CorruptBatchError, FormatError, ObjectNotFoundError, SegreaderError
+from segreader.evidence.batch import Batch
+from segreader.evidence.codes import Code
+from segreader.evidence.findings import Findings
+from segreader.evidence.index_checks import (
+    OffsetIndexAudit,
+    TimeIndexAudit,
+    check_offset_index,
+    check_time_index,
+    check_time_index_bounds,
+)
+from segreader.evidence.lineage_checks import SegmentFacts, check_epochs
+from segreader.evidence.log_checks import LogFacts, check_tail, look_at_log
+from segreader.evidence.transaction_checks import (
+    MarkerAudit,
+    TransactionLog,
+    check_snapshot,
+    check_transaction_index,
+)
 from segreader.format.leader_epochs import LeaderEpochs, parse_leader_epochs
 from segreader.format.offset_index import OffsetIndex
 from segreader.format.producer_snapshot import ProducerSnapshot
@@ -14,26 +32,8 @@ from segreader.format.time_index import TimeIndex
 from segreader.format.transaction_index import AbortedTransaction
 from segreader.plan.lineage import Part
 from segreader.read.small_objects import read_whole
-from segreader.read.verify.batch import Batch
 from segreader.read.verify.batch_checks import Audits, LogEnd, audit_log
-from segreader.read.verify.codes import Code
 from segreader.read.verify.copies import Copies
-from segreader.read.verify.findings import Findings
-from segreader.read.verify.index_checks import (
-    OffsetIndexAudit,
-    TimeIndexAudit,
-    check_offset_index,
-    check_time_index,
-    check_time_index_bounds,
-)
-from segreader.read.verify.lineage_checks import SegmentFacts, check_epochs
-from segreader.read.verify.log_checks import LogFacts, check_tail, look_at_log
-from segreader.read.verify.transaction_checks import (
-    MarkerAudit,
-    TransactionLog,
-    check_snapshot,
-    check_transaction_index,
-)
 from segreader.segment import Segment, StemFiles
 from segreader.storage.base import ObjectStore
 

@@ -18,24 +18,24 @@ from segreader.catalog.listing import PartitionLog
 from segreader.catalog.metadata_log import RemoteLogMetadata
 from segreader.catalog.walk import Wanted, find_all, find_places
 from segreader.errors import FormatError, ObjectNotFoundError, SegmentGapError
-from segreader.format.leader_epochs import LeaderEpochs
-from segreader.plan.lineage import Part
-from segreader.read.small_objects import read_each
-from segreader.read.source import LocationSource
-from segreader.read.verify.broken_objects import read_around
-from segreader.read.verify.codes import Code
-from segreader.read.verify.copies import Copies
-from segreader.read.verify.findings import MOST_OF_A_SEGMENT, Finding, Findings
-from segreader.read.verify.lineage_checks import Lineages, SegmentFacts, check_lineage, resolve_local
-from segreader.read.verify.listing_checks import (
+from segreader.evidence.codes import Code
+from segreader.evidence.findings import MOST_OF_A_SEGMENT, Finding, Findings
+from segreader.evidence.lineage_checks import Lineages, SegmentFacts, check_lineage, resolve_local
+from segreader.evidence.listing_checks import (
     NoticingStore,
     check_incomplete,
     check_listing,
     check_places,
     incomplete_offsets,
 )
-from segreader.read.verify.log_checks import check_base_offset
-from segreader.read.verify.metadata_checks import MetadataAudit, check_partitions
+from segreader.evidence.log_checks import check_base_offset
+from segreader.evidence.metadata_checks import MetadataAudit, check_partitions
+from segreader.format.leader_epochs import LeaderEpochs
+from segreader.plan.lineage import Part
+from segreader.read.small_objects import read_each
+from segreader.read.source import LocationSource
+from segreader.read.verify.broken_objects import read_around
+from segreader.read.verify.copies import Copies
 from segreader.read.verify.segment_checks import SegmentAudit, look_at_segment, read_checkpoint
 from segreader.segment import Segment, SegmentFiles
 

@@ -10,8 +10,8 @@ import pytest
 from corpus import CORPUS, FIXTURES
 from made import CorruptFile, MadeLog, corrupt_files, made_logs
 
+from segreader.evidence.findings import Finding
 from segreader.read.source import Catalog, LocationSource
-from segreader.read.verify.findings import Finding
 from segreader.read.verify.verify import verify
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import local_tiered_files, write_files

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from segreader.errors import CorruptIndexError
+from segreader.evidence.batch import Batch
+from segreader.evidence.codes import Code
+from segreader.evidence.findings import Findings
 from segreader.format.offset_index import OffsetIndex, parse_offset_index
 from segreader.format.time_index import TimeIndex, parse_time_index
-from segreader.read.verify.batch import Batch
-from segreader.read.verify.codes import Code
-from segreader.read.verify.findings import Findings
 from segreader.segment import Segment
 
 _TIME_ENTRY = 12

@@ -1,4 +1,4 @@
-"""What verification can say: a finding, how grave each kind is, and what to do about it. One table knows them all."""
+"""Findings: what is wrong with an object, collected by checks, and reported by `segreader verify` and by every plan."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from segreader.errors import (
     UnsupportedCodecError,
     UnsupportedMagicError,
 )
-from segreader.read.verify.codes import Code, Severity
-from segreader.read.verify.rules import RULES
+from segreader.evidence.codes import Code, Severity
+from segreader.evidence.rules import RULES
 from segreader.segment import TopicIdPartition
 from segreader.storage.base import ObjectStore
 
@@ -114,6 +114,34 @@ class Findings:
                 text = f"and {count - self._most} more of this kind"
                 left.append(Finding(code, last.object, text, None, None, self._partition))
         return left
+
+    def settle(self, *, on_corrupt: str) -> list[str]:
+        """What a plan says of the errors and warnings that were found: its notes.
+
+        Args:
+            on_corrupt: ``fail`` raises for the first one on which records depend (``Rule.raises``); ``skip`` notes all.
+        """
+        notes = []
+        for finding in self.take():
+            if finding.severity is Severity.INFO:
+                continue
+            if on_corrupt == "fail" and RULES[finding.code].raises is not None:
+                raise to_error(finding)
+            notes.append(str(to_error(finding)))
+        return notes
+
+
+def to_error(finding: Finding) -> SegreaderError:
+    """The finding as an error with the same object, position, offset and next step."""
+    rule = RULES[finding.code]
+    return (rule.raises or SegreaderError)(
+        rule.meaning,
+        source=finding.object,
+        position=finding.position,
+        offset=finding.offset,
+        found=finding.explanation,
+        hint=finding.action.removesuffix("."),
+    )
 
 
 def _is_same(one: Finding, other: Finding) -> bool:

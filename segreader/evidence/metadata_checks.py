@@ -8,9 +8,9 @@ from segreader.catalog.layouts.base import PartitionPlace
 from segreader.catalog.listing import PartitionLog
 from segreader.catalog.metadata_log import RemoteLogMetadata
 from segreader.catalog.remote_segment import RemoteLogSegmentMetadata
-from segreader.read.verify.codes import Code
-from segreader.read.verify.findings import Findings
-from segreader.read.verify.listing_checks import check_incomplete
+from segreader.evidence.codes import Code
+from segreader.evidence.findings import Findings
+from segreader.evidence.listing_checks import check_incomplete
 from segreader.segment import Segment, SegmentState, TopicIdPartition
 from segreader.storage.base import ObjectStore
 

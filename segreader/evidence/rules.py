@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from segreader.read.verify.codes import Code, Rule, Severity
+from segreader.evidence.codes import Code, Rule, Severity
 
 _OFFSET_INDEX = frozenset({Code.INDEX_BEYOND_LOG, Code.INDEX_NOT_AT_BATCH, Code.INDEX_WRONG_OFFSET})
 _TIME_INDEX = frozenset({Code.TIME_INDEX_OUTSIDE_SEGMENT, Code.TIME_INDEX_WRONG_TIMESTAMP, Code.TIME_INDEX_WRONG_END})

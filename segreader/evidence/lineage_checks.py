@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 
 from segreader.catalog.listing import PartitionLog
 from segreader.errors import SegreaderError
+from segreader.evidence.batch import Batch
+from segreader.evidence.codes import Code
+from segreader.evidence.findings import Findings
+from segreader.evidence.log_checks import look_for_cleaning
 from segreader.format.leader_epochs import LeaderEpochs
 from segreader.plan.lineage import DropReason, ResolvedLog, assumed_lineage, clip, newest_first, resolve
-from segreader.read.verify.batch import Batch
-from segreader.read.verify.codes import Code
-from segreader.read.verify.findings import Findings
-from segreader.read.verify.log_checks import look_for_cleaning
 from segreader.segment import Segment
 from segreader.storage.base import ObjectStore
 

@@ -11,8 +11,8 @@ from segreader.catalog.layouts import log_directory
 from segreader.catalog.layouts.base import IncompleteSegment, PartitionPlace
 from segreader.catalog.listing import PartitionLog
 from segreader.errors import SegreaderError
-from segreader.read.verify.codes import Code
-from segreader.read.verify.findings import Findings
+from segreader.evidence.codes import Code
+from segreader.evidence.findings import Findings
 from segreader.segment import Segment, TopicIdPartition
 from segreader.storage.base import ObjectInfo, ObjectStore
 from segreader.storage.view import StoreView

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from segreader.errors import CorruptIndexError
+from segreader.evidence.batch import Batch
+from segreader.evidence.codes import Code
+from segreader.evidence.findings import Findings
 from segreader.format.producer_snapshot import ProducerSnapshot, parse_producer_snapshot
 from segreader.format.transaction_index import AbortedTransaction, parse_transaction_index
 from segreader.isolation import TransactionReplay
-from segreader.read.verify.batch import Batch
-from segreader.read.verify.codes import Code
-from segreader.read.verify.findings import Findings
 
 _ROW = 34
 

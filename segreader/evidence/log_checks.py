@@ -8,15 +8,15 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from segreader.errors import FormatError
+from segreader.evidence.batch import Batch, batch_of_header
+from segreader.evidence.codes import Code
+from segreader.evidence.findings import Findings
+from segreader.evidence.index_checks import note_not_at_batch, note_wrong_offset
 from segreader.format.batch import COMMON_SIZE, HEADER_SIZE, check_common, parse_batch_header
 from segreader.format.message_set import parse_message_header
 from segreader.format.offset_index import OffsetIndex
 from segreader.format.scanner import READ_SIZE, BatchReady, Done, NeedData, SegmentScanner, Tail
 from segreader.ranges import ByteRange
-from segreader.read.verify.batch import Batch, batch_of_header
-from segreader.read.verify.codes import Code
-from segreader.read.verify.findings import Findings
-from segreader.read.verify.index_checks import note_not_at_batch, note_wrong_offset
 from segreader.segment import Segment
 from segreader.storage.base import ObjectStore
 

@@ -1,9 +1,11 @@
-"""Every code that verification knows, and how grave it can be. What each means stands in ``rules``."""
+"""Every kind of finding, by a stable code. ``rules`` has what each means."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+
+from segreader.errors import SegreaderError
 
 
 class Severity(StrEnum):
@@ -119,9 +121,12 @@ class Rule:
         meaning: half a sentence, for the table in docs/verify.md.
         action: what to do, one or two sentences.
         hides: codes that follow from this one where both are found about one segment.
+        raises: what a plan raises with ``on_corrupt="fail"``, because records depend on the object. Where it is
+            ``None`` the plan goes on, with a note.
     """
 
     severity: Severity
     meaning: str
     action: str
     hides: frozenset[Code] = frozenset()
+    raises: type[SegreaderError] | None = None

@@ -1,0 +1,1 @@
+"""What the files at hand prove: one function for each check, called by planners and by `segreader verify`."""
