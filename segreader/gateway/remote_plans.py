@@ -224,7 +224,7 @@ class RemotePlanner:
             key = (one.topic_id, one.asked.partition)
             known = self._local_starts.get(key)
             if offered is None or offered.last < _FIRST_WITH_LOCAL_START:
-                self._local_starts.put(key, (1 << 62, now))
+                self._local_starts.put(key, (1 << 63, now))
             elif known is None or (one.asked.fetch_offset >= known[0] and now - known[1] > FRESH_S):
                 wanted.append((one.topic, one.asked, one.topic_id))
         for topic_id, partition, offset in await self._list(link, wanted, EARLIEST_LOCAL, 0) if wanted else ():

@@ -84,7 +84,7 @@ def see(store: ObjectStore, planner: PartitionPlanner, source: SourceLog, query:
         max_batch_bytes=query.max_batch_bytes,
     )
     last_start = log.parts[-1].start if log.parts else 0  # where damage hides the end, what is before is still there
-    is_known = ends.latest is not None and ends.latest <= OPEN_END  # beyond are offsets that no log reaches
+    is_known = ends.latest is not None and ends.latest <= OPEN_END
     latest = ends.latest if is_known and ends.latest is not None else last_start
     stop = latest
     reason = EndReason.END_OF_DATA if is_known else EndReason.DAMAGE

@@ -18,7 +18,7 @@ from segreader.plan.split import ReadPlan, Split
 from segreader.ranges import OffsetRange
 from segreader.segment import TopicIdPartition
 
-BEYOND = (1 << 62) - 1
+BEYOND = (1 << 63) - 1
 """The last offset of an aborted transaction whose marker lies behind everything that is read."""
 
 

@@ -207,7 +207,7 @@ class PartitionPlanner:
         self, log: ResolvedLog, part: Part, wanted: OffsetRange, index: OffsetIndex | None, aborted: AbortedTransactions
     ) -> None:
         segment, files = part.segment, part.segment.files
-        is_open = wanted.stop is None or wanted.stop > OPEN_END
+        is_open = wanted.stop is None or wanted.stop >= OPEN_END
         stop = OPEN_END + 1 if wanted.stop is None else wanted.stop
         mine = aborted.within(max(segment.base_offset, wanted.start), stop) if len(aborted) else aborted
         before = self._splits[-1].epochs if self._splits and self._splits[-1].partition is log.partition else ()

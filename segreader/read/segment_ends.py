@@ -27,14 +27,17 @@ from segreader.read.small_objects import read_each, read_whole
 from segreader.segment import Segment, SegmentFiles
 from segreader.storage.base import ObjectStore
 
-OPEN_END: Final = (1 << 62) - 1
-"""The last offset of a segment whose end is not known, and that nothing follows: reading finds out."""
+OPEN_END: Final = 1 << 63
+"""The last offset of a segment whose end is not known, and that nothing follows: no offset is as large."""
 
 _INDEX_ENTRIES: Final = 24
 """Bytes that hold whole entries of an offset index, whether these have 8 bytes or 12."""
 
 _INDEX_END: Final = 256 * _INDEX_ENTRIES
 """Bytes of an offset index that are read for its last entry; a large one has half a million."""
+
+_LARGEST_RELATIVE_OFFSET: Final = (1 << 31) - 1
+"""How far above its base offset a segment can reach. Source: ``LogSegment.canConvertToRelativeOffset`` (4.3)."""
 
 _Header = RecordBatchHeader | MessageHeader
 
@@ -259,6 +262,8 @@ def _walk(
     except FormatError:
         return None
     if last is None or (indexed is not None and last < indexed):
+        return None
+    if last - segment.base_offset > _LARGEST_RELATIVE_OFFSET:
         return None
     return _Walked(last, has_jumps, is_compacted)
 

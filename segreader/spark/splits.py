@@ -176,7 +176,7 @@ class SplitPacker:
 def _within(split: Split, aborted: AbortedTransactions) -> AbortedTransactions:
     """The aborted transactions that can touch what the split holds: fewer than those of its whole segment."""
     start = max(split.offsets.start, split.base_offset)
-    stop = (1 << 62) if split.offsets.stop is None else split.offsets.stop
+    stop = (1 << 63) if split.offsets.stop is None else split.offsets.stop
     if split.offset_bound is not None:
         stop = min(stop, split.offset_bound + 1)
     return aborted.within(start, max(start, stop))

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from segreader.ranges import OffsetRange
 from segreader.tables.regions import Region, Regions
 
-_END: Final = 1 << 62
+_END: Final = 1 << 63
 """Beyond every offset: what an open range is cut at to be halved."""
 
 _STEPS: Final = tuple(1 << shift for shift in range(12, 62, 4))

@@ -60,7 +60,7 @@ class Regions:
         """What is true of every record of a region."""
         told = self._of_partition(region.topic, region.partition)
         for name, low, high in (
-            ("offset", region.start, None if region.stop is None else region.stop - 1),
+            ("offset", region.start, None if region.stop is None or region.stop > _LARGEST else region.stop - 1),
             *_times(region.newest_ms),
         ):
             if name not in self._schema.names:

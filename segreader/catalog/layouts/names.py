@@ -17,8 +17,8 @@ REMOTE_FILE: Final = re.compile(
 
 
 def is_offset(text: str) -> bool:
-    """Whether 20 digits of a name can be an offset: Kafka's fit into 63 bits, and ours into 62."""
-    return int(text) < 1 << 62
+    """Whether 20 digits of a name can be an offset, which has 63 bits."""
+    return int(text) < 1 << 63
 
 
 def last_directory(path: str) -> str:
