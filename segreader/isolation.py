@@ -189,7 +189,10 @@ class TransactionReplay:
         return min(self._open.values(), default=default)
 
     def data(self, producer_id: int, base_offset: int) -> None:
-        """A transactional data batch, even one that compaction emptied; ignored without a producer id."""
+        """A transactional data batch with records; ignored without a producer id.
+
+        Leave out one that compaction emptied: its transaction is decided, and its marker may be gone.
+        """
         if producer_id >= 0:
             self._open.setdefault(producer_id, base_offset)
 

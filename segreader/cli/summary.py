@@ -187,7 +187,7 @@ class LogSummary:
             producer.batches += 1
             producer.records += header.record_count
             producer.is_transactional |= header.is_transactional
-        if header.is_transactional:
+        if header.is_transactional and header.record_count:
             self._replay.data(header.producer_id, header.base_offset)
 
     def _add_control(self, header: RecordBatchHeader, batch: BatchReady) -> None:

@@ -192,8 +192,9 @@ class TransactionLog:
         self._known.clear()
 
     def data(self, batch: Batch) -> None:
-        """A transactional data batch."""
-        self._replay.data(batch.producer_id, batch.base_offset)
+        """A transactional data batch. One that the cleaner emptied opens nothing: it empties only what is decided."""
+        if batch.record_count:
+            self._replay.data(batch.producer_id, batch.base_offset)
 
     def marker(self, batch: Batch, is_abort: bool) -> AbortedTransaction | None:
         """A marker; gives the transaction if it aborted one."""

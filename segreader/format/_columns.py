@@ -140,7 +140,8 @@ def decode_batches(
     while row < rows:
         batch = table[row * TABLE_WIDTH : (row + 1) * TABLE_WIDTH]
         if state[State.RECORDS_LEFT] < 0:
-            outcome = _begin_batch(columns, data, data_position, batch, checksum, decompress)
+            following = table[(row + 1) * TABLE_WIDTH + Table.LAST_OFFSET] if row + 1 < rows else None
+            outcome = _begin_batch(columns, data, data_position, batch, following, checksum, decompress)
             if outcome is not None:
                 return outcome
         try:
@@ -185,10 +186,15 @@ def _begin_batch(
     data: memoryview,
     data_position: int,
     batch: array[int],
+    following: int | None,
     checksum: Callable[[memoryview], int] | None,
     decompress: Callable[[int, memoryview], memoryview],
 ) -> Outcome | None:
-    """Check the next batch and lay its body ready; ``RECORDS_LEFT`` is 0 if there is nothing to deliver in it."""
+    """Check the next batch and lay its body ready; ``RECORDS_LEFT`` is 0 if there is nothing to deliver in it.
+
+    Args:
+        following: last offset of the batch behind it, where that is in the table.
+    """
     state = columns.state
     if batch[Table.DECISION] == Decision.DROP:
         state[State.RECORDS_LEFT] = 0
@@ -202,7 +208,7 @@ def _begin_batch(
     if checksum is not None and (crc := checksum(whole[CRC_START:])) != batch[Table.CRC]:
         _note(state, Damage.CRC, 0, crc, batch[Table.CRC])
         return Outcome.DAMAGED
-    if batch[Table.LAST_OFFSET] < state[State.NEXT_OFFSET]:  # only now: that field is under the CRC
+    if _is_below(batch, following, state[State.NEXT_OFFSET]):  # only now: its fields are under the CRC
         state[State.RECORDS_LEFT] = 0
         return None
     if batch[Table.DECISION] == Decision.SKIP:
@@ -221,6 +227,19 @@ def _begin_batch(
     state[State.BODY_POSITION] = 0
     state[State.RECORDS_LEFT] = batch[Table.RECORD_COUNT]
     return None
+
+
+def _is_below(batch: array[int], following: int | None, next_offset: int) -> bool:
+    """Whether nothing of a batch can bear on the records from ``next_offset`` on.
+
+    A producer may give a record of an uncompressed batch an offset of the batch behind: then a consumer gets that one,
+    and drops the one that follows. So the last batch below is looked into.
+    """
+    if batch[Table.LAST_OFFSET] >= next_offset:
+        return False
+    if batch[Table.DECISION] == Decision.SKIP or batch[Table.RECORD_COUNT] <= 0 or batch[Table.ATTRIBUTES] & 7:
+        return True
+    return following is not None and following < next_offset
 
 
 def _note(state: array[int], damage: Damage, position: int, found: int, expected: int) -> None:
@@ -257,7 +276,10 @@ def _decode_record(columns: ColumnBuffers, batch: array[int]) -> None:
     if is_wanted:
         put_record(columns, Record(offset, timestamp, TimestampType(is_log_append), key, value, headers), batch)
     else:
-        state[State.DROPPED_RECORDS] += 1
+        if batch[Table.LAST_OFFSET] >= state[State.NEXT_OFFSET]:
+            state[State.DROPPED_RECORDS] += 1
+        if state[State.CURSOR_MOVES] and offset >= state[State.NEXT_OFFSET]:  # beyond the end: later ones step back
+            state[State.NEXT_OFFSET] = offset + 1
     state[State.BODY_POSITION] = stop
 
 

@@ -306,7 +306,7 @@ def decode_batches(columns, data, int64_t data_position, array table, int64_t ro
                     crc = checksum(data[start + CRC_START : start + size])
                     if crc != batch[T_CRC]:
                         return damage(&c, D_CRC, c.start, crc, batch[T_CRC])
-                if batch[T_LAST_OFFSET] < state[S_NEXT_OFFSET]:  # only now: that field is under the CRC
+                if is_below(batch, row + 1 == rows, state[S_NEXT_OFFSET]):  # only now: its fields are under the CRC
                     state[S_RECORDS_LEFT] = 0
                 elif batch[T_DECISION] == SKIP:
                     if batch[T_LAST_OFFSET] + 1 > state[S_NEXT_OFFSET]:
@@ -344,6 +344,15 @@ def decode_batches(columns, data, int64_t data_position, array table, int64_t ro
         return DONE
     finally:
         PyBuffer_Release(&view)
+
+
+cdef inline bint is_below(const int64_t* batch, bint is_last, int64_t next_offset) noexcept nogil:
+    """See ``_columns._is_below``."""
+    if batch[T_LAST_OFFSET] >= next_offset:
+        return False
+    if batch[T_DECISION] == SKIP or batch[T_RECORD_COUNT] <= 0 or batch[T_ATTRIBUTES] & 7:
+        return True
+    return not is_last and (batch + WIDTH)[T_LAST_OFFSET] < next_offset
 
 
 def count_rising(array values, bint strictly):
@@ -465,7 +474,10 @@ cdef int64_t decode_record(Cursor* body, Room* room, const int64_t* batch, int64
     body.at = c.stop
     state[S_BODY_POSITION] = c.stop - c.start
     if not is_wanted:
-        state[S_DROPPED_RECORDS] += 1
+        if batch[T_LAST_OFFSET] >= state[S_NEXT_OFFSET]:
+            state[S_DROPPED_RECORDS] += 1
+        if state[S_CURSOR_MOVES] and offset >= state[S_NEXT_OFFSET]:
+            state[S_NEXT_OFFSET] = offset + 1
         return GOOD
     if room.data[KEY_DATA] != NULL:
         state[S_KEY_BYTES] = key_end

@@ -57,7 +57,7 @@ class State(IntEnum):
     HEADER_VALUE_NULLS = 8
     MAX_ROWS = 9
     MAX_BYTES = 10
-    NEXT_OFFSET = 11  # records below it are dropped; moves past every record delivered
+    NEXT_OFFSET = 11  # records below it are dropped; moves past every other one, also past those from STOP_OFFSET on
     STOP_OFFSET = 12  # records at or above it are dropped
     TIMESTAMP_SCALE = 13  # 1000: microseconds, 1: milliseconds
     BATCH_ROW = 14  # row of the batch table to decode next

@@ -63,7 +63,7 @@ def cut_segment(segment: Segment, index: OffsetIndex | None, offsets: OffsetRang
     if len(index):
         boundaries = index.positions()
         if offsets.start > segment.base_offset:
-            start = min(index.lookup(offsets.start).position, segment.log_size)
+            start = min(index.lookup(offsets.start - 1).position, segment.log_size)  # see _columns._is_below
         if offsets.stop is not None:
             stop = _stop_position(index, offsets.stop, segment.log_size)
     if start >= stop:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from segreader.format.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG
-from segreader.format.columns import TABLE_WIDTH, State, Table
+from segreader.format.columns import TABLE_WIDTH, Table
 from segreader.format.scanner import BatchRun
 from segreader.isolation import AbortedTransactionFilter, IsolationLevel
 from segreader.plan.split import Split
@@ -38,7 +38,7 @@ class OpenEndedReader(SplitReader):
     @property
     def undelivered(self) -> int:
         """The first offset that was not handed out yet: true whenever a record batch has just been taken."""
-        return int(self._columns.state[State.NEXT_OFFSET])
+        return self._undelivered
 
     def read_open_ended(
         self, split: Split, aborted: Iterable[tuple[int, int]], next_offset: int | None = None

@@ -142,7 +142,7 @@ class SplitReader:
                 )
                 break
         yield from self._flush(split)
-        self.next_offset = state[State.NEXT_OFFSET]
+        self.next_offset = self._undelivered
         self.metrics.body_bytes = state[State.BODY_BYTES]
 
     def _scan(self, split: Split, scanner: SegmentScanner) -> Iterator[pa.RecordBatch]:
@@ -289,9 +289,14 @@ class SplitReader:
     def _flush(self, split: Split) -> Iterator[pa.RecordBatch]:
         if self._columns.rows:
             self.metrics.records += self._columns.rows
-            self.next_offset = self._columns.state[State.NEXT_OFFSET]
+            self.next_offset = self._undelivered
             yield to_record_batch(self._columns, self._options.columns, split.partition)
             self._columns.reset()  # only now: who takes a batch has let go of the one before, and its buffers are free
+
+    @property
+    def _undelivered(self) -> int:
+        """Where a consumer stands; a record beyond the end moves it no farther than that."""
+        return min(self._columns.state[State.NEXT_OFFSET], self._columns.state[State.STOP_OFFSET])
 
     def _deliverable(self, split: Split, run: BatchRun, after: int | None) -> Deliverable:
         """How many batches of the run may be delivered before one whose offsets cannot be right.

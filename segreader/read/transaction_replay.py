@@ -125,7 +125,7 @@ class _Batch(NamedTuple):
     Args:
         position: its first byte.
         bears: it bears on transactions, or would if a bit of its header were another one.
-        producer_id: of a transactional batch.
+        producer_id: of a transactional batch with records; the cleaner empties only what is decided.
         is_abort: of a control batch; ``None`` if it ends no transaction.
     """
 
@@ -215,7 +215,8 @@ def _judge(batch: BatchReady, decompressor: Decompressor, check_crcs: bool) -> _
             base_offset=header.base_offset,
             hint="Read another copy of this segment",
         )
-    producer_id = header.producer_id if header.is_transactional and header.producer_id >= 0 else None
+    is_of_transaction = header.is_transactional and header.producer_id >= 0 and header.record_count != 0
+    producer_id = header.producer_id if is_of_transaction else None
     is_abort = None
     if header.is_control and producer_id is not None:
         try:

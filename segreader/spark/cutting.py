@@ -70,7 +70,7 @@ def _positions_of(index: OffsetIndex, split: Split, wanted: OffsetRange) -> Byte
     """The bytes of the split that hold these offsets, from an index entry at or before them to one behind."""
     start, stop = split.positions.start, split.positions.stop
     if wanted.start > split.base_offset:
-        start = max(start, index.lookup(wanted.start).position)
+        start = max(start, index.lookup(wanted.start - 1).position)  # as ``cut_segment`` does
     if wanted.stop is not None:
         after = bisect_left(index.relative_offsets, wanted.stop - 1 - index.base_offset) + 1
         if after < len(index):

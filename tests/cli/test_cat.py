@@ -489,3 +489,17 @@ def test_a_request_that_cannot_be_met_says_why(
 
     assert (seen, out) == (code, b"")
     assert said in err
+
+
+def test_a_range_gives_the_record_that_a_whole_read_gives_there(cat: Cat) -> None:
+    one = case("tv2", "odd-offsets")
+    whole = cat.rows(one.root / "remote", "--topic", one.topic)
+    assert cat.rows(one.root / "remote", "--topic", one.topic, "--offsets", "5:9") == whole[4:7]
+    assert [row["offset"] for row in whole[4:8]] == [5, 6, 7, 9]
+
+
+def test_a_transaction_that_the_cleaner_emptied_holds_nothing_back(cat: Cat, tmp_path: Path) -> None:
+    built = SegmentBuilder().batch([b"0"]).empty_batch(2, producer_id=1, transactional=True).skip(1).batch([b"4"])
+    write_broker_log(tmp_path, "orders", [built])
+    code, out, err = cat(tmp_path)
+    assert (code, [row["offset"] for row in parsed(out)], err) == (0, [0, 4], "")

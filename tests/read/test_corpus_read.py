@@ -128,6 +128,17 @@ def test_any_range_of_offsets_is_what_the_whole_holds_there(case: Case) -> None:
             assert [normal(r) for r in scan.records()] == [r for r in whole if start <= r.offset < stop]
 
 
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_ranges_give_no_record_that_a_whole_scan_drops(kernel: str) -> None:
+    """Producers gave two records one offset, and a consumer is given the first of them."""
+    case = next(case for case in REMOTE if case.topic == "odd-offsets")
+    whole = truth(case, "uncommitted")
+    for start in range(14):
+        for stop in range(start, 15):
+            scan = segreader.scan(root(case), offsets=(start, stop), kernel=kernel, **options(case))
+            assert [normal(r) for r in scan.records()] == [r for r in whole if start <= r.offset < stop]
+
+
 def test_without_the_live_lineage_nothing_shows_that_the_newest_segments_are_dead() -> None:
     """The limit that docs/layouts/local-tiered.md names: the survivor has uploaded nothing of its own yet."""
     (case,) = [case for case in REMOTE if case.topic == HANGING]

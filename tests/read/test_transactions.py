@@ -317,3 +317,17 @@ def test_a_log_directory_begins_with_what_was_open_there(tmp_path: Path) -> None
     for file in place.glob(f"{0:020d}.*"):
         file.unlink()
     assert read(tmp_path) == ([2, 4], None)
+
+
+def emptied_without_a_marker() -> SegmentBuilder:
+    """The cleaner took the records of a transaction at 1 to 2, and later its marker at 3."""
+    built = SegmentBuilder().batch([b"0"]).empty_batch(2, producer_id=1, transactional=True)
+    return built.skip(1).batch([b"4"]).batch([b"5"], producer_id=2, transactional=True).marker(2)
+
+
+@pytest.mark.parametrize("layout", ["bare", "broker"])
+def test_a_transactional_batch_without_records_opens_no_transaction(tmp_path: Path, layout: str) -> None:
+    segments = [emptied_without_a_marker()]
+    bare(tmp_path, segments) if layout == "bare" else write_broker_log(tmp_path, "orders", segments)
+    assert read(tmp_path) == ([0, 4, 5], None)
+    assert segreader.scan(tmp_path).plan().ends[0].reason is EndReason.END_OF_DATA

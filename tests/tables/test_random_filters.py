@@ -31,6 +31,7 @@ TOPICS = (
     "txn-span",
     "epochs",
     "small-many",
+    "odd-offsets",
 )
 LEVELS = ("read_committed", "read_uncommitted")
 ORDER = ["topic", "partition", "offset"]
@@ -155,6 +156,22 @@ def test_a_count_is_the_number_of_records_that_a_consumer_gets(one: Case) -> Non
         arguments = {"topic": one.topic, "isolation_level": level}
         records = segreader.scan(one.root / "remote", **arguments).to_arrow().num_rows
         assert open_dataset(one.root / "remote", **arguments).count_rows() == records
+
+
+def test_a_filter_on_an_offset_gives_the_record_that_a_consumer_gets_there() -> None:
+    """Two records of ``odd-offsets`` have offset 5, and two step back."""
+    location = case("tv2", "odd-offsets").root / "remote"
+    whole = segreader.scan(location, topic="odd-offsets").to_arrow()
+    dataset = open_dataset(location, topic="odd-offsets")
+    with duckdb.connect() as connection:
+        connection.register("t", dataset)
+        for offset in range(14):
+            expected = whole.filter(offset == OFFSET).select(["value"])
+            assert dataset.to_table(columns=["value"], filter=offset == OFFSET).equals(expected)
+            found = connection.sql(f'select value from t where "offset" = {offset}').to_arrow_table()
+            assert found.cast(expected.schema).equals(expected)
+            rows = lazy_frame(dataset).filter(pl.col("offset") == offset).select("value").collect()
+            assert rows.equals(pl.from_arrow(expected))
 
 
 OFFSET = pc.field("offset")
