@@ -248,6 +248,22 @@ class BrokerClient:
         """
         _refuse_forbidden(self._ask_metadata(sorted(set(topics)), deadline), topics)
 
+    def wait_to_repeat(self, wait_ms: int, deadline: Deadline, refresh: Sequence[str] = ()) -> bool:
+        """Wait before another try, with new metadata of ``refresh``; ``False`` if no time is left for that try.
+
+        Raises:
+            AuthorizationError, ConnectionFailedError: as for ``refresh`` and ``wait``.
+        """
+        if not deadline.allows(wait_ms, self.now_ms()):
+            return False
+        if refresh:
+            self.refresh(refresh, deadline)
+            if not deadline.allows(wait_ms, self.now_ms()):  # the broker took its time
+                return False
+        if wait_ms:
+            self.wait(wait_ms)
+        return True
+
     def want_refresh(self, topic: str) -> None:
         """Have metadata asked for at the next occasion, when nobody waits for it."""
         self._wanted.add(topic)

@@ -60,7 +60,9 @@ def list_offsets(
     """Offsets in the order of the questions; see ``BrokerClient.list_offsets``."""
     deadline = client.deadline()
     client.require_topics([each.topic for each in wanted], deadline)
-    lookup = OffsetLookup(wanted, isolation_level, latest=client.latest_told, jitter=client.jitter)
+    lookup = OffsetLookup(
+        wanted, isolation_level, latest=client.latest_told, jitter=client.jitter, policy=client.backoff_policy
+    )
 
     def make(offered: ApiVersions, some: Sequence[OffsetWanted]) -> Call[Sequence[ListedOffset]]:
         call = calls.list_offsets(client.settings, offered, [_fenced(client, each) for each in some], isolation_level)
@@ -80,11 +82,9 @@ def list_offsets(
         if step.look is Look.DONE:
             return lookup.results()
         client.metrics.retries["ListOffsets"] += 1
-        if not deadline.allows(step.wait_ms, client.now_ms()):
+        stale = [each.topic for each in wanted] if step.look is Look.REFRESH_THEN_ASK else []
+        if not client.wait_to_repeat(step.wait_ms, deadline, stale):
             raise _with_cause(lookup.timed_out(), failure)
-        if step.look is Look.REFRESH_THEN_ASK:
-            client.refresh([each.topic for each in wanted], deadline)
-        client.wait(step.wait_ms)
 
 
 def epoch_ends(client: BrokerClient, wanted: Sequence[EpochWanted]) -> tuple[EpochEnd, ...]:
@@ -118,16 +118,14 @@ def epoch_ends(client: BrokerClient, wanted: Sequence[EpochWanted]) -> tuple[Epo
         if all(_epoch_key(each) in found for each in wanted):
             return tuple(found[_epoch_key(each)] for each in wanted)
         client.metrics.retries["OffsetForLeaderEpoch"] += 1
-        wait_ms = backoff.failed()
-        if not deadline.allows(wait_ms, client.now_ms()) or server_errors > REPEATS_OF_SERVER_ERRORS:
+        stale = [each.topic for each in wanted] if is_stale else []
+        is_hopeless = server_errors > REPEATS_OF_SERVER_ERRORS
+        if is_hopeless or not client.wait_to_repeat(backoff.failed(), deadline, stale):
             about = f" for {last.topic}-{last.partition}: {describe(last.error)}" if last is not None else ""
             error = BrokerError(
                 f"OffsetForLeaderEpoch had no answer in time{about}", code=last.error if last is not None else None
             )
             raise _with_cause(error, failure)
-        if is_stale:
-            client.refresh([each.topic for each in wanted], deadline)
-        client.wait(wait_ms)
 
 
 def _with_cause(error: BrokerError, failure: ConnectionFailedError | None) -> BrokerError:

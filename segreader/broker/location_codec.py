@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from struct import Struct
 from typing import Final
 
+from segreader.broker.error_codes import describe
 from segreader.broker.location import APACHE_KAFKA_V1, IndexLocation, RemoteLogSegmentLocation
 from segreader.broker.messages import FetchedPartition
 from segreader.broker.primitives import Reader, Writer
@@ -163,7 +164,7 @@ def check_location(
     """
     size, start, stop = location.size, location.start, location.stop
     rules = (
-        (answer.error == 0, f"it came with error {answer.error}"),
+        (answer.error == 0, f"it came with {describe(answer.error)}"),
         (not answer.records, "it came with records"),
         (answer.preferred_read_replica == _NONE, "it came with a preferred replica"),
         (answer.log_start_offset <= fetch_offset, f"offset {fetch_offset} is below the log start"),

@@ -199,17 +199,12 @@ class PartitionCourse:
     def _wait(
         self, tries: Tries, wait_ms: int, error: int, *, refresh: bool, failure: ConnectionFailedError | None
     ) -> None:
-        client = self._client
-        if not tries.deadline.allows(wait_ms, client.now_ms()):
+        if not self._client.wait_to_repeat(wait_ms, tries.deadline, [self.topic] if refresh else []):
             if failure is not None:
                 raise failure
             raise BrokerError(
                 f"Fetch of {self.topic}-{self.partition} had no answer in time: {describe(error)}", code=error
             )
-        if refresh:
-            client.refresh([self.topic], tries.deadline)
-        if wait_ms:
-            client.wait(wait_ms)
 
     def _mend(self, told: FetchedPartition, answer: FetchAnswer, tries: Tries, *, by: int, sent_epoch: int) -> None:
         error, kind = told.error, kind_of(told.error)

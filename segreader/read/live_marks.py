@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
+from segreader.broker.error_codes import describe
 from segreader.broker.messages import (
     EARLIEST,
     EARLIEST_LOCAL,
@@ -57,7 +58,7 @@ def find_topic(cluster: Cluster, topic: str, topic_id: str | None = None) -> Top
         )
     if found.error:
         raise BrokerError(
-            f"topic {topic} cannot be read now", source=cluster.shown, code=found.error, found=found.error
+            f"topic {topic} cannot be read now", source=cluster.shown, code=found.error, found=describe(found.error)
         )
     if topic_id is not None and found.topic_id != topic_id:
         raise ObjectNotFoundError(
@@ -148,7 +149,7 @@ def _required(listed: ListedOffset, cluster: Cluster) -> int:
             f"an offset of {listed.topic}-{listed.partition} cannot be looked up",
             source=cluster.shown,
             code=listed.error,
-            found=f"error {listed.error}",
+            found=describe(listed.error),
         )
     return listed.offset
 

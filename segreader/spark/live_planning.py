@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
+from segreader.broker.error_codes import describe
 from segreader.broker.messages import LATEST as LATEST_OF_BROKER
 from segreader.broker.messages import ListedOffset, OffsetWanted, TopicMetadata
 from segreader.errors import BrokerError, ObjectNotFoundError, OffsetOutOfRangeError, OptionError
@@ -151,7 +152,7 @@ class Tier:
                     f"an offset of {one.topic}-{one.partition} cannot be looked up",
                     source=self.cluster.shown,
                     code=one.error,
-                    found=f"error {one.error}",
+                    found=describe(one.error),
                 )
         return {(one.topic, one.partition): one for one in answers}
 

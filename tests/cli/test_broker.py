@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from corpus import Case, case, normal
+from fake_broker import one_broker
 from fake_cluster import FakeCluster, of_corpus
 from located_store import CANARY, locations
 
@@ -233,3 +234,22 @@ def test_times_are_looked_up_by_the_brokers(name: str, run: Run, monkeypatch: py
                     for record in one.truth("committed")
                     if first(record.partition, since) <= record.offset < first(record.partition, until)
                 ]
+
+
+def test_an_offset_that_no_leader_knows_in_time_is_reported_by_kafkas_name(capsys: pytest.CaptureFixture[str]) -> None:
+    with one_broker() as kafka:
+        kafka.brokers[0].handlers["ListOffsets"] = lambda heard: {
+            "topics": [
+                {
+                    "name": topic.name,
+                    "partitions": [
+                        {"partition_index": one.partition_index, "error_code": 78} for one in topic.partitions
+                    ],
+                }
+                for topic in heard.message.topics
+            ]
+        }
+        timeout = ("--broker-option", "default.api.timeout.ms=300")
+        assert main(["cat", "--topic", "t", "--bootstrap-servers", kafka.bootstrap, *timeout]) == 4
+
+    assert "t-0: OFFSET_NOT_AVAILABLE (78)" in capsys.readouterr().err

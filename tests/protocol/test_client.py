@@ -7,17 +7,18 @@ import pickle
 import struct
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
 import pytest
-from fake_broker import CLOSE, SILENCE, FakeBroker, FakeKafka, Heard, Raw, Reply, new_topic_id, one_broker
+from fake_broker import CLOSE, SILENCE, FakeBroker, FakeKafka, Heard, Raw, Reply, fetched, new_topic_id, one_broker
 from hand_clock import HandClock
 
 from segreader.broker.client import BrokerClient
 from segreader.broker.messages import EARLIEST, LATEST, EpochEnd, EpochWanted, LeaderAndEpoch, OffsetWanted
 from segreader.broker.node_connections import parse_bootstrap
+from segreader.broker.partition_fetcher import PartitionFetcher
 from segreader.broker.settings import ClientSettings
 from segreader.errors import (
     AuthorizationError,
@@ -150,10 +151,55 @@ def test_78_is_asked_again_at_the_same_broker_without_metadata(three: Three) -> 
 
 def test_an_error_that_stays_is_told_by_its_name_when_the_time_is_over(three: Three) -> None:
     three.kafka.broker(1).handlers["ListOffsets"] = offsets({}, errors={0: 78})
-    with three.client() as client, pytest.raises(BrokerError, match=r"ListOffsets.*t-0.*78") as caught:
+    with three.client() as client, pytest.raises(BrokerError, match=r"t-0: OFFSET_NOT_AVAILABLE \(78\)$") as caught:
         client.list_offsets([OffsetWanted("t", 0, LATEST)])
     assert caught.value.code == 78
     assert sum(three.clock.waits) <= 4
+
+
+def until_late(three: Three) -> Callable[[Heard], Reply]:
+    """Metadata whose second answer takes 3.95 of the 4 seconds of an operation."""
+    heard_before: list[Heard] = []
+
+    def answer(heard: Heard) -> Reply:
+        three.clock.at_s += 3.95 if heard_before else 0
+        heard_before.append(heard)
+        return three.kafka.metadata(heard)
+
+    return answer
+
+
+@pytest.mark.parametrize("api", ["ListOffsets", "OffsetForLeaderEpoch", "Fetch"])
+def test_no_wait_reaches_beyond_the_deadline(three: Three, api: str) -> None:
+    started_s, metadata = three.clock.at_s, until_late(three)
+    for broker in three.kafka.brokers:
+        broker.handlers["Metadata"] = metadata
+    three.kafka.broker(1).handlers["ListOffsets"] = offsets({}, errors={0: 6})
+    three.kafka.broker(1).handlers["OffsetForLeaderEpoch"] = ends(error=78)
+    three.kafka.broker(1).handlers["Fetch"] = lambda heard: fetched(three.kafka.topics["t"], error=78)
+    settings = replace(SETTINGS, request_timeout_ms=8000)
+    with (
+        BrokerClient(three.kafka.bootstrap, settings, clock=three.clock, jitter=lambda: 0.5) as client,
+        pytest.raises(BrokerError, match=r"t-0.*: [A-Z_]+ \((6|78)\)$"),
+    ):
+        if api == "ListOffsets":
+            client.list_offsets([OffsetWanted("t", 0, LATEST)])
+        elif api == "OffsetForLeaderEpoch":
+            client.epoch_ends([EpochWanted("t", 0, 5)])
+        else:
+            PartitionFetcher(client, "t", 0, 0).poll()
+
+    assert three.clock.waits == []
+    assert three.clock.at_s - started_s <= 4
+
+
+def test_list_offsets_waits_as_the_settings_say(three: Three) -> None:
+    three.kafka.broker(1).say("ListOffsets", *[offsets({}, errors={0: 78})] * 3)
+    settings = replace(SETTINGS, retry_backoff_ms=10, retry_backoff_max_ms=20)
+    with BrokerClient(three.kafka.bootstrap, settings, clock=three.clock, jitter=lambda: 0.5) as client:
+        client.list_offsets([OffsetWanted("t", 0, LATEST)])
+
+    assert three.clock.waits == [0.01, 0.02, 0.02]
 
 
 def test_the_latest_offset_is_never_told_lower_in_the_same_epoch(three: Three) -> None:

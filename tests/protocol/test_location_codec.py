@@ -247,7 +247,7 @@ def test_a_location_that_breaks_a_rule_is_rejected_with_the_reason(changes: dict
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"error": 6}, "with error 6"),
+        ({"error": 6}, "with NOT_LEADER_OR_FOLLOWER"),
         ({"records": memoryview(b"x")}, "with records"),
         ({"preferred_read_replica": 2}, "preferred replica"),
         ({"log_start_offset": 43}, "below the log start"),

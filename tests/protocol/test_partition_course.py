@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from segreader.broker import partition_course
+from segreader.broker.client import BrokerClient
 from segreader.broker.messages import (
     EARLIEST,
     ClusterMetadata,
@@ -69,6 +70,8 @@ class AnsweringClient:
 
     def refresh(self, topics: list[str], deadline: Deadline) -> None:
         self.refreshes += 1
+
+    wait_to_repeat = BrokerClient.wait_to_repeat  # type: ignore[assignment]
 
     def want_refresh(self, topic: str) -> None:
         self.wanted_refreshes += 1

@@ -11,9 +11,9 @@ from enum import Enum, auto
 from threading import Lock
 from typing import Final
 
-from segreader.broker.error_codes import ErrorCode
+from segreader.broker.error_codes import ErrorCode, describe
 from segreader.broker.messages import LATEST, ListedOffset, OffsetWanted
-from segreader.broker.rules.backoff import Backoff, Jitter
+from segreader.broker.rules.backoff import USUAL, Backoff, BackoffPolicy, Jitter
 from segreader.broker.rules.fetch_errors import REPEATS_OF_SERVER_ERRORS
 from segreader.errors import AuthorizationError, BrokerError
 from segreader.isolation import IsolationLevel
@@ -117,6 +117,7 @@ class OffsetLookup:
         isolation_level: what "latest" means.
         latest: what was told before; shared by all look-ups of a client.
         jitter: spreads the waits.
+        policy: how they grow.
     """
 
     __slots__ = ("_answers", "_backoff", "_isolation_level", "_last_errors", "_latest", "_needs_refresh",
@@ -129,11 +130,12 @@ class OffsetLookup:
         *,
         latest: LatestTold,
         jitter: Jitter,
+        policy: BackoffPolicy = USUAL,
     ) -> None:
         self._wanted = tuple(wanted)
         self._isolation_level = isolation_level
         self._latest = latest
-        self._backoff = Backoff(jitter)
+        self._backoff = Backoff(jitter, policy)
         self._answers: dict[tuple[str, int, int], ListedOffset] = {}
         self._last_errors: dict[tuple[str, int, int], ListedOffset] = {}
         self._server_errors = 0
@@ -216,7 +218,8 @@ class OffsetLookup:
         return BrokerError("ListOffsets had no answer in time")
 
     def _error(self, listed: ListedOffset, what: str) -> BrokerError:
-        return BrokerError(f"{what} for {listed.topic}-{listed.partition}: error {listed.error}", code=listed.error)
+        place = f"{listed.topic}-{listed.partition}"
+        return BrokerError(f"{what} for {place}: {describe(listed.error)}", code=listed.error)
 
 
 def _key(wanted: OffsetWanted) -> tuple[str, int, int]:
