@@ -1,7 +1,7 @@
 """What the head of an HTTP answer says, and whether that is what was asked for. Pure: bytes are read elsewhere.
 
-Source: RFC 9110 sections 8.8.3 (ETag), 14.4 (Content-Range), 15.5.17 (416); the error codes are those of Amazon S3,
-Azure Blob Storage and Google Cloud Storage.
+Source: RFC 9110 sections 8.8.3 (ETag), 14.4 (Content-Range), 15.5.17 (416); RFC 9112 section 6 (Transfer-Encoding,
+Content-Length); the error codes are those of Amazon S3, Azure Blob Storage and Google Cloud Storage.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def check_head(
         known_size: bytes of the object as it was listed or read before.
 
     Raises:
-        WrongAnswerError: it is another range, encoded, or not a range at all.
+        WrongAnswerError: it is another range, encoded in a way that was not asked for, or not a range at all.
         ObjectChangedError: the object has another size than ``known_size``.
         ShortReadError: the object, or the answer, ends inside the range; ``position`` says where.
     """
@@ -111,6 +111,7 @@ def check_head(
             expected="none",
             hint="The object was stored with this header, or something on the way compresses",
         )
+    _check_transfer(headers, source)
     length = _length(headers, source)
     content_range = headers.get("Content-Range")
     if content_range is None:
@@ -144,12 +145,37 @@ def _shown(length: int | None) -> str:
     return "no length" if length is None else f"{length} bytes"
 
 
+def _check_transfer(headers: Mapping[str, str], source: str) -> None:
+    """Refuse a body that comes in any form but plain or ``chunked``: its bytes are not the object's.
+
+    Requests name no coding in ``TE``, so that ``chunked`` is all that a server may use, once, and without a length
+    beside it. ``identity`` is a coding no more (RFC 9112 section 7), and http.client reads only the bare word.
+    """
+    coding = headers.get("Transfer-Encoding")
+    if coding is None:
+        return
+    if coding.lower() != "chunked" or "Content-Length" in headers:
+        beside = " and a Content-Length" if "Content-Length" in headers else ""
+        raise WrongAnswerError(
+            "the answer's body is not sent as the object's bytes",
+            source=source,
+            found=f"Transfer-Encoding {coding[:40]!r}{beside}",
+            expected="none, or chunked alone",
+            hint="A proxy or server on the way does not keep to HTTP: ask the store without it",
+        )
+
+
 def _length(headers: Mapping[str, str], source: str) -> int | None:
     text = headers.get("Content-Length")
     if text is None:
         return None
-    if not re.fullmatch(r"\d{1,18}", text, re.ASCII) or "Transfer-Encoding" in headers:
-        raise WrongAnswerError("the answer's length is not clear", source=source, found=f"Content-Length {text[:40]}")
+    if not re.fullmatch(r"\d{1,18}", text, re.ASCII):
+        raise WrongAnswerError(
+            "the answer's length is not clear",
+            source=source,
+            found=f"Content-Length {text[:40]!r}",
+            expected="a number",
+        )
     return int(text)
 
 

@@ -4,6 +4,7 @@ read straight into a buffer, the connected address is checked, and proxies and c
 
 from __future__ import annotations
 
+import http
 import http.client
 import socket
 import ssl
@@ -12,6 +13,7 @@ import urllib.request
 import warnings
 from collections.abc import Mapping
 from contextvars import ContextVar
+from email import errors
 from typing import Any, BinaryIO, cast
 from urllib.parse import unquote, urlsplit
 
@@ -27,6 +29,15 @@ from segreader.storage.signed_url import SignedUrl
 
 HEAD_SIZE = 64 << 10
 """Bytes of a head that are read at most."""
+
+_LOST_HEADERS = (
+    errors.FirstHeaderLineIsContinuationDefect,
+    errors.InvalidHeaderDefect,
+    errors.MisplacedEnvelopeHeaderDefect,
+    errors.MissingHeaderBodySeparatorDefect,
+)
+"""What the parser notes of a line that is no header. It drops that line, or takes it and all behind it for text: a
+length or a coding may be among them."""
 
 _exchange: ContextVar[Exchange | None] = ContextVar("segreader_exchange", default=None)
 
@@ -62,15 +73,22 @@ class BodyReader(http.client.HTTPResponse):
     """
 
     def begin(self) -> None:
-        """Read the head; the exchange that waits for it learns of this reader.
+        """Read the head, past interim answers (``1xx``); the exchange that waits for it learns of this reader.
 
         Raises:
             RemoteDisconnected: the connection ends before the head does.
-            HTTPException: the head is longer than ``HEAD_SIZE``.
+            HTTPException: the heads are longer than ``HEAD_SIZE`` together, or the last one is malformed.
         """
         lines = _HeadLines(cast(BinaryIO, self.fp))
         self.fp = cast(Any, lines)
         super().begin()
+        while 100 <= self.status < 200 and self.status != http.HTTPStatus.SWITCHING_PROTOCOLS:
+            self.headers = self.msg = cast(Any, None)  # begin() reads the next head only if there is none yet
+            super().begin()
+        if any(isinstance(defect, _LOST_HEADERS) for defect in self.headers.defects):
+            raise http.client.HTTPException("a line of the head is no header")
+        if self.version < 11 and "Transfer-Encoding" in self.headers:
+            raise http.client.HTTPException("HTTP/1.0 with a Transfer-Encoding")  # RFC 9112 section 6.1
         if cast(Any, self.fp) is lines:
             self.fp = cast(Any, lines.file)
         exchange = _exchange.get()

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from fault_server import FaultServer
+from fault_server import HEADS, LENGTHS, WRONG_CODINGS, FaultServer
 from fault_urls import open_store, read
 
 from segreader.errors import (
@@ -46,6 +46,12 @@ def server() -> Iterator[FaultServer]:
         ("r200cr", 2),
         ("weaktag", 2),
         ("chunked", 2),
+        ("transfer-upper", 2),
+        ("transfer-title", 2),
+        ("interim-103x1", 2),
+        ("interim-102x3", 2),
+        ("interim-100x2", 2),
+        ("interim-199x50", 2),
         ("close", 2),
         ("status-403x1", 3),
         ("expired", 3),
@@ -80,6 +86,14 @@ def test_the_right_bytes_come_in_spite_of(server: FaultServer, scenario: str, ge
         ("nototal", WrongAnswerError, 1),
         ("lengthlie", WrongAnswerError, 1),
         ("twolengths", WrongAnswerError, 1),
+        *((f"length-{name}", WrongAnswerError, 1) for name in LENGTHS),
+        *((f"transfer-{name}", WrongAnswerError, 1) for name in WRONG_CODINGS),
+        *((f"transferbroken-{name}", WrongAnswerError, 1) for name in WRONG_CODINGS),
+        *((f"transferlater-{name}", WrongAnswerError, 2) for name in WRONG_CODINGS),
+        *((f"head-{name}", WrongAnswerError, 1) for name in HEADS),
+        ("http10", WrongAnswerError, 1),
+        ("interim-103x0", WrongAnswerError, 1),
+        ("interim-101x1", WrongAnswerError, 1),
         ("html200", WrongAnswerError, 1),
         ("multipart", WrongAnswerError, 1),
         ("gzip", WrongAnswerError, 1),

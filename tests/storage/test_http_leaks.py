@@ -24,6 +24,12 @@ ARGUMENTS = {
     "late": "99",
     "throttle": "0",
     "chunked": "short",
+    "transfer": "unknown",
+    "transferbroken": "repeated",
+    "transferlater": "gzipchunked",
+    "head": "nocolon",
+    "length": "word",
+    "interim": "103x2",
 }
 
 

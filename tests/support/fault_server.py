@@ -67,15 +67,16 @@ class _Call:
     start: int = 0
     stop: int = 0
     headers: dict[str, str] = field(default_factory=dict)
+    version: str = "1.1"
 
     @property
     def data(self) -> memoryview:
         return memoryview(self.server.data)
 
     def head(self, status: int, headers: dict[str, Any]) -> None:
-        lines = [f"HTTP/1.1 {status} {_REASONS.get(status, 'Status')}"]
+        lines = [f"HTTP/{self.version} {status} {_REASONS.get(status, 'Status')}"]
         lines += [f"{name}: {value}" for name, value in headers.items() if value is not None]
-        self.sock.sendall(("\r\n".join(lines) + "\r\n\r\n").encode())
+        self.sock.sendall(("\r\n".join(lines) + "\r\n\r\n").encode("latin-1", "replace"))
 
     def range_head(self, status: int = 206, *, data: memoryview | None = None, **changes: Any) -> None:
         data = self.data if data is None else data
@@ -444,6 +445,118 @@ def chunked(call: _Call) -> None:
     call.sock.sendall(b"nonsense\r\n" if call.argument == "bad" else b"0\r\n\r\n")
     if call.argument == "bad":
         call.hang_up()
+
+
+CODINGS = {
+    "gzipchunked": "gzip, chunked",
+    "chunkedgzip": "chunked, gzip",
+    "identity": "identity",
+    "twice": "chunked, chunked",
+    "tworepeated": "chunked\r\nTransfer-Encoding: chunked",
+    "repeated": "gzip\r\nTransfer-Encoding: chunked",
+    "repeatedlater": "chunked\r\nTransfer-Encoding: identity",
+    "unknown": "x-secret-coding",
+    "parameter": "chunked;q=1",
+    "quoted": '"chunked"',
+    "blank": "",
+    "spaced": "chunked ",
+    "folded": "\r\n chunked",
+    "control": "\x0bchunked",
+    "length": "chunked\r\nContent-Length: {size}",
+    "lengthidentity": "identity\r\nContent-Length: {size}",
+    "upper": "CHUNKED",
+    "title": "Chunked",
+}
+"""Transfer-Encoding as ``transfer-<name>`` sends it."""
+GOOD_CODINGS = {"upper", "title"}
+WRONG_CODINGS = sorted(CODINGS.keys() - GOOD_CODINGS)
+
+
+def _chunks(data: bytes | memoryview) -> bytes:
+    return b"".join(
+        b"%x\r\n%b\r\n" % (len(data[at : at + 50_000]), data[at : at + 50_000]) for at in range(0, len(data), 50_000)
+    )
+
+
+def _transfer(call: _Call, share: float = 1.0) -> None:
+    """A chunked body; below a coding that is none, as many bytes of it as the range has, or a share of them."""
+    size = call.stop - call.start
+    call.range_head(Content_Length=None, Transfer_Encoding=CODINGS[call.argument].format(size=size))
+    body = _chunks(call.data[call.start : call.stop]) + b"0\r\n\r\n"
+    with contextlib.suppress(OSError):
+        call.sock.sendall(body if call.argument in GOOD_CODINGS else body[: int(size * share)])
+    call.hang_up()
+
+
+@scenario
+def transfer(call: _Call) -> None:
+    """A chunked body below a Transfer-Encoding of ``CODINGS``."""
+    _transfer(call)
+
+
+@scenario
+def transferbroken(call: _Call) -> None:
+    """The same, which breaks off in the middle; the second answer is good."""
+    _transfer(call, 0.5) if call.number == 1 else call.good()
+
+
+@scenario
+def transferlater(call: _Call) -> None:
+    """The first answer is plain and breaks off; what follows is as in ``transfer``."""
+    if call.number > 1:
+        return _transfer(call)
+    call.range_head()
+    call.send(call.start, call.start + (call.stop - call.start) // 2)
+    return call.hang_up()
+
+
+HEADS = {
+    "spacebeforecolon": "Transfer-Encoding : chunked",
+    "nocolon": "Transfer-Encoding chunked",
+    "noname": ": chunked",
+    "from": "From me",
+}
+"""Lines that are no headers, as ``head-<name>`` sends one before the headers that say how long the body is."""
+
+
+@scenario
+def head(call: _Call) -> None:
+    """A chunked body below a head with a line that is no header."""
+    call.range_head(Content_Length=None, Date=f"now\r\n{HEADS[call.argument]}")
+    with contextlib.suppress(OSError):
+        call.sock.sendall(_chunks(call.data[call.start : call.stop]) + b"0\r\n\r\n")
+    call.hang_up()
+
+
+@scenario
+def http10(call: _Call) -> None:
+    """A chunked body from a server of HTTP/1.0, which knows none."""
+    call.version = "1.0"
+    call.range_head(Content_Length=None, Transfer_Encoding="chunked", Connection="keep-alive")
+    call.sock.sendall(_chunks(call.data[call.start : call.stop]) + b"0\r\n\r\n")
+
+
+LENGTHS = {"plus": "+{size}", "minus": "-{size}", "hex": "0x{size:x}", "under": "{size:_}", "list": "{size}, {size}"}
+LENGTHS |= {"float": "{size}.0", "blank": "", "word": "many", "arabic": "\u0663", "huge": "9" * 30}
+"""Content-Length as ``length-<name>`` sends it."""
+
+
+@scenario
+def length(call: _Call) -> None:
+    """A Content-Length that is no number, or not the only one."""
+    call.range_head(Content_Length=LENGTHS[call.argument].format(size=call.stop - call.start))
+    with contextlib.suppress(OSError):
+        call.send(call.start, call.stop)
+    call.hang_up()
+
+
+@scenario
+def interim(call: _Call) -> None:
+    """``interim-103x2``: two ``103 Early Hints`` with headers of their own before the answer; ``x0``: without end."""
+    status, _, times = call.argument.partition("x")
+    for _ in range(int(times) or 10_000):
+        call.head(int(status), {"Link": "</style.css>; rel=preload", "Content-Length": 5, "ETag": '"hint"'})
+    call.good()
 
 
 @scenario
