@@ -47,7 +47,7 @@ from segreader.spark.backfill.report import complete, totals
 from segreader.spark.backfill.table import write_table
 from segreader.spark.backfill.task import DDL, SplitTask
 from segreader.storage.target import TargetStore
-from spark_jobs.backfill_request import absolute, broker_flags, parse_pairs, parse_request, require_files
+from spark_jobs.backfill_request import absolute, beside_flags, broker_flags, parse_pairs, parse_request, require_files
 from spark_jobs.command_line import call, require_report_place
 from spark_jobs.report import RunReport, describe_bill, describe_plan, describe_report
 from spark_jobs.session import SPARK_ERRORS, JobSession, describe_failure, describe_job, job_session
@@ -65,6 +65,11 @@ _FLAGS = {
     "splitBytes": "--split-bytes",
     "kafka.bootstrap.servers": "--bootstrap-servers",
     "brokerCredentials": "--broker-credentials",
+    "segmentsFrom=": "--segments-from ",
+    "segmentsFrom": "--segments-from",
+    "logDirectory": "--log-directory",
+    "leaderEpochs": "--leader-epochs",
+    "the option metadata": "--metadata",
 }
 _NOTES = 20
 
@@ -113,6 +118,7 @@ _NOTES = 20
 @click.option(
     "--rsm-config", help="The broker's properties file, where segments are encrypted; executors read it, too."
 )
+@beside_flags
 @click.option(
     "--credentials",
     default="default",

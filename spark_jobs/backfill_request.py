@@ -32,6 +32,16 @@ _OF_FILES = {
 """Flags that say how files are written and what is told of them."""
 
 
+_BESIDE = ("metadata", "log_directory", "leader_epochs")
+_OPTIONS = {
+    "metadata": "metadata",
+    "segments_from": "segmentsFrom",
+    "log_directory": "logDirectory",
+    "leader_epochs": "leaderEpochs",
+}
+"""What lies beside the segments: flags, and options of the data source."""
+
+
 def broker_flags(command: _F) -> _F:
     """The flags by which a job asks brokers."""
     for flag in (
@@ -58,6 +68,34 @@ def broker_flags(command: _F) -> _F:
     return command
 
 
+def beside_flags(command: _F) -> _F:
+    """The flags that name what lies beside the segments."""
+    for flag in (
+        click.option(
+            "--leader-epochs",
+            help="A leader-epoch-checkpoint of the live log, or a place with <topic>-<partition> directories that have "
+            "one: which history counts after an unclean election.",
+        ),
+        click.option(
+            "--log-directory",
+            help="A broker's log directory, or a copy: its segments go on where the remote tier ends; executors read "
+            "it, too.",
+        ),
+        click.option(
+            "--segments-from",
+            type=click.Choice(["listing", "metadata", "both"]),
+            help="Which of the two to believe; both by default, with --metadata.",
+        ),
+        click.option(
+            "--metadata",
+            help="Where the log directories of __remote_log_metadata lie: which segments are finished, and which "
+            "deleted.",
+        ),
+    ):
+        command = flag(command)
+    return command
+
+
 def parse_request(given: dict[str, Any]) -> JobRequest:
     """What a command line asks for.
 
@@ -72,6 +110,9 @@ def parse_request(given: dict[str, Any]) -> JobRequest:
         raise click.UsageError("--broker-option belongs to --bootstrap-servers")
     topics = {"pattern": given["pattern"]} if given["pattern"] is not None else {"topic": ",".join(given["topics"])}
     rsm_config = os.path.abspath(given["rsm_config"]) if given["rsm_config"] else None
+    beside = {name: absolute(given[name]) for name in _BESIDE if given[name]}
+    if given["segments_from"] is not None:
+        beside["segments_from"] = given["segments_from"]
     wanted = {
         "location": location,
         "tail": None if servers is None else "broker",  # not which of the brokers: the topics' ids tell the cluster
@@ -80,6 +121,7 @@ def parse_request(given: dict[str, Any]) -> JobRequest:
         "hive": "yes" if given["hive"] else "no",
         "segment-layout": given["segment_layout"],
         "rsm-config": rsm_config,
+        **{name.replace("_", "-"): text for name, text in beside.items()},
         "split-bytes": str(parse_size(given["split_bytes"], "splitBytes")),
         "file-bytes": str(parse_size(given["file_bytes"], "--file-bytes")),
     }
@@ -96,6 +138,7 @@ def parse_request(given: dict[str, Any]) -> JobRequest:
         **({"failOnDataLoss": "false"} if given["on_data_loss"] == "skip" else {}),
         **({"layout": given["segment_layout"]} if given["segment_layout"] else {}),
         **({"keys": rsm_config} if rsm_config else {}),
+        **{_OPTIONS[name]: text for name, text in beside.items()},
         "credentials": given["credentials"],
         **{f"storage.{name}": text for name, text in parse_pairs("--storage-option", given["storage"]).items()},
     }

@@ -75,6 +75,7 @@ class SplitEnumerator:
             RecreatedTopicError: the topic that was begun with was deleted, and its name was given to another one.
             DeletedPositionError: offsets were deleted before they were handed out (``on_gap='fail'``).
             DivergedPositionError: what was handed out is not the history that is there.
+            SegmentGapError: what comes next is in no segment (``on_gap='fail'``).
             CorruptBatchError: damage hides what comes next (``on_corrupt='fail'``).
             ClosedError: the enumerator is closed.
             CatalogError, StorageError: as ``Scan.plan`` tells.
@@ -83,6 +84,7 @@ class SplitEnumerator:
         frontiers = dict(self._frontiers)
         hidden: list[str] = []
         wanted: dict[TopicPartition, SeenLog] = {}
+        bound = self.query.offset_range.stop
         for seen in self._look():
             key = seen.partition.topic, seen.partition.partition
             offsets = self._next_of(seen, frontiers.get(key))
@@ -90,6 +92,8 @@ class SplitEnumerator:
                 continue
             if offsets.stop is not None and offsets.start < offsets.stop:
                 planner.add(seen.source, offsets, readable=seen.readable)
+            elif seen.lacks(offsets.start) and self.query.on_gap == "fail":
+                planner.add(seen.source, OffsetRange(offsets.start, bound), readable=seen.readable)  # raises
             if seen.reason is EndReason.DAMAGE:
                 hidden.append(f"{seen.partition}: damage hides what comes behind offset {offsets.stop}")
             wanted[key] = seen
@@ -226,7 +230,7 @@ class SplitEnumerator:
     def _look(self) -> Sequence[SeenLog]:
         """The partitions of the query as they are now; of one whose listing is as before nothing is read."""
         planner = self._planner()
-        logs = [log for log in self._logs() if log.log.segments or (log.local is not None and log.local.segments)]
+        logs = [log for log in self._logs() if log.has_segments or log.log.missing]
         for log in logs:
             self._refuse_other_topic(log.log.partition)
 
@@ -236,7 +240,7 @@ class SplitEnumerator:
                 return before
             return see(self._source.store, planner, log, self.query)
 
-        seen = [one for one in read_each(look, logs) if one.readable.resolved.parts]
+        seen = [one for one in read_each(look, logs) if one.readable.resolved.parts or one.readable.resolved.holes]
         self._seen = {one.partition: one for one in seen}
         return seen
 

@@ -26,7 +26,7 @@ class SeenLog:
     Args:
         source: its listing, and what was given beside it.
         readable: which segment delivers which offset.
-        start: the first offset that is there.
+        start: the first offset that is there, or in a segment that is missing.
         latest: one more than the last one that is there, as far as it is known.
         stop: what the query may have of it lies below.
         reason: why it ends there.
@@ -58,6 +58,10 @@ class SeenLog:
         )
         return None if found is None else max(start, found.offset)
 
+    def lacks(self, offset: int) -> bool:
+        """Whether what comes next from this offset on is in segments that are missing."""
+        return offset >= self.latest and any(hole.stop > offset for hole in self.readable.resolved.holes)
+
     def frontier(self, next_offset: int) -> Frontier:
         """What is remembered once everything below an offset was handed out."""
         lineage = self.readable.resolved.lineage
@@ -77,6 +81,8 @@ def see(store: ObjectStore, planner: PartitionPlanner, source: SourceLog, query:
     """
     readable = planner.resolve(source)
     log = readable.resolved
+    if not log.parts:  # only segments that are missing
+        return SeenLog(source, readable, log.first, log.first, log.first, EndReason.END_OF_DATA)
     ends = read_log_offsets(
         store,
         log,
@@ -99,4 +105,4 @@ def see(store: ObjectStore, planner: PartitionPlanner, source: SourceLog, query:
             bound = found.offset if bound is None else min(bound, found.offset)
     if bound is not None and bound <= stop:
         stop, reason = bound, EndReason.REQUESTED
-    return SeenLog(source, readable, ends.earliest or 0, latest, stop, reason)
+    return SeenLog(source, readable, log.first, latest, stop, reason)

@@ -103,6 +103,11 @@ class ResolvedLog:
         return self.parts[0].start if self.parts else 0
 
     @property
+    def first(self) -> int:
+        """The first offset that is delivered, or that a segment which is missing should deliver."""
+        return min([*(part.start for part in self.parts[:1]), *(hole.start for hole in self.holes[:1])], default=0)
+
+    @property
     def stop(self) -> int:
         """One more than the last offset delivered."""
         return self.parts[-1].stop if self.parts else 0

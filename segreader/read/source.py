@@ -8,48 +8,26 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
-from segreader.catalog.joined import from_metadata, join
 from segreader.catalog.layouts import local_tiered, log_directory, pinterest
 from segreader.catalog.layouts.base import PartitionPlace
 from segreader.catalog.layouts.registry import choose_layouts, location_of, open_view
 from segreader.catalog.listing import PartitionLog, list_places, read_place, refuse_two_topics
 from segreader.catalog.loose import find_listed_segments
 from segreader.catalog.metadata_log import RemoteLogMetadata
-from segreader.catalog.metadata_topic import read_remote_log_metadata
 from segreader.catalog.walk import find_all
-from segreader.errors import FormatError, ObjectNotFoundError, OptionError, UnknownLayoutError
-from segreader.format.leader_epochs import LeaderEpochs, parse_leader_epochs
-from segreader.read.small_objects import read_whole
+from segreader.errors import ObjectNotFoundError, OptionError, UnknownLayoutError
+from segreader.read.beside import Beside, Catalog, Known, SourceLog, is_live
 from segreader.segment import Segment, TopicIdPartition
 from segreader.storage.base import ObjectStore
 from segreader.storage.location import open_store
 from segreader.storage.mounts import MountedStores
 
+__all__ = ["Catalog", "LocationSource", "Source", "SourceLog", "UrlSource", "Wants", "open_source"]
+
 _PLAIN = ("http://", "https://")
-
-_LOCAL = "log-directory:"
-"""Names of a broker's log directory that is given beside a location begin so."""
-
-_CHECKPOINT = "leader-epoch-checkpoint"
-
-
-@dataclass(frozen=True, slots=True)
-class SourceLog:
-    """One partition, and what was given beside it.
-
-    Args:
-        log: what the location has of it.
-        local: what the broker's log directory has of it.
-        leader_epochs: the lineage of the live log.
-    """
-
-    log: PartitionLog
-    local: PartitionLog | None = None
-    leader_epochs: LeaderEpochs | None = None
-
 
 Wants = Callable[[TopicIdPartition], bool]
 """Asked of a partition before it is listed: whether it is to be."""
@@ -70,37 +48,6 @@ class Source(Protocol):
         wants: Wants | None = None,
     ) -> Iterator[SourceLog]:
         """The partitions asked for and not refused by ``wants``, by topic and partition; raises as ``list_places``."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Catalog:
-    """How to find segments at a location, and what is known besides.
-
-    Args:
-        layout: which layout to see there; by default it is told from the names.
-        rsm_config: the broker's properties file, of a plugin that needs keys or has a key prefix.
-        metadata: a place with the ``__remote_log_metadata-<n>`` log directories of a broker.
-        segments_from: ``listing``, ``metadata``, or ``both``, which is the default where ``metadata`` is given.
-        log_directory: a broker's log directory, or a copy of one, that goes on where the remote tier ends.
-        leader_epochs: a ``leader-epoch-checkpoint`` of the live log, or a place with partition directories that have
-            one.
-    """
-
-    layout: str | None = None
-    rsm_config: str | os.PathLike[str] | None = None
-    metadata: str | os.PathLike[str] | None = None
-    segments_from: str | None = None
-    log_directory: str | os.PathLike[str] | None = None
-    leader_epochs: str | os.PathLike[str] | None = None
-
-    def __post_init__(self) -> None:
-        if self.segments_from not in (None, "listing", "metadata", "both"):
-            raise OptionError("unknown catalog", found=self.segments_from, expected="listing, metadata or both")
-        if self.segments_from in ("metadata", "both") and self.metadata is None:
-            raise OptionError(
-                f"the catalog {self.segments_from!r} needs the metadata topic",
-                hint="Say where its log directories lie: metadata (--metadata)",
-            )
 
 
 class LocationSource:
@@ -124,10 +71,9 @@ class LocationSource:
         store, self.prefix = opened or open_store(location, storage_options=storage_options)
         self.shown = store.url(self.prefix)
         self.store = open_view(store, self.layouts)
-        self._local_prefix: str | None = None
-        if self.catalog.log_directory is not None:
-            local, self._local_prefix = self._open_beside(self.catalog.log_directory)
-            self.store = MountedStores({"": self.store, _LOCAL: local})
+        self._beside = Beside(self.catalog, self._open_beside)
+        if self._beside.mounts:
+            self.store = MountedStores({"": self.store, **self._beside.mounts})
 
     def places(
         self,
@@ -145,17 +91,14 @@ class LocationSource:
             topic=topic,
             topic_id=topic_id,
             partitions=partitions,
-            is_live=lambda one: metadata is None or _is_live(metadata, one),
+            is_live=lambda one: is_live(metadata, one),
         )
 
     def read_metadata(
         self, *, topic: str | None, topic_id: str | None, partitions: Collection[int] | None
     ) -> RemoteLogMetadata | None:
         """What the metadata topic says of these partitions; ``None`` if it is not given, or not to be asked."""
-        if self.catalog.metadata is None or self.catalog.segments_from == "listing":
-            return None
-        store, prefix = self._open_beside(self.catalog.metadata)
-        return read_remote_log_metadata(store, prefix, topic=topic, topic_id=topic_id, partitions=partitions)
+        return self._beside.read_metadata(topic=topic, topic_id=topic_id, partitions=partitions)
 
     def logs(
         self,
@@ -174,90 +117,25 @@ class LocationSource:
             if not finished:
                 raise
             places = []  # all of it is gone
-        given = self._given_epochs(places)
+        known = Known(metadata, self._beside.read_leader_epochs([place.partition for place in places]))
+        self._beside.close()
         has_local = False
         chosen = [place for place in places if wants is None or wants(place.partition)]
         for place in chosen:
-            if metadata is not None and self.catalog.segments_from == "metadata":
-                log = from_metadata(place, metadata)
-            else:
-                log = read_place(self.store, place, self.layouts)
-                if metadata is not None and place.layout != log_directory.NAME:  # that one knows no remote segments
-                    log = join(log, metadata)
-            local = self._local_log(place.partition)
-            has_local |= local is not None
-            yield SourceLog(log, local, given.get(place.partition))
-        if len(chosen) == len(places) > 0 and self._local_prefix is not None and not has_local:
-            raise ObjectNotFoundError(
-                "the log directory has none of these partitions",
-                source=self.store.url(f"{_LOCAL}{self._local_prefix}"),
-                expected=f"{places[0].partition}/ with segments",
-                hint="Give a broker's log.dirs directory, or a copy of it",
-            )
+            log = self._beside.source_log(self.store, [place], self.layouts, known)
+            has_local |= log.local is not None
+            yield log
+        if len(chosen) == len(places) > 0 and not has_local:
+            self._beside.require_local(places[0].partition)
         there = {place.partition for place in places}
         for partition in finished:
-            if partition not in there and metadata is not None and (wants is None or wants(partition)):
-                yield SourceLog(join(PartitionLog(partition, ()), metadata))
+            if partition not in there and (wants is None or wants(partition)):
+                gone = PartitionPlace(partition, (), "")
+                yield self._beside.source_log(self.store, [gone], self.layouts, known)
 
-    def _open_beside(self, location: str | os.PathLike[str]) -> tuple[ObjectStore, str]:
+    def _open_beside(self, location: str) -> tuple[ObjectStore, str]:
         """Another place: a directory, or a bucket with the same storage options."""
-        text = os.fspath(location)
-        return open_store(text, storage_options=self._storage_options if "://" in text else None)
-
-    def _local_log(self, partition: TopicIdPartition) -> PartitionLog | None:
-        if self._local_prefix is None:
-            return None
-        name = str(partition)
-        here = f"{_LOCAL}{self._local_prefix}"
-        path = here if self._local_prefix.removesuffix("/") == name else f"{here}{name}/"
-        place = PartitionPlace(TopicIdPartition(partition.topic, partition.partition), (path,), log_directory.NAME)
-        log = read_place(self.store, place, (log_directory.LogDirectoryLayout(),))
-        return log if log.segments else None
-
-    def _given_epochs(self, places: Sequence[PartitionPlace]) -> dict[TopicIdPartition, LeaderEpochs]:
-        """The lineage of each partition whose checkpoint is given."""
-        given = self.catalog.leader_epochs
-        if given is None:
-            return {}
-        text = os.fspath(given)
-        if "://" not in text and os.path.isfile(text):
-            if len(places) != 1:
-                raise OptionError(
-                    "one leader-epoch-checkpoint is given for several partitions",
-                    found=", ".join(str(place.partition) for place in places[:8]),
-                    hint="Choose one partition, or give the directory that holds <topic>-<partition> directories",
-                )
-            with open(text, "rb") as file:
-                return {places[0].partition: _parsed(file.read(), text)}
-        store, prefix = self._open_beside(given)
-        found = {}
-        for place in places:
-            name = f"{prefix}{place.partition}/{_CHECKPOINT}"
-            if prefix.removesuffix("/") == str(place.partition):
-                name = f"{prefix}{_CHECKPOINT}"
-            try:
-                found[place.partition] = _parsed(read_whole(store, name), store.url(name))
-            except ObjectNotFoundError:
-                continue
-        if not found:
-            raise ObjectNotFoundError(
-                f"no {_CHECKPOINT} of these partitions",
-                source=store.url(prefix),
-                expected=f"<topic>-<partition>/{_CHECKPOINT}",
-            )
-        return found
-
-
-def _is_live(metadata: RemoteLogMetadata, partition: TopicIdPartition) -> bool:
-    """Whether a partition counts: one of which everything was deleted does not, one that nobody knows is told of."""
-    return bool(metadata.segments(partition)) or partition not in metadata.partitions(with_deleted=True)
-
-
-def _parsed(data: bytes, source: str) -> LeaderEpochs:
-    try:
-        return parse_leader_epochs(data)
-    except FormatError as error:
-        raise error.located(source=source) from error
+        return open_store(location, storage_options=self._storage_options if "://" in location else None)
 
 
 class UrlSource:

@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterator, Sequence
 
 from segreader.catalog.layouts.base import PartitionPlace
 from segreader.errors import ObjectNotFoundError, UnknownLayoutError
-from segreader.read.source import SourceLog, Wants
+from segreader.read.beside import Known, SourceLog
+from segreader.read.source import Wants
 from segreader.spark.locations import Locations
 
 
@@ -23,6 +24,7 @@ class LocationsSource:
         self.store = locations.store
         self.shown = locations.shown
         self._places: dict[str, Sequence[Sequence[PartitionPlace]]] = {}
+        self._known: Known | None = None
         self._lock = threading.Lock()
 
     def logs(
@@ -42,20 +44,23 @@ class LocationsSource:
         if partitions is not None and not partitions:
             return  # a stream that follows brokers lists nothing
         is_there = False
-        for places in self._found(topic or ""):
+        found, known = self._found(topic or "")
+        for places in found:
             one = places[0].partition
             if topic_id in (None, one.topic_id) and (partitions is None or one.partition in partitions):
                 is_there = True
                 if wants is None or wants(one):
-                    yield SourceLog(self._locations.read(places))
+                    yield self._locations.read(places, known)
         if not is_there:
             raise ObjectNotFoundError("nothing of it is uploaded here", source=self.shown)
 
-    def _found(self, topic: str) -> Sequence[Sequence[PartitionPlace]]:
+    def _found(self, topic: str) -> tuple[Sequence[Sequence[PartitionPlace]], Known]:
         with self._lock:
+            if self._known is None:
+                self._known = Known(self._locations.read_metadata())  # the brokers tell the lineage
             if topic not in self._places:
                 try:
                     self._places[topic] = self._locations.places_of(topic)
                 except UnknownLayoutError:  # a cluster that has uploaded nothing yet
                     self._places[topic] = ()
-            return self._places[topic]
+            return self._places[topic], self._known

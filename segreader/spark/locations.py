@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import Any
 
+from segreader.catalog.layouts import log_directory
 from segreader.catalog.layouts.base import PartitionPlace
-from segreader.catalog.listing import PartitionLog, read_place, refuse_two_topics
+from segreader.catalog.listing import refuse_two_topics
+from segreader.catalog.metadata_log import RemoteLogMetadata
 from segreader.catalog.walk import Wanted, find_all, find_places
-from segreader.errors import AmbiguousTopicError, ObjectNotFoundError
+from segreader.errors import AmbiguousTopicError, ObjectNotFoundError, OptionError, UnknownLayoutError
 from segreader.plan.lineage import ResolvedLog
+from segreader.read.beside import Beside, Catalog, Known, SourceLog, is_live
 from segreader.read.lineage import read_lineage
-from segreader.read.source import Catalog, LocationSource
+from segreader.read.source import LocationSource
 from segreader.segment import TopicIdPartition
 from segreader.spark.credentials import can_renew, resolve_storage
 from segreader.spark.options import SparkOptions
 from segreader.spark.renewing_store import RenewingStore
 from segreader.spark.worker import this_worker
 from segreader.storage.base import ObjectStore
+from segreader.storage.location import open_store
 from segreader.storage.mounts import MountedStores
 
 _AT_MOST_NAMED = 8
@@ -33,37 +36,74 @@ class Locations:
 
     Args:
         opened: each of its locations; by default they are opened here.
+        opened_local: the log directory that is given beside them; likewise.
     """
 
-    def __init__(self, options: SparkOptions, opened: Sequence[LocationSource] | None = None) -> None:
+    def __init__(
+        self,
+        options: SparkOptions,
+        opened: Sequence[LocationSource] | None = None,
+        *,
+        opened_local: tuple[ObjectStore, str] | None = None,
+    ) -> None:
         self.sources = tuple(opened or (open_source(options, location) for location in options.locations))
         stores = [
             _store_of(options, location, one) for location, one in zip(options.locations, self.sources, strict=True)
         ]
-        mounts = {_mount(at): store for at, store in enumerate(stores)}
-        self.store: ObjectStore = stores[0] if len(stores) == 1 else MountedStores(mounts)
-        self.shown = ", ".join(source.shown for source in self.sources)
         self._options = options
+        self._beside = Beside(options.catalog, self._open_beside, local=opened_local)
+        mounts = {_mount(at): store for at, store in enumerate(stores)} | self._beside.mounts
+        self.store: ObjectStore = stores[0] if len(mounts) == 1 else MountedStores(mounts)
+        self.shown = ", ".join(source.shown for source in self.sources)
 
-    def find(self) -> list[list[PartitionPlace]]:
+    def read_metadata(self) -> RemoteLogMetadata | None:
+        """What the metadata topic says by now of the chosen topics; ``None`` if it is not to be asked."""
+        names = self._options.choice.names
+        return self._beside.read_metadata(topic=names[0] if len(names) == 1 else None)
+
+    def find(self, metadata: RemoteLogMetadata | None = None) -> list[list[PartitionPlace]]:
         """Where each of the chosen partitions lies, by topic and partition; some have a place in several locations.
+
+        Args:
+            metadata: what it calls deleted is left out; what only it knows has a place without a directory.
 
         Raises:
             ObjectNotFoundError: a topic or a partition is not there, or no topic matches.
             UnknownLayoutError: nothing at a location looks like a segment.
             AmbiguousTopicError: one name stands for two topic ids.
+            OptionError: one of several locations is a broker's log directory.
         """
+        choice = self._options.choice
+        known = [] if metadata is None else [one for one in metadata.partitions() if choice.matches(one.topic)]
         found: dict[TopicIdPartition, list[PartitionPlace]] = defaultdict(list)
         for at, source in enumerate(self.sources):
-            here = self._find_in(source, _mount(at) + source.prefix)
+            try:
+                here = self._find_in(source, _mount(at) + source.prefix)
+            except (ObjectNotFoundError, UnknownLayoutError):
+                if not known:
+                    raise
+                continue  # all of it is gone
+            here = [place for place in here if is_live(metadata, place.partition)]
             self._refuse_two_topics(here, source.shown)
             for place in here:
                 found[place.partition].append(place)
+        self._refuse_log_directory(found)
         self._refuse_two_topics(
             [replace(places[0], prefixes=("",), layout="") for places in found.values()], self.shown
         )
+        for partition in known:
+            if partition not in found:
+                found[partition] = [PartitionPlace(partition, (), "")]
         self._require_all({(one.topic, one.partition) for one in found})
         return [found[one] for one in sorted(found, key=lambda one: one.order) if self._is_chosen(one)]
+
+    def known(self, places: Sequence[Sequence[PartitionPlace]], metadata: RemoteLogMetadata | None) -> Known:
+        """What is known beside these places; the lineages as they are now.
+
+        Raises:
+            OptionError, ObjectNotFoundError, FormatError: as ``Beside.read_leader_epochs``.
+        """
+        return Known(metadata, self._beside.read_leader_epochs([one[0].partition for one in places]))
 
     def places_of(self, topic: str) -> list[list[PartitionPlace]]:
         """Where each partition of a topic lies, of every topic id that bore the name; none where nothing of it lies."""
@@ -78,30 +118,38 @@ class Locations:
                     found[place.partition].append(place)
         return [found[one] for one in sorted(found, key=lambda one: one.order)]
 
-    def read(self, places: Sequence[PartitionPlace]) -> PartitionLog:
-        """List the segments of one partition, in all its places; see ``read_place``."""
-        logs = [read_place(self.store, place, self.sources[0].layouts) for place in places]
-        if len(logs) == 1:
-            return logs[0]
-        return replace(
-            logs[0],
-            segments=tuple(
-                sorted((one for log in logs for one in log.segments), key=lambda one: (one.base_offset, one.version))
-            ),
-            incomplete=tuple(one for log in logs for one in log.incomplete),
-            notes=tuple(note for log in logs for note in log.notes),
-        )
+    def read(self, places: Sequence[PartitionPlace], known: Known) -> SourceLog:
+        """List the segments of one partition, in all its places, with what is known of it; see ``read_place``."""
+        return self._beside.source_log(self.store, places, self.sources[0].layouts, known)
+
+    def require_local(self, partitions: Sequence[TopicIdPartition], *, has_local: bool) -> None:
+        """Refuse a log directory that has none of the partitions that are read.
+
+        Raises:
+            ObjectNotFoundError: it names the directory.
+        """
+        if partitions and not has_local:
+            self._beside.require_local(partitions[0])
 
     def resolve(self, partition: TopicIdPartition) -> ResolvedLog:
         """Which segment delivers which offset of a partition, found anew from its listing."""
-        places = [one for one in self.find() if one[0].partition == partition]
-        if not places:
+        metadata = self.read_metadata()
+        places = self.find(metadata)
+        here = [one for one in places if one[0].partition == partition]
+        if not here:
             raise ObjectNotFoundError(f"{partition} is not here any more", source=self.shown)
-        return read_lineage(self.store, self.read(places[0])).resolved
+        log = self.read(here[0], self.known(places, metadata))
+        return read_lineage(self.store, log.log, local=log.local, given=log.leader_epochs).resolved
 
     def close(self) -> None:
         """Give back connections and threads."""
+        self._beside.close()
         self.store.close()
+
+    def _open_beside(self, place: str) -> tuple[ObjectStore, str]:
+        options = self._options
+        store, prefix = _open_beside(options, place)
+        return _renewing(options, store, lambda: _open_beside(options, place)[0]), prefix
 
     def _find_in(self, source: LocationSource, prefix: str) -> list[PartitionPlace]:
         """The places of the chosen topics in one location. By name only directories that can be theirs are visited."""
@@ -151,6 +199,23 @@ class Locations:
         rest = len(shown) - _AT_MOST_NAMED
         return ", ".join(shown[:_AT_MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
+    def _refuse_log_directory(self, found: Mapping[TopicIdPartition, Sequence[PartitionPlace]]) -> None:
+        """Raise if a topic lies in one location as in a broker's log directory, and in another one otherwise."""
+        layouts: dict[str, dict[str, PartitionPlace]] = defaultdict(dict)
+        for places in found.values():
+            for place in places:
+                layouts[place.partition.topic].setdefault(place.layout, place)
+        for topic, by_layout in layouts.items():
+            local = by_layout.get(log_directory.NAME)
+            if local is not None and len(by_layout) > 1:
+                name = local.prefixes[0].removesuffix("/")
+                raise OptionError(
+                    f"{self.store.url(name)} is of a broker's log directory, and topic {topic!r} lies in the remote "
+                    "tier, too",
+                    hint="Leave that directory out of location, and give it as logDirectory: its segments go on where "
+                    "the remote tier ends",
+                )
+
     def _refuse_two_topics(self, places: Sequence[PartitionPlace], source: str) -> None:
         try:
             refuse_two_topics(places, source)
@@ -171,7 +236,10 @@ def kept_locations(options: SparkOptions) -> Iterator[Locations]:
             storage = resolve_storage(options.credentials, location, options.storage)
             store = stack.enter_context(this_worker().store(location, storage))
             opened.append(LocationSource(location, storage, catalog=_catalog(options), opened=store))
-        locations = Locations(options, opened)
+        local = None
+        if options.log_directory is not None:
+            local = _enter_local(stack, options, options.log_directory)
+        locations = Locations(options, opened, opened_local=local)
         stack.callback(locations.close)
         yield locations
 
@@ -183,17 +251,35 @@ def open_source(options: SparkOptions, location: str) -> LocationSource:
 
 
 def _catalog(options: SparkOptions) -> Catalog:
+    """How segments are found at one location; what is beside them is given for all."""
     return Catalog(layout=options.layout, rsm_config=options.keys)
 
 
+def _enter_local(stack: ExitStack, options: SparkOptions, place: str) -> tuple[ObjectStore, str]:
+    """The log directory as a task sees it."""
+    try:
+        return stack.enter_context(this_worker().store(place, _storage_beside(options, place)))
+    except ObjectNotFoundError as error:
+        error.hint = "Tasks read the log directory, too: mount it on every executor under this name, or copy it to a "
+        error.hint += "bucket"
+        raise
+
+
+def _open_beside(options: SparkOptions, place: str) -> tuple[ObjectStore, str]:
+    return open_store(place, storage_options=_storage_beside(options, place))
+
+
+def _storage_beside(options: SparkOptions, place: str) -> Mapping[str, object]:
+    """Storage options of what lies beside the locations: none of a directory."""
+    return resolve_storage(options.credentials, place, options.storage) if "://" in place else {}
+
+
 def _store_of(options: SparkOptions, location: str, source: LocationSource) -> ObjectStore:
-    if not can_renew(options.credentials):
-        return source.store
+    return _renewing(options, source.store, lambda: open_source(options, location).store)
 
-    def reopen() -> Any:
-        return open_source(options, location).store
 
-    return RenewingStore(source.store, reopen)
+def _renewing(options: SparkOptions, store: ObjectStore, reopen: Callable[[], ObjectStore]) -> ObjectStore:
+    return RenewingStore(store, reopen) if can_renew(options.credentials) else store
 
 
 def _mount(at: int) -> str:

@@ -12,9 +12,11 @@ import logging
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TypedDict
 
 from segreader.errors import OptionError
 from segreader.isolation import IsolationLevel
+from segreader.read.beside import Catalog
 from segreader.spark import option_values as values
 from segreader.spark.brokers import SERVERS, Brokers, parse_brokers
 from segreader.spark.credentials import parse_provider
@@ -85,6 +87,7 @@ class SparkOptions:
         fail_on_data_loss: whether offsets that are gone are an error.
         layout: which layout to see there; by default it is told from the names.
         keys: path of the broker's properties file that names the keys of encrypted segments; tasks read it, too.
+        metadata, segments_from, log_directory, leader_epochs: as of ``Catalog``; tasks read the log directory, too.
         storage: settings of the store by name; none of them is a secret.
         credentials: name of what gives credentials: see ``segreader.spark.credentials``.
         check_crcs: whether batches must pass their CRC.
@@ -112,6 +115,10 @@ class SparkOptions:
     fail_on_data_loss: bool = True
     layout: str | None = None
     keys: str | None = None
+    metadata: str | None = None
+    segments_from: str | None = None
+    log_directory: str | None = None
+    leader_epochs: str | None = None
     storage: Mapping[str, str] = field(default_factory=dict)
     credentials: str = "default"
     check_crcs: bool = True
@@ -123,6 +130,18 @@ class SparkOptions:
     batch_records: int = 65536
     read_budget: int | None = None
     limits: tuple[str, ...] = ()
+
+    @property
+    def catalog(self) -> Catalog:
+        """How segments are found at the locations, and what is known besides."""
+        return Catalog(
+            layout=self.layout,
+            rsm_config=self.keys,
+            metadata=self.metadata,
+            segments_from=self.segments_from,
+            log_directory=self.log_directory,
+            leader_epochs=self.leader_epochs,
+        )
 
     @property
     def location(self) -> str:
@@ -163,6 +182,7 @@ def parse_options(options: Mapping[str, str]) -> SparkOptions:
         fail_on_data_loss=values.boolean(given, "failOnDataLoss", default=True),
         layout=None if layout.lower() in ("", "auto") else layout,
         keys=given.get("keys"),
+        **_beside(given, locations, asks_brokers=brokers is not None),
         storage=_storage(given, locations),
         credentials=parse_provider(given.get("credentials", "default")),
         check_crcs=values.word(given, "verify", ("crc", "none"), default="crc") == "crc",
@@ -196,8 +216,8 @@ def require_batch(options: SparkOptions) -> None:
 def _locations(given: Mapping[str, str], *, is_required: bool) -> tuple[str, ...]:
     named = {name: given[name].strip() for name in ("location", "path", "paths") if given.get(name, "").strip()}
     if not named and not is_required:
-        for name in ("layout", "keys"):
-            if given.get(name, "").strip():
+        for name in ("layout", "keys", "metadata", "segmentsFrom"):
+            if given.get(name.lower(), "").strip():
                 raise OptionError(f"{name} means nothing without a location: brokers tell where segments lie")
         return ()
     if not named:
@@ -212,19 +232,63 @@ def _locations(given: Mapping[str, str], *, is_required: bool) -> tuple[str, ...
         raise OptionError(f"{' and '.join(named)} name different places; give one")
     locations = next(iter(lists.values()))
     for location in locations:
-        if kind_of(location) is Kind.HTTP:
-            raise OptionError(
-                "an http location is a signed URL, and Spark shows options in its UI",
-                found=redact(location),
-                hint="Name the bucket: tasks sign URLs themselves",
-            )
-        if redact(location) != location:
-            raise OptionError(
-                "the location holds a credential, and Spark shows options in its UI",
-                found=redact(location),
-                hint="Name what gives credentials with the option credentials",
-            )
+        _require_public("location", location)
     return locations
+
+
+def _require_public(name: str, place: str) -> None:
+    """Refuse a place with a credential in it."""
+    if kind_of(place) is Kind.HTTP:
+        raise OptionError(
+            f"an http {name} is a signed URL, and Spark shows options in its UI",
+            found=redact(place),
+            hint="Name the bucket: tasks sign URLs themselves",
+        )
+    if redact(place) != place:
+        raise OptionError(
+            f"the {name} holds a credential, and Spark shows options in its UI",
+            found=redact(place),
+            hint="Name what gives credentials with the option credentials",
+        )
+
+
+class _Beside(TypedDict):
+    """What is given beside the locations."""
+
+    metadata: str | None
+    segments_from: str | None
+    log_directory: str | None
+    leader_epochs: str | None
+
+
+def _beside(given: Mapping[str, str], locations: tuple[str, ...], *, asks_brokers: bool) -> _Beside:
+    """The places of the metadata topic, the log directory and the lineage, and whether the listing counts."""
+    names = ("metadata", "logDirectory", "leaderEpochs")
+    places = {name: text for name in names if (text := given.get(name.lower(), "").strip())}
+    for name, place in places.items():
+        _require_public(name, place)
+        if asks_brokers and name != "metadata":
+            raise OptionError(f"{name} means nothing with brokers", hint="Leave it out: the leader tells the lineage")
+    segments_from = None
+    if given.get("segmentsfrom", "").strip():
+        segments_from = values.word(given, "segmentsFrom", ("listing", "metadata", "both"), default="both")
+    if segments_from in ("metadata", "both") and "metadata" not in places:
+        raise OptionError(
+            f"segmentsFrom={segments_from} needs the metadata topic",
+            hint="Say where its log directories lie with the option metadata",
+        )
+    if segments_from == "metadata" and len(locations) > 1:
+        raise OptionError(
+            "segmentsFrom=metadata needs one location: the metadata topic does not say which of several has a segment",
+            found=", ".join(locations),
+            expected="one location, or segmentsFrom=both",
+        )
+    return {
+        "metadata": places.get("metadata"),
+        "segments_from": segments_from,
+        "log_directory": places.get("logDirectory"),
+        "leader_epochs": places.get("leaderEpochs"),
+    }
 
 
 def _listed_locations(name: str, text: str) -> tuple[str, ...]:

@@ -17,7 +17,6 @@ from segreader.plan.split import Gap, ReadPlan, Split
 from segreader.ranges import OffsetRange
 from segreader.read.partition_planner import PartitionPlanner
 from segreader.read.segment_ends import OPEN_END, read_last_offset
-from segreader.read.source import SourceLog
 from segreader.read.time_offsets import offset_for_time
 from segreader.segment import TopicIdPartition
 from segreader.spark.cutting import UNCUT, cut_split
@@ -73,7 +72,9 @@ def plan_splits(options: SparkOptions, *, cores: int | None = None) -> SparkPlan
         CatalogError: what lies there does not answer the request.
     """
     locations = Locations(options)
-    places = locations.find()
+    metadata = locations.read_metadata()
+    places = locations.find(metadata)
+    known = locations.known(places, metadata)
     there = [one[0].partition for one in places]
     for name, offsets in (
         ("startingOffsets", options.starting_offsets),
@@ -95,8 +96,10 @@ def plan_splits(options: SparkOptions, *, cores: int | None = None) -> SparkPlan
     notes: list[str] = []
     lost: list[Gap] = []
     asked: dict[TopicIdPartition, OffsetRange] = {}
+    has_local = False
     for partition, its_places in zip(there, places, strict=True):
-        source = SourceLog(locations.read(its_places))
+        source = locations.read(its_places, known)
+        has_local |= source.local is not None
         readable = planner.resolve(source)
         logs[partition] = readable.resolved
         wanted = asked[partition] = _Wanted(options, locations, readable.resolved, notes, lost).offsets()
@@ -105,6 +108,7 @@ def plan_splits(options: SparkOptions, *, cores: int | None = None) -> SparkPlan
         except SegmentGapError as error:
             error.hint = "Ask for other offsets, or read what is there with failOnDataLoss=false"
             raise
+    locations.require_local(there, has_local=has_local)
     plan = planner.plan(locations.shown)
     splits = plan.splits
     if is_cut_by_offsets:
@@ -147,7 +151,7 @@ class _Wanted:
             return self._start_by_time(_time_of(options.starting_times, log.partition))
         start = _offset_of(options.starting_offsets, log.partition, EARLIEST)
         if start == EARLIEST:
-            return log.start
+            return log.first
         if start < log.start:
             self._lose(
                 f"startingOffsets of {log.partition} lies before the first segment",

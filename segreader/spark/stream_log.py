@@ -13,18 +13,20 @@ from typing import Final
 
 from segreader.catalog.layouts.base import PartitionPlace
 from segreader.catalog.listing import PartitionLog
+from segreader.catalog.metadata_log import RemoteLogMetadata
 from segreader.errors import CorruptBatchError, ObjectNotFoundError, SegmentGapError, UnknownLayoutError
 from segreader.isolation import IsolationLevel
 from segreader.plan.lineage import ResolvedLog
 from segreader.plan.planner import overlapping
 from segreader.plan.split import Split
 from segreader.ranges import OffsetRange
+from segreader.read.beside import SourceLog
 from segreader.read.lineage import ReadableLog, read_lineage
 from segreader.read.log_offsets import read_log_offsets
 from segreader.read.partition_planner import PartitionPlanner
 from segreader.read.small_objects import read_each
-from segreader.read.source import SourceLog
 from segreader.read.time_offsets import offset_for_time
+from segreader.read.transactions import snapshot_at_start
 from segreader.segment import TopicIdPartition
 from segreader.spark.admission import Piece
 from segreader.spark.cutting import UNCUT, cut_split
@@ -43,14 +45,14 @@ class SeenLog:
     """One partition at the time of a look.
 
     Args:
-        log: its listing.
+        source: its listing, and what was given beside it.
         readable: which segment delivers which offset.
-        earliest: the first offset that is there.
+        earliest: the first offset that is there, or in a segment that is missing.
         latest: one more than the last offset that is there.
         stop: what a reader of this isolation level may have lies below it.
     """
 
-    log: PartitionLog
+    source: SourceLog
     readable: ReadableLog
     earliest: int
     latest: int
@@ -59,7 +61,7 @@ class SeenLog:
     @property
     def partition(self) -> TopicIdPartition:
         """Which one."""
-        return self.log.partition
+        return self.source.log.partition
 
     @property
     def resolved(self) -> ResolvedLog:
@@ -106,6 +108,8 @@ class StreamLog:
     def look(self) -> Mapping[TopicPartition, SeenLog]:
         """The partitions that have a segment, by topic and number, as they are now.
 
+        What is given beside the location is read anew each time: a lineage of before would drop what follows it.
+
         Raises:
             ObjectNotFoundError: a topic that is subscribed to, or an assigned partition, was never there.
             AmbiguousTopicError: one name stands for two topic ids.
@@ -113,15 +117,22 @@ class StreamLog:
             CatalogError, StorageError: as listing tells.
         """
         now, searched_at = self._clock(), self._searched_at
+        metadata = self.locations.read_metadata()
         if searched_at is None or now - searched_at >= SEARCH_EVERY_S:
-            self._search(now)
-        logs = read_each(self.locations.read, self._places)
-        if not all(log.segments for log in logs) and self._searched_at == searched_at:
-            self._search(now)  # what has vanished may lie elsewhere now
-            logs = read_each(self.locations.read, self._places)
-        seen = read_each(self._see, [log for log in logs if log.segments])
-        self._seen = {_name(one.log): one for one in seen if one.resolved.parts}
+            self._search(now, metadata)
+        logs = self._list(metadata)
+        if not all(log.has_segments for log in logs) and self._searched_at == searched_at:
+            self._search(now, metadata)  # what has vanished may lie elsewhere now
+            logs = self._list(metadata)
+        there = [log for log in logs if log.has_segments or log.log.missing]
+        self.locations.require_local([log.log.partition for log in there], has_local=any(log.local for log in there))
+        seen = read_each(self._see, there)
+        self._seen = {_name(one.source.log): one for one in seen if one.resolved.parts or one.resolved.holes}
         return self._seen
+
+    def _list(self, metadata: RemoteLogMetadata | None) -> list[SourceLog]:
+        known = self.locations.known(self._places, metadata)
+        return list(read_each(lambda places: self.locations.read(places, known), self._places))
 
     def plan(self, look: Mapping[TopicPartition, SeenLog], wanted: Mapping[TopicPartition, OffsetRange]) -> SparkPlan:
         """The splits of these offsets.
@@ -142,11 +153,11 @@ class StreamLog:
         )
         for name, offsets in sorted(wanted.items()):
             try:
-                planner.add(SourceLog(look[name].log), offsets, readable=look[name].readable)
+                planner.add(look[name].source, offsets, readable=look[name].readable)
             except SegmentGapError as error:
                 error.hint = "With failOnDataLoss=false the stream passes over them"
                 raise
-        logs = {look[name].log.partition: look[name].resolved for name in wanted}
+        logs = {look[name].partition: look[name].resolved for name in wanted}
         plan = planner.plan(self.locations.shown)
         if most is not None:
             plan = replace(plan, splits=tuple(self._cut(plan.splits, most)))
@@ -182,22 +193,24 @@ class StreamLog:
                 most_offsets=most if count is not None and count > most else None,
             )
 
-    def _search(self, now: float) -> None:
+    def _search(self, now: float, metadata: RemoteLogMetadata | None) -> None:
         """Find where the partitions lie. What was there once and is gone is told by its listing."""
         try:
-            self._places = self.locations.find()
+            self._places = self.locations.find(metadata)
         except (ObjectNotFoundError, UnknownLayoutError):
             if self._searched_at is None:
                 raise
         self._searched_at = now
 
-    def _see(self, log: PartitionLog) -> SeenLog:
+    def _see(self, source: SourceLog) -> SeenLog:
+        log = source.log
         before = self._seen.get(_name(log))
-        if before is not None and before.log == log:
+        if before is not None and before.source == source:
             return before
         store = self.locations.store
-        readable = read_lineage(store, log)
-        ends = read_log_offsets(store, readable.resolved)
+        readable = read_lineage(store, log, local=source.local, given=source.leader_epochs)
+        snapshot = snapshot_at_start(log if source.local is None else source.local, readable.resolved)
+        ends = read_log_offsets(store, readable.resolved, start_snapshot=snapshot)
         is_committed = self._options.isolation_level is IsolationLevel.READ_COMMITTED
         stop = ends.stable_end if is_committed else ends.latest
         if readable.resolved.parts and (stop is None or ends.latest is None):
@@ -206,7 +219,8 @@ class StreamLog:
                 source=store.url(readable.resolved.parts[-1].segment.files.log),
                 hint="See what is damaged with segreader verify",
             )
-        return SeenLog(log, readable, ends.earliest or 0, ends.latest or 0, stop or 0)
+        first = readable.resolved.first
+        return SeenLog(source, readable, first, ends.latest or first, stop or first)
 
 
 def _name(log: PartitionLog) -> TopicPartition:
