@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from dataclasses import asdict
 from typing import Any
 
@@ -17,7 +18,8 @@ from segreader.format.control import ControlRecordType, EndTxnMarker, parse_cont
 from segreader.format.message_set import MessageHeader, iter_messages
 from segreader.format.record import Record
 from segreader.format.records import iter_records
-from segreader.format.scanner import BatchReady, NeedData, SegmentScanner
+from segreader.format.scanner import BatchReady, Done, NeedData, SegmentScanner
+from segreader.ranges import ByteRange
 from segreader.storage.base import ObjectStore
 
 Row = dict[str, Any]
@@ -68,28 +70,24 @@ class SegmentRows:
         source = self._store.url(name)
         batches = 0
         try:
-            while True:
-                answer = scanner.next()
-                if isinstance(answer, NeedData):
-                    piece = bytearray(answer.range.size)
-                    self._store.read_into(name, answer.range.start, memoryview(piece))
-                    scanner.feed(piece)
-                elif isinstance(answer, BatchReady):
+            with closing(pieces_of(self._store, name, size)) as pieces:
+                while not isinstance(answer := scanner.next(), Done):
+                    if isinstance(answer, NeedData):
+                        scanner.feed(next(pieces, b""))
+                        continue
                     batches += 1
                     row = batch_row(answer)
                     yield row
                     if self._has_records and row["is_valid"]:
                         yield from self._records(answer, source)
-                else:
-                    yield {
-                        "kind": "end",
-                        "tail": answer.tail.value,
-                        "position": answer.position,
-                        "batches": batches,
-                        "trailing_bytes": answer.trailing_bytes,
-                        "missing_bytes": answer.missing_bytes,
-                    }
-                    return
+            yield {
+                "kind": "end",
+                "tail": answer.tail.value,
+                "position": answer.position,
+                "batches": batches,
+                "trailing_bytes": answer.trailing_bytes,
+                "missing_bytes": answer.missing_bytes,
+            }
         except FormatError as error:
             raise error.located(source=source) from error
 
@@ -144,6 +142,12 @@ class _Payload:
         if self._is_auto and used == "base64":
             return {self._name: text, f"{self._name}_encoding": used}
         return {self._name: text}
+
+
+def pieces_of(store: ObjectStore, name: str, size: int) -> Generator[memoryview, None, None]:
+    """The bytes of a whole object in pieces, the next ones of which a store fetches ahead. Close it when it is done."""
+    if size:
+        yield from store.read_pieces(name, ByteRange(0, size))
 
 
 def batch_row(batch: BatchReady) -> Row:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import crc32c
 
-from segreader.cli.segment_rows import codec_name
+from segreader.cli.segment_rows import codec_name, pieces_of
 from segreader.cli.side_file_rows import FileKind, side_file_rows
 from segreader.errors import CorruptBatchError, FormatError, ObjectNotFoundError
 from segreader.format.batch import CRC_START, HEADER_SIZE, RecordBatchHeader
@@ -19,7 +20,7 @@ from segreader.format.message_set import MessageHeader, iter_messages
 from segreader.format.records import iter_records
 from segreader.format.scanner import BatchReady, Done, NeedData, SegmentScanner, Tail
 from segreader.isolation import TransactionReplay
-from segreader.ranges import ByteRange
+from segreader.read.small_objects import read_each, read_whole
 from segreader.segment import Segment
 from segreader.storage.base import ObjectStore
 
@@ -100,26 +101,26 @@ class LogSummary:
         self._look_at_side_files(segment)
         source = self._store.url(segment.files.log)
         scanner = SegmentScanner(stop=segment.log_size)
-        while True:
-            try:
-                answer = scanner.next()
-            except FormatError as error:
-                self._note_damage(error, source)
-                return
-            if isinstance(answer, NeedData):
-                piece = bytearray(answer.range.size)
-                self._store.read_into(segment.files.log, answer.range.start, memoryview(piece))
-                scanner.feed(piece)
-                self._tell(len(piece))
-            elif isinstance(answer, BatchReady):
+        with closing(pieces_of(self._store, segment.files.log, segment.log_size)) as pieces:
+            while True:
                 try:
-                    self._add_batch(answer)
+                    answer = scanner.next()
                 except FormatError as error:
-                    error.located(position_shift=answer.position)
-                    self._note_damage(error.located(position=answer.position), source)
-            else:
-                self._note_tail(answer, segment, source)
-                return
+                    self._note_damage(error, source)
+                    return
+                if isinstance(answer, NeedData):
+                    piece = next(pieces, b"")
+                    scanner.feed(piece)
+                    self._tell(len(piece))
+                elif isinstance(answer, BatchReady):
+                    try:
+                        self._add_batch(answer)
+                    except FormatError as error:
+                        error.located(position_shift=answer.position)
+                        self._note_damage(error.located(position=answer.position), source)
+                else:
+                    self._note_tail(answer, segment, source)
+                    return
 
     def to_json(self) -> dict[str, Any]:
         """Everything, under the names of docs/cli.md."""
@@ -219,24 +220,34 @@ class LogSummary:
 
     def _look_at_side_files(self, segment: Segment) -> None:
         files = segment.files
-        for kind, name in (
+        named = (
             (FileKind.INDEX, files.offset_index),
             (FileKind.TIME_INDEX, files.time_index),
             (FileKind.TRANSACTION_INDEX, files.transaction_index),
             (FileKind.SNAPSHOT, files.producer_snapshot),
             (FileKind.LEADER_EPOCHS, files.leader_epochs),
-        ):
-            if name is None:
+        )
+        given = [(kind, name) for kind, name in named if name is not None]
+        read = read_each(self._read_if_there, [name for _, name in given])
+        for (kind, name), data in zip(given, read, strict=True):
+            if data is None:
                 continue
             try:
-                size = self._store.size(name)
-                data = self._store.read_ranges(name, [ByteRange(0, size)])[0] if size else b""
+                if isinstance(data, FormatError):
+                    raise data
                 for _ in side_file_rows(kind, data, segment.base_offset):
                     pass
-            except ObjectNotFoundError:
-                continue
             except FormatError as error:
                 self._note_damage(error, self._store.url(name))
+
+    def _read_if_there(self, name: str) -> bytes | FormatError | None:
+        """The bytes of a small object, or what is wrong with it; ``None`` where it is not there."""
+        try:
+            return read_whole(self._store, name)
+        except ObjectNotFoundError:
+            return None
+        except FormatError as error:
+            return error
 
     def _note_tail(self, done: Done, segment: Segment, source: str) -> None:
         if done.tail is Tail.END:

@@ -6,7 +6,7 @@ import base64
 import json
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -297,13 +297,15 @@ def test_a_log_is_read_in_pieces(tmp_path: Path, dump: Dump, monkeypatch: pytest
         built.batch([bytes(100_000)])
     folder = write_local_tiered(tmp_path, "t", [built])
     read: list[int] = []
-    plain = LocalStore.read_into
+    plain = LocalStore.read_pieces
 
-    def recorded(self: LocalStore, name: str, start: int, buffer: memoryview) -> None:
-        read.append(len(buffer))
-        plain(self, name, start, buffer)
+    def recorded(self: LocalStore, *arguments: Any, **options: Any) -> Iterator[memoryview]:
+        for piece in (pieces := plain(self, *arguments, **options)):
+            read.append(len(piece))
+            yield piece
+        pieces.close()
 
-    monkeypatch.setattr(LocalStore, "read_into", recorded)
+    monkeypatch.setattr(LocalStore, "read_pieces", recorded)
     rows = dump.rows(next(folder.glob("*.log")))
 
     assert len(rows) == 30

@@ -10,9 +10,16 @@ from typing import Any
 
 import pytest
 from corpus import CORPUS, FIXTURES, Case, case, cases
+from fault_server import FaultServer
+from fault_urls import open_store
 
 from segreader.cli.main import main
+from segreader.cli.segment_rows import SegmentRows
+from segreader.cli.summary import LogSummary
 from segreader.format.compression import Codec
+from segreader.ranges import ByteRange
+from segreader.segment import Segment, SegmentFiles, TopicIdPartition
+from segreader.storage.local import LocalStore
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_broker_log, write_local_tiered
 from segreader.testing.records import FIRST_TIMESTAMP_MS
@@ -242,3 +249,43 @@ def test_a_file_takes_no_choice_of_partitions(tmp_path: Path) -> None:
 
     for arguments in (["t"], ["--partition", "0"], ["--since", "now"], ["--layout", "aiven"]):
         assert main(["inspect", str(log), *arguments]) == 2
+
+
+def test_the_log_of_a_segment_in_a_store_is_read_several_ranges_at_a_time() -> None:
+    builder = SegmentBuilder()
+    for number in range(60):
+        builder.batch([bytes([number]) * 40_000])
+    data = builder.to_bytes()
+    segment = Segment(TopicIdPartition("t", 0), 0, len(data), SegmentFiles("together-4/log"))
+    with FaultServer(data) as server, open_store(server, range_size=300_000, in_flight=4) as store:
+        summary = LogSummary(store)
+        summary.add(segment)
+        rows = list(SegmentRows(store).of("together-4/log", len(data)))
+        requests = [request.range for request in server.log("log")]
+
+    assert (summary.to_json()["records"], summary.is_sound) == (60, True)
+    assert rows[-1]["batches"] == 60
+    assert server.waited_alone == 0
+    assert len(requests) == 2 * -(-len(data) // 300_000)
+
+
+@pytest.mark.parametrize("verb", ["inspect", "dump"])
+def test_a_command_reads_a_log_once_and_in_one_go(
+    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    builder = SegmentBuilder()
+    for _ in range(4):
+        builder.batch([bytes(1 << 20)])
+    (log,) = write_local_tiered(tmp_path, "t", [builder]).glob("*.log")
+    read: list[tuple[str, ByteRange]] = []
+    read_pieces = LocalStore.read_pieces
+
+    def noted(store: LocalStore, name: str, wanted: ByteRange, **options: Any) -> Any:
+        read.append((name, wanted))
+        return read_pieces(store, name, wanted, **options)
+
+    monkeypatch.setattr(LocalStore, "read_pieces", noted)
+    assert main([verb, str(log), "-o", "json"]) == 0
+
+    assert [(Path(name).name, wanted) for name, wanted in read] == [(log.name, ByteRange(0, log.stat().st_size))]
+    assert capsys.readouterr().out

@@ -172,6 +172,17 @@ def throttle(call: _Call) -> None:
 
 
 @scenario
+def together(call: _Call) -> None:
+    """``together-3``: the first answers wait until so many requests are under way, or for ``late_s``."""
+    if call.number >= int(call.argument):
+        call.server.together.set()
+    if not call.server.together.wait(call.server.late_s):
+        call.server.together.set()
+        call.server.waited_alone += 1
+    call.good()
+
+
+@scenario
 def rstbefore(call: _Call) -> None:
     call.reset() if call.number == 1 else call.good()
 
@@ -713,6 +724,9 @@ class FaultServer:
         self.signature = "good"
         self.late_s = 1.5
         self.at_once = 0
+        self.together = threading.Event()
+        self.waited_alone = 0
+        """Answers of ``together`` that waited in vain for other requests."""
         self.lock = threading.Lock()
         self.closing = threading.Event()
         self.connections = 0
