@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from segreader.errors import CorruptIndexError
 from segreader.evidence.codes import Code, Rule, Severity
 
 _OFFSET_INDEX = frozenset({Code.INDEX_BEYOND_LOG, Code.INDEX_NOT_AT_BATCH, Code.INDEX_WRONG_OFFSET})
@@ -245,21 +246,34 @@ RULES: Final[Mapping[Code, Rule]] = {
         "a transaction index ends inside a row: a broker passes over it, and shows the records it would hide",
         _REBUILD_TRANSACTIONS,
         _OF_CUT_ROWS,
+        raises=CorruptIndexError,
     ),
     Code.TRANSACTION_INDEX_VERSION: Rule(
-        _E, "a transaction index has a row of an unknown version", _REBUILD_TRANSACTIONS, _TRANSACTION_INDEX
+        _E,
+        "a transaction index has a row of an unknown version",
+        _REBUILD_TRANSACTIONS,
+        _TRANSACTION_INDEX,
+        raises=CorruptIndexError,
     ),
     Code.TRANSACTION_INDEX_IMPOSSIBLE_ROW: Rule(
-        _E, "a row of a transaction index contradicts itself", _REBUILD_TRANSACTIONS, _TRANSACTION_INDEX
+        _E,
+        "a row of a transaction index contradicts itself",
+        _REBUILD_TRANSACTIONS,
+        _TRANSACTION_INDEX,
+        raises=CorruptIndexError,
     ),
     Code.TRANSACTION_INDEX_NOT_RISING: Rule(
-        _E, "the rows of a transaction index are out of order", _REBUILD_TRANSACTIONS
+        _E,
+        "the rows of a transaction index are out of order",
+        _REBUILD_TRANSACTIONS,
+        raises=CorruptIndexError,
     ),
     Code.TRANSACTION_INDEX_OUTSIDE_SEGMENT: Rule(
         _E,
         "a transaction index names a marker that its segment cannot hold",
         _REBUILD_TRANSACTIONS,
         frozenset({Code.ROW_WITHOUT_MARKER, Code.MARKER_WITHOUT_ROW}),
+        raises=CorruptIndexError,
     ),
     Code.ROW_WITHOUT_MARKER: Rule(
         _E,
@@ -271,14 +285,20 @@ RULES: Final[Mapping[Code, Rule]] = {
         _E, "an ABORT marker ends a transaction that the transaction index does not have", _REBUILD_TRANSACTIONS
     ),
     Code.TRANSACTION_INDEX_MISMATCH: Rule(
-        _E, "a transaction index says another first offset, or stable offset, than the log", _REBUILD_TRANSACTIONS
+        _E,
+        "a transaction index says another first offset, or stable offset, than the log",
+        _REBUILD_TRANSACTIONS,
+        raises=CorruptIndexError,
     ),
     Code.CUT_SNAPSHOT: Rule(_E, "a producer snapshot is cut, or has not the entries it counts", _REBUILD_TRANSACTIONS),
     Code.SNAPSHOT_VERSION: Rule(_E, "a producer snapshot has an unknown version", _REBUILD_TRANSACTIONS),
     Code.SNAPSHOT_CRC: Rule(_E, "a producer snapshot fails its checksum", _REBUILD_TRANSACTIONS),
     Code.SNAPSHOT_TRAILING_BYTES: Rule(_W, "bytes follow the last entry of a producer snapshot", _REBUILD_TRANSACTIONS),
     Code.SNAPSHOT_CONTRADICTS_LOG: Rule(
-        _E, "a producer snapshot says other open transactions, or later offsets, than the log", _REBUILD_TRANSACTIONS
+        _E,
+        "a producer snapshot says other open transactions, or later offsets, than the log",
+        _REBUILD_TRANSACTIONS,
+        raises=CorruptIndexError,
     ),
     Code.FINISHED_SEGMENT_MISSING: Rule(
         _E,

@@ -23,6 +23,8 @@ def check_transaction_index(
     Args:
         limit: the last offset that the segment can have, where it is known.
     """
+    if (sound := _sound_rows(data, base_offset, limit)) is not None:
+        return sound
     rows: list[AbortedTransaction] = []
     whole = len(data) - len(data) % _ROW
     if whole < len(data):
@@ -49,6 +51,27 @@ def check_transaction_index(
             found.add(Code.TRANSACTION_INDEX_NOT_RISING, name, text, position=position, offset=last)
         rows.append(row)
     return rows
+
+
+def _sound_rows(data: bytes, base_offset: int, limit: int | None) -> list[AbortedTransaction] | None:
+    """The rows if nothing is wrong with them, as nearly always: parsed at a stroke."""
+    if len(data) % _ROW or any(data[1::_ROW]):
+        return None
+    try:
+        rows = list(parse_transaction_index(data, base_offset))
+    except CorruptIndexError:
+        return None
+    return None if rows and limit is not None and rows[-1].last_offset > limit else rows
+
+
+def settle_transaction_index(found: Findings, *, on_corrupt: str = "fail", is_active: bool = False) -> list[str]:
+    """What a plan says of the findings of ``check_transaction_index``; see ``Findings.settle``.
+
+    Args:
+        is_active: a broker still appends to the segment, and may be in the middle of a row.
+    """
+    is_being_written = is_active and found.codes == {Code.CUT_TRANSACTION_INDEX}
+    return found.settle(on_corrupt="skip" if is_being_written else on_corrupt)
 
 
 def check_snapshot(found: Findings, data: bytes, name: str, limit: int | None) -> ProducerSnapshot | None:

@@ -12,7 +12,9 @@ from segreader.broker.location import IndexLocation, RemoteLogSegmentLocation
 from segreader.broker.location_codec import check_location
 from segreader.broker.messages import LATEST, FetchRequest, OffsetWanted
 from segreader.errors import FormatError, StorageError
-from segreader.format.transaction_index import AbortedTransaction, parse_transaction_index
+from segreader.evidence.findings import Findings
+from segreader.evidence.transaction_checks import check_transaction_index, settle_transaction_index
+from segreader.format.transaction_index import AbortedTransaction
 from segreader.isolation import AbortedTransactions, IsolationLevel
 from segreader.plan.live import LivePart, LogMarks, ReadFrom, epochs_after, uncovered
 from segreader.ranges import ByteRange, OffsetRange
@@ -208,5 +210,7 @@ def _read_index(
     if stop - index.start > LARGEST_INDEX:
         raise StorageError("a transaction index is too large", source=store.url(name), found=stop - index.start)
     data = store.read_ranges(name, [ByteRange(index.start, stop)])[0] if stop > index.start else b""
-    rows = parse_transaction_index(data, location.first_offset)
+    found = Findings(store, whole.partition)
+    rows = check_transaction_index(found, data, name, location.first_offset, None)
+    settle_transaction_index(found)
     return [row for row in rows if location.first_offset <= row.last_offset <= location.last_offset]

@@ -158,7 +158,7 @@ class StorePlanner:
             if part.start <= reach < part.stop:
                 reach = part.stop
         parts = [part for part in log.parts if part.start < reach]
-        rows, is_decided = read_aborted(self._source.store, parts, run)
+        rows, is_decided = read_aborted(self._source.store, log, parts, run)
         if not is_decided:
             at = max(run.start, min(reach, marks.end - 1))
             rows += aborted_across(self._cluster, partition, at)

@@ -118,7 +118,7 @@ class PartitionPlanner:
                     raise
                 self._notes.append(f"{error.source}: {error.message}; read without its segment")
                 source, readable = _without(source, gone), None
-        self._notes += [*source.log.notes, *readable.notes]
+        self._notes += [*source.log.notes, *readable.notes, *state.notes]
         self._dropped += [
             PlannedDrop(log.partition, one.segment.files.log, one.start, one.stop, one.reason, one.text)
             for one in log.dropped
@@ -146,6 +146,7 @@ class PartitionPlanner:
             start_snapshot=snapshot_at_start(source.log if source.local is None else source.local, log),
             max_batch_bytes=self._max_batch_bytes,
             check_crcs=self._check_crcs,
+            on_corrupt=self._on_corrupt,
         )
 
     def _end(self, log: ResolvedLog, offsets: OffsetRange, state: TransactionState) -> ReadEnd:

@@ -13,10 +13,15 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from segreader.catalog.listing import PartitionLog
-from segreader.errors import CorruptIndexError, FormatError, ObjectChangedError, ObjectNotFoundError
+from segreader.errors import FormatError, ObjectChangedError, ObjectNotFoundError
+from segreader.evidence.findings import Findings
+from segreader.evidence.transaction_checks import (
+    check_snapshot,
+    check_transaction_index,
+    settle_transaction_index,
+)
 from segreader.format.compression import DEFAULT_LIMIT
-from segreader.format.producer_snapshot import parse_producer_snapshot
-from segreader.format.transaction_index import AbortedTransaction, parse_transaction_index
+from segreader.format.transaction_index import AbortedTransaction
 from segreader.isolation import AbortedTransactions
 from segreader.plan.lineage import Part, ResolvedLog
 from segreader.ranges import OffsetRange
@@ -38,6 +43,7 @@ class TransactionState:
             told behind the hole. Of the holes in the offsets, and of the first one behind them.
         unread_from: an offset from which on damage hides what was decided.
         damage: that damage.
+        notes: what is wrong with the files that were read, and keeps no record back.
     """
 
     aborted: AbortedTransactions
@@ -45,6 +51,7 @@ class TransactionState:
     held_back: Mapping[int, int] = field(default_factory=dict)
     unread_from: int | None = None
     damage: FormatError | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def first_open(self) -> tuple[int, int] | None:
@@ -60,6 +67,7 @@ def read_transaction_state(
     start_snapshot: str | None = None,
     max_batch_bytes: int = DEFAULT_LIMIT,
     check_crcs: bool = True,
+    on_corrupt: str = "fail",
 ) -> TransactionState:
     """Read the transaction indexes that bear on these offsets, and the open transactions at the end and at holes.
 
@@ -69,11 +77,13 @@ def read_transaction_state(
         start_snapshot: a producer snapshot of where the log starts.
         max_batch_bytes: largest batch to hold where batches are replayed.
         check_crcs: whether these must pass their CRC.
+        on_corrupt: ``fail`` raises where an index is damaged; ``skip`` notes it.
 
     Raises:
-        CorruptIndexError: an index contradicts itself.
+        CorruptIndexError: an index is cut or contradicts itself.
         ObjectNotFoundError, ObjectChangedError: a segment has vanished; ``offset`` is where its part begins.
     """
+    files = _Files(store, log, on_corrupt)
     aborted: list[AbortedTransaction] = []
     open_at: dict[int, dict[int, int]] = {}
     stop = offsets.stop
@@ -82,10 +92,10 @@ def read_transaction_state(
     for run in _runs(log.parts, offsets):
         is_first = run[0] is log.parts[0]
         replayed = Replayed()
-        if stop is not None and (decided := _decided_by(store, run, stop)) is not None:
+        if stop is not None and (decided := _decided_by(files, run, stop)) is not None:
             enough = decided
             break
-        known, rest = _last_snapshot(store, run, start_snapshot if is_first else None)
+        known, rest = _last_snapshot(files, run, start_snapshot if is_first else None)
         replayed = replay_parts(store, rest, known, below=stop, max_batch_bytes=max_batch_bytes, check_crcs=check_crcs)
         aborted += replayed.aborted
         if replayed.damage is not None:
@@ -95,7 +105,7 @@ def read_transaction_state(
             if not replayed.open and run[-1].stop >= stop:
                 enough = run[-1].stop
         open_at[run[-1].stop] = replayed.open
-    aborted += read_aborted(store, log.parts, offsets, enough)[0]
+    aborted += _read_aborted(files, log.parts, offsets, enough)[0]
     told = {(entry.producer_id, entry.first_offset) for entry in aborted}
     held_back: dict[int, int] = {}
     for hole in log.holes:
@@ -103,7 +113,9 @@ def read_transaction_state(
         if undecided:
             held_back[hole.start] = min(undecided)
     at_end = tuple(sorted(item for opened in open_at.values() for item in opened.items()))
-    return TransactionState(AbortedTransactions(aborted), at_end, held_back, replayed.unread_from, replayed.damage)
+    return TransactionState(
+        AbortedTransactions(aborted), at_end, held_back, replayed.unread_from, replayed.damage, tuple(files.notes)
+    )
 
 
 def snapshot_at_start(listed: PartitionLog, log: ResolvedLog) -> str | None:
@@ -127,44 +139,51 @@ def _runs(parts: Sequence[Part], offsets: OffsetRange) -> Iterator[list[Part]]:
         yield run
 
 
-def _decided_by(store: ObjectStore, run: Sequence[Part], stop: int) -> int | None:
+def _decided_by(files: _Files, run: Sequence[Part], stop: int) -> int | None:
     """Where the part with the last offset below ``stop`` ends, if a snapshot there says that all below is decided."""
     last = next((part for part in run if part.stop >= stop), None)
-    if last is None or (known := _read_snapshot(store, last)) is None:
+    if last is None or (known := files.snapshot(last)) is None:
         return None
     return last.stop if all(first >= stop for first in known.values()) else None
 
 
 def _last_snapshot(
-    store: ObjectStore, run: Sequence[Part], start_snapshot: str | None
+    files: _Files, run: Sequence[Part], start_snapshot: str | None
 ) -> tuple[Mapping[int, int], Sequence[Part]]:
     """The open transactions by the last snapshot there is, and the parts behind it."""
     for index in range(len(run), 0, -1):
-        if (known := _read_snapshot(store, run[index - 1])) is not None:
+        if (known := files.snapshot(run[index - 1])) is not None:
             return known, run[index:]
     if start_snapshot is not None:
-        return _parse_snapshot(store, start_snapshot, None) or {}, run
+        return files.parse_snapshot(start_snapshot, None) or {}, run
     return {}, run
 
 
 def read_aborted(
-    store: ObjectStore, parts: Sequence[Part], offsets: OffsetRange, enough: int | None = None
+    store: ObjectStore, log: ResolvedLog, parts: Sequence[Part], offsets: OffsetRange
 ) -> tuple[list[AbortedTransaction], bool]:
     """The rows of the transaction indexes that touch the offsets: of the part that holds the first of them, and of
     the following ones until one row says that everything below the end is decided.
 
     Args:
-        enough: no marker from this offset on ends one of the transactions asked for.
+        log: whose parts these are.
 
     Returns:
         The rows, and whether one of them said that.
 
     Raises:
-        CorruptIndexError: an index contradicts itself.
+        CorruptIndexError: an index is cut or contradicts itself.
         ObjectNotFoundError, ObjectChangedError: a segment has vanished; ``offset`` is where its part begins.
 
     Source: ``RemoteLogManager.collectAbortedTransactions`` (4.3).
     """
+    return _read_aborted(_Files(store, log, "fail"), parts, offsets, None)
+
+
+def _read_aborted(
+    files: _Files, parts: Sequence[Part], offsets: OffsetRange, enough: int | None
+) -> tuple[list[AbortedTransaction], bool]:
+    """See ``read_aborted``; no marker from ``enough`` on ends one of the transactions asked for."""
     wanted = [
         part
         for part in parts
@@ -175,7 +194,7 @@ def read_aborted(
     aborted: list[AbortedTransaction] = []
     for first in range(0, len(wanted), _AT_ONCE):
         some = wanted[first : first + _AT_ONCE]
-        for part, rows in zip(some, read_each(lambda part: _read_transaction_index(store, part), some), strict=True):
+        for part, rows in zip(some, read_each(files.rows, some), strict=True):
             for row in rows:
                 if not part.start <= row.last_offset < part.stop:
                     continue  # the marker lies where the lineage follows another segment
@@ -185,42 +204,54 @@ def read_aborted(
     return aborted, False
 
 
-def _read_transaction_index(store: ObjectStore, part: Part) -> list[AbortedTransaction]:
-    segment = part.segment
-    name = segment.files.transaction_index
-    if name is None:
-        return []
-    try:
+class _Files:
+    """Reads the transaction indexes and the snapshots of a log, and notes what is wrong with them."""
+
+    def __init__(self, store: ObjectStore, log: ResolvedLog, on_corrupt: str) -> None:
+        self._store, self._log, self._on_corrupt = store, log, on_corrupt
+        self.notes: list[str] = []
+
+    def rows(self, part: Part) -> list[AbortedTransaction]:
+        """The rows of the transaction index of the part's segment, of all its offsets."""
+        store, segment = self._store, part.segment
+        name = segment.files.transaction_index
+        if name is None:
+            return []
         try:
-            data = read_whole(store, name, segment.files.sizes.get(name))
+            try:
+                data = read_whole(store, name, segment.files.sizes.get(name))
+            except ObjectNotFoundError:
+                if name in segment.files.sizes:
+                    raise  # it was listed
+                store.size(segment.files.log)
+                return []  # as Kafka: a transaction index that was never written is an empty one
+        except (ObjectNotFoundError, ObjectChangedError) as error:
+            error.hint = VANISHED
+            raise error.located(source=store.url(name), offset=part.start) from None
+        found = Findings(store, self._log.partition)
+        limit = None if part is self._log.parts[-1] else segment.last_offset  # the newest log may be cut
+        rows = check_transaction_index(found, data, name, segment.base_offset, limit)
+        self.notes += settle_transaction_index(found, on_corrupt=self._on_corrupt, is_active=segment.is_active)
+        return rows
+
+    def snapshot(self, part: Part) -> dict[int, int] | None:
+        """The transactions open at the part's end; ``None`` if no snapshot says it, as the broker then looks further.
+
+        That of a segment whose end is not in the log any more tells of another history.
+        """
+        segment = part.segment
+        name = segment.files.producer_snapshot
+        if name is None or (segment.last_offset is not None and part.stop <= segment.last_offset):
+            return None
+        return self.parse_snapshot(name, segment.files.sizes.get(name))
+
+    def parse_snapshot(self, name: str, size: int | None) -> dict[int, int] | None:
+        """The transactions that a snapshot calls open; ``None`` if it is not there or, with a note, is damaged."""
+        try:
+            data = read_whole(self._store, name, size)
         except ObjectNotFoundError:
-            if name in segment.files.sizes:
-                raise  # it was listed
-            store.size(segment.files.log)
-            return []  # as Kafka: a transaction index that was never written is an empty one
-    except (ObjectNotFoundError, ObjectChangedError) as error:
-        error.hint = VANISHED
-        raise error.located(source=store.url(name), offset=part.start) from None
-    try:
-        return list(parse_transaction_index(data, segment.base_offset))
-    except FormatError as error:
-        raise error.located(source=store.url(name)) from error
-
-
-def _read_snapshot(store: ObjectStore, part: Part) -> dict[int, int] | None:
-    """The transactions open at the part's end; ``None`` if no snapshot says it, as the broker then looks further.
-
-    That of a segment whose end is not in the log any more tells of another history.
-    """
-    segment = part.segment
-    name = segment.files.producer_snapshot
-    if name is None or (segment.last_offset is not None and part.stop <= segment.last_offset):
-        return None
-    return _parse_snapshot(store, name, segment.files.sizes.get(name))
-
-
-def _parse_snapshot(store: ObjectStore, name: str, size: int | None) -> dict[int, int] | None:
-    try:
-        return parse_producer_snapshot(read_whole(store, name, size)).open_transactions()
-    except (CorruptIndexError, ObjectNotFoundError):
-        return None
+            return None
+        found = Findings(self._store, self._log.partition)
+        snapshot = check_snapshot(found, data, name, None)
+        self.notes += found.settle(on_corrupt="skip")
+        return None if snapshot is None else snapshot.open_transactions()

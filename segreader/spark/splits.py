@@ -17,7 +17,9 @@ from operator import attrgetter
 from typing import Any, Final
 
 from segreader.errors import FormatError, ObjectNotFoundError
-from segreader.format.transaction_index import AbortedTransaction, parse_transaction_index
+from segreader.evidence.findings import Findings
+from segreader.evidence.transaction_checks import check_transaction_index, settle_transaction_index
+from segreader.format.transaction_index import AbortedTransaction
 from segreader.isolation import AbortedTransactions
 from segreader.plan.lineage import ResolvedLog
 from segreader.plan.packed_aborted import pack_aborted, unpack_aborted
@@ -205,8 +207,7 @@ def _indexes_of(aborted: AbortedTransactions, log: ResolvedLog) -> tuple[IndexOf
 
 
 def _rows_of(store: ObjectStore, index: IndexOfPart) -> list[AbortedTransaction]:
-    try:
-        rows = parse_transaction_index(read_whole(store, index.name), index.base_offset)
-    except FormatError as error:
-        raise error.located(source=store.url(index.name)) from error
+    found = Findings(store)
+    rows = check_transaction_index(found, read_whole(store, index.name), index.name, index.base_offset, None)
+    settle_transaction_index(found)
     return [row for row in rows if index.start <= row.last_offset < index.stop]

@@ -503,3 +503,16 @@ def test_a_transaction_that_the_cleaner_emptied_holds_nothing_back(cat: Cat, tmp
     write_broker_log(tmp_path, "orders", [built])
     code, out, err = cat(tmp_path)
     assert (code, [row["offset"] for row in parsed(out)], err) == (0, [0, 4], "")
+
+
+def test_a_transaction_index_that_is_cut_ends_with_an_error_that_names_it(cat: Cat, tmp_path: Path) -> None:
+    built = SegmentBuilder().batch([b"no"], producer_id=1, transactional=True).marker(1, abort=True)
+    place = write_local_tiered(tmp_path, "orders", [built])
+    index = next(place.glob("*.txnindex"))
+    index.write_bytes(index.read_bytes()[:20])
+    code, out, err = cat(tmp_path)
+    assert (code, out) == (5, b"")
+    assert str(index) in err
+    assert "found 20 bytes, expected a multiple of 34" in err
+    code, out, err = cat(tmp_path, "--on-corrupt", "skip")
+    assert (code, "ends inside a row" in err) == (1, True)

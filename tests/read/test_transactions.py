@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 
 import segreader
-from segreader.errors import CorruptBatchError, FormatError, ObjectNotFoundError, SegmentGapError, SegreaderError
+from segreader.errors import (
+    CorruptBatchError,
+    CorruptIndexError,
+    FormatError,
+    ObjectNotFoundError,
+    SegmentGapError,
+    SegreaderError,
+)
 from segreader.format.compression import Codec
 from segreader.format.record import Record, TimestampType
 from segreader.plan.split import EndReason
@@ -124,13 +131,13 @@ def test_a_row_behind_a_hole_that_names_the_transaction_tells_its_end(tmp_path: 
 
 @pytest.fixture
 def snapshots_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    read, original = list[int](), transactions._read_snapshot
+    read, original = list[int](), transactions._Files.snapshot
 
-    def counted(store: Any, part: Any) -> Any:
+    def counted(files: Any, part: Any) -> Any:
         read.append(part.start)
-        return original(store, part)
+        return original(files, part)
 
-    monkeypatch.setattr(transactions, "_read_snapshot", counted)
+    monkeypatch.setattr(transactions._Files, "snapshot", counted)
     return read
 
 
@@ -331,3 +338,59 @@ def test_a_transactional_batch_without_records_opens_no_transaction(tmp_path: Pa
     bare(tmp_path, segments) if layout == "bare" else write_broker_log(tmp_path, "orders", segments)
     assert read(tmp_path) == ([0, 4, 5], None)
     assert segreader.scan(tmp_path).plan().ends[0].reason is EndReason.END_OF_DATA
+
+
+def index_file(root: Path, base: int = 0) -> Path:
+    return next(root.rglob(f"{base:020d}*.txnindex"))
+
+
+def one_aborted() -> list[SegmentBuilder]:
+    built = SegmentBuilder().batch([b"0"]).batch([b"no"], producer_id=1, transactional=True).marker(1, abort=True)
+    return [built, built.roll().batch([b"3"])]
+
+
+@pytest.mark.parametrize("bytes_left", [1, 2, 17, 33])
+def test_a_transaction_index_cut_inside_a_row_is_an_error(tmp_path: Path, bytes_left: int) -> None:
+    write_local_tiered(tmp_path, "orders", one_aborted())
+    index_file(tmp_path).write_bytes(index_file(tmp_path).read_bytes()[:bytes_left])
+    seen, error = read(tmp_path)
+    assert (seen, type(error)) == ([], CorruptIndexError)
+    assert error is not None
+    assert (error.source, error.position) == (str(index_file(tmp_path)), 0)
+    assert error.found == f"found {bytes_left} bytes, expected a multiple of 34"
+    assert any("ends inside a row" in note for note in segreader.scan(tmp_path, on_corrupt="skip").plan().notes)
+
+
+@pytest.mark.parametrize("field", [0, 1, 2, 10, 18, 26])
+def test_a_row_that_cannot_be_is_an_error_of_a_plan(tmp_path: Path, field: int) -> None:
+    """Its version, its producer, and its offsets: each with its first byte changed, or the version's second."""
+    write_local_tiered(tmp_path, "orders", one_aborted())
+    damage(index_file(tmp_path), field, 0x80)
+    seen, error = read(tmp_path)
+    assert (seen, type(error)) == ([], CorruptIndexError)
+
+
+def test_a_row_whose_marker_lies_behind_its_segment_is_an_error_of_a_plan(tmp_path: Path) -> None:
+    write_local_tiered(tmp_path, "orders", one_aborted())
+    damage(index_file(tmp_path), 24)
+    seen, error = read(tmp_path)
+    assert (seen, type(error)) == ([], CorruptIndexError)
+    assert "names a marker that its segment cannot hold" in str(error)
+
+
+def test_a_transaction_index_that_a_broker_is_writing_may_end_inside_a_row(tmp_path: Path) -> None:
+    write_broker_log(tmp_path, "orders", [one_aborted()[0].batch([b"3"])])
+    with index_file(tmp_path).open("ab") as file:
+        file.write(bytes(20))
+    assert read(tmp_path) == ([0, 3], None)
+    (note,) = segreader.scan(tmp_path).plan().notes
+    assert "ends inside a row" in note
+    assert str(index_file(tmp_path)) in note
+
+
+def test_a_damaged_snapshot_is_noted_and_batches_say_what_is_open(tmp_path: Path) -> None:
+    place = write_local_tiered(tmp_path, "orders", one_aborted())
+    damage(next(place.glob(f"{3:020d}*.snapshot")), 12)
+    assert read(tmp_path) == ([0, 3], None)
+    (note,) = segreader.scan(tmp_path).plan().notes
+    assert "fails its checksum" in note
