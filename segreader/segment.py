@@ -122,6 +122,7 @@ class Segment:
         is_padded: zeros after the last batch are no damage: the stored form is longer than the log.
         chunk_size: bytes of the log in each of the pieces that it is stored in, where these can only be had whole:
             compressed or encrypted.
+        has_aborts: the catalogue says that its transaction index has rows.
     """
 
     partition: TopicIdPartition
@@ -136,6 +137,7 @@ class Segment:
     version: int = 0
     is_padded: bool = False
     chunk_size: int | None = None
+    has_aborts: bool = False
 
     def ended(self, last_offset: int, epochs: LeaderEpochs | None) -> Segment:
         """This segment with its end and its epochs: ``replace`` in half its time, for a hundred thousand of them."""
@@ -152,4 +154,5 @@ class Segment:
             self.version,
             self.is_padded,
             self.chunk_size,
+            self.has_aborts,
         )

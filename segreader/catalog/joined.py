@@ -24,10 +24,12 @@ def from_metadata(place: PartitionPlace, metadata: RemoteLogMetadata) -> Partiti
     prefix = place.prefixes[0]
     with collector_at_rest():
         segments = []
+        with_aborts = metadata.ids_with_aborts(place.partition)
         for known in metadata.segments(place.partition):
             started = known.started
             stem = f"{prefix}{started.start_offset:020d}-{started.segment_id}"
-            segments.append(known.to_segment(StemFiles(stem, not started.transaction_index_is_empty)))
+            segment = known.to_segment(StemFiles(stem, not started.transaction_index_is_empty))
+            segments.append(replace(segment, has_aborts=True) if started.segment_id in with_aborts else segment)
         return PartitionLog(place.partition, _ordered(segments), place.layout, notes=tuple(metadata.notes))
 
 
@@ -38,13 +40,33 @@ def join(listed: PartitionLog, metadata: RemoteLogMetadata) -> PartitionLog:
     """
     states = {one.segment_id: one for one in metadata.segments(listed.partition, _LIVE)}
     deleted = metadata.deleted(listed.partition)
+    with_aborts = metadata.ids_with_aborts(listed.partition)
     notes = [*listed.notes, *metadata.notes]
     segments = []
-    for segment in listed.segments:
+    too_short: dict[str, int] = {}
+    incomplete = []
+    for one in listed.incomplete:
+        state = states[one.segment_id].state if one.segment_id in states else None
+        if one.segment is None or state is not SegmentState.COPY_SEGMENT_FINISHED:
+            incomplete.append(replace(one, segment=None))  # what is no segment by the metadata is not read
+    given_up = {one.segment_id for one in incomplete}
+    finished = [one.segment for one in listed.incomplete if one.segment is not None and one.segment_id not in given_up]
+    for segment in (*listed.segments, *finished):
         known = states.pop(segment.segment_id or "", None)
         why = _why_not(segment, known, segment.segment_id in deleted)
         if why is None and known is not None:
-            segments.append(_completed(segment, known))
+            completed = _completed(segment, known, has_aborts=known.segment_id in with_aborts)
+            index = segment.files.transaction_index
+            if index is not None and known.transaction_index_is_empty and segment.files.sizes.get(index):
+                notes.append(f"{index}: the metadata topic says that there is no such index; read without it")
+            if segment.log_size < known.log_size:
+                notes.append(
+                    f"{segment.files.log}: its log has {segment.log_size} bytes, and {known.log_size} by the metadata "
+                    "topic; read as far as it goes"
+                )
+                too_short[segment.files.log] = known.last_offset
+                completed = replace(completed, log_size=segment.log_size, last_offset=None)
+            segments.append(completed)
         else:
             notes.append(f"{segment.files.log}: {why}; not read")
     missing = []
@@ -55,7 +77,15 @@ def join(listed: PartitionLog, metadata: RemoteLogMetadata) -> PartitionLog:
                 f"{listed.partition}: segment {known.segment_id} with offsets {known.base_offset} to "
                 f"{known.last_offset} is finished by the metadata topic, and its log is not there"
             )
-    return replace(listed, segments=_ordered(segments), notes=tuple(notes), missing=tuple(missing))
+    notes += [f"{one.files.log}: its .snapshot, which is written last, is not there; read without" for one in finished]
+    return replace(
+        listed,
+        segments=_ordered(segments),
+        incomplete=tuple(incomplete),
+        notes=tuple(notes),
+        missing=tuple(missing),
+        too_short=too_short,
+    )
 
 
 def _why_not(segment: Segment, known: RemoteLogSegmentMetadata | None, is_deleted: bool) -> str | None:
@@ -66,12 +96,15 @@ def _why_not(segment: Segment, known: RemoteLogSegmentMetadata | None, is_delete
         return "the metadata topic does not know it"
     if known.state is not SegmentState.COPY_SEGMENT_FINISHED:
         return f"its state in the metadata topic is {known.state.name}"
-    if segment.log_size < known.log_size:
-        return f"its log has {segment.log_size} bytes, and {known.log_size} by the metadata topic"
     return None
 
 
-def _completed(segment: Segment, known: RemoteLogSegmentMetadata) -> Segment:
+def _completed(segment: Segment, known: RemoteLogSegmentMetadata, *, has_aborts: bool) -> Segment:
+    files = segment.files
+    if known.transaction_index_is_empty and not isinstance(files, StemFiles):
+        files = replace(files, transaction_index=None)
+    elif has_aborts and files.transaction_index is None and not isinstance(files, StemFiles):
+        files = replace(files, transaction_index=f"{files.log.removesuffix('log')}txnindex")
     return replace(
         segment,
         log_size=known.log_size,
@@ -79,9 +112,8 @@ def _completed(segment: Segment, known: RemoteLogSegmentMetadata) -> Segment:
         epochs=known.epochs,
         max_timestamp_ms=known.max_timestamp_ms,
         version=known.version,
-        files=replace(segment.files, transaction_index=None)
-        if known.transaction_index_is_empty and not isinstance(segment.files, StemFiles)
-        else segment.files,
+        files=files,
+        has_aborts=has_aborts,
     )
 
 

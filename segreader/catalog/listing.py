@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from segreader.catalog.layouts.base import Directory, IncompleteSegment, Layout, PartitionPlace
@@ -18,8 +18,9 @@ class PartitionLog:
     """Everything that is known of one partition before an offset of it is read.
 
     ``segments`` are by base offset and may overlap: leader epochs decide between them (``plan.lineage``). ``missing``
-    are segments that the metadata topic calls finished, and that are not there. ``start_snapshot`` is a producer
-    snapshot of where the first segment begins.
+    are segments that the metadata topic calls finished, and that are not there; ``too_short`` are logs that have fewer
+    bytes than it says, with the last offset by it. ``start_snapshot`` is a producer snapshot of where the first segment
+    begins.
     """
 
     partition: TopicIdPartition
@@ -31,6 +32,7 @@ class PartitionLog:
     log_start: int | None = None
     missing: tuple[Segment, ...] = ()
     start_snapshot: str | None = None
+    too_short: Mapping[str, int] = field(default_factory=dict)
 
 
 def list_places(

@@ -212,6 +212,28 @@ class RemoteLogMetadata:
         known = self._partitions.get(partition)
         return known.segments(states) if known else []
 
+    def ids_with_aborts(self, partition: TopicIdPartition) -> frozenset[str]:
+        """Ids of the segments of a partition whose transaction index has rows for certain.
+
+        A record says only that one is empty, and older brokers never do: what a broker does not call empty has rows
+        from the first time on that it called another one of the partition empty.
+        """
+        records = [one.started for one in self.segments(partition, _STATES)]
+        since: dict[int, int] = {}
+        for record in records:
+            if record.transaction_index_is_empty:
+                at = record.event_timestamp_ms
+                since[record.broker_id] = min(at, since.get(record.broker_id, at))
+        if not since:
+            return frozenset()
+        return frozenset(
+            record.segment_id
+            for record in records
+            if not record.transaction_index_is_empty
+            and (first := since.get(record.broker_id)) is not None
+            and first <= record.event_timestamp_ms
+        )
+
     def deleted(self, partition: TopicIdPartition) -> frozenset[str]:
         """Ids of the segments whose objects should be gone: those deleted for good (see ``keep_deleted``)."""
         known = self._partitions.get(partition)

@@ -58,6 +58,7 @@ class Code(StrEnum):
     BATCH_OUTSIDE_SEGMENT = "batch-outside-segment"
     OFFSETS_NOT_RISING = "offsets-not-rising"
     TRUNCATED_LOG = "truncated-log"
+    EMPTY_LOG = "empty-log"
     ZERO_TAIL = "zero-tail"
     GARBAGE_TAIL = "garbage-tail"
     ACTIVE_TAIL = "active-tail"
@@ -81,6 +82,7 @@ class Code(StrEnum):
     TIME_INDEX_WRONG_TIMESTAMP = "time-index-wrong-timestamp"
     TIME_INDEX_WRONG_END = "time-index-wrong-end"
 
+    MISSING_TRANSACTION_INDEX = "missing-transaction-index"
     CUT_TRANSACTION_INDEX = "cut-transaction-index"
     TRANSACTION_INDEX_VERSION = "transaction-index-version"
     TRANSACTION_INDEX_IMPOSSIBLE_ROW = "transaction-index-impossible-row"

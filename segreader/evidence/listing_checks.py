@@ -13,6 +13,7 @@ from segreader.catalog.listing import PartitionLog
 from segreader.errors import SegreaderError
 from segreader.evidence.codes import Code
 from segreader.evidence.findings import Findings
+from segreader.plan.lineage import ResolvedLog
 from segreader.segment import Segment, TopicIdPartition
 from segreader.storage.base import ObjectInfo, ObjectStore
 from segreader.storage.view import StoreView
@@ -171,6 +172,34 @@ def check_incomplete(
         found.add(code, one.name, f"the segment at offset {one.base_offset} has no {kind}", offset=one.base_offset)
 
 
+def incomplete_notes(store: ObjectStore, log: PartitionLog, resolved: ResolvedLog) -> list[str]:
+    """What a plan says of sets that are not read, where no segment has the offset at which they begin.
+
+    In a hole the hole says so; a set below a log start that is known was deleted.
+    """
+    unread = [one for one in log.incomplete if one.segment_id is None or one.segment_id not in _ids(log.segments)]
+    if not unread:
+        return []
+    notes = []
+    inside = [(part.start, part.stop) for part in resolved.parts] + [(hole.start, hole.stop) for hole in resolved.holes]
+    for one in unread:
+        is_deleted = log.log_start is not None and one.base_offset < log.log_start
+        if is_deleted or any(start <= one.base_offset < stop for start, stop in inside):
+            continue
+        where = f"the segment at offset {one.base_offset}" if one.base_offset >= 0 else "a segment"
+        why = (
+            "it is the oldest here: part of it was deleted or is lost"
+            if resolved.parts and one.base_offset < resolved.start
+            else "its upload goes on or was given up, or part of it is lost"
+        )
+        notes.append(f"{store.url(one.name)}: {where} has no {' and no '.join(one.missing)}; not read: {why}")
+    return notes
+
+
+def _ids(segments: Sequence[Segment]) -> set[str | None]:
+    return {segment.segment_id for segment in segments}
+
+
 def _is_written_last(missing: Sequence[str]) -> bool:
     """Whether an upload that is going on would lack just these files, and have its log."""
     return any(set(missing) == set(order[-len(missing) :]) for order in _UPLOAD_ORDERS if 0 < len(missing) < len(order))
@@ -221,5 +250,5 @@ def _check_log_directory(found: Findings, log: PartitionLog, place: PartitionPla
 
 def incomplete_offsets(log: PartitionLog) -> frozenset[int]:
     """Base offsets of the sets that are not read: a hole there is known."""
-    read = {segment.segment_id for segment in log.segments}
+    read = _ids(log.segments)
     return frozenset(one.base_offset for one in log.incomplete if one.segment_id not in read)

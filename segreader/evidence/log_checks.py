@@ -53,7 +53,7 @@ def look_at_log(found: Findings, store: ObjectStore, segment: Segment, index: Of
     """
     facts = LogFacts()
     if not segment.log_size:
-        facts.end, facts.tail, facts.was_cleaned = segment.base_offset - 1, Done(Tail.END, 0), True
+        facts.end, facts.tail = segment.base_offset - 1, Done(Tail.END, 0)
         return facts
     chosen = _chosen(len(index)) if index is not None else []
     named = [index.entry_positions[entry] for entry in chosen] if index is not None else []
@@ -142,7 +142,7 @@ def check_tail(
 
 def look_for_cleaning(store: ObjectStore, segment: Segment) -> bool:
     """Whether the first batches of a log show that it was compacted once."""
-    facts = LogFacts(was_cleaned=not segment.log_size)
+    facts = LogFacts()
     if segment.log_size:
         _walk(store, replace(segment, log_size=min(segment.log_size, READ_SIZE)), 0, facts)
     return facts.was_cleaned

@@ -29,6 +29,7 @@ class MetadataAudit:
         partition = log.partition
         self._known = {one.segment_id: one for one in metadata.segments(partition, _LIVE)}
         self._deleted = metadata.deleted(partition)
+        self._with_aborts = metadata.ids_with_aborts(partition)
         self._is_gone = not self._known and bool(self._deleted)
         self._is_complete = not metadata.notes
         self._sizes: dict[str, frozenset[Code]] = {}
@@ -96,6 +97,7 @@ class MetadataAudit:
             epochs=known.epochs,
             max_timestamp_ms=known.max_timestamp_ms if segment.log_size else None,
             version=known.version,
+            has_aborts=known.segment_id in self._with_aborts,
         )
 
     def _check_segment(self, segment: Segment) -> None:

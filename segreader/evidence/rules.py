@@ -173,6 +173,12 @@ RULES: Final[Mapping[Code, Rule]] = {
         _FOLLOWS | {Code.BATCH_OUTSIDE_SEGMENT},
     ),
     Code.TRUNCATED_LOG: Rule(_E, "a finished segment's log ends inside a batch", _ANOTHER_COPY, _FOLLOWS),
+    Code.EMPTY_LOG: Rule(
+        _E,
+        "a finished segment's log has no byte, and nothing shows that the log cleaner emptied it",
+        "Fetch the object again from another copy or replica; reading stops there unless told to report the gap.",
+        _FOLLOWS,
+    ),
     Code.ZERO_TAIL: Rule(
         _E,
         "a finished segment's log ends in zeros",
@@ -240,6 +246,13 @@ RULES: Final[Mapping[Code, Rule]] = {
     ),
     Code.TIME_INDEX_WRONG_END: Rule(
         _E, "a finished segment's time index does not end with its largest timestamp", _REBUILD_INDEX
+    ),
+    Code.MISSING_TRANSACTION_INDEX: Rule(
+        _E,
+        "the metadata topic says that a transaction index has rows, and it is empty or is not there",
+        _REBUILD_TRANSACTIONS,
+        frozenset({Code.MARKER_WITHOUT_ROW}),
+        raises=CorruptIndexError,
     ),
     Code.CUT_TRANSACTION_INDEX: Rule(
         _E,

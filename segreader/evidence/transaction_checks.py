@@ -11,6 +11,7 @@ from segreader.evidence.findings import Findings
 from segreader.format.producer_snapshot import ProducerSnapshot, parse_producer_snapshot
 from segreader.format.transaction_index import AbortedTransaction, parse_transaction_index
 from segreader.isolation import TransactionReplay
+from segreader.segment import Segment
 
 _ROW = 34
 
@@ -72,6 +73,14 @@ def settle_transaction_index(found: Findings, *, on_corrupt: str = "fail", is_ac
     """
     is_being_written = is_active and found.codes == {Code.CUT_TRANSACTION_INDEX}
     return found.settle(on_corrupt="skip" if is_being_written else on_corrupt)
+
+
+def check_has_rows(found: Findings, segment: Segment, size: int) -> None:
+    """Note a transaction index that has no byte though the catalogue says that it has rows; 0 if it is not there."""
+    if segment.has_aborts and not size:
+        name = segment.files.transaction_index or f"{segment.files.log.removesuffix('log')}txnindex"
+        text = "found no byte, expected a row for each transaction that is aborted in the segment"
+        found.add(Code.MISSING_TRANSACTION_INDEX, name, text, offset=segment.base_offset)
 
 
 def check_snapshot(found: Findings, data: bytes, name: str, limit: int | None) -> ProducerSnapshot | None:

@@ -6,19 +6,20 @@ tell the last offset, the last batch does.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from segreader.catalog.collector import collector_at_rest
 from segreader.catalog.layouts import log_directory
 from segreader.catalog.listing import PartitionLog
 from segreader.errors import AccessDeniedError, FormatError, ObjectNotFoundError
+from segreader.evidence.listing_checks import incomplete_notes
 from segreader.format.compression import DEFAULT_LIMIT
 from segreader.format.leader_epochs import LeaderEpoch, LeaderEpochs, parse_leader_epochs
 from segreader.plan.lineage import Hole, ResolvedLog, assumed_lineage, clip, newest_first, resolve
 from segreader.ranges import ByteRange
-from segreader.read.segment_ends import OPEN_END, bears_epochs, read_epochs, with_ends
+from segreader.read.segment_ends import OPEN_END, EndedSegments, bears_epochs, read_epochs, read_last_offset, with_ends
 from segreader.read.small_objects import read_each, read_whole
 from segreader.segment import Segment
 from segreader.storage.base import ObjectStore
@@ -31,10 +32,15 @@ _MAGIC_POSITION: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class ReadableLog:
-    """A partition with each offset claimed by one segment, and what was noticed on the way."""
+    """A partition with each offset claimed by one segment, and what was noticed on the way.
+
+    Args:
+        lacking: why offsets are missing though an object for them is there, by the first of these offsets.
+    """
 
     resolved: ResolvedLog
     notes: tuple[str, ...] = ()
+    lacking: Mapping[int, str] = field(default_factory=dict)
 
 
 def read_lineage(
@@ -58,16 +64,18 @@ def read_lineage(
     if local is None and log.layout == log_directory.NAME:
         log, local = replace(log, segments=()), log
     notes: list[str] = []
+    log = _with_first_segments(store, log, notes, max_batch_bytes)
     listed = (*log.segments, *(_local_segments(local, has_remote=bool(log.segments)) if local is not None else ()))
     files = _read_checkpoints(store, listed, notes)
     remote = len(log.segments)
     files = files[:remote] + [_from_the_first_segment(known, listed[remote:]) for known in files[remote:]]
     if _is_of_old_format(store, log.segments, files):
         files = [_from_the_first_segment(known, listed) for known in files]
-    ended = listed
-    if given is not None or local is not None or len(listed) > 1:  # of a single segment the end need not be known
-        ended = tuple(with_ends(store, listed, [one.base_offset for one in log.incomplete], max_batch_bytes))
-    segments = [_completed(segment, known) for segment, known in zip(ended, files, strict=True)]
+    ends = EndedSegments(listed, {})
+    if given is not None or local is not None or len(listed) > 1 or (listed and not listed[0].log_size):
+        incomplete = [one.base_offset for one in log.incomplete]
+        ends = with_ends(store, listed, incomplete, max_batch_bytes, too_short=log.too_short)
+    segments = [_completed(segment, known) for segment, known in zip(ends.segments, files, strict=True)]
     lineage, is_assumed = _choose(store, log, segments, files, given, notes, max_batch_bytes)
     if lineage is None and _overlap(segments):
         segments = [replace(one, epochs=read_epochs(store, one, max_batch_bytes)) for one in segments]
@@ -78,17 +86,54 @@ def read_lineage(
     log_start = log.log_start
     if local is not None and local.segments:
         log_start = max(log_start or 0, _read_log_start(store, local) or 0)
+    missing = [*log.missing, *_cut_off(segments, log.too_short)]
     with collector_at_rest():
-        resolved = resolve(
-            log.partition, [*segments, *log.missing], lineage, log_start=log_start, is_assumed=is_assumed
-        )
-    resolved = _without_missing(resolved, log.missing)
+        resolved = resolve(log.partition, [*segments, *missing], lineage, log_start=log_start, is_assumed=is_assumed)
+    empty = [segment for segment in segments if segment.files.log in ends.lost]
+    resolved = _without_missing(resolved, [*missing, *empty])
+    lacking = {one.base_offset: f"{store.url(one.files.log)} is empty, and {ends.lost[one.files.log]}" for one in empty}
+    lacking |= {one.base_offset: f"{store.url(one.files.log)} ends before that" for one in missing[len(log.missing) :]}
+    lacking = {at: why for at, why in lacking.items() if any(hole.start <= at < hole.stop for hole in resolved.holes)}
+    notes += [f"{log.partition}: offsets from {at} on are missing: {why}" for at, why in sorted(lacking.items())]
+    notes += incomplete_notes(store, log, resolved)
     if resolved.dropped and not resolved.parts and lineage:
         notes.append(
             f"{log.partition}: nothing is read: none of its segments belongs to the live log, whose leader epochs are "
             + ", ".join(f"{one.epoch} from offset {one.start_offset}" for one in lineage)
         )
-    return ReadableLog(resolved, tuple(notes))
+    return ReadableLog(resolved, tuple(notes), lacking)
+
+
+def _with_first_segments(store: ObjectStore, log: PartitionLog, notes: list[str], max_batch_bytes: int) -> PartitionLog:
+    """The partition with the first sets that lack the file that is written last, where their logs are whole.
+
+    A log is whole that leads up to the next segment. Such a set was once complete, or its upload was tried again.
+    """
+    segments, incomplete = list(log.segments), list(log.incomplete)
+    for one in sorted(log.incomplete, key=lambda one: -one.base_offset):
+        first = min((segment.base_offset for segment in segments), default=0)
+        if (segment := one.segment) is None or segment.base_offset >= first:
+            continue
+        if read_last_offset(store, segment, max_batch_bytes) != first - 1:
+            break
+        segments.insert(0, segment)
+        incomplete.remove(one)
+        notes.append(
+            f"{store.url(segment.files.log)}: the segment has no {' and no '.join(one.missing)}; read without, for its "
+            "log is whole"
+        )
+    return replace(log, segments=tuple(segments), incomplete=tuple(incomplete))
+
+
+def _cut_off(segments: Sequence[Segment], too_short: Mapping[str, int]) -> list[Segment]:
+    """A segment for each end that a log lacks by the metadata topic."""
+    cut = []
+    for segment in segments if too_short else ():
+        last, stop = too_short.get(segment.files.log), (segment.last_offset or 0) + 1
+        if last is not None and segment.log_size and stop <= last:
+            epochs = clip(segment.epochs, stop, last) if segment.epochs else segment.epochs
+            cut.append(replace(segment, base_offset=stop, last_offset=last, epochs=epochs, version=-1))
+    return cut
 
 
 def _completed(segment: Segment, known: LeaderEpochs | None) -> Segment:

@@ -108,7 +108,7 @@ class PartitionPlanner:
                 wanted = offsets_between(self._store, log, times, wanted, max_batch_bytes=self._max_batch_bytes)
             if listed is None:
                 listed = log.holes
-                self._refuse(log, _gaps(log, _of_use(wanted, only), {}))
+                self._refuse(readable, _gaps(log, _of_use(wanted, only), {}))
             try:
                 state = self._read_state(source, log, wanted)
                 break
@@ -129,7 +129,7 @@ class PartitionPlanner:
         if end.reason.is_early:
             wanted = OffsetRange(wanted.start, max(wanted.start, end.offset or 0))
         gaps = _gaps(log, _of_use(wanted, only), state.held_back)
-        self._refuse(log, [gap for gap in gaps if any(gap.start <= hole.start < gap.stop for hole in listed)])
+        self._refuse(readable, [gap for gap in gaps if any(gap.start <= hole.start < gap.stop for hole in listed)])
         self._gaps += gaps
         with collector_at_rest():
             chosen = _within(_decided(overlapping(log.parts, wanted), gaps), only)
@@ -169,18 +169,22 @@ class PartitionPlanner:
             return ReadEnd(log.partition, offsets.stop, EndReason.REQUESTED)
         return ReadEnd(log.partition, known, EndReason.END_OF_DATA)
 
-    def _refuse(self, log: ResolvedLog, gaps: Sequence[Gap]) -> None:
+    def _refuse(self, readable: ReadableLog, gaps: Sequence[Gap]) -> None:
         """Raise for offsets that are missing, unless they are to be reported."""
         if not gaps or self._on_gap != "fail":
             return
-        gap = gaps[0]
+        log, gap = readable.resolved, gaps[0]
+        lacking = [
+            why for at, why in sorted(readable.lacking.items()) if any(one.start <= at < one.stop for one in gaps)
+        ]
         before = [part for part in log.parts if part.stop <= gap.start][-1:] or log.parts[:1]
         raise SegmentGapError(
-            f"offsets of {log.partition} are missing between two segments",
+            f"offsets of {log.partition} are missing" + ("" if lacking else " between two segments"),
             source=self._store.url(before[0].segment.files.log) if before else None,
             offset=gap.start,
             found=", ".join(f"no segment with {gap.start} to {gap.stop - 1}" for gap in gaps[:4])
-            + ("" if gap.held_back is None else f", and a transaction is open there since offset {gap.held_back}"),
+            + ("" if gap.held_back is None else f", and a transaction is open there since offset {gap.held_back}")
+            + "".join(f"; {why}" for why in lacking[:4]),
             expected="segments that follow each other",
             hint="Read what is there with on_gap='report' (--on-gap report), or ask for the offsets before it"
             if gap.held_back is None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -16,6 +16,7 @@ from typing import Final
 from crc32c import crc32c
 
 from segreader.errors import FormatError, ObjectNotFoundError
+from segreader.evidence.end_checks import largest_named, why_not_emptied
 from segreader.format.batch import CRC_START, RecordBatchHeader
 from segreader.format.compression import DEFAULT_LIMIT
 from segreader.format.leader_epochs import LeaderEpoch, LeaderEpochs
@@ -67,9 +68,26 @@ def read_last_offset(store: ObjectStore, segment: Segment, max_batch_bytes: int 
     return None if walked is None else walked.last_offset
 
 
+@dataclass(frozen=True, slots=True)
+class EndedSegments:
+    """Segments with their last offsets.
+
+    Args:
+        lost: by the name of its log: why a segment's log should not be empty. Its last offset says what it lacks.
+    """
+
+    segments: Sequence[Segment]
+    lost: Mapping[str, str]
+
+
 def with_ends(
-    store: ObjectStore, segments: Sequence[Segment], incomplete: Collection[int], max_batch_bytes: int
-) -> list[Segment]:
+    store: ObjectStore,
+    segments: Sequence[Segment],
+    incomplete: Collection[int],
+    max_batch_bytes: int,
+    *,
+    too_short: Mapping[str, int],
+) -> EndedSegments:
     """The segments with their last offsets, read where the catalogue does not tell them.
 
     The next base offset tells nothing: after a leader change a later upload may begin below an older one. Uploads of
@@ -79,10 +97,11 @@ def with_ends(
     Args:
         segments: of one partition, in any order.
         incomplete: base offsets of sets that are no segments.
+        too_short: by the name of a log that has fewer bytes than the metadata topic says: the last offset by that.
     """
     unknown = [segment for segment in segments if segment.last_offset is None]
     if not unknown:
-        return list(segments)
+        return EndedSegments(list(segments), {})
     bases = [segment.base_offset for segment in segments]
     following = dict(pairwise(sorted(set(bases))))
     tails = read_each(lambda segment: _read_tail(store, segment, max_batch_bytes), unknown)
@@ -106,7 +125,26 @@ def with_ends(
             segment = segment.ended(last, segment.epochs)
         ended.append(segment)
     seen = any(tail is not None and tail.is_compacted for tail in walked.values())
-    return _reaching(store, ended, incomplete, max_batch_bytes, is_compacted=seen)
+    lost: dict[str, str] = {}
+    for at, segment in enumerate(ended):
+        if segment.log_size or segment.is_active or id(segments[at]) not in walked or _is_covered(segment, ended):
+            continue
+        told = too_short.get(segment.files.log)
+        why = "the metadata topic says that it has bytes" if told is not None else None
+        if why is None and (why := why_not_emptied(store, segment, ended, was_cleaned=seen)) is None:
+            continue
+        if told is None:
+            behind = [one for one in (*bases, *incomplete) if one > segment.base_offset]
+            told = min(behind) - 1 if behind else largest_named(store, segment) or 0
+        lost[segment.files.log] = why
+        ended[at] = segment.ended(max(told, segment.base_offset), segment.epochs)
+    return EndedSegments(_reaching(store, ended, incomplete, max_batch_bytes, is_compacted=seen), lost)
+
+
+def _is_covered(empty: Segment, segments: Sequence[Segment]) -> bool:
+    """Whether another segment holds the offset at which an empty one begins."""
+    base = empty.base_offset
+    return any(one.base_offset <= base <= (one.last_offset or 0) for one in segments if one.log_size)
 
 
 def _without_false_index(store: ObjectStore, segment: Segment, max_batch_bytes: int) -> Segment:
@@ -222,7 +260,7 @@ def read_end_of_index(store: ObjectStore, name: str, segment: Segment) -> Offset
 
 def _read_tail(store: ObjectStore, segment: Segment, max_batch_bytes: int) -> _Walked | None:
     if not segment.log_size:
-        return _Walked(segment.base_offset - 1, is_compacted=True)
+        return _Walked(segment.base_offset - 1)
     start, indexed = _last_indexed(store, segment)
     walked = _walk(store, segment, start, indexed, max_batch_bytes)
     return _walk(store, segment, 0, None, max_batch_bytes) if walked is None and start else walked
@@ -230,9 +268,7 @@ def _read_tail(store: ObjectStore, segment: Segment, max_batch_bytes: int) -> _W
 
 def _is_compacted(store: ObjectStore, segment: Segment, max_batch_bytes: int) -> bool:
     """Whether any of a segment's batches shows that the cleaner was at work."""
-    if not segment.log_size:
-        return True
-    walked = _walk(store, segment, 0, None, max_batch_bytes)
+    walked = _walk(store, segment, 0, None, max_batch_bytes) if segment.log_size else None
     return walked is not None and walked.is_compacted
 
 

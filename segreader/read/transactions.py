@@ -16,6 +16,7 @@ from segreader.catalog.listing import PartitionLog
 from segreader.errors import FormatError, ObjectChangedError, ObjectNotFoundError
 from segreader.evidence.findings import Findings
 from segreader.evidence.transaction_checks import (
+    check_has_rows,
     check_snapshot,
     check_transaction_index,
     settle_transaction_index,
@@ -224,13 +225,14 @@ class _Files:
                 if name in segment.files.sizes:
                     raise  # it was listed
                 store.size(segment.files.log)
-                return []  # as Kafka: a transaction index that was never written is an empty one
+                data = b""  # as Kafka: a transaction index that was never written is an empty one
         except (ObjectNotFoundError, ObjectChangedError) as error:
             error.hint = VANISHED
             raise error.located(source=store.url(name), offset=part.start) from None
         found = Findings(store, self._log.partition)
         limit = None if part is self._log.parts[-1] else segment.last_offset  # the newest log may be cut
         rows = check_transaction_index(found, data, name, segment.base_offset, limit)
+        check_has_rows(found, segment, len(data))
         self.notes += settle_transaction_index(found, on_corrupt=self._on_corrupt, is_active=segment.is_active)
         return rows
 

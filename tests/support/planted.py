@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from segreader.evidence.findings import Finding
+from segreader.format.time_index import parse_time_index
 from segreader.read.source import Catalog, LocationSource
 from segreader.read.verify.verify import verify
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import kafka_uuid, local_tiered_files, write_files
+from segreader.testing.remote_log_metadata import NO_TAGS, Tags, encode_segment_metadata, encode_segment_update
 
 TOPIC = "orders"
 TOPIC_ID = kafka_uuid(TOPIC)
@@ -97,3 +99,67 @@ class Planted:
     def _find(self, deep: bool, catalog: Catalog | None, now_ms: int | None) -> Iterator[Finding]:
         source = LocationSource(str(self.root), catalog=catalog)
         return verify(source, deep=deep, now_ms=LONG_LATER_MS if now_ms is None else now_ms)
+
+
+STARTED, FINISHED, DELETING, DELETED = range(4)
+
+
+class Told:
+    """A partition and what the metadata topic says of it.
+
+    Args:
+        states: of each segment, the last one it reached.
+        segments: of the partition.
+        calls_empty: whether its broker says which transaction indexes are empty.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        states: tuple[int, ...] = (FINISHED, FINISHED, FINISHED),
+        *,
+        segments: list[SegmentBuilder] | None = None,
+        calls_empty: bool = False,
+    ) -> None:
+        self.planted = Planted(root / "remote", segments)
+        self.root = root
+        self.records: list[bytes] = []
+        for segment, state in zip(self.planted.segments, states, strict=True):
+            tags = {0: b"\1"} if calls_empty and not segment.aborted else NO_TAGS
+            self.tell(segment, kafka_uuid(TOPIC, 0, TOPIC_ID, segment.base_offset), state, tags=tags)
+
+    def tell(
+        self, segment: SegmentBuilder, segment_id: str, state: int, *, log_size: int | None = None, tags: Tags = NO_TAGS
+    ) -> None:
+        """Say that a segment was uploaded, and how far that came."""
+        last = segment.next_offset - 1
+        epochs = [(epoch, max(start, segment.base_offset)) for epoch, start in segment.leader_epochs if start <= last]
+        self.records.append(
+            encode_segment_metadata(
+                TOPIC,
+                TOPIC_ID,
+                0,
+                segment_id,
+                start_offset=segment.base_offset,
+                end_offset=last,
+                epochs=epochs[-1:],
+                max_timestamp_ms=parse_time_index(segment.time_index(), 0).max_timestamp_ms or 0,
+                log_size=len(segment.to_bytes()) if log_size is None else log_size,
+                tags=tags,
+            )
+        )
+        for reached in {STARTED: (), FINISHED: (1,), DELETING: (1, 2), DELETED: (1, 2, 3)}[state]:
+            self.records.append(encode_segment_update(TOPIC, TOPIC_ID, 0, segment_id, reached))
+
+    def write_metadata(self) -> Path:
+        """Write the metadata topic; the place of its log directories."""
+        built = SegmentBuilder(0).batch(self.records)
+        write_files(self.root / "metadata", {f"__remote_log_metadata-0/{0:020d}.log": built.to_bytes()})
+        return self.root / "metadata"
+
+    def codes(self, *, with_info: bool = False) -> set[str]:
+        """What is found, the same with and without looking into the logs."""
+        catalog = Catalog(metadata=self.write_metadata())
+        codes = self.planted.codes(catalog=catalog, with_info=with_info)
+        assert self.planted.codes(catalog=catalog, with_info=with_info, deep=True) == codes
+        return codes

@@ -46,12 +46,14 @@ class IncompleteSegment:
     Args:
         name: of one of its objects.
         missing: the kinds of objects that are not there, such as ``log``.
+        segment: what could be read of it, where its log is there.
     """
 
     base_offset: int
     name: str
     missing: tuple[str, ...]
     segment_id: str | None = None
+    segment: Segment | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

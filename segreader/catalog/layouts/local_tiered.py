@@ -81,33 +81,40 @@ def sort_files(objects: Iterable[ObjectInfo]) -> PartitionFiles:
         if (partition := partitions[directory]) is None:
             foreign.extend(info.name for info in files.values())
             continue
+        segment = _segment(partition, int(base), segment_id, files) if "log" in files else None
+        is_upload = is_written and _LAST_WRITTEN not in files  # in progress or given up
         if not files.keys() >= _REQUIRED.keys():
             first = min(info.name for info in files.values())
             missing = tuple(kind for kind in _REQUIRED if kind not in files)
-            incomplete.append(IncompleteSegment(int(base), first, missing, segment_id))
-        if "log" not in files or (is_written and _LAST_WRITTEN not in files):
-            continue  # an upload in progress or given up
+            unread = segment if is_upload else None
+            incomplete.append(IncompleteSegment(int(base), first, missing, segment_id, unread))
+        if segment is None or is_upload:
+            continue
         if not is_written and not notes:
             notes.append(f"{directory}: no set of files here has a .{_LAST_WRITTEN}, which is written last: logs alone")
-        segments.append(
-            Segment(
-                partition=partition,
-                base_offset=int(base),
-                log_size=files["log"].size,
-                files=SegmentFiles(
-                    log=files["log"].name,
-                    offset_index=_name(files, "index"),
-                    time_index=_name(files, "timeindex"),
-                    transaction_index=_name(files, "txnindex"),
-                    producer_snapshot=_name(files, "snapshot"),
-                    leader_epochs=_name(files, "leader_epoch_checkpoint"),
-                    sizes={info.name: info.size for info in files.values() if info.size >= 0},
-                ),
-                segment_id=segment_id,
-                version=files["log"].modified_ms or 0,
-            )
-        )
+        segments.append(segment)
     return PartitionFiles(segments, incomplete, foreign, notes)
+
+
+def _segment(
+    partition: TopicIdPartition, base_offset: int, segment_id: str, files: Mapping[str, ObjectInfo]
+) -> Segment:
+    return Segment(
+        partition=partition,
+        base_offset=base_offset,
+        log_size=files["log"].size,
+        files=SegmentFiles(
+            log=files["log"].name,
+            offset_index=_name(files, "index"),
+            time_index=_name(files, "timeindex"),
+            transaction_index=_name(files, "txnindex"),
+            producer_snapshot=_name(files, "snapshot"),
+            leader_epochs=_name(files, "leader_epoch_checkpoint"),
+            sizes={info.name: info.size for info in files.values() if info.size >= 0},
+        ),
+        segment_id=segment_id,
+        version=files["log"].modified_ms or 0,
+    )
 
 
 def _name(files: Mapping[str, ObjectInfo], kind: str) -> str | None:

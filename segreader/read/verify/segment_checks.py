@@ -21,6 +21,7 @@ from segreader.evidence.log_checks import LogFacts, check_tail, look_at_log
 from segreader.evidence.transaction_checks import (
     MarkerAudit,
     TransactionLog,
+    check_has_rows,
     check_snapshot,
     check_transaction_index,
 )
@@ -38,6 +39,7 @@ from segreader.segment import Segment, StemFiles
 from segreader.storage.base import ObjectStore
 
 _NO_STOP: Final = 1 << 63
+_TOO_SHORT: Final = {Code.TRUNCATED_LOG, Code.EMPTY_LOG, Code.LOG_TOO_SHORT}
 _BEYOND_THE_END: Final = {
     Code.TIME_INDEX_OUTSIDE_SEGMENT,
     Code.TRANSACTION_INDEX_OUTSIDE_SEGMENT,
@@ -162,6 +164,7 @@ class SegmentAudit:
     ) -> None:
         segment, log = facts.segment, facts.segment.files.log
         is_whole = end is not None and end.is_sound and isinstance(end.tail, Done) and end.tail.tail is Tail.END
+        is_whole &= not facts.codes & _TOO_SHORT
         if end is not None and (facts.end is None or end.end < facts.end):
             check_tail(found, segment, LogFacts(end=end.end, tail=_inside(end.tail)), facts.end)
         if is_whole and not self._transactions.is_cleaned:
@@ -214,7 +217,9 @@ class _SideFiles:
     def read_producer_state(self, found: Findings, store: ObjectStore, segment: Segment, limit: int | None) -> None:
         """Read and check the other two; ``limit`` is the last offset that the segment can have, where it is known."""
         files = segment.files
-        if (data := _read(found, store, segment, files.transaction_index)) is not None:
+        data = _read(found, store, segment, files.transaction_index)
+        check_has_rows(found, segment, len(data or b""))
+        if data is not None:
             name = files.transaction_index or ""
             self.rows = check_transaction_index(found, data, name, segment.base_offset, limit)
         if (data := _read(found, store, segment, files.producer_snapshot)) is not None:

@@ -19,6 +19,7 @@ from segreader.catalog.metadata_log import RemoteLogMetadata
 from segreader.catalog.walk import Wanted, find_all, find_places
 from segreader.errors import FormatError, ObjectNotFoundError, SegmentGapError
 from segreader.evidence.codes import Code
+from segreader.evidence.end_checks import why_not_emptied
 from segreader.evidence.findings import MOST_OF_A_SEGMENT, Finding, Findings
 from segreader.evidence.lineage_checks import Lineages, SegmentFacts, check_lineage, resolve_local
 from segreader.evidence.listing_checks import (
@@ -43,6 +44,7 @@ _AT_ONCE: Final = 64
 _EXPLAIN_A_HOLE: Final = frozenset(
     {
         Code.TRUNCATED_LOG,
+        Code.EMPTY_LOG,
         Code.LOG_TOO_SHORT,
         Code.ZERO_TAIL,
         Code.BROKEN_BATCH,
@@ -186,10 +188,31 @@ class _Partition:
         else:
             resolved = self._lineages.resolve(log, all_facts, self._given_epochs())
             self._lineages.check(found)
+        known |= self._check_empty(found, all_facts, resolved.parts)
         check_lineage(found, store, resolved, all_facts, frozenset(known))
         yield from found.take()
         if self._deep:
             yield from self._audit(all_facts, resolved.parts, Copies(resolved))
+
+    def _check_empty(self, found: Findings, all_facts: Sequence[SegmentFacts], parts: Sequence[Part]) -> set[int]:
+        """Note the finished logs without a byte that the cleaner did not leave; returns where they begin."""
+        lost: set[int] = set()
+        others, was_cleaned = [one.segment for one in all_facts], any(one.was_cleaned for one in all_facts)
+        for one in all_facts:
+            segment, base = one.segment, one.segment.base_offset
+            is_told = segment.last_offset is not None or bool(one.codes & _EXPLAIN_A_HOLE)
+            if (
+                segment.log_size
+                or segment.is_active
+                or is_told
+                or any(part.start <= base < part.stop for part in parts)
+            ):
+                continue
+            if (why := why_not_emptied(self._store, segment, others, was_cleaned=was_cleaned)) is not None:
+                found.add(Code.EMPTY_LOG, segment.files.log, why, offset=base)
+                one.codes |= {Code.EMPTY_LOG}
+                lost.add(base)
+        return lost
 
     def _look_at(
         self, log: PartitionLog, of_metadata: MetadataAudit | None, shared: LeaderEpochs | None

@@ -5,59 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from planted import TOPIC, TOPIC_ID, Planted, sound_log
+from planted import DELETED, DELETING, FINISHED, STARTED, TOPIC, TOPIC_ID, Planted, Told, sound_log
 
-from segreader.format.time_index import parse_time_index
 from segreader.read.source import Catalog
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import kafka_uuid, write_files
-from segreader.testing.remote_log_metadata import encode_segment_metadata, encode_segment_update
-
-STARTED, FINISHED, DELETING, DELETED = range(4)
-
-
-class Told:
-    """A partition and what the metadata topic says of it.
-
-    Args:
-        states: of each segment, the last one it reached.
-    """
-
-    def __init__(self, root: Path, states: tuple[int, ...] = (FINISHED, FINISHED, FINISHED)) -> None:
-        self.planted = Planted(root / "remote")
-        self.root = root
-        self.records: list[bytes] = []
-        for segment, state in zip(self.planted.segments, states, strict=True):
-            self.tell(segment, kafka_uuid(TOPIC, 0, TOPIC_ID, segment.base_offset), state)
-
-    def tell(self, segment: SegmentBuilder, segment_id: str, state: int, *, log_size: int | None = None) -> None:
-        """Say that a segment was uploaded, and how far that came."""
-        last = segment.next_offset - 1
-        epochs = [(epoch, max(start, segment.base_offset)) for epoch, start in segment.leader_epochs if start <= last]
-        self.records.append(
-            encode_segment_metadata(
-                TOPIC,
-                TOPIC_ID,
-                0,
-                segment_id,
-                start_offset=segment.base_offset,
-                end_offset=last,
-                epochs=epochs[-1:],
-                max_timestamp_ms=parse_time_index(segment.time_index(), 0).max_timestamp_ms or 0,
-                log_size=len(segment.to_bytes()) if log_size is None else log_size,
-            )
-        )
-        for reached in {STARTED: (), FINISHED: (1,), DELETING: (1, 2), DELETED: (1, 2, 3)}[state]:
-            self.records.append(encode_segment_update(TOPIC, TOPIC_ID, 0, segment_id, reached))
-
-    def codes(self, *, with_info: bool = False) -> set[str]:
-        """What is found, the same with and without looking into the logs."""
-        built = SegmentBuilder(0).batch(self.records)
-        write_files(self.root / "metadata", {f"__remote_log_metadata-0/{0:020d}.log": built.to_bytes()})
-        catalog = Catalog(metadata=self.root / "metadata")
-        codes = self.planted.codes(catalog=catalog, with_info=with_info)
-        assert self.planted.codes(catalog=catalog, with_info=with_info, deep=True) == codes
-        return codes
 
 
 def test_a_partition_of_which_metadata_and_objects_agree_has_no_finding(tmp_path: Path) -> None:

@@ -1,0 +1,59 @@
+"""``segreader cat`` over buckets that lost or cut objects: what it prints, what it says, and how it exits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from planted import Planted
+
+from segreader.cli.main import main
+from segreader.testing.directory import write_files
+
+
+class Cat:
+    """Runs the command in this process; the records are only counted."""
+
+    def __init__(self, captured: pytest.CaptureFixture[bytes]) -> None:
+        self._captured = captured
+
+    def __call__(self, planted: Planted, *options: str) -> tuple[int, int, str]:
+        write_files(planted.root, planted.files)
+        code = main(["cat", str(planted.root), *options])
+        out, err = self._captured.readouterr()
+        return int(code), len(out.splitlines()), err.decode()
+
+
+@pytest.fixture
+def cat(capsysbinary: pytest.CaptureFixture[bytes]) -> Cat:
+    return Cat(capsysbinary)
+
+
+def test_cat_ends_with_an_error_where_a_log_is_empty(tmp_path: Path, cat: Cat) -> None:
+    planted = Planted(tmp_path)
+    planted.put(2, "log", b"")
+    code, count, err = cat(planted)
+    assert (code, count) == (5, 0)
+    assert "offsets of orders-0 are missing; found no segment with 61 to 91" in err
+    assert ".log is empty, and " in err
+    code, count, err = cat(planted, "--on-gap", "report")
+    assert (code, count > 0) == (1, True)
+    assert "offsets from 61 on are missing" in err
+
+
+@pytest.mark.parametrize("number", [0, 2])
+def test_cat_says_which_sets_lack_their_log(tmp_path: Path, cat: Cat, number: int) -> None:
+    planted = Planted(tmp_path)
+    planted.remove(number, "log")
+    code, count, err = cat(planted)
+    assert (code, count > 0) == (0, True)
+    assert f"the segment at offset {61 if number else 0} has no log; not read" in err
+
+
+def test_cat_reads_a_first_segment_that_lacks_its_snapshot(tmp_path: Path, cat: Cat) -> None:
+    expected = cat(Planted(tmp_path / "whole"))[1]
+    planted = Planted(tmp_path / "here")
+    planted.remove(0, "snapshot")
+    code, count, err = cat(planted)
+    assert (code, count) == (0, expected)
+    assert "read without, for its log is whole" in err
