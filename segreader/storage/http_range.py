@@ -35,6 +35,8 @@ from segreader.storage.timers import Timers
 from segreader.storage.url_lease import Lease, UrlLeases
 
 _USER_AGENT = "segreader"
+_PROGRESS = 64 << 10
+"""Bytes after which a range may be tried as often again. One byte a try would else go on without end."""
 
 
 @dataclass(slots=True, eq=False)
@@ -65,12 +67,63 @@ class _Task:
     buffer: memoryview
     expected_size: int | None
     stop: Stop
+    since: float
+    """When its tries began, or began anew."""
     done: int = 0
+    done_then: int = 0
+    """Of ``done``, what was there at ``since``."""
     source: str = ""
 
     @property
     def rest(self) -> ByteRange:
         return ByteRange(self.start + self.done, self.start + len(self.buffer))
+
+    def renew(self, now: float, floor_rate: int) -> bool:
+        """Let the tries begin anew if enough has come since they began; returns whether they do."""
+        come = self.done - self.done_then
+        if come < _PROGRESS or come < floor_rate * (now - self.since):
+            return False
+        self.since, self.done_then = now, self.done
+        return True
+
+
+class _Watch:
+    """Ends a request when its body falls below the floor rate; a blocked read cannot see that.
+
+    A line between chunks may come byte by byte, without an end and without one byte of the body.
+
+    Args:
+        seconds: until it looks for the first time; then it looks after every idle time.
+    """
+
+    def __init__(
+        self, task: _Task, exchange: Exchange, seconds: float, settings: HttpSettings, timers: Timers, clock: Clock
+    ) -> None:
+        self._task = task
+        self._exchange = exchange
+        self._settings = settings
+        self._timers = timers
+        self._clock = clock
+        self._is_over = False
+        self._look_after(seconds)
+
+    def cancel(self) -> None:
+        """The body is over."""
+        self._is_over = True
+        self._timer.cancel()
+
+    def _look_after(self, seconds: float) -> None:
+        self._at, self._done = self._clock.monotonic(), self._task.done
+        self._timer = self._timers.call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        if self._is_over:
+            return
+        expected = max(1.0, self._settings.floor_rate * (self._clock.monotonic() - self._at))
+        if self._task.done - self._done < expected:
+            self._exchange.end()
+        else:
+            self._look_after(self._settings.idle_timeout_s)
 
 
 class RangeFetcher:
@@ -124,7 +177,7 @@ class RangeFetcher:
             StorageError: its kind says why the bytes could not be had.
             Stopped: ``stop`` was set.
         """
-        task = _Task(name, start, buffer, expected_size, stop or Stop())
+        task = _Task(name, start, buffer, expected_size, stop or Stop(), self._clock.monotonic())
         self._budget.earn()
         failures, renewed_at = 0, -1
         while True:
@@ -139,16 +192,24 @@ class RangeFetcher:
                 self._renew(task, lease, failed.error)
                 renewed_at = task.done
                 continue
-            failures += 1
-            if failed.remedy not in (Remedy.RETRY, Remedy.SLOW_DOWN) or failures >= self._settings.tries:
+            has_progress = task.renew(self._clock.monotonic(), self._settings.floor_rate)
+            failures = 1 if has_progress else failures + 1
+            is_over = failures >= self._settings.tries or self._left_s(task) <= 0
+            if failed.remedy not in (Remedy.RETRY, Remedy.SLOW_DOWN) or is_over:
                 raise self._final(failed, lease).with_traceback(None)  # its frames held the request's headers
-            self._wait(task, failed, failures)
+            self._wait(task, failed, failures, is_free=has_progress)
+
+    def _left_s(self, task: _Task) -> float:
+        """Seconds that the range may still take, unless it makes progress."""
+        return task.since + self._settings.range_timeout_s - self._clock.monotonic()
 
     def _try(self, task: _Task, lease: Lease) -> RequestFailed | None:
         """One request and as much of its body as comes. The failure is a value: raised errors hold no URL then."""
+        asked = self._clock.monotonic()
         place = self._limiter.acquire(task.stop.event)
         if place is None:
             raise Stopped
+        task.since += self._clock.monotonic() - asked  # other ranges had the place
         failed: RequestFailed | None = None
         before = task.done
         try:
@@ -184,12 +245,13 @@ class RangeFetcher:
             )
         return error
 
-    def _wait(self, task: _Task, failed: RequestFailed, failures: int) -> None:
+    def _wait(self, task: _Task, failed: RequestFailed, failures: int, *, is_free: bool) -> None:
         seconds = self._back_off.seconds(failures, failed.retry_after_s)
-        if seconds is None:
-            failed.error.hint = f"It asks to come back in {failed.retry_after_s:.0f} s: read later"
+        if seconds is None or seconds >= self._left_s(task):
+            if failed.retry_after_s is not None:
+                failed.error.hint = f"It asks to come back in {failed.retry_after_s:.0f} s: read later"
             raise failed.error
-        if not self._budget.spend():
+        if not is_free and not self._budget.spend():
             failed.error.hint = "The retries of this job are spent: the store fails too often"
             raise failed.error
         self._metrics.add(retries=1)
@@ -207,7 +269,9 @@ class RangeFetcher:
                 if race.start_second(lambda: self._run_second(race, task, lease, second), second.end):
                     self._metrics.add(hedges=1)
 
-        patience = self._settings.connect_timeout_s + 2 * self._settings.idle_timeout_s
+        patience = min(
+            self._settings.connect_timeout_s + 2 * self._settings.idle_timeout_s, max(0.0, self._left_s(task))
+        )
         timers = [self._timers.call_later(patience, first.end)]
         delay = self._hedges.delay_s()
         if delay is not None:
@@ -321,9 +385,10 @@ class RangeFetcher:
         """Read the body to the end of the buffer, noting each byte that is good."""
         buffer, size, read_some = task.buffer, len(task.buffer), answer.reader.read_some
         window, floor_rate = self._settings.idle_timeout_s, self._settings.floor_rate
-        mark, marked = self._clock.monotonic(), task.done
+        mark, marked = began, had = self._clock.monotonic(), task.done
         failed: RequestFailed | None = None
         is_whole = False
+        watch = self._watch(task, answer)
         try:
             while task.done < size:
                 count = read_some(buffer[task.done :])
@@ -343,14 +408,25 @@ class RangeFetcher:
         except (OSError, http.client.HTTPException, ValueError):
             failed = _broken_body(task, "the connection broke")
         finally:
+            if watch is not None:
+                watch.cancel()
             if is_whole:
                 answer.keep_connection()
             else:
                 answer.discard()
         if failed is not None and task.done < size:
+            if answer.exchange.is_ended:
+                failed = _too_slow(task, (task.done - had) / max(self._clock.monotonic() - began, 0.001))
             raise failed
         if not is_whole and failed is None:
             raise WrongAnswerError("the answer is longer than the range", source=task.source, expected=f"{size} bytes")
+
+    def _watch(self, task: _Task, answer: _Answer) -> _Watch | None:
+        """What ends a body that its reader would wait for too long: one in chunks, or one that began late."""
+        seconds = min(self._settings.idle_timeout_s, max(0.0, self._left_s(task)))
+        if answer.reader.length is not None and seconds == self._settings.idle_timeout_s:
+            return None  # each read gives what has come, or ends after the idle time
+        return _Watch(task, answer.exchange, seconds, self._settings, self._timers, self._clock)
 
     def _ends_here(self, answer: _Answer) -> bool:
         """Whether a body without a length has no more bytes; its trailer may not go on without end."""

@@ -19,8 +19,11 @@ class HttpSettings:
         connect_timeout_s: for the connection, TLS included.
         idle_timeout_s: without a byte; there is no limit on a whole request, but see ``floor_rate``.
         floor_rate: bytes per second below which a connection is given up, measured over ``idle_timeout_s``.
-        tries: requests for one range at most; they go on where the last one stopped.
-        retry_budget: retries of a whole job, as a share of its ranges.
+        tries: requests for one range at most; they go on where the last one stopped. They begin anew with progress: 64
+            KiB since they last did, at ``floor_rate`` or faster, waits included.
+        range_timeout_s: for a range, waits included; begins anew with the tries. An answer that keeps to
+            ``floor_rate`` may take longer.
+        retry_budget: retries of a whole job, as a share of its ranges; those after progress do not count.
         retry_reserve: retries that a job has however few its ranges are.
         backoff_start_s, backoff_max_s: the bound of the random wait before a try, at first and at most.
         hedge_after_s: when a second request is sent for an answer that is late: after this, or after the time that 95
@@ -40,6 +43,7 @@ class HttpSettings:
     idle_timeout_s: float = 10.0
     floor_rate: int = 16 << 10
     tries: int = 6
+    range_timeout_s: float = 55.0
     retry_budget: float = 0.1
     retry_reserve: int = 32
     backoff_start_s: float = 0.1
@@ -53,7 +57,7 @@ class HttpSettings:
     extra_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        for name in ("range_size", "in_flight", "tries", "connect_timeout_s", "idle_timeout_s"):
+        for name in ("range_size", "in_flight", "tries", "connect_timeout_s", "idle_timeout_s", "range_timeout_s"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be more than 0, not {getattr(self, name)}")
         for name in ("max_gap", "floor_rate", "retry_budget", "retry_reserve", "backoff_start_s", "hedge_after_s"):

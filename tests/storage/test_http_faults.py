@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from fault_server import HEADS, LENGTHS, WRONG_CODINGS, FaultServer
-from fault_urls import open_store, read
+from fault_urls import StandingClock, open_store, read
 
 from segreader.errors import (
     AccessDeniedError,
@@ -108,7 +108,7 @@ def test_the_right_bytes_come_in_spite_of(server: FaultServer, scenario: str, ge
         ("garbage", WrongAnswerError, 1),
         ("shortok", ShortReadError, 1),
         ("empty", ShortReadError, 1),
-        ("finmidforever", ShortReadError, 6),
+        ("finmidforever", ShortReadError, 10),
         ("chunked-short", ShortReadError, 6),
         ("status-503x99", ThrottledError, 6),
         ("status-500x99", StorageError, 6),
@@ -198,6 +198,69 @@ def test_a_head_that_never_ends_is_given_up(server: FaultServer, scenario: str) 
 
     assert time.monotonic() - began < 1.6
     assert len(server.log(f"head-{scenario}")) == 2
+
+
+@pytest.mark.parametrize(("range_size", "every"), [(1 << 20, 64), (1 << 20, 128), (300_000, 100)])
+def test_a_range_goes_on_as_long_as_its_tries_make_progress(server: FaultServer, range_size: int, every: int) -> None:
+    """16 tries of 64 KiB; and a job's retries are not spent on them."""
+    id = f"every-{every}"
+    with open_store(server, range_size=range_size, tries=2, retry_reserve=0, retry_budget=0) as store:
+        assert read(store, f"resetevery-{every}/{id}", 0, 1 << 20) == server.data
+
+    gets = sum(-(-min(range_size, (1 << 20) - at) // (every << 10)) for at in range(0, 1 << 20, range_size))
+    assert len(server.log(id)) == gets
+    assert server.sent[id] == 1 << 20
+
+
+@pytest.mark.parametrize("scenario", ["byteatatime", "resetevery-10"])
+def test_a_few_bytes_a_try_are_no_progress(server: FaultServer, scenario: str) -> None:
+    with open_store(server) as store, pytest.raises(ShortReadError):
+        read(store, f"{scenario}/few-{scenario}", 0, 100_000)
+
+    assert len(server.log(f"few-{scenario}")) == 6
+
+
+def test_a_link_that_breaks_every_2_mib_gives_a_range_of_16_mib(server: FaultServer) -> None:
+    with FaultServer(bytes(16 << 20)) as large, open_store(large, range_size=16 << 20) as store:
+        assert read(store, "resetevery-2048/large", 0, 16 << 20) == large.data
+
+        assert len(large.log("large")) == 8
+
+
+@pytest.mark.parametrize(
+    "scenario", ["dripheads", "stallheads", "stalls", "dripchunks", "driperrors", "drip-99", "hintsforever"]
+)
+def test_a_range_that_never_ends_is_given_up_in_its_time(server: FaultServer, scenario: str) -> None:
+    """More tries than there is time for: what ends them is ``range_timeout_s``."""
+    slow = {"connect_timeout_s": 0.2, "idle_timeout_s": 0.3, "floor_rate": 50_000, "tries": 99, "retry_reserve": 99}
+    with open_store(server, range_timeout_s=1.0, **slow) as store:  # type: ignore[arg-type]
+        began = time.monotonic()
+        with pytest.raises(StorageError) as caught:
+            read(store, f"{scenario}/never-{scenario}", 0, 300_000)
+
+    assert time.monotonic() - began < 1.3
+    assert 1 < len(server.log(f"never-{scenario}")) < 99
+    assert caught.value.__context__ is None
+
+
+def test_a_slow_answer_may_take_longer_than_a_range_that_makes_no_progress() -> None:
+    with (
+        FaultServer(rate=400_000) as slow,
+        open_store(slow, range_timeout_s=0.4, idle_timeout_s=0.3, floor_rate=50_000) as store,
+    ):
+        assert read(store, "clean/slow", 0, 300_000) == slow.data[:300_000]
+        assert read(store, "chunked/chunks", 0, 300_000) == slow.data[:300_000]
+
+        assert len(slow.log("slow")) == len(slow.log("chunks")) == 1
+
+
+def test_what_a_store_asks_to_wait_does_not_outlast_the_time_of_a_range(server: FaultServer) -> None:
+    clock = StandingClock()
+    with open_store(server, clock=clock) as store, pytest.raises(ThrottledError, match="in 25 s"):
+        read(store, "retryafters-25/waits", 0, 1000)
+
+    assert len(server.log("waits")) == 3
+    assert sum(clock.waits) < 60
 
 
 def test_bytes_that_drip_on_every_try_end_in_an_error(server: FaultServer) -> None:

@@ -15,8 +15,24 @@ from fault_urls import CANARY, open_store, read
 from segreader.errors import StorageError
 from segreader.storage.http import HttpSettings
 
-SLOW = {"stallmid", "stallhead", "driphead", "continues", "trailers", "dripbehind", "finmidforever"}
+SLOW = {
+    "hintsforever",
+    "dripheads",
+    "stallheads",
+    "stalls",
+    "dripchunks",
+    "driperrors",
+    "stallmid",
+    "stallhead",
+    "driphead",
+    "continues",
+    "trailers",
+    "dripbehind",
+    "finmidforever",
+}
 ARGUMENTS = {
+    "resetevery": "10",
+    "retryafters": "0",
     "status": "500x99",
     "redirect": "host",
     "gone": "0",

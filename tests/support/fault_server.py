@@ -158,6 +158,12 @@ def retryafter(call: _Call) -> None:
 
 
 @scenario
+def retryafters(call: _Call) -> None:
+    """``retryafters-25``: every answer is 503 with Retry-After."""
+    call.error(503, Retry_After=call.argument)
+
+
+@scenario
 def throttle(call: _Call) -> None:
     """``throttle-4``: SlowDown for whatever is above so many requests at once."""
     with call.server.lock:
@@ -214,6 +220,25 @@ def finmidforever(call: _Call) -> None:
 
 
 @scenario
+def resetevery(call: _Call) -> None:
+    """``resetevery-2048``: no answer gives more than so many KiB, then RST."""
+    stop = min(call.stop, call.start + (int(call.argument) << 10))
+    call.range_head()
+    call.send(call.start, stop)
+    if stop < call.stop:
+        call.wait(0.05)  # what was sent arrives
+        call.reset()
+
+
+@scenario
+def byteatatime(call: _Call) -> None:
+    """One byte more with each answer."""
+    call.range_head()
+    call.send(call.start, call.start + 1)
+    call.hang_up()
+
+
+@scenario
 def stallmid(call: _Call) -> None:
     if call.number > 1:
         return call.good()
@@ -239,6 +264,47 @@ def driphead(call: _Call) -> None:
 
 
 @scenario
+def dripheads(call: _Call) -> None:
+    """Every head comes byte by byte, and never ends."""
+    for byte in b"HTTP/1.1 206 Partial Content\r\nX: " + b"a" * 60_000:
+        call.sock.sendall(bytes([byte]))
+        call.wait(0.05)
+
+
+@scenario
+def stallheads(call: _Call) -> None:
+    """No answer comes at all."""
+    call.wait(100)
+
+
+@scenario
+def stalls(call: _Call) -> None:
+    """A few bytes of the body come, on every try, and no more."""
+    call.range_head()
+    call.send(call.start, call.start + 10)
+    call.wait(100)
+
+
+@scenario
+def dripchunks(call: _Call) -> None:
+    """A chunked body, where the line before a chunk never ends."""
+    call.range_head(Content_Length=None, Transfer_Encoding="chunked")
+    call.sock.sendall(b"a\r\n" + bytes(call.data[call.start : call.start + 10]) + b"\r\n")
+    while not call.server.closing.is_set():
+        call.sock.sendall(b"0")
+        call.wait(0.02)
+
+
+@scenario
+def driperrors(call: _Call) -> None:
+    """A 500 whose text comes byte by byte, and never ends."""
+    call.head(500, {"Content-Length": 100_000})
+    while not call.server.closing.is_set():
+        call.sock.sendall(b"x")
+        call.wait(0.02)
+
+
+@scenario
 def continues(call: _Call) -> None:
     """``100 Continue`` without end."""
     if call.number > 1:
@@ -247,6 +313,14 @@ def continues(call: _Call) -> None:
         call.sock.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
         call.wait(0.02)
     return None
+
+
+@scenario
+def hintsforever(call: _Call) -> None:
+    """``103 Early Hints`` without end, on every try."""
+    while not call.server.closing.is_set():
+        call.sock.sendall(b"HTTP/1.1 103 Early Hints\r\n\r\n")
+        call.wait(0.02)
 
 
 @scenario
