@@ -44,8 +44,9 @@ def list_places(
     topic_id: str | None = None,
     partitions: Collection[int] | None = None,
     is_live: Callable[[TopicIdPartition], bool] = lambda _: True,
+    may_have_ids: bool = False,
 ) -> list[PartitionPlace]:
-    """Where the partitions asked for lie, ordered by topic and partition.
+    """Where the partitions asked for lie, ordered by topic, partition and id.
 
     Args:
         store: where to look.
@@ -53,11 +54,12 @@ def list_places(
         layouts: which to try.
         topic, topic_id, partitions: what is wanted; everything by default.
         is_live: whether a partition counts: the objects of a deleted one may still be there.
+        may_have_ids: whether the topic may have several ids though it is named.
 
     Raises:
         UnknownLayoutError: nothing there looks like a segment.
         ObjectNotFoundError: the topic or partition asked for is not there.
-        AmbiguousTopicError: one name stands for two topic ids, or lies there twice, and nothing chooses.
+        AmbiguousTopicError: the topic named has two ids, or a topic lies there twice, and nothing chooses.
     """
     source = store.url(prefix)
     if partitions is not None and not partitions:
@@ -70,7 +72,7 @@ def list_places(
         if _lacks_some(places, partitions):
             have = {place.partition.partition for place in places}
             _refuse_missing([place.partition for place in everything], have, source, wanted)
-    refuse_two_topics(places, source)
+    refuse_two_topics(places, source, is_named=topic is not None and not may_have_ids)
     return places
 
 
@@ -103,23 +105,29 @@ def _lacks_some(places: Sequence[PartitionPlace], partitions: Collection[int] | 
     return not places or not {place.partition.partition for place in places}.issuperset(partitions or ())
 
 
-def refuse_two_topics(places: Sequence[PartitionPlace], source: str) -> None:
-    """Raise if one topic name stands for two ids, or one partition lies in two places."""
+def refuse_two_topics(places: Sequence[PartitionPlace], source: str, *, is_named: bool = True) -> None:
+    """Raise if a topic that was asked for by name has two ids, or if one topic lies in two places.
+
+    Args:
+        is_named: whether the topic was asked for by name; else each id of a name is a topic of its own.
+    """
     ids: dict[str, set[str]] = defaultdict(set)
     spots: dict[TopicIdPartition, set[tuple[str, str]]] = defaultdict(set)
     for place in places:
         ids[place.partition.topic].add(place.partition.topic_id or "none")
         spots[place.partition].add((place.layout, place.prefixes[0]))
     for topic, of_topic in ids.items():
-        if len(of_topic) > 1:
-            layouts = sorted({place.layout for place in places if place.partition.topic == topic})
+        if len(of_topic) < 2:
+            continue
+        layouts = sorted({place.layout for place in places if place.partition.topic == topic})
+        if is_named or len(layouts) > 1 or "none" in of_topic:
             raise AmbiguousTopicError(
                 f"topic {topic!r} was deleted and created again: one name, {len(of_topic)} topic ids"
                 if len(layouts) == 1
                 else f"topic {topic!r} lies here in two layouts: {' and '.join(layouts)}",
                 source=source,
                 found=" and ".join(sorted(of_topic)),
-                hint="Choose one with topic_id (--topic-id)"
+                hint="Choose one with topic_id (--topic-id): one of them, or newest"
                 if len(layouts) == 1
                 else "Choose one with layout (--layout), or name the directory of one",
             )

@@ -57,7 +57,11 @@ _PARTITIONS = (
     click.argument("location", required=False),
     click.argument("topic_argument", required=False, metavar="[TOPIC[/PARTITION]]"),
     click.option("--topic", metavar="NAME", help="Only this topic. Default: every topic there."),
-    click.option("--topic-id", metavar="ID", help="Which topic of that name, where it was deleted and created again."),
+    click.option(
+        "--topic-id",
+        metavar="ID|newest",
+        help="Which topic of that name, where it was deleted and created again: its id, or newest.",
+    ),
     click.option(
         "--partition",
         "partitions",

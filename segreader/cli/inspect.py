@@ -121,7 +121,7 @@ def _of_location(source: LocationSource | UrlSource, selection: Selection) -> _L
             yield source.shown, known.log.segments
         return
     metadata = source.read_metadata(topic=topic, topic_id=topic_id, partitions=partitions)
-    for place in places_of(source, Wanted(topic, topic_id, partitions)):
+    for place in places_of(source, Wanted(topic, topic_id, partitions), metadata):
         log = read_log(source, place, metadata)
         if metadata is not None and source.catalog.segments_from != "metadata":
             log = join(log, metadata)

@@ -10,7 +10,15 @@ import click
 from segreader.cli.broker_options import live_offsets_options
 from segreader.cli.catalog_options import TIMES_HELP, Selection, selection_options
 from segreader.cli.exit_codes import ExitCode
-from segreader.cli.output import console, debug_option, output_option, say, shown_time, write_json_rows
+from segreader.cli.output import (
+    console,
+    debug_option,
+    output_option,
+    say,
+    shown_partitions,
+    shown_time,
+    write_json_rows,
+)
 
 if TYPE_CHECKING:
     from segreader.read.source import Source, SourceLog
@@ -126,11 +134,12 @@ def print_offsets_table(rows: Sequence[Row], times_ms: Sequence[int]) -> None:
     table = Table("partition", "earliest", "latest", "stable end", box=None, pad_edge=False, header_style="dim")
     for time_ms in times_ms:
         table.add_column(f"from {shown_time(time_ms)}")
-    for row in rows:
+    names = shown_partitions((f"{row['topic']}-{row['partition']}", row["topic_id"]) for row in rows)
+    for row, name in zip(rows, names, strict=True):
         is_early = EndReason(row["stable_end_reason"]).is_early
         why = f" ({row['stable_end_reason'].replace('-', ' ')})" if is_early else ""
         table.add_row(
-            f"{row['topic']}-{row['partition']}",
+            name,
             _number(row["earliest"]),
             _number(row["latest"]),
             _number(row["stable_end"]) + why,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any, TypeVar
@@ -83,6 +84,17 @@ def shown_size(size: int) -> str:
             break
         number /= 1024
     return f"{size} B" if unit == "B" else f"{number:.1f} {unit}"
+
+
+def shown_partitions(rows: Iterable[tuple[str, str | None]]) -> list[str]:
+    """Names of partitions, each with its topic id where two have one name.
+
+    Args:
+        rows: such as ``orders-0``, and the topic id.
+    """
+    named = list(rows)
+    counts = Counter(name for name, _ in named)
+    return [name if counts[name] == 1 or topic_id is None else f"{name} {topic_id}" for name, topic_id in named]
 
 
 def console(file: IO[str] | None = None) -> Console:

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from segreader.cli.encoding import printable
-from segreader.cli.output import console, shown_size
+from segreader.cli.output import console, shown_partitions, shown_size
 from segreader.plan.live import LivePlan
 from segreader.plan.split import EndReason, ReadEnd
 
@@ -48,10 +48,11 @@ def _print_partitions(out: Console, decided: ReadPlan, splits: dict[TopicIdParti
     starts = {partition: some[0].offsets.start for partition, some in splits.items()}
     if isinstance(decided, LivePlan):
         starts = {part.partition: part.offsets.start for part in reversed(decided.parts)}
-    for end in decided.ends:
+    names = shown_partitions((str(end.partition), end.partition.topic_id) for end in decided.ends)
+    for end, name in zip(decided.ends, names, strict=True):
         mine = splits.get(end.partition, [])
         table.add_row(
-            str(end.partition),
+            name,
             str(len(mine)),
             shown_size(sum(split.positions.size for split in mine)),
             _offsets(starts[end.partition], end.offset) if end.partition in starts else "nothing",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from segreader.cli.encoding import printable
-from segreader.cli.output import console, shown_size, shown_time
+from segreader.cli.output import console, shown_partitions, shown_size, shown_time
 
 Row = dict[str, Any]
 
@@ -52,10 +51,9 @@ def _print_many(out: Console, rows: Sequence[Row]) -> None:
         header_style="dim",
         show_footer=True,
     )
-    names = Counter(_name(row) for row in rows)
-    for row in rows:
+    names = shown_partitions((_name(row), row["topic_id"]) for row in rows)
+    for row, name in zip(rows, names, strict=True):
         codecs = row["codecs"]
-        name = _name(row) if names[_name(row)] == 1 else f"{_name(row)} {row['topic_id']}"
         table.add_row(
             name,
             str(row["segments"]),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NoReturn, Self
 
 from segreader.errors import (
@@ -16,7 +16,7 @@ from segreader.errors import (
     UnknownLayoutError,
 )
 from segreader.loader.cutting import with_own_offsets
-from segreader.loader.frontier import Frontier, TopicPartition, read_frontiers, write_frontiers
+from segreader.loader.frontier import Frontier, read_frontiers, write_frontiers
 from segreader.loader.history import recreated, refuse_diverged
 from segreader.loader.position import Position
 from segreader.loader.query import LoadQuery
@@ -56,7 +56,7 @@ class SplitEnumerator:
         state: str | None = None,
     ) -> None:
         self.query = query
-        self._frontiers: dict[TopicPartition, Frontier] = {} if state is None else read_frontiers(state, query)
+        self._frontiers: dict[TopicIdPartition, Frontier] = {} if state is None else read_frontiers(state, query)
         self._source = query.open(storage_options)
         self._seen: dict[TopicIdPartition, SeenLog] = {}
         self._is_closed = False
@@ -81,12 +81,13 @@ class SplitEnumerator:
             CatalogError, StorageError: as ``Scan.plan`` tells.
         """
         planner = self._planner()
+        there = self._look()
         frontiers = dict(self._frontiers)
         hidden: list[str] = []
-        wanted: dict[TopicPartition, SeenLog] = {}
+        wanted: dict[TopicIdPartition, SeenLog] = {}
         bound = self.query.offset_range.stop
-        for seen in self._look():
-            key = seen.partition.topic, seen.partition.partition
+        for seen in there:
+            key = seen.partition
             offsets = self._next_of(seen, frontiers.get(key))
             if offsets is None:
                 continue
@@ -101,8 +102,7 @@ class SplitEnumerator:
         plan = planner.plan(self._source.shown)
         for end in plan.ends:
             if end.reason.is_early and end.offset is not None:
-                key = end.partition.topic, end.partition.partition
-                frontiers[key] = wanted[key].frontier(end.offset)
+                frontiers[end.partition] = wanted[end.partition].frontier(end.offset)
         splits = with_own_offsets(self._source.store, plan.splits)
         self.notes += [*plan.notes, *(gap.text for gap in plan.gaps), *(one for one in hidden if one not in self.notes)]
         self._frontiers = frontiers
@@ -122,14 +122,15 @@ class SplitEnumerator:
             CatalogError, StorageError: as ``Scan.plan`` tells.
         """
         given = sorted(positions, key=lambda one: (one.topic, one.partition, one.next_offset))
-        logs = {(one.partition.topic, one.partition.partition): one for one in self._look()}
+        logs = {one.partition: one for one in self._look()}
         planner = self._planner()
         frontiers = dict(self._frontiers)
-        planned: dict[TopicPartition, int] = {}
+        planned: dict[TopicIdPartition, int] = {}
         for position in given:
-            key = position.topic, position.partition
+            own = TopicIdPartition(position.topic, position.partition, position.topic_id)
+            key = _same(own, logs) or next((one for one in logs if str(one) == str(own)), own)
             seen = logs.get(key)
-            if seen is None and key in self._frontiers:
+            if seen is None and _same(own, self._frontiers) is not None:
                 raise DeletedPositionError(
                     f"offsets of {position.topic}-{position.partition} were deleted before they were read",
                     source=self._source.shown,
@@ -142,7 +143,7 @@ class SplitEnumerator:
                     "the position is of a partition that is not here, or not asked for",
                     source=self._source.shown,
                     found=f"{position.topic}-{position.partition}",
-                    expected=", ".join(f"{topic}-{number}" for topic, number in sorted(logs)[:8]) or "none is here",
+                    expected=", ".join(map(str, list(logs)[:8])) or "none is here",
                     hint="Use the query and the location that the position was taken with",
                 )
             self._refuse(position, seen)
@@ -177,14 +178,14 @@ class SplitEnumerator:
         """Where each partition stands once all splits handed out so far were read, by topic and partition."""
         return [
             Position(
-                topic=topic,
+                topic=partition.topic,
                 topic_id=one.topic_id,
-                partition=partition,
+                partition=partition.partition,
                 next_offset=one.next_offset,
                 isolation_level=self.query.isolation_level,
                 leader_epoch=one.leader_epoch,
             )
-            for (topic, partition), one in sorted(self._frontiers.items())
+            for partition, one in sorted(self._frontiers.items(), key=lambda item: item[0].order)
         ]
 
     @property
@@ -192,7 +193,7 @@ class SplitEnumerator:
         """Whether nothing can come any more: every partition was handed out up to the end that the query names."""
         return bool(self._seen) and all(
             one.reason is EndReason.REQUESTED
-            and (known := self._frontiers.get((one.partition.topic, one.partition.partition))) is not None
+            and (known := self._frontiers.get(one.partition)) is not None
             and known.next_offset >= one.stop
             for one in self._seen.values()
         )
@@ -231,8 +232,7 @@ class SplitEnumerator:
         """The partitions of the query as they are now; of one whose listing is as before nothing is read."""
         planner = self._planner()
         logs = [log for log in self._logs() if log.has_segments or log.log.missing]
-        for log in logs:
-            self._refuse_other_topic(log.log.partition)
+        self._find_frontiers([log.log.partition for log in logs])
 
         def look(log: SourceLog) -> SeenLog:
             before = self._seen.get(log.log.partition)
@@ -262,11 +262,20 @@ class SplitEnumerator:
             except (ObjectNotFoundError, UnknownLayoutError, AmbiguousTopicError):
                 return  # retention has taken everything
 
-    def _refuse_other_topic(self, partition: TopicIdPartition) -> None:
-        known = self._frontiers.get((partition.topic, partition.partition))
-        if known is None or None in (known.topic_id, partition.topic_id) or known.topic_id == partition.topic_id:
-            return
-        raise recreated(partition.topic, partition.topic_id, known.topic_id, self._source.shown)
+    def _find_frontiers(self, partitions: Iterable[TopicIdPartition]) -> None:
+        """Give each frontier the name that its partition has now: a layout may tell an id where another told none.
+
+        Raises:
+            RecreatedTopicError: the topic asked for is another one now. Where every topic is asked for, it is one more.
+        """
+        for partition in partitions:
+            known = _same(partition, self._frontiers)
+            if known is not None:
+                self._frontiers[partition] = self._frontiers.pop(known)
+            elif self.query.topic is not None or self.query.topic_id is not None:
+                for other in self._frontiers:
+                    if str(other) == str(partition):
+                        raise recreated(partition.topic, partition.topic_id, other.topic_id, self._source.shown)
 
     def _next_of(self, seen: SeenLog, before: Frontier | None) -> OffsetRange | None:
         """The offsets that are next; ``None`` where it is not known yet where they begin."""
@@ -306,6 +315,14 @@ class SplitEnumerator:
         refuse_diverged(seen, position.next_offset, position.leader_epoch, shown)
         if position.next_offset < seen.start:
             raise deleted(seen, position.next_offset, shown)
+
+
+def _same(partition: TopicIdPartition, among: Collection[TopicIdPartition]) -> TopicIdPartition | None:
+    """The one of these that is this partition: of its topic id, or without one where a layout tells none."""
+    if partition in among:
+        return partition
+    same = [one for one in among if one.partition == partition.partition and one.topic == partition.topic]
+    return next((one for one in same if None in (one.topic_id, partition.topic_id)), None)
 
 
 def deleted(seen: SeenLog, offset: int, source: str | None) -> DeletedPositionError:

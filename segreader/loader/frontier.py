@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from segreader.errors import ForeignPositionError
 from segreader.loader.query import LoadQuery
 from segreader.loader.saved import SavedFields, write_saved
+from segreader.segment import TopicIdPartition
 
 _KIND = "enumerator"
-
-TopicPartition: TypeAlias = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +28,17 @@ class Frontier:
     leader_epoch: int | None = None
 
 
-def write_frontiers(frontiers: Mapping[TopicPartition, Frontier], query: LoadQuery) -> str:
+def write_frontiers(frontiers: Mapping[TopicIdPartition, Frontier], query: LoadQuery) -> str:
     """The frontiers as text, partitions in order, with where the query begins."""
     rows = [
         {
-            "topic": topic,
-            "partition": partition,
+            "topic": partition.topic,
+            "partition": partition.partition,
             "topic_id": one.topic_id,
             "next_offset": one.next_offset,
             "leader_epoch": one.leader_epoch,
         }
-        for (topic, partition), one in sorted(frontiers.items())
+        for partition, one in sorted(frontiers.items(), key=lambda item: item[0].order)
     ]
     return write_saved(
         _KIND,
@@ -53,7 +51,7 @@ def write_frontiers(frontiers: Mapping[TopicPartition, Frontier], query: LoadQue
     )
 
 
-def read_frontiers(text: str, query: LoadQuery) -> dict[TopicPartition, Frontier]:
+def read_frontiers(text: str, query: LoadQuery) -> dict[TopicIdPartition, Frontier]:
     """The frontiers that ``write_frontiers`` gave for such a query; one of less, as of fewer partitions, is one, too.
 
     Raises:
@@ -74,15 +72,14 @@ def read_frontiers(text: str, query: LoadQuery) -> dict[TopicPartition, Frontier
         raise _foreign(f"offsets from {first} on", f"offsets from {query.offset_range.start} on")
     if since_ms is not None and (query.times.since_ms is None or since_ms > query.times.since_ms):
         raise _foreign(f"times from {since_ms} on", f"times from {query.times.since_ms or 'the beginning'} on")
-    found: dict[TopicPartition, Frontier] = {}
+    found: dict[TopicIdPartition, Frontier] = {}
     for row in fields.objects("partitions"):
         one = SavedFields.of(fields.kind, row)
-        key = topic, number = one.text("topic"), one.integer("partition", bits=31)
+        topic, number = one.text("topic"), one.integer("partition", bits=31)
+        key = TopicIdPartition(topic, number, one.text_or_none("topic_id"))
         if key in found:
             raise fields.wrong(ValueError(f"{topic}-{number} is in it twice"))
-        frontier = Frontier(
-            one.text_or_none("topic_id"), one.integer("next_offset"), one.integer_or_none("leader_epoch", bits=31)
-        )
+        frontier = Frontier(key.topic_id, one.integer("next_offset"), one.integer_or_none("leader_epoch", bits=31))
         if query.topic not in (None, topic):
             raise _foreign(f"topic {topic}", f"topic {query.topic}")
         if frontier.next_offset < query.offset_range.start:

@@ -33,6 +33,7 @@ class LoadQuery:
     Args:
         location: a directory, or a prefix in a bucket; without a credential in it.
         topic, topic_id, partitions, offsets: which records. ``offsets`` without an end go on with what is uploaded.
+            With ``newest`` as the id a load ends with ``RecreatedTopicError`` once the name has a newer one.
         since, until: times; those before now are fixed here, and not on the machine that reads.
         isolation_level, columns, split_bytes, batch_rows, batch_bytes, check_crcs, on_corrupt, on_gap, on_missing,
         layout, rsm_config, metadata, segments_from, log_directory, leader_epochs, max_batch_bytes, kernel: as there.

@@ -17,7 +17,9 @@ from segreader.catalog.metadata_log import RemoteLogMetadata
 from segreader.catalog.metadata_topic import read_remote_log_metadata
 from segreader.errors import FormatError, ObjectNotFoundError, OptionError
 from segreader.format.leader_epochs import LeaderEpochs, parse_leader_epochs
+from segreader.format.partition_metadata import parse_partition_metadata
 from segreader.read.small_objects import read_whole
+from segreader.read.topic_ids import ids_by_topic
 from segreader.segment import TopicIdPartition
 from segreader.storage.base import ObjectStore
 
@@ -25,6 +27,7 @@ LOCAL = "log-directory:"
 """Names of objects in the log directory begin so, in the store that has those of the location, too."""
 
 _CHECKPOINT = "leader-epoch-checkpoint"
+_PARTITION_METADATA = "partition.metadata"
 
 OpenPlace = Callable[[str], tuple[ObjectStore, str]]
 """The store of a place, and what names begin with there."""
@@ -88,10 +91,12 @@ class Known:
     Args:
         metadata: ``None`` if it is not given, or not to be asked.
         leader_epochs: of each partition whose checkpoint is given.
+        recreated: names of topics of which several ids are read.
     """
 
     metadata: RemoteLogMetadata | None = None
     leader_epochs: Mapping[TopicIdPartition, LeaderEpochs] = field(default_factory=dict)
+    recreated: Collection[str] = ()
 
 
 class Beside:
@@ -148,15 +153,17 @@ class Beside:
             with open(text, "rb") as file:
                 return {partitions[0]: _parsed(file.read(), text)}
         store, prefix = self._open(text)
+        recreated = ids_by_topic(partitions)
         found = {}
         for partition in partitions:
-            name = f"{prefix}{partition}/{_CHECKPOINT}"
-            if prefix.removesuffix("/") == str(partition):
-                name = f"{prefix}{_CHECKPOINT}"
+            path = prefix if prefix.removesuffix("/") == str(partition) else f"{prefix}{partition}/"
+            name = f"{path}{_CHECKPOINT}"
             try:
-                found[partition] = _parsed(read_whole(store, name), store.url(name))
+                data = read_whole(store, name)
             except ObjectNotFoundError:
                 continue
+            if not _is_of_another_topic(store, path, partition, recreated):
+                found[partition] = _parsed(data, store.url(name))
         if not found:
             raise ObjectNotFoundError(
                 f"no {_CHECKPOINT} of these partitions",
@@ -185,7 +192,8 @@ class Beside:
             log = _as_one(partition, [read_place(store, place, layouts) for place in there])
             if metadata is not None and log.layout != log_directory.NAME:  # that one knows no remote segments
                 log = join(log, metadata)
-        return SourceLog(log, self._local_log(store, partition), known.leader_epochs.get(partition))
+        local = self._local_log(store, partition, known.recreated)
+        return SourceLog(log, local, known.leader_epochs.get(partition))
 
     def require_local(self, partition: TopicIdPartition) -> None:
         """Raise, where a log directory is given, that it has nothing of what is read.
@@ -201,7 +209,8 @@ class Beside:
         raise ObjectNotFoundError(
             "the log directory has none of these partitions",
             source=self.mounts[LOCAL].url(self._local_prefix),
-            expected=f"{partition}/ with segments",
+            expected=f"{partition}/ with segments"
+            + (f" of topic id {partition.topic_id}" if partition.topic_id is not None else ""),
             hint="Give a broker's log.dirs directory, or a copy of it",
         )
 
@@ -216,7 +225,9 @@ class Beside:
             self._opened[text] = self._open_place(text)
         return self._opened[text]
 
-    def _local_log(self, store: ObjectStore, partition: TopicIdPartition) -> PartitionLog | None:
+    def _local_log(
+        self, store: ObjectStore, partition: TopicIdPartition, recreated: Collection[str]
+    ) -> PartitionLog | None:
         if self._local_prefix is None:
             return None
         name = str(partition)
@@ -224,7 +235,9 @@ class Beside:
         path = here if self._local_prefix.removesuffix("/") == name else f"{here}{name}/"
         place = PartitionPlace(TopicIdPartition(partition.topic, partition.partition), (path,), log_directory.NAME)
         log = read_place(store, place, (log_directory.LogDirectoryLayout(),))
-        return log if log.segments else None
+        if not log.segments or _is_of_another_topic(store, path, partition, recreated):
+            return None
+        return log
 
 
 def _as_one(partition: TopicIdPartition, logs: Sequence[PartitionLog]) -> PartitionLog:
@@ -248,6 +261,27 @@ def is_live(metadata: RemoteLogMetadata | None, partition: TopicIdPartition) -> 
         or bool(metadata.segments(partition))
         or partition not in metadata.partitions(with_deleted=True)
     )
+
+
+def _is_of_another_topic(
+    store: ObjectStore, path: str, partition: TopicIdPartition, recreated: Collection[str]
+) -> bool:
+    """Whether a broker's partition directory is of another topic of the same name, by its ``partition.metadata``.
+
+    Args:
+        recreated: names of topics of which several ids are read: a directory that names no id is then of none of them.
+    """
+    if partition.topic_id is None:
+        return False
+    name = path + _PARTITION_METADATA
+    try:
+        data = read_whole(store, name)
+    except ObjectNotFoundError:
+        return partition.topic in recreated
+    try:
+        return parse_partition_metadata(data).topic_id != partition.topic_id
+    except FormatError as error:
+        raise error.located(source=store.url(name)) from error
 
 
 def _parsed(data: bytes, source: str) -> LeaderEpochs:

@@ -33,6 +33,7 @@ from segreader.isolation import IsolationLevel
 from segreader.plan.lineage import normalised
 from segreader.plan.live import LogMarks
 from segreader.read.cluster import Cluster
+from segreader.read.topic_ids import NEWEST
 from segreader.segment import TopicIdPartition
 
 _NO_SUCH_TOPIC, _UNSUPPORTED, _FORBIDDEN = 3, 35, 29
@@ -41,6 +42,9 @@ _MOST_EPOCHS: Final = 1 << 16
 
 def find_topic(cluster: Cluster, topic: str, topic_id: str | None = None) -> TopicMetadata:
     """A topic as the cluster has it now.
+
+    Args:
+        topic_id: refuse another one; a cluster has none but the newest.
 
     Raises:
         ObjectNotFoundError: there is none of that name, or it is another one. AuthorizationError: it may not be seen.
@@ -60,7 +64,7 @@ def find_topic(cluster: Cluster, topic: str, topic_id: str | None = None) -> Top
         raise BrokerError(
             f"topic {topic} cannot be read now", source=cluster.shown, code=found.error, found=describe(found.error)
         )
-    if topic_id is not None and found.topic_id != topic_id:
+    if topic_id not in (None, NEWEST, found.topic_id):
         raise ObjectNotFoundError(
             f"the cluster's topic {topic} is another one",
             source=cluster.shown,

@@ -22,6 +22,7 @@ from segreader.read.options import ReadOptions
 from segreader.read.scan_face import Offsets, ScanFace
 from segreader.read.source import Catalog, Source, open_source
 from segreader.read.times import TimeRange
+from segreader.read.topic_ids import NEWEST
 from segreader.storage.base import ObjectStore
 
 KAFKA = "kafka://"
@@ -214,7 +215,7 @@ def open_live_scan(
         )
     request = LiveRequest(
         topic=topic,
-        topic_id=topic_id,
+        topic_id=None if topic_id == NEWEST else topic_id,  # a cluster has no other
         partitions=None if partitions is None else tuple(partitions),
         bounds=parse_live_bounds(offsets, times, group),
         isolation_level=isolation_level,

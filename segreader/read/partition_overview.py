@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from struct import Struct
 from typing import Final
 
 from segreader.catalog.joined import from_metadata
@@ -16,27 +15,17 @@ from segreader.catalog.layouts.base import PartitionPlace
 from segreader.catalog.listing import PartitionLog, read_place
 from segreader.catalog.metadata_log import RemoteLogMetadata
 from segreader.catalog.walk import Wanted, find_all, find_places
-from segreader.errors import (
-    AccessDeniedError,
-    CatalogError,
-    FormatError,
-    ObjectChangedError,
-    ObjectNotFoundError,
-)
-from segreader.format.time_index import parse_time_index
-from segreader.ranges import ByteRange
+from segreader.errors import ObjectNotFoundError
+from segreader.read.indexed_times import UNREADABLE, times_of_log
 from segreader.read.segment_ends import read_last_offset
-from segreader.read.small_objects import read_each, read_whole
+from segreader.read.small_objects import read_each
 from segreader.read.source import LocationSource, UrlSource
+from segreader.read.topic_ids import NEWEST
 from segreader.segment import Segment, SegmentState, TopicIdPartition
 from segreader.storage.base import ObjectStore
 
 AnySource = LocationSource | UrlSource
 
-UNREADABLE: Final = (FormatError, CatalogError, ObjectNotFoundError, ObjectChangedError, AccessDeniedError)
-"""What keeps one partition or one small file from being read, and nothing else."""
-
-_TIME_ENTRY: Final = Struct(">qi")
 _AT_ONCE: Final = 16
 
 
@@ -98,7 +87,7 @@ def read_partitions(
         except UNREADABLE as error:
             return PartitionOverview(place.partition, place.layout, is_experimental, error=str(error))
 
-    places = places_of(source, Wanted(topic, topic_id, partitions))
+    places = places_of(source, Wanted(topic, topic_id, partitions), metadata)
     for first in range(0, len(places), _AT_ONCE):
         yield from read_each(look_at, places[first : first + _AT_ONCE])
 
@@ -110,8 +99,12 @@ def read_log(source: LocationSource, place: PartitionPlace, metadata: RemoteLogM
     return read_place(source.store, place, source.layouts)
 
 
-def places_of(source: LocationSource, wanted: Wanted) -> list[PartitionPlace]:
-    """The partitions asked for; of one name with two ids those of both."""
+def places_of(
+    source: LocationSource, wanted: Wanted, metadata: RemoteLogMetadata | None = None
+) -> list[PartitionPlace]:
+    """The partitions asked for; of a topic that was created again those of every id, if none is chosen."""
+    if wanted.topic_id == NEWEST:
+        return source.places(topic=wanted.topic, topic_id=NEWEST, partitions=wanted.partitions, metadata=metadata)
     places = find_places(source.store, source.prefix, source.layouts, wanted)
     missing = set(wanted.partitions or ()) - {place.partition.partition for place in places}
     if not places or missing:
@@ -137,7 +130,7 @@ def _partition(
         states = Counter(known.state for known in metadata.segments(log.partition, tuple(SegmentState)))
         if deleted := len(metadata.deleted(log.partition)):
             states[SegmentState.DELETE_SEGMENT_FINISHED] = deleted
-    first_ms, max_ms = _times(store, log.segments)
+    first_ms, max_ms = times_of_log(store, log.segments)
     return PartitionOverview(
         log.partition,
         log.layout,
@@ -171,38 +164,3 @@ def _stop_offset(store: ObjectStore, segments: Sequence[Segment]) -> int | None:
                 return None
             lasts.append(last)
     return max(lasts) + 1
-
-
-def _times(store: ObjectStore, segments: Sequence[Segment]) -> tuple[int | None, int | None]:
-    """The earliest time in an index, and the largest one."""
-    if not segments:
-        return None, None
-    first_ms = indexed_times(store, segments[0])[0]
-    known = [segment.max_timestamp_ms for segment in segments if segment.max_timestamp_ms is not None]
-    if segments[-1].max_timestamp_ms is None:
-        last_ms = indexed_times(store, segments[-1])[1]
-        return first_ms, None if last_ms is None else max([last_ms, *known])
-    return first_ms, max(known)
-
-
-def indexed_times(store: ObjectStore, segment: Segment) -> tuple[int | None, int | None]:
-    """Times of the first and the last entry of a segment's time index; of one that is no longer written only these
-    are read."""
-    name = segment.files.time_index
-    if name is None or not segment.log_size:
-        return None, None
-    try:
-        if segment.is_active:
-            times_ms = parse_time_index(read_whole(store, name), segment.base_offset).timestamps_ms
-            return (times_ms[0], times_ms[-1]) if len(times_ms) else (None, None)
-        size = segment.files.sizes.get(name)
-        size = store.size(name) if size is None else size
-        if size < _TIME_ENTRY.size or size % _TIME_ENTRY.size:
-            return None, None
-        ends = [ByteRange(0, _TIME_ENTRY.size)]
-        if size > _TIME_ENTRY.size:
-            ends.append(ByteRange(size - _TIME_ENTRY.size, size))
-        found = [int(_TIME_ENTRY.unpack(data)[0]) for data in store.read_ranges(name, ends)]
-    except UNREADABLE:
-        return None, None
-    return (found[0], found[-1]) if min(found) > 0 else (None, None)

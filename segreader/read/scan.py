@@ -204,7 +204,8 @@ def scan(
         storage_options: credentials, endpoint and the like, under the names that pandas and Polars take; see
             ``docs/options.md``.
         topic: its name; every topic by default.
-        topic_id: which topic of that name, where it was deleted and created again.
+        topic_id: which topic of that name, where it was deleted and created again: its id, or ``newest``. Without it a
+            topic that is named must have one id; where none is named, each id is a topic of its own.
         partitions: which; all by default.
         offsets: ``"A:B"``, ``(A, B)`` or an ``OffsetRange``; ``B`` is exclusive, and either may be left out.
         since, until: only from the first offset whose record is not older than ``since``, and below the first whose

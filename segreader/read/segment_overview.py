@@ -13,8 +13,9 @@ from segreader.catalog.remote_segment import RemoteLogSegmentMetadata
 from segreader.catalog.walk import Wanted
 from segreader.format.leader_epochs import LeaderEpochs
 from segreader.plan.lineage import Dropped
+from segreader.read.indexed_times import UNREADABLE, times_of_segment
 from segreader.read.lineage import read_lineage
-from segreader.read.partition_overview import UNREADABLE, AnySource, indexed_times, places_of, read_log
+from segreader.read.partition_overview import AnySource, places_of, read_log
 from segreader.read.segment_ends import OPEN_END, read_last_offset
 from segreader.read.small_objects import read_each
 from segreader.read.source import UrlSource
@@ -77,7 +78,7 @@ def read_segments(
             yield _segments(source.store, known.log, None, *_dropped(source, known.log.partition))
         return
     metadata = source.read_metadata(topic=topic, topic_id=topic_id, partitions=partitions)
-    for place in places_of(source, Wanted(topic, topic_id, partitions)):
+    for place in places_of(source, Wanted(topic, topic_id, partitions), metadata):
         log = read_log(source, place, metadata)
         yield _segments(source.store, log, metadata, *_dropped(source, place.partition))
 
@@ -128,7 +129,7 @@ def _segments(
     listed = {segment.files.log for segment in segments}
     segments += [segment for name, segment in known.items() if name not in listed]  # of a broker's log directory
     times_ms = read_each(
-        lambda one: one.max_timestamp_ms if one.max_timestamp_ms is not None else indexed_times(store, one)[1],
+        lambda one: one.max_timestamp_ms if one.max_timestamp_ms is not None else times_of_segment(store, one)[1],
         segments,
     )
     missing = {_set_of(one): one for one in log.incomplete}

@@ -17,9 +17,10 @@ from segreader.catalog.layouts.registry import choose_layouts, location_of, open
 from segreader.catalog.listing import PartitionLog, list_places, read_place, refuse_two_topics
 from segreader.catalog.loose import find_listed_segments
 from segreader.catalog.metadata_log import RemoteLogMetadata
-from segreader.catalog.walk import find_all
+from segreader.catalog.walk import Wanted, find_all
 from segreader.errors import ObjectNotFoundError, OptionError, UnknownLayoutError
 from segreader.read.beside import Beside, Catalog, Known, SourceLog, is_live
+from segreader.read.topic_ids import NEWEST, NewestIds, ids_by_topic, newest_ids, note_of_ids
 from segreader.segment import Segment, TopicIdPartition
 from segreader.storage.base import ObjectStore
 from segreader.storage.location import open_store
@@ -47,7 +48,12 @@ class Source(Protocol):
         partitions: Collection[int] | None,
         wants: Wants | None = None,
     ) -> Iterator[SourceLog]:
-        """The partitions asked for and not refused by ``wants``, by topic and partition; raises as ``list_places``."""
+        """The partitions asked for and not refused by ``wants``, by topic, partition and id; raises as ``list_places``.
+
+        Args:
+            topic_id: ``newest`` stands for the id that the topic's name has now. Without an id every id of a topic is
+                read that was created again, unless the topic is named.
+        """
 
 
 class LocationSource:
@@ -83,7 +89,22 @@ class LocationSource:
         partitions: Collection[int] | None = None,
         metadata: RemoteLogMetadata | None = None,
     ) -> list[PartitionPlace]:
-        """Where the partitions asked for lie."""
+        """Where the partitions asked for lie; see ``Source.logs``."""
+        if topic_id != NEWEST:
+            return self._places(topic, topic_id, partitions, metadata)
+        places = self._places(topic, None, None, metadata, may_have_ids=True)
+        chosen = self.newest(places, metadata).chosen((one.partition for one in places), partitions, self.shown)
+        return [place for place in places if place.partition in chosen]
+
+    def _places(
+        self,
+        topic: str | None,
+        topic_id: str | None,
+        partitions: Collection[int] | None,
+        metadata: RemoteLogMetadata | None,
+        *,
+        may_have_ids: bool = False,
+    ) -> list[PartitionPlace]:
         return list_places(
             self.store,
             self.prefix,
@@ -92,12 +113,28 @@ class LocationSource:
             topic_id=topic_id,
             partitions=partitions,
             is_live=lambda one: is_live(metadata, one),
+            may_have_ids=may_have_ids,
         )
+
+    def newest(
+        self,
+        places: Sequence[PartitionPlace],
+        metadata: RemoteLogMetadata | None = None,
+        known: Collection[TopicIdPartition] = (),
+    ) -> NewestIds:
+        """The newest id of each topic among these places that has several; see ``newest_ids``."""
+
+        def read(place: PartitionPlace) -> PartitionLog:
+            return read_place(self.store, place, self.layouts)
+
+        return newest_ids(self.store, places, read, known=known, metadata=metadata, source=self.shown)
 
     def read_metadata(
         self, *, topic: str | None, topic_id: str | None, partitions: Collection[int] | None
     ) -> RemoteLogMetadata | None:
         """What the metadata topic says of these partitions; ``None`` if it is not given, or not to be asked."""
+        if topic_id == NEWEST:  # every id counts, and every partition of it
+            topic_id = partitions = None
         return self._beside.read_metadata(topic=topic, topic_id=topic_id, partitions=partitions)
 
     def logs(
@@ -110,21 +147,34 @@ class LocationSource:
     ) -> Iterator[SourceLog]:
         """By listing, by the metadata topic or both, a partition at a time."""
         metadata = self.read_metadata(topic=topic, topic_id=topic_id, partitions=partitions)
+        is_newest, asked = topic_id == NEWEST, partitions
+        if is_newest:
+            topic_id, partitions = None, None
         finished = [] if metadata is None else metadata.partitions(topic, topic_id)
         try:
-            places = self.places(topic=topic, topic_id=topic_id, partitions=partitions, metadata=metadata)
+            places = self._places(topic, topic_id, partitions, metadata, may_have_ids=is_newest)
         except (ObjectNotFoundError, UnknownLayoutError):
             if not finished:
                 raise
             places = []  # all of it is gone
-        known = Known(metadata, self._beside.read_leader_epochs([place.partition for place in places]))
+        if is_newest:
+            newest = self.newest(places, metadata, finished)
+            there = newest.chosen([*(place.partition for place in places), *finished], asked, self.shown)
+            places = [place for place in places if place.partition in there]
+            finished = [one for one in finished if one in there]
+        here = [place.partition for place in places]
+        recreated = ids_by_topic(here)
+        notes = dict(newest.notes) if is_newest else {name: note_of_ids(name, ids) for name, ids in recreated.items()}
+        known = Known(metadata, self._beside.read_leader_epochs(here), recreated)
         self._beside.close()
         has_local = False
         chosen = [place for place in places if wants is None or wants(place.partition)]
         for place in chosen:
-            log = self._beside.source_log(self.store, [place], self.layouts, known)
-            has_local |= log.local is not None
-            yield log
+            one = self._beside.source_log(self.store, [place], self.layouts, known)
+            if (note := notes.pop(place.partition.topic, None)) is not None:
+                one = replace(one, log=replace(one.log, notes=(note, *one.log.notes)))
+            has_local |= one.local is not None
+            yield one
         if len(chosen) == len(places) > 0 and not has_local:
             self._beside.require_local(places[0].partition)
         there = {place.partition for place in places}
@@ -186,14 +236,55 @@ class UrlSource:
         wants: Wants | None = None,
     ) -> Iterator[SourceLog]:
         """By the names in the URLs' paths, and by the first batch where a name says nothing."""
+        is_newest, asked = topic_id == NEWEST, partitions
+        if is_newest:
+            topic_id, partitions = None, None
+        loose: dict[TopicIdPartition, PartitionLog] = {}
         if find_all(self.store, "", self.layouts):
-            for place in list_places(
-                self.store, "", self.layouts, topic=topic, topic_id=topic_id, partitions=partitions
-            ):
-                if wants is None or wants(place.partition):
-                    yield SourceLog(read_place(self.store, place, self.layouts))
-            return
-        only = next(iter(partitions)) if partitions is not None and len(partitions) == 1 else None
+            places = list_places(
+                self.store,
+                "",
+                self.layouts,
+                topic=topic,
+                topic_id=topic_id,
+                partitions=partitions,
+                may_have_ids=is_newest,
+            )
+        else:
+            loose = self._loose(topic, topic_id, partitions, asked)
+            places = [PartitionPlace(one, ("",), "urls") for one in loose]
+            refuse_two_topics(places, self.shown, is_named=topic is not None and not is_newest)
+
+        def read(place: PartitionPlace) -> PartitionLog:
+            return loose[place.partition] if loose else read_place(self.store, place, self.layouts)
+
+        ids = ids_by_topic(place.partition for place in places)
+        notes = {name: note_of_ids(name, some) for name, some in ids.items()}
+        if is_newest:
+            newest = newest_ids(self.store, places, read, source=self.shown)
+            chosen = newest.chosen((place.partition for place in places), asked, self.shown)
+            places = [place for place in places if place.partition in chosen]
+            notes = dict(newest.notes)
+        for place in places:
+            if wants is None or wants(place.partition):
+                log = read(place)
+                if (note := notes.pop(place.partition.topic, None)) is not None:
+                    log = replace(log, notes=(note, *log.notes))
+                yield SourceLog(log)
+
+    def _loose(
+        self,
+        topic: str | None,
+        topic_id: str | None,
+        partitions: Collection[int] | None,
+        asked: Collection[int] | None,
+    ) -> dict[TopicIdPartition, PartitionLog]:
+        """The partitions of a list that no layout explains, those that are asked for.
+
+        Args:
+            asked: what logs without a name are taken for, if it is one partition.
+        """
+        only = next(iter(asked)) if asked is not None and len(asked) == 1 else None
         segments = find_listed_segments(self.store, topic=topic, partition=only)
         if not segments:
             raise UnknownLayoutError(
@@ -201,40 +292,20 @@ class UrlSource:
                 source=self.shown,
                 expected="paths that end in .log, and their indexes in .index, .txnindex and so on",
             )
-        for log in _choose(segments, self.shown, topic, topic_id, partitions):
-            if wants is None or wants(log.partition):
-                yield SourceLog(log)
-
-
-def _choose(
-    segments: Sequence[Segment],
-    shown: str,
-    topic: str | None,
-    topic_id: str | None,
-    partitions: Collection[int] | None,
-) -> list[PartitionLog]:
-    """The segments of a list by partition, those that are asked for."""
-    groups: dict[TopicIdPartition, list[Segment]] = defaultdict(list)
-    for segment in segments:
-        groups[segment.partition].append(segment)
-    chosen = [
-        one
-        for one in sorted(groups, key=lambda one: one.order)
-        if (topic is None or one.topic == topic)
-        and (topic_id is None or one.topic_id == topic_id)
-        and (partitions is None or one.partition in partitions)
-    ]
-    missing = sorted(set(partitions or ()) - {one.partition for one in chosen})
-    if not chosen or missing:
-        raise ObjectNotFoundError(
-            f"partition {', '.join(map(str, missing))} is not here" if missing else "what is asked for is not here",
-            source=shown,
-            found=", ".join(str(one) for one in sorted(groups, key=lambda one: one.order)[:8]),
-        )
-    refuse_two_topics([PartitionPlace(one, ("",), "urls") for one in chosen], shown)
-    return [
-        PartitionLog(one, tuple(sorted(groups[one], key=lambda segment: segment.base_offset)), "urls") for one in chosen
-    ]
+        groups: dict[TopicIdPartition, list[Segment]] = defaultdict(list)
+        for segment in sorted(segments, key=lambda segment: segment.base_offset):
+            groups[segment.partition].append(segment)
+        there = sorted(groups, key=lambda one: one.order)
+        wanted = Wanted(topic, topic_id, partitions)
+        chosen = [one for one in there if wanted.admits(one) and topic_id in (None, one.topic_id)]
+        missing = sorted(set(partitions or ()) - {one.partition for one in chosen})
+        if not chosen or missing:
+            raise ObjectNotFoundError(
+                f"partition {', '.join(map(str, missing))} is not here" if missing else "what is asked for is not here",
+                source=self.shown,
+                found=", ".join(str(one) for one in there[:8]),
+            )
+        return {one: PartitionLog(one, tuple(groups[one]), "urls") for one in chosen}
 
 
 def open_source(

@@ -12,7 +12,8 @@ from segreader.catalog.layouts.base import PartitionPlace
 from segreader.catalog.listing import PartitionLog
 from segreader.catalog.metadata_log import RemoteLogMetadata
 from segreader.catalog.walk import find_places
-from segreader.read.partition_overview import UNREADABLE, AnySource, read_log
+from segreader.read.indexed_times import UNREADABLE
+from segreader.read.partition_overview import AnySource, read_log
 from segreader.read.small_objects import read_each
 from segreader.read.source import LocationSource, UrlSource
 from segreader.segment import SegmentState, TopicIdPartition

@@ -35,6 +35,7 @@ from segreader.format.leader_epochs import LeaderEpochs
 from segreader.plan.lineage import Part
 from segreader.read.small_objects import read_each
 from segreader.read.source import LocationSource
+from segreader.read.topic_ids import NEWEST
 from segreader.read.verify.broken_objects import read_around
 from segreader.read.verify.copies import Copies
 from segreader.read.verify.segment_checks import SegmentAudit, look_at_segment, read_checkpoint
@@ -90,7 +91,7 @@ def verify(
 
     Args:
         source: the location; with the metadata topic, if it is given there.
-        topic, topic_id, partitions: what is looked at; everything by default.
+        topic, topic_id, partitions: what is looked at; everything by default. The id may be ``newest``.
         deep: read every log whole: checksums, records, and whether indexes agree with the batches.
         reading: told how far it has come.
         now_ms: the time, to tell an upload that is going on from one that was given up; the clock's by default.
@@ -103,17 +104,21 @@ def verify(
     now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     seen = NoticingStore(source.store)
     wanted = Wanted(topic, topic_id, partitions)
-    places = find_places(seen, source.prefix, source.layouts, wanted)
+    is_newest = topic_id == NEWEST
+    places = find_places(seen, source.prefix, source.layouts, Wanted(topic) if is_newest else wanted)
     found = Findings(source.store)
     metadata = _read_metadata(found, source, wanted)
     if not places:
         _refuse_missing(source, wanted)
-    check_places(found, source.prefix, places, seen, are_all=partitions is None)
+    check_places(found, source.prefix, places, seen, are_all=partitions is None or is_newest)
     if metadata is not None:
         check_partitions(found, metadata, source.prefix, frozenset(place.partition for place in places))
         if not metadata.partitions(with_deleted=True):
             metadata = None  # it is of another cluster, or of none yet
     yield from found.take()
+    if is_newest:
+        chosen = source.newest(places, metadata).chosen((one.partition for one in places), partitions, source.shown)
+        places = [place for place in places if place.partition in chosen]
     for place in places:
         yield from _Partition(source, place, metadata, deep, reading or Reading(), now_ms).findings()
 

@@ -1,0 +1,66 @@
+"""Times of segments as time indexes and catalogues state them: markers count, and no log is read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import Final
+
+from segreader.errors import (
+    AccessDeniedError,
+    CatalogError,
+    FormatError,
+    ObjectChangedError,
+    ObjectNotFoundError,
+)
+from segreader.format.time_index import parse_time_index
+from segreader.ranges import ByteRange
+from segreader.read.small_objects import read_whole
+from segreader.segment import Segment
+from segreader.storage.base import ObjectStore
+
+UNREADABLE: Final = (FormatError, CatalogError, ObjectNotFoundError, ObjectChangedError, AccessDeniedError)
+"""What keeps one partition or one small file from being read, and nothing else."""
+
+_ENTRY: Final = Struct(">qi")
+
+
+def times_of_log(store: ObjectStore, segments: Sequence[Segment]) -> tuple[int | None, int | None]:
+    """The earliest time that the first segment's index has, and the largest one of all segments, in ms.
+
+    Args:
+        segments: of one partition, by base offset.
+    """
+    if not segments:
+        return None, None
+    first_ms = times_of_segment(store, segments[0])[0]
+    known = [segment.max_timestamp_ms for segment in segments if segment.max_timestamp_ms is not None]
+    if segments[-1].max_timestamp_ms is None:
+        last_ms = times_of_segment(store, segments[-1])[1]
+        return first_ms, None if last_ms is None else max([last_ms, *known])
+    return first_ms, max(known)
+
+
+def times_of_segment(store: ObjectStore, segment: Segment) -> tuple[int | None, int | None]:
+    """Times of the first and the last entry of a segment's time index, in ms.
+
+    Only these two entries are read, unless a broker still writes to the segment.
+    """
+    name = segment.files.time_index
+    if name is None or not segment.log_size:
+        return None, None
+    try:
+        if segment.is_active:
+            times_ms = parse_time_index(read_whole(store, name), segment.base_offset).timestamps_ms
+            return (times_ms[0], times_ms[-1]) if len(times_ms) else (None, None)
+        size = segment.files.sizes.get(name)
+        size = store.size(name) if size is None else size
+        if size < _ENTRY.size or size % _ENTRY.size:
+            return None, None
+        ends = [ByteRange(0, _ENTRY.size)]
+        if size > _ENTRY.size:
+            ends.append(ByteRange(size - _ENTRY.size, size))
+        found = [int(_ENTRY.unpack(data)[0]) for data in store.read_ranges(name, ends)]
+    except UNREADABLE:
+        return None, None
+    return (found[0], found[-1]) if min(found) > 0 else (None, None)
