@@ -111,7 +111,7 @@ class Bucket:
             buffer[:] = self._read(name, ByteRange(start, start + len(buffer)))
 
     def read_pieces(
-        self, name: str, wanted: ByteRange, *, expected_size: int | None = None
+        self, name: str, wanted: ByteRange, *, expected_size: int | None = None, expected_tag: str | None = None
     ) -> Generator[memoryview, None, None]:
         self._count_read(name, wanted.size)
         stored = self._stored(name)

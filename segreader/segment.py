@@ -123,6 +123,7 @@ class Segment:
         chunk_size: bytes of the log in each of the pieces that it is stored in, where these can only be had whole:
             compressed or encrypted.
         has_aborts: the catalogue says that its transaction index has rows.
+        log_tag: ``ObjectInfo.tag`` of the stored log, where the listing has one.
     """
 
     partition: TopicIdPartition
@@ -138,6 +139,7 @@ class Segment:
     is_padded: bool = False
     chunk_size: int | None = None
     has_aborts: bool = False
+    log_tag: str | None = None
 
     def ended(self, last_offset: int, epochs: LeaderEpochs | None) -> Segment:
         """This segment with its end and its epochs: ``replace`` in half its time, for a hundred thousand of them."""
@@ -155,4 +157,5 @@ class Segment:
             self.is_padded,
             self.chunk_size,
             self.has_aborts,
+            self.log_tag,
         )

@@ -69,6 +69,7 @@ def find_loose_segments(
                 base_offset=int(named[1]) if named else _first_offset(store, log),
                 log_size=log.size,
                 files=SegmentFiles(log.name, *indexes, names.get("txnindex")),
+                log_tag=log.tag,
             )
         )
     return segments

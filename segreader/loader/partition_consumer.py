@@ -26,6 +26,7 @@ from segreader.loader.enumerator import SplitEnumerator
 from segreader.loader.pool import ReaderPool
 from segreader.loader.query import LoadQuery
 from segreader.loader.reader import SplitReader
+from segreader.loader.restoring import without_byte
 from segreader.loader.splits import LoaderSplit
 from segreader.read.arrow import schema
 
@@ -213,7 +214,7 @@ class PartitionConsumer:
             split = self._splits[at]
             self._next = max(self._next, split.start)
             is_inside = self._next > split.start
-            here = replace(split.position, next_offset=self._next, log=None, log_size=None, batch_position=None)
+            here = without_byte(replace(split.position, next_offset=self._next))
             self._reader = self._pool.open(split, here if is_inside else None)
 
     def _let_go(self) -> None:

@@ -17,7 +17,7 @@ class Position:
     """A place in one partition. Everything below ``next_offset`` that the reader was to be given was given.
 
     ``to_json`` gives a text of some hundred bytes without a secret. A byte in the log is told only to save reading:
-    it is believed of the same log object and size, and elsewhere the offset index is asked.
+    it is believed of the same version of the same log object, and elsewhere the offset index is asked.
 
     Args:
         topic, topic_id, partition: whose records; the id is ``None`` where the layout tells none.
@@ -27,7 +27,7 @@ class Position:
         leader_epoch: of the last batch that records were taken of, to see whether history has changed (KIP-320).
         aborted: the aborted transactions that began before ``next_offset`` and end at or after it: what a
             ``read_committed`` reader has to know inside of them; ``None`` where nobody looked.
-        log, log_size: the log object that was read.
+        log, log_size, log_tag: the log object that was read, and which version of it.
         batch_position: the byte of it where the batch with the next record begins.
         batch_offset: the base offset of that batch, where it was seen.
     """
@@ -44,6 +44,7 @@ class Position:
     log_size: int | None = None
     batch_position: int | None = None
     batch_offset: int | None = None
+    log_tag: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "isolation_level", IsolationLevel(self.isolation_level))
@@ -75,6 +76,7 @@ class Position:
                 "log_size": self.log_size,
                 "batch_position": self.batch_position,
                 "batch_offset": self.batch_offset,
+                "log_tag": self.log_tag,
             },
         )
 
@@ -105,6 +107,7 @@ class Position:
                 log_size=fields.integer_or_none("log_size"),
                 batch_position=fields.integer_or_none("batch_position"),
                 batch_offset=fields.integer_or_none("batch_offset"),
+                log_tag=fields.text_or_none("log_tag"),
             )
         except PositionFormatError:
             raise

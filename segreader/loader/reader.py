@@ -111,6 +111,7 @@ class SplitReader:
                 aborted=open_transactions(split, self._next),
                 log=split.log,
                 log_size=split.log_size,
+                log_tag=split.log_tag,
                 batch_position=place.position,
                 batch_offset=place.base_offset,
             )
@@ -338,6 +339,7 @@ class SplitReader:
             aborted=open_transactions(self.split.split, self.split.stop),
             log=None,
             log_size=None,
+            log_tag=None,
             batch_position=None,
             batch_offset=None,
         )

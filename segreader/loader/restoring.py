@@ -81,13 +81,15 @@ def rest_of(split: LoaderSplit, position: Position, store: ObjectStore) -> Split
 
 def without_byte(position: Position) -> Position:
     """The same place, told by its offset alone."""
-    return replace(position, log=None, log_size=None, batch_position=None, batch_offset=None)
+    return replace(position, log=None, log_size=None, log_tag=None, batch_position=None, batch_offset=None)
 
 
 def known_byte(split: Split, position: Position) -> int | None:
     """The byte that the position names, if it is of this log and of this split."""
     byte = position.batch_position
     if byte is None or position.log != split.log:
+        return None
+    if None not in (position.log_tag, split.log_tag) and position.log_tag != split.log_tag:
         return None
     is_same = position.log_size == split.log_size or (split.is_active and (position.log_size or 0) <= split.log_size)
     return byte if is_same and split.positions.start <= byte < split.positions.stop else None

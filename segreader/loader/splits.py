@@ -73,6 +73,7 @@ class LoaderSplit:
             isolation_level=self.split.isolation_level,
             log=self.split.log,
             log_size=self.split.log_size,
+            log_tag=self.split.log_tag,
             batch_position=self.split.positions.start,
         )
 
@@ -102,6 +103,7 @@ class LoaderSplit:
                 "stop_of_part": split.stop_of_part,
                 "first_bound": split.first_bound,
                 "chunk_size": split.chunk_size,
+                "log_tag": split.log_tag,
             },
         )
 
@@ -138,6 +140,7 @@ class LoaderSplit:
                     stop_of_part=fields.integer_or_none("stop_of_part"),
                     first_bound=fields.integer_or_none("first_bound"),
                     chunk_size=fields.integer_or_none("chunk_size"),
+                    log_tag=fields.text_or_none("log_tag"),
                 )
             )
         except PositionFormatError:

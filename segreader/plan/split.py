@@ -35,6 +35,8 @@ class Split:
         stop_of_part: from this offset on another segment is read, whatever this one holds.
         first_bound: the first batch of the split begins at or below it, where the index says so.
         chunk_size: of its segment, for who cuts the split: see ``Segment``.
+        log_tag: which version of the log object was planned; a reader that meets another one raises. ``None`` for an
+            active segment, and where the store's listing does not say.
     """
 
     partition: TopicIdPartition
@@ -53,6 +55,7 @@ class Split:
     stop_of_part: int | None = None
     first_bound: int | None = None
     chunk_size: int | None = None
+    log_tag: str | None = None
 
     @property
     def is_last_of_segment(self) -> bool:

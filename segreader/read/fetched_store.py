@@ -54,7 +54,7 @@ class FetchedStore:
             buffer[:] = self._part(name, ByteRange(start, start + len(buffer)))
 
     def read_pieces(
-        self, name: str, wanted: ByteRange, *, expected_size: int | None = None
+        self, name: str, wanted: ByteRange, *, expected_size: int | None = None, expected_tag: str | None = None
     ) -> Generator[memoryview, None, None]:
         """The range in one piece, where it lies."""
         yield self._part(name, wanted)

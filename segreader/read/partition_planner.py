@@ -236,6 +236,7 @@ class PartitionPlanner:
                     part.stop if part.stop <= OPEN_END else None,
                     offset_at(index, positions.start),
                     segment.chunk_size,
+                    log_tag=None if segment.is_active else segment.log_tag,
                 )
             )
 

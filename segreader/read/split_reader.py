@@ -44,7 +44,7 @@ from segreader.read.options import ReadOptions
 from segreader.read.segment_tail import truncated
 from segreader.read.small_objects import read_whole
 from segreader.read.trail import Trail
-from segreader.storage.base import ObjectStore
+from segreader.storage.base import ObjectStore, read_listed
 
 _MARKED = CONTROL_FLAG | TRANSACTIONAL_FLAG
 _DECISION, _SKIP = int(Table.DECISION), int(Decision.SKIP)
@@ -147,8 +147,8 @@ class SplitReader:
 
     def _scan(self, split: Split, scanner: SegmentScanner) -> Iterator[pa.RecordBatch]:
         wanted = ByteRange(scanner.position, split.positions.stop)
-        expected_size = None if split.is_active else split.log_size
-        with closing(self._store.read_pieces(split.log, wanted, expected_size=expected_size)) as pieces:
+        size, tag = (None, None) if split.is_active else (split.log_size, split.log_tag)
+        with closing(read_listed(self._store, split.log, wanted, size=size, tag=tag)) as pieces:
             yield from self._scan_pieces(split, scanner, pieces)
 
     def _scan_pieces(

@@ -30,7 +30,7 @@ from segreader.read.segment_tail import require_whole
 from segreader.read.small_objects import read_each, read_whole
 from segreader.read.times import TimeRange
 from segreader.segment import Segment
-from segreader.storage.base import ObjectStore
+from segreader.storage.base import ObjectStore, read_listed
 
 _AT_ONCE: Final = 16
 _FIRST_PIECE: Final = 64 << 10
@@ -290,10 +290,10 @@ class _Search:
     def _pieces(self, segment: Segment, position: int) -> Generator[memoryview, None, None]:
         """The log from a position on, in requests that grow: the record looked for lies near an index entry."""
         size = _FIRST_PIECE
-        expected_size = None if segment.is_active else segment.log_size
+        log_size, tag = (None, None) if segment.is_active else (segment.log_size, segment.log_tag)
         while position < segment.log_size:
             wanted = ByteRange(position, min(position + size, segment.log_size))
-            with closing(self.store.read_pieces(segment.files.log, wanted, expected_size=expected_size)) as pieces:
+            with closing(read_listed(self.store, segment.files.log, wanted, size=log_size, tag=tag)) as pieces:
                 yield from pieces
             position, size = wanted.stop, min(4 * size, _LARGEST_PIECE)
 

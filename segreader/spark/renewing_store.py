@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from segreader.errors import AccessDeniedError, LocationExpiredError
 from segreader.ranges import ByteRange
-from segreader.storage.base import ObjectInfo, ObjectStore
+from segreader.storage.base import ObjectInfo, ObjectStore, read_listed
 
 _Result = TypeVar("_Result")
 _REFUSED = (AccessDeniedError, LocationExpiredError)
@@ -57,16 +57,15 @@ class RenewingStore:
         self._twice(lambda store: store.read_into(name, start, buffer))
 
     def read_pieces(
-        self, name: str, wanted: ByteRange, *, expected_size: int | None = None
+        self, name: str, wanted: ByteRange, *, expected_size: int | None = None, expected_tag: str | None = None
     ) -> Generator[memoryview, None, None]:
         """The bytes of one range in consecutive pieces; after a refusal from the next one on."""
         at, refused_at = wanted.start, -1
         while at < wanted.stop:
             store = self._store
             try:
-                with closing(
-                    store.read_pieces(name, ByteRange(at, wanted.stop), expected_size=expected_size)
-                ) as pieces:
+                rest = ByteRange(at, wanted.stop)
+                with closing(read_listed(store, name, rest, size=expected_size, tag=expected_tag)) as pieces:
                     for piece in pieces:
                         at += len(piece)
                         yield piece

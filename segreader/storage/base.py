@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from segreader.errors import ObjectChangedError
 from segreader.ranges import ByteRange
+
+_LONGEST_TAG = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,12 +17,14 @@ class ObjectInfo:
     """One listed object: its name in the store and its size in bytes; -1 where a listing does not tell.
 
     ``modified_ms`` is when the store says it was last written, where it says it. A name that ends in ``/`` is a
-    directory (of ``list_level`` only).
+    directory (of ``list_level`` only). ``tag`` tells this version of the object from any other one of the same name,
+    where the listing has such a thing: ``etag:…``, ``generation:…``, or the time of the last change. It is no secret.
     """
 
     name: str
     size: int
     modified_ms: int | None = None
+    tag: str | None = None
 
 
 class ObjectStore(Protocol):
@@ -57,7 +62,7 @@ class ObjectStore(Protocol):
         """Fill ``buffer`` with the bytes from ``start`` on; raises as ``read_ranges``."""
 
     def read_pieces(
-        self, name: str, wanted: ByteRange, *, expected_size: int | None = None
+        self, name: str, wanted: ByteRange, *, expected_size: int | None = None, expected_tag: str | None = None
     ) -> Generator[memoryview, None, None]:
         """The bytes of one range in consecutive pieces of the store's own size.
 
@@ -65,6 +70,7 @@ class ObjectStore(Protocol):
 
         Args:
             expected_size: bytes of the whole object as it was listed; another size means that it was replaced.
+            expected_tag: ``ObjectInfo.tag`` as it was listed; another version means that it was replaced.
 
         Raises:
             as ``read_ranges``; ObjectChangedError: the object is not the one that was listed, or changes meanwhile.
@@ -72,3 +78,43 @@ class ObjectStore(Protocol):
 
     def close(self) -> None:
         """Give back connections and threads; the store cannot be used afterwards."""
+
+
+def read_listed(
+    store: ObjectStore, name: str, wanted: ByteRange, *, size: int | None, tag: str | None
+) -> Generator[memoryview, None, None]:
+    """``store.read_pieces`` of an object as it was listed. A store that lists no tags is not given any."""
+    if tag is None:
+        return store.read_pieces(name, wanted, expected_size=size)
+    return store.read_pieces(name, wanted, expected_size=size, expected_tag=tag)
+
+
+def tag_of(kind: str, value: object) -> str | None:
+    """``kind:value`` as ``ObjectInfo.tag`` has it; ``None`` for an empty value.
+
+    An ETag loses its quotes and the mark of weak ones: Azure lists tags without quotes and answers with them.
+    """
+    text = str(value or "")
+    if kind == "etag":
+        text = text.strip().removeprefix("W/").strip('"')
+    return f"{kind}:{text[:_LONGEST_TAG]}" if text else None
+
+
+def find_listed(listed: Iterable[ObjectInfo], name: str, tag: str) -> ObjectInfo | None:
+    """The object, if a listing still gives it this tag.
+
+    It is asked where an answer does not bear the tag that was listed: some stores list other tags than they answer
+    with, and only a listing that has changed, too, shows that the object was replaced.
+    """
+    return next((info for info in listed if info.name == name and info.tag == tag), None)
+
+
+def replaced(source: str, *, found: object, expected: object) -> ObjectChangedError:
+    """The error for an object that is not the one that was listed."""
+    return ObjectChangedError(
+        "the object is not the one that was listed",
+        source=source,
+        found=found,
+        expected=expected,
+        hint="It was replaced since it was planned, as by another upload or by compaction: plan again",
+    )

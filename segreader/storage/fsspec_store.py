@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, NoReturn
 
@@ -24,7 +24,7 @@ from segreader.errors import (
     StorageError,
 )
 from segreader.ranges import ByteRange
-from segreader.storage.base import ObjectInfo
+from segreader.storage.base import ObjectInfo, find_listed, replaced, tag_of
 from segreader.storage.levels import level_of
 from segreader.storage.pages import entries, modified_ms, pages_of
 from segreader.storage.signed_url import redact
@@ -32,7 +32,8 @@ from segreader.storage.signed_url import redact
 PIECE_SIZE = 8 << 20
 IN_FLIGHT = 4
 
-_TAGS = ("ETag", "etag", "e_tag", "generation", "md5", "content_md5", "checksum")
+_ETAGS = ("ETag", "etag", "e_tag")
+_TAGS = (*_ETAGS, "generation", "md5", "content_md5", "checksum")
 _TIMES = ("mtime", "modified", "last_modified", "LastModified", "updated", "modificationTime", "created")
 _MODIFIED = ("mtime", "modified", "last_modified", "LastModified", "updated")
 _NO_CREDENTIALS = {
@@ -56,6 +57,7 @@ class _Identity:
     size: int
     checked_by: str
     value: str | None
+    tags: tuple[str, ...] = field(default=(), compare=False)
 
 
 class FsspecStore:
@@ -162,7 +164,8 @@ class FsspecStore:
                 infos.append(ObjectInfo(name, -1))
             elif kind == "file" and not name.endswith("/"):
                 time = next((info[key] for key in _MODIFIED if info.get(key)), None)
-                infos.append(ObjectInfo(name, -1 if info.get("size") is None else int(info["size"]), modified_ms(time)))
+                size = -1 if info.get("size") is None else int(info["size"])
+                infos.append(ObjectInfo(name, size, modified_ms(time), next(_tags(info), None)))
         return sorted((info for info in infos if info.name.startswith(prefix)), key=lambda info: info.name)
 
     def size(self, name: str) -> int:
@@ -185,18 +188,14 @@ class FsspecStore:
             buffer[:] = data
 
     def read_pieces(
-        self, name: str, wanted: ByteRange, *, expected_size: int | None = None
+        self, name: str, wanted: ByteRange, *, expected_size: int | None = None, expected_tag: str | None = None
     ) -> Generator[memoryview, None, None]:
         """The bytes of a range; a piece is given when the object is known to have been the same after it was read."""
         before = self._identify(name)
         if expected_size is not None and before.size != expected_size:
-            raise ObjectChangedError(
-                "the object is not the one that was listed",
-                source=self.url(name),
-                found=f"{before.size} bytes",
-                expected=f"{expected_size} bytes",
-                hint="List the location again",
-            )
+            raise replaced(self.url(name), found=f"{before.size} bytes", expected=f"{expected_size} bytes")
+        if expected_tag not in (None, *before.tags) and not find_listed(self.list(name), name, expected_tag or ""):
+            raise replaced(self.url(name), found=next(iter(before.tags), "no tag"), expected=expected_tag)
         self._require_inside(name, wanted, before.size)
         parts = (
             ByteRange(start, min(start + self._piece_size, wanted.stop))
@@ -243,7 +242,7 @@ class FsspecStore:
             raise ObjectNotFoundError("no such object", source=self.url(name), found="a directory")
         for key in (*_TAGS, *_TIMES):
             if info.get(key):
-                identity = _Identity(int(info["size"]), key, str(info[key]))
+                identity = _Identity(int(info["size"]), key, str(info[key]), tuple(_tags(info)))
                 break
         else:
             identity = _Identity(int(info["size"]), "size", None)
@@ -281,6 +280,16 @@ class FsspecStore:
                 expected=f"{wanted.size} bytes from byte {wanted.start}",
                 hint="It was cut since it was listed; list the location again",
             )
+
+
+def _tags(info: Mapping[str, Any]) -> Iterator[str]:
+    """All tags that fsspec's description of an object holds, the most reliable one first."""
+    for key in _TAGS:
+        if (tag := tag_of("etag" if key in _ETAGS else key, info.get(key))) is not None:
+            yield tag
+    for key in _TIMES:  # one filesystem may list them as numbers and describe them as datetimes
+        if info.get(key) and (time_ms := modified_ms(info[key])) is not None:
+            yield f"{key}:{time_ms}"
 
 
 def _finds_at_once(kind: type[Any]) -> bool:

@@ -58,7 +58,7 @@ class _Process:
         self.pid = os.getpid()
         pins: dict[str, Identity] | None = None if former is None else dict(former.fetcher.pins)
         self.leases = UrlLeases(urls, clock=clock, metrics=metrics)
-        self.fetcher: RangeFetcher = RangeFetcher(self.leases, settings, metrics, clock, pins=pins)
+        self.fetcher: RangeFetcher = RangeFetcher(self.leases, settings, metrics, clock, pins=pins, names=urls.names)
         self.workers = ThreadPoolExecutor(settings.in_flight, thread_name_prefix="segreader-http")
         self.buffers = _Buffers(settings.range_size)
 
@@ -75,7 +75,8 @@ class _Process:
 class HttpStore:
     """Objects whose URLs a provider gives, read strictly: the right bytes of one version of each object, or an error.
 
-    The first answer pins an object's version for the life of the store. May be shared by threads, and used in forked
+    The first answer pins an object's version for the life of the store, or until a read expects the tag of another one.
+    May be shared by threads, and used in forked
     children; it cannot be pickled, as URLs cannot.
 
     Args:
@@ -136,6 +137,11 @@ class HttpStore:
             raise
         return fetcher.pins[name].size
 
+    def tag(self, name: str) -> str | None:
+        """``ObjectInfo.tag`` of the version that was read or sized; ``None`` before, and where answers bear none."""
+        pin = self._here().fetcher.pins.get(name)
+        return None if pin is None else pin.tag
+
     def read_into(self, name: str, start: int, buffer: memoryview) -> None:
         """Fill ``buffer`` with the bytes from ``start`` on, in several requests at once if it is large."""
         view = memoryview(buffer).cast("B")
@@ -165,7 +171,7 @@ class HttpStore:
         return found
 
     def read_pieces(
-        self, name: str, wanted: ByteRange, *, expected_size: int | None = None
+        self, name: str, wanted: ByteRange, *, expected_size: int | None = None, expected_tag: str | None = None
     ) -> Generator[memoryview, None, None]:
         """The bytes of one range in pieces of ``range_size``, several of which are under way at once.
 
@@ -176,7 +182,9 @@ class HttpStore:
         ahead = deque(cut(wanted, self._settings.range_size))
         if len(ahead) == 1:
             buffer = memoryview(bytearray(wanted.size))
-            self._here().fetcher.fetch(name, wanted.start, buffer, expected_size=expected_size)
+            self._here().fetcher.fetch(
+                name, wanted.start, buffer, expected_size=expected_size, expected_tag=expected_tag
+            )
             yield buffer
             return
         process, stop = self._here(), Stop()
@@ -188,7 +196,13 @@ class HttpStore:
                     buffer_of_part = process.buffers.take(self._settings.range_size)
                     view = memoryview(buffer_of_part)[: part.size]
                     future = process.workers.submit(
-                        process.fetcher.fetch, name, part.start, view, expected_size=expected_size, stop=stop
+                        process.fetcher.fetch,
+                        name,
+                        part.start,
+                        view,
+                        expected_size=expected_size,
+                        expected_tag=expected_tag,
+                        stop=stop,
                     )
                     under_way.append((future, buffer_of_part, view))
                 future, buffer_of_part, view = under_way[0]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from segreader.errors import (
     AccessDeniedError,
@@ -21,6 +21,7 @@ from segreader.errors import (
     WrongAnswerError,
 )
 from segreader.ranges import ByteRange
+from segreader.storage.base import tag_of
 from segreader.storage.retry import Remedy, RequestFailed, parse_retry_after
 from segreader.storage.signed_url import redact
 
@@ -43,11 +44,25 @@ _TIMED_OUT = frozenset({"RequestTimeout", "OperationTimedOut"})
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """By what one version of an object is known: its size, and its tag or else its time."""
+    """By what one version of an object is known: its size, and its tag or else its time.
+
+    ``listed_tag`` is the tag that the listing gives this version, where that is none of those in answers.
+    """
 
     size: int
     etag: str | None = None
     last_modified: str | None = None
+    generation: str | None = None
+    listed_tag: str | None = field(default=None, compare=False)
+
+    @property
+    def tag(self) -> str | None:
+        """This version's ``ObjectInfo.tag``."""
+        return tag_of("etag", self.etag) or tag_of("modified", self.last_modified)
+
+    def has(self, tag: str) -> bool:
+        """Whether this is the version that was listed with a tag."""
+        return tag in (self.tag, tag_of("generation", self.generation), self.listed_tag)
 
     @property
     def if_match(self) -> str | None:
@@ -138,7 +153,12 @@ def check_head(
             )
     if known_size is not None and total != known_size:
         raise changed(source, found=f"{total} bytes", expected=f"{known_size} bytes")
-    return Identity(total, headers.get("ETag") or None, headers.get("Last-Modified") or None)
+    return Identity(
+        total,
+        headers.get("ETag") or None,
+        headers.get("Last-Modified") or None,
+        headers.get("x-goog-generation") or None,
+    )
 
 
 def _shown(length: int | None) -> str:

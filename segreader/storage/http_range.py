@@ -7,7 +7,9 @@ What fails in a way that may pass is tried again from the last good byte.
 from __future__ import annotations
 
 import http.client
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from email.utils import parsedate_to_datetime
 
 import urllib3
 
@@ -21,6 +23,7 @@ from segreader.errors import (
     WrongAnswerError,
 )
 from segreader.ranges import ByteRange
+from segreader.storage.base import ObjectInfo, find_listed, replaced
 from segreader.storage.concurrency import ConcurrencyLimiter
 from segreader.storage.exchange import Exchange, SomeReader, Stop, Stopped
 from segreader.storage.guard import check_url, peer_check
@@ -66,6 +69,7 @@ class _Task:
     start: int
     buffer: memoryview
     expected_size: int | None
+    expected_tag: str | None
     stop: Stop
     since: float
     """When its tries began, or began anew."""
@@ -131,6 +135,7 @@ class RangeFetcher:
 
     Args:
         pins: what is known of objects already, by name; grows.
+        names: lists the objects whose names begin so, as the store lists them for a plan.
     """
 
     def __init__(
@@ -141,12 +146,14 @@ class RangeFetcher:
         clock: Clock,
         *,
         pins: dict[str, Identity] | None = None,
+        names: Callable[[str], Iterable[ObjectInfo]] = lambda _: (),
     ) -> None:
         self._leases = leases
         self._settings = settings
         self._metrics = metrics
         self._clock = clock
         self.pins: dict[str, Identity] = {} if pins is None else pins
+        self._names = names
         self._connections = Connections(ca_file=settings.ca_file, verify=settings.verify, size=settings.in_flight + 1)
         self._limiter = ConcurrencyLimiter(settings.in_flight)
         self._budget = RetryBudget(settings.retry_budget, settings.retry_reserve)
@@ -165,19 +172,29 @@ class RangeFetcher:
         self._connections.close()
 
     def fetch(
-        self, name: str, start: int, buffer: memoryview, *, expected_size: int | None = None, stop: Stop | None = None
+        self,
+        name: str,
+        start: int,
+        buffer: memoryview,
+        *,
+        expected_size: int | None = None,
+        expected_tag: str | None = None,
+        stop: Stop | None = None,
     ) -> None:
         """Fill ``buffer`` with the object's bytes from ``start`` on.
 
         Args:
             expected_size: bytes of the whole object as it was listed.
+            expected_tag: its tag as it was listed: another version that was read before is forgotten.
             stop: ends the fetch from another thread.
 
         Raises:
             StorageError: its kind says why the bytes could not be had.
             Stopped: ``stop`` was set.
         """
-        task = _Task(name, start, buffer, expected_size, stop or Stop(), self._clock.monotonic())
+        task = _Task(name, start, buffer, expected_size, expected_tag, stop or Stop(), self._clock.monotonic())
+        if expected_tag is not None and (pin := self.pins.get(name)) is not None and not pin.has(expected_tag):
+            self.pins.pop(name, None)
         self._budget.earn()
         failures, renewed_at = 0, -1
         while True:
@@ -380,6 +397,18 @@ class RangeFetcher:
         pinned = self.pins.setdefault(task.name, identity)
         if pinned is not identity:
             pinned.check_same(identity, task.source)
+        if task.expected_tag is not None and not pinned.has(task.expected_tag):
+            self._require_listed(task, pinned, task.expected_tag)
+
+    def _require_listed(self, task: _Task, found: Identity, tag: str) -> None:
+        """Raise unless the listing still gives the object the tag that answers do not bear."""
+        try:
+            info = find_listed(self._names(task.name), task.name, tag)
+        except SegreaderError:  # who may read an object need not be allowed to list it
+            info = None
+        if info is None or not _may_be_same(found, info):
+            raise replaced(task.source, found=found.tag or "no tag", expected=tag)
+        self.pins[task.name] = replace(found, listed_tag=tag)
 
     def _read_body(self, task: _Task, answer: _Answer) -> None:
         """Read the body to the end of the buffer, noting each byte that is good."""
@@ -435,6 +464,17 @@ class RangeFetcher:
             return not answer.reader.read_some(memoryview(bytearray(1)))
         finally:
             timer.cancel()
+
+
+def _may_be_same(found: Identity, listed: ObjectInfo) -> bool:
+    """Whether an answer's time is the listed one, to the second; also where one of them is not known."""
+    if found.last_modified is None or listed.modified_ms is None:
+        return True
+    try:
+        answered_s = parsedate_to_datetime(found.last_modified).timestamp()
+    except ValueError:
+        return True
+    return abs(answered_s - listed.modified_ms / 1000) <= 1
 
 
 def _read_error_body(reader: SomeReader) -> bytes:

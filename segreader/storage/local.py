@@ -9,13 +9,12 @@ from pathlib import Path
 
 from segreader.errors import (
     AccessDeniedError,
-    ObjectChangedError,
     ObjectNotFoundError,
     ShortReadError,
     StorageError,
 )
 from segreader.ranges import ByteRange
-from segreader.storage.base import ObjectInfo
+from segreader.storage.base import ObjectInfo, replaced
 
 PIECE_SIZE = 1 << 20
 """Bytes read at once: enough to amortise a system call, small enough to stay in the processor's cache."""
@@ -86,7 +85,7 @@ class LocalStore:
                 return None if is_loop else ObjectInfo(f"{name}/", -1)
             if entry.is_file():
                 status = entry.stat()
-                return ObjectInfo(name, status.st_size, status.st_mtime_ns // 1_000_000)
+                return ObjectInfo(name, status.st_size, status.st_mtime_ns // 1_000_000, _tag(status))
         except FileNotFoundError:
             pass
         return None
@@ -114,19 +113,16 @@ class LocalStore:
         return out
 
     def read_pieces(
-        self, name: str, wanted: ByteRange, *, expected_size: int | None = None
+        self, name: str, wanted: ByteRange, *, expected_size: int | None = None, expected_tag: str | None = None
     ) -> Generator[memoryview, None, None]:
         """The bytes of a range, a mebibyte at a time, in two buffers by turns; a deleted file is read to its end."""
         buffers = [memoryview(bytearray(min(PIECE_SIZE, wanted.size))) for _ in range(2)]
         with self._opened(name) as file:
-            if expected_size is not None and (size := os.fstat(file).st_size) != expected_size:
-                raise ObjectChangedError(
-                    "the file is not the one that was listed",
-                    source=self.url(name),
-                    found=f"{size} bytes",
-                    expected=f"{expected_size} bytes",
-                    hint="List the directory again",
-                )
+            status = os.fstat(file)
+            if expected_size is not None and status.st_size != expected_size:
+                raise replaced(self.url(name), found=f"{status.st_size} bytes", expected=f"{expected_size} bytes")
+            if expected_tag is not None and _tag(status) != expected_tag:
+                raise replaced(self.url(name), found=_tag(status), expected=expected_tag)
             for turn, start in enumerate(range(wanted.start, wanted.stop, PIECE_SIZE)):
                 piece = buffers[turn % 2][: min(PIECE_SIZE, wanted.stop - start)]
                 self._fill(file, name, start, piece)
@@ -168,6 +164,11 @@ class LocalStore:
                     hint="It was cut while it was read; list the directory again",
                 )
             done += got
+
+
+def _tag(status: os.stat_result) -> str:
+    """The time of the last change in nanoseconds: unlike the inode, copies and network mounts keep it."""
+    return f"mtime:{status.st_mtime_ns}"
 
 
 def _storage_error(error: OSError, source: str) -> StorageError:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from heapq import merge
 from operator import attrgetter
 
 from segreader.ranges import ByteRange
-from segreader.storage.base import ObjectInfo, ObjectStore
+from segreader.storage.base import ObjectInfo, ObjectStore, read_listed
 
 
 class MountedStores:
@@ -77,11 +78,11 @@ class MountedStores:
         store.read_into(inner, start, buffer)
 
     def read_pieces(
-        self, name: str, wanted: ByteRange, *, expected_size: int | None = None
+        self, name: str, wanted: ByteRange, *, expected_size: int | None = None, expected_tag: str | None = None
     ) -> Generator[memoryview, None, None]:
         """The bytes of one range in consecutive pieces."""
         store, inner = self._find(name)
-        return store.read_pieces(inner, wanted, expected_size=expected_size)
+        return read_listed(store, inner, wanted, size=expected_size, tag=expected_tag)
 
     def close(self) -> None:
         """Close every store, also where one of them fails."""
@@ -107,4 +108,4 @@ class MountedStores:
         for info in listed:
             name = mount + info.name
             if not (longer and name.startswith(longer)):
-                yield ObjectInfo(name, info.size, info.modified_ms)
+                yield replace(info, name=name)

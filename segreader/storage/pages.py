@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from segreader.errors import StorageError
-from segreader.storage.base import ObjectInfo
+from segreader.storage.base import ObjectInfo, tag_of
 
 Pages = Iterator[list[ObjectInfo]]
 
@@ -50,7 +50,12 @@ def s3_pages(filesystem: Any, bucket: str, prefix: str, *, is_level: bool = Fals
         yield _in_order(
             [item["Prefix"] for item in page.get("CommonPrefixes", ())],
             [
-                ObjectInfo(item["Key"], int(item["Size"]), modified_ms(item.get("LastModified")))
+                ObjectInfo(
+                    item["Key"],
+                    int(item["Size"]),
+                    modified_ms(item.get("LastModified")),
+                    tag_of("etag", item.get("ETag")),
+                )
                 for item in page.get("Contents", ())
             ],
         )
@@ -74,7 +79,8 @@ def azure_pages(filesystem: Any, container: str, prefix: str, *, is_level: bool 
                 if not hasattr(blob, "size"):
                     directories.append(blob.name)
                 elif (blob.metadata or {}).get("hdi_isfolder") != "true":
-                    objects.append(ObjectInfo(blob.name, int(blob.size), modified_ms(blob.last_modified)))
+                    tag = tag_of("etag", getattr(blob, "etag", None))
+                    objects.append(ObjectInfo(blob.name, int(blob.size), modified_ms(blob.last_modified), tag))
             return _in_order(directories, objects)
         return None
 
@@ -83,7 +89,7 @@ def azure_pages(filesystem: Any, container: str, prefix: str, *, is_level: bool 
 
 
 def google_pages(filesystem: Any, bucket: str, prefix: str, *, is_level: bool = False) -> Pages:
-    """Pages of ``objects.list``: names in order of their UTF-8 bytes."""
+    """Pages of ``objects.list``: names in order of their UTF-8 bytes. Answers to signed URLs bear other ETags."""
     more: dict[str, str] = {"delimiter": "/"} if is_level else {}
     while True:
         page = filesystem.call(
@@ -91,14 +97,19 @@ def google_pages(filesystem: Any, bucket: str, prefix: str, *, is_level: bool = 
             "b/{}/o",
             bucket,
             prefix=prefix,
-            fields="prefixes,items(name,size,updated),nextPageToken",
+            fields="prefixes,items(name,size,updated,generation),nextPageToken",
             json_out=True,
             **more,
         )
         yield _in_order(
             page.get("prefixes", ()),
             [
-                ObjectInfo(item["name"], int(item["size"]), modified_ms(item.get("updated")))
+                ObjectInfo(
+                    item["name"],
+                    int(item["size"]),
+                    modified_ms(item.get("updated")),
+                    tag_of("generation", item.get("generation")),
+                )
                 for item in page.get("items", ())
             ],
         )

@@ -73,12 +73,12 @@ class UrlList:
 
 
 class UrlListStore(HttpStore):
-    """The objects of a ``UrlList``; only the sizes of logs are looked up when they are listed, each once."""
+    """The objects of a ``UrlList``; sizes and tags of logs alone are looked up when they are listed, each once."""
 
     def __init__(self, urls: UrlList, *, settings: HttpSettings) -> None:
         super().__init__(urls, settings=settings)
         self._list = urls
-        self._sizes: dict[str, int] = {}
+        self._known: dict[str, tuple[int, str | None]] = {}
 
     def url(self, name: str) -> str:
         """The URL without its query string; the name itself if it is not in the list."""
@@ -99,9 +99,20 @@ class UrlListStore(HttpStore):
         with ThreadPoolExecutor(_AT_ONCE) as workers:
             while page := list(islice(infos, _PAGE)):
                 logs = [info.name for info in page if info.name.endswith(_SIZED)]
-                unknown = [name for name in logs if name not in self._sizes]
-                self._sizes.update(zip(unknown, workers.map(self.size, unknown), strict=True))
-                yield from (replace(info, size=self._sizes.get(info.name, -1)) for info in page)
+                unknown = [name for name in logs if name not in self._known]
+                self._known.update(zip(unknown, workers.map(self._look_up, unknown), strict=True))
+                for info in page:
+                    size, tag = self._known.get(info.name, (-1, None))
+                    yield replace(info, size=size, tag=tag)
+
+    def _look_up(self, name: str) -> tuple[int, str | None]:
+        """Size and tag of an object, by one request for both."""
+        return self.size(name), self.tag(name)
+
+    def forget(self) -> None:
+        """As ``HttpStore.forget``; sizes and tags are looked up anew."""
+        super().forget()
+        self._known.clear()
 
 
 def split_url(text: str) -> SplitResult:

@@ -6,9 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator, Sequence
 from typing import Protocol
 
-from segreader.errors import ObjectChangedError, ShortReadError
+from segreader.errors import ShortReadError
 from segreader.ranges import ByteRange
-from segreader.storage.base import ObjectInfo, ObjectStore
+from segreader.storage.base import ObjectInfo, ObjectStore, read_listed, replaced
 
 
 class VirtualFile(Protocol):
@@ -18,8 +18,12 @@ class VirtualFile(Protocol):
     def size(self) -> int:
         """Bytes of the plain file."""
 
-    def pieces(self, wanted: ByteRange) -> Generator[memoryview, None, None]:
-        """Consecutive pieces of the range, which lies inside the file; each is valid until the next is asked for."""
+    def pieces(self, wanted: ByteRange, *, expected_tag: str | None = None) -> Generator[memoryview, None, None]:
+        """Consecutive pieces of the range, which lies inside the file; each is valid until the next is asked for.
+
+        Args:
+            expected_tag: of the stored object that a log is made from.
+        """
 
 
 class StoreView(ABC):
@@ -81,23 +85,17 @@ class StoreView(ABC):
                 done += len(piece)
 
     def read_pieces(
-        self, name: str, wanted: ByteRange, *, expected_size: int | None = None
+        self, name: str, wanted: ByteRange, *, expected_size: int | None = None, expected_tag: str | None = None
     ) -> Generator[memoryview, None, None]:
-        """The bytes of one range in consecutive pieces."""
+        """The bytes of one range in consecutive pieces; a tag is that of the stored object."""
         file = self.open(name)
         if file is None:
-            yield from self.inner.read_pieces(name, wanted, expected_size=expected_size)
+            yield from read_listed(self.inner, name, wanted, size=expected_size, tag=expected_tag)
             return
         if expected_size is not None and file.size != expected_size:
-            raise ObjectChangedError(
-                "the object is not the one that was listed",
-                source=self.url(name),
-                found=f"{file.size} bytes",
-                expected=f"{expected_size} bytes",
-                hint="List the location again",
-            )
+            raise replaced(self.url(name), found=f"{file.size} bytes", expected=f"{expected_size} bytes")
         self._require_inside(name, wanted, file.size)
-        yield from file.pieces(wanted)
+        yield from file.pieces(wanted, expected_tag=expected_tag)
 
     def close(self) -> None:
         """Close the store below."""

@@ -81,7 +81,7 @@ class Bucket:
         raise ObjectNotFoundError("nothing else is read", source=name)
 
     def read_pieces(
-        self, name: str, wanted: ByteRange, *, expected_size: int | None = None
+        self, name: str, wanted: ByteRange, *, expected_size: int | None = None, expected_tag: str | None = None
     ) -> Generator[memoryview, None, None]:
         raise ObjectNotFoundError("nothing else is read", source=name)
 

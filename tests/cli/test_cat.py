@@ -349,11 +349,16 @@ def test_a_limit_reads_only_the_segments_it_needs(tmp_path: Path, cat: Cat, monk
     plain = LocalStore.read_pieces
 
     def recorded(
-        self: LocalStore, name: str, wanted: ByteRange, *, expected_size: int | None = None
+        self: LocalStore,
+        name: str,
+        wanted: ByteRange,
+        *,
+        expected_size: int | None = None,
+        expected_tag: str | None = None,
     ) -> Generator[memoryview, None, None]:
         if wanted.start == 0:  # or it is the end of a log, where its last offset is looked up
             read.append(name)
-        return plain(self, name, wanted, expected_size=expected_size)
+        return plain(self, name, wanted, expected_size=expected_size, expected_tag=expected_tag)
 
     monkeypatch.setattr(LocalStore, "read_pieces", recorded)
     cat.rows(tmp_path, "--limit", "2", "--isolation", "read_uncommitted")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from growing_log import GrowingLog
-from loading import all_splits, read_rest
+from loading import all_splits, read_rest, rot
 
 from segreader.errors import ClosedError, CorruptBatchError, FormatError, OptionError, StorageError
 from segreader.loader import LoaderSplit, LoadQuery, ReaderPool, SplitEnumerator, SplitReader
@@ -156,11 +156,11 @@ class SlowStore(LocalStore):
         self.is_asked = threading.Event()
 
     def read_pieces(
-        self, name: str, wanted: ByteRange, *, expected_size: int | None = None
+        self, name: str, wanted: ByteRange, *, expected_size: int | None = None, expected_tag: str | None = None
     ) -> Generator[memoryview, None, None]:
         self.is_asked.set()
         assert self.is_let.wait(30)
-        yield from super().read_pieces(name, wanted, expected_size=expected_size)
+        yield from super().read_pieces(name, wanted, expected_size=expected_size, expected_tag=expected_tag)
 
 
 @pytest.fixture
@@ -273,7 +273,7 @@ def test_damage_is_told_after_the_records_before_it_each_time(log: GrowingLog) -
     (path,) = log.logs()
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 0xFF
-    path.write_bytes(data)
+    rot(path, data)
     for timeout in (None, 5.0):
         seen: list[int] = []
         with SplitReader(split, query(log)) as reader:
@@ -295,12 +295,12 @@ class FaultyStore(LocalStore):
         self.reads = 0
 
     def read_pieces(
-        self, name: str, wanted: ByteRange, *, expected_size: int | None = None
+        self, name: str, wanted: ByteRange, *, expected_size: int | None = None, expected_tag: str | None = None
     ) -> Generator[memoryview, None, None]:
         self.reads += 1
         if self.reads % 2:
             raise StorageError("the network is down", source=self.url(name))
-        yield from super().read_pieces(name, wanted, expected_size=expected_size)
+        yield from super().read_pieces(name, wanted, expected_size=expected_size, expected_tag=expected_tag)
 
 
 @pytest.mark.parametrize("timeout", [None, 5.0])
@@ -397,7 +397,7 @@ def test_damage_in_the_first_batch_of_a_split_is_told_as_anywhere_else(
     (log,) = tmp_path.glob("*/*.log")
     data = bytearray(log.read_bytes())
     data[split.split.positions.start + position] = value
-    log.write_bytes(data)
+    rot(log, data)
     with SplitReader(split, query) as reader:
         for _ in range(2):
             with pytest.raises(FormatError):

@@ -44,10 +44,10 @@ class Fetches(LocalStore):
         return super().read_ranges(name, ranges)
 
     def read_pieces(
-        self, name: str, wanted: ByteRange, *, expected_size: int | None = None
+        self, name: str, wanted: ByteRange, *, expected_size: int | None = None, expected_tag: str | None = None
     ) -> Generator[memoryview, None, None]:
         self.read += [(name, wanted)] if name.endswith(".log") else []
-        yield from super().read_pieces(name, wanted, expected_size=expected_size)
+        yield from super().read_pieces(name, wanted, expected_size=expected_size, expected_tag=expected_tag)
 
 
 @pytest.fixture(scope="module")

@@ -261,7 +261,7 @@ def test_directories_of_fsspec_are_walked_level_by_level_and_not_kept() -> None:
     filesystem = Walked()
     with closing(FsspecStore(filesystem, "walked:///", root="/")) as store:
         listed = store.list()
-        assert next(listed) == ObjectInfo("a-b", 7, 1500)
+        assert next(listed) == ObjectInfo("a-b", 7, 1500, "mtime:1500")
         assert filesystem.asked == [""]
         assert [info.name for info in listed] == ["a.b", "a/1", "a/2", "b/c/3"]
         assert [info.name for info in store.list_level()] == ["a-b", "a.b", "a/", "b/"]
@@ -293,7 +293,7 @@ def test_a_filesystem_that_finds_all_at_once_is_asked_once() -> None:
     filesystem = Found()
     with closing(FsspecStore(filesystem, "found:///", root="/")) as store:
         listed = list(store.list("b/"))
-        assert listed == [ObjectInfo("b/c/3", -1, 1767225600000)]
+        assert listed == [ObjectInfo("b/c/3", -1, 1767225600000, "LastModified:1767225600000")]
         assert filesystem.asked == ["find /b"]
         assert not filesystem.dircache
 

@@ -32,7 +32,7 @@ def test_a_level_has_files_and_directories_in_order_of_their_names(tmp_path: Pat
         (tmp_path / name).write_bytes(b"12")
     os.utime(tmp_path / "a-b", ns=(0, 1_999_999))
     store = LocalStore(tmp_path)
-    assert list(store.list_level("a-")) == [ObjectInfo("a-b", 2, 1)]
+    assert list(store.list_level("a-")) == [ObjectInfo("a-b", 2, 1, "mtime:1999999")]
     assert [info.name for info in store.list_level()] == ["a-b", "a.b", "a/", "ab"]
     assert [info.name for info in store.list_level("a")] == ["a-b", "a.b", "a/", "ab"]
     assert [info.name for info in store.list_level("a/")] == ["a/1", "a/c/"]

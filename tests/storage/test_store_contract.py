@@ -314,6 +314,43 @@ def test_an_object_of_another_size_than_listed_is_refused(opened: tuple[ObjectSt
         next(store.read_pieces(prefix + "kept/odd/large.log", ByteRange(0, 9), expected_size=11))
 
 
+def test_the_tag_that_is_listed_is_the_tag_that_answers_bear(
+    opened: tuple[ObjectStore, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, prefix = opened
+    name, data = prefix + "kept/odd/large.log", objects()["kept/odd/large.log"]
+    (info,) = store.list(name)
+    assert info.tag is not None
+    assert [one.tag for one in store.list_level(name)] == [info.tag]
+    for module in ("http_range", "fsspec_store"):  # the listing need not be asked again
+        monkeypatch.delattr(f"segreader.storage.{module}.find_listed")
+    pieces = store.read_pieces(name, ByteRange(1, len(data)), expected_size=len(data), expected_tag=info.tag)
+    assert b"".join(map(bytes, pieces)) == data[1:]
+
+
+def test_an_object_of_the_same_size_that_took_the_name_of_the_listed_one_is_refused(kept: Kept) -> None:
+    old, new = bytes(PIECE * 3), b"\1" * (PIECE * 3)
+    kept.put({REPLACED: old})
+    planner, prefix = kept.open("")
+    name = prefix + REPLACED
+    with closing(planner):
+        (before,) = planner.list(name)
+        assert bytes(next(planner.read_pieces(name, ByteRange(0, 9), expected_tag=before.tag))) == old[:9]
+        kept.put({REPLACED: new})
+        worker, _ = kept.open("")
+        with closing(worker):
+            (after,) = worker.list(name)
+            for store in (worker, planner):
+                for wanted in (ByteRange(0, 10), ByteRange(0, len(old))):
+                    with pytest.raises(ObjectChangedError) as caught:
+                        next(store.read_pieces(name, wanted, expected_size=len(old), expected_tag=before.tag))
+                    if store is worker:  # the other one may be told by a 412
+                        assert (caught.value.found, caught.value.expected) == (after.tag, before.tag)
+                    assert "lan again" in (caught.value.hint or "")
+                pieces = store.read_pieces(name, ByteRange(0, len(new)), expected_size=len(new), expected_tag=after.tag)
+                assert b"".join(map(bytes, pieces)) == new
+
+
 def test_an_object_replaced_between_two_pieces_is_an_error_or_stays_what_it_was(kept: Kept) -> None:
     old, new = bytes(PIECE * 6), b"\1" * (PIECE * 6)
     kept.put({REPLACED: old})

@@ -193,7 +193,7 @@ class RequestLog:
         buffer[:] = self.read_ranges(name, [ByteRange(start, start + len(buffer))])[0]
 
     def read_pieces(
-        self, name: str, wanted: ByteRange, *, expected_size: int | None = None
+        self, name: str, wanted: ByteRange, *, expected_size: int | None = None, expected_tag: str | None = None
     ) -> Generator[memoryview, None, None]:
         data = self._object(name)
         self.requests.append(f"GET {name.rpartition('.')[2]} {wanted.http_header()}")

@@ -97,8 +97,14 @@ def open_store(
     )
 
 
-def read(store: HttpStore, name: str, start: int = 0, stop: int = 600_000, expected_size: int | None = None) -> bytes:
+def read(
+    store: HttpStore,
+    name: str,
+    start: int = 0,
+    stop: int = 600_000,
+    expected_size: int | None = None,
+    expected_tag: str | None = None,
+) -> bytes:
     """A range, through ``read_pieces``."""
-    return b"".join(
-        bytes(piece) for piece in store.read_pieces(name, ByteRange(start, stop), expected_size=expected_size)
-    )
+    pieces = store.read_pieces(name, ByteRange(start, stop), expected_size=expected_size, expected_tag=expected_tag)
+    return b"".join(bytes(piece) for piece in pieces)

@@ -96,7 +96,7 @@ class LocatedStore:
         buffer[:] = self._get(name)[start : start + len(buffer)]
 
     def read_pieces(
-        self, name: str, wanted: ByteRange, *, expected_size: int | None = None
+        self, name: str, wanted: ByteRange, *, expected_size: int | None = None, expected_tag: str | None = None
     ) -> Generator[memoryview, None, None]:
         data = self._get(name)
         if expected_size not in (None, len(data)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from threading import Lock
+from zlib import crc32
 
 from segreader.errors import ObjectChangedError, ObjectNotFoundError, ShortReadError
 from segreader.ranges import ByteRange
@@ -18,17 +19,24 @@ class MemoryStore:
         objects: name -> bytes.
         modified_ms: when an object was written, for those where the store tells.
         tells_sizes: whether listings say how large objects are.
+        tells_tags: whether listings have tags, and reads hold objects against them.
 
     ``requests`` are what was asked, in the order in which it came: ``LIST a/``, ``LEVEL a/``, ``SIZE a``,
     ``GET a bytes=0-60``.
     """
 
     def __init__(
-        self, objects: Mapping[str, bytes], modified_ms: Mapping[str, int] | None = None, *, tells_sizes: bool = True
+        self,
+        objects: Mapping[str, bytes],
+        modified_ms: Mapping[str, int] | None = None,
+        *,
+        tells_sizes: bool = True,
+        tells_tags: bool = False,
     ) -> None:
         self.objects = dict(objects)
         self.modified_ms = dict(modified_ms or {})
         self.tells_sizes = tells_sizes
+        self.tells_tags = tells_tags
         self.requests: list[str] = []
         self._lock = Lock()
 
@@ -55,10 +63,12 @@ class MemoryStore:
             buffer[:] = self._read(name, ByteRange(start, start + len(buffer)))
 
     def read_pieces(
-        self, name: str, wanted: ByteRange, *, expected_size: int | None = None
+        self, name: str, wanted: ByteRange, *, expected_size: int | None = None, expected_tag: str | None = None
     ) -> Generator[memoryview, None, None]:
         if expected_size not in (None, len(self._bytes(name))):
             raise ObjectChangedError("replaced", source=self.url(name))
+        if self.tells_tags and expected_tag not in (None, found := self._tag(name)):
+            raise ObjectChangedError("replaced", source=self.url(name), found=found, expected=expected_tag)
         data = memoryview(self._read(name, wanted))
         half = (len(data) + 1) // 2
         yield from (piece for piece in (data[:half], data[half:]) if piece)
@@ -77,7 +87,10 @@ class MemoryStore:
         for name in sorted(self.objects):
             if name.startswith(prefix):
                 size = len(self.objects[name]) if self.tells_sizes else -1
-                yield ObjectInfo(name, size, self.modified_ms.get(name))
+                yield ObjectInfo(name, size, self.modified_ms.get(name), self._tag(name) if self.tells_tags else None)
+
+    def _tag(self, name: str) -> str:
+        return f"etag:{crc32(self._bytes(name)):08x}"
 
     def _bytes(self, name: str) -> bytes:
         try:

@@ -191,6 +191,7 @@ def _segment(one: FileSet, base_offset: int, log_size: int) -> Segment:
         ),
         segment_id=one.name.segment_id,
         version=one.name.generation << _TIME_BITS | min(max(log.modified_ms or 0, 0), (1 << _TIME_BITS) - 1),
+        log_tag=log.tag,
     )
 
 

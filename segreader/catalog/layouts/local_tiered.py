@@ -114,6 +114,7 @@ def _segment(
         ),
         segment_id=segment_id,
         version=files["log"].modified_ms or 0,
+        log_tag=files["log"].tag,
     )
 
 

@@ -89,6 +89,7 @@ def sort_files(partition: TopicIdPartition, prefix: str, objects: Iterable[Objec
                 ),
                 is_active=is_last,
                 version=files[base, "log"].modified_ms or 0,
+                log_tag=files[base, "log"].tag,
             )
         )
     return PartitionFiles(segments, (), foreign, start_snapshot=name("snapshot", bases[0]) if bases else None)

@@ -24,7 +24,7 @@ from segreader.catalog.layouts.uber_header import HEADER_SIZE, PARTS, SegmentFil
 from segreader.errors import ManifestError, ObjectNotFoundError
 from segreader.ranges import ByteRange
 from segreader.segment import Segment, SegmentFiles, TopicIdPartition
-from segreader.storage.base import ObjectInfo, ObjectStore
+from segreader.storage.base import ObjectInfo, ObjectStore, read_listed
 from segreader.storage.view import StoreView, VirtualFile
 
 NAME: Final = "uber"
@@ -135,10 +135,10 @@ class _Part:
     size: int
     object_size: int
 
-    def pieces(self, wanted: ByteRange) -> Generator[memoryview, None, None]:
+    def pieces(self, wanted: ByteRange, *, expected_tag: str | None = None) -> Generator[memoryview, None, None]:
         """Consecutive pieces of a range of the part."""
         stored = ByteRange(self.start + wanted.start, self.start + wanted.stop)
-        yield from self.store.read_pieces(self.name, stored, expected_size=self.object_size)
+        yield from read_listed(self.store, self.name, stored, size=self.object_size, tag=expected_tag)
 
 
 def _read_segment(view: UberView, partition: TopicIdPartition, info: ObjectInfo) -> Segment | str:
@@ -173,4 +173,5 @@ def _read_segment(view: UberView, partition: TopicIdPartition, info: ObjectInfo)
         ),
         segment_id=info.name.rpartition("/")[2],
         version=info.modified_ms or 0,
+        log_tag=info.tag,
     )

@@ -39,6 +39,7 @@ def split_to_json(split: JobSplit) -> dict[str, Any]:
         "is_padded": read.is_padded,
         "stop_of_part": read.stop_of_part,
         "first_bound": read.first_bound,
+        "log_tag": read.log_tag,
     }
     return {name: value for name, value in document.items() if value is not None and value is not False and value != []}
 
@@ -64,6 +65,7 @@ def split_from_json(document: dict[str, Any]) -> JobSplit:
         document.get("is_padded", False),
         document.get("stop_of_part"),
         document.get("first_bound"),
+        log_tag=document.get("log_tag"),
     )
     return JobSplit(document["start"], document["stop"], read)
 

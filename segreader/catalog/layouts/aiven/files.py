@@ -22,7 +22,7 @@ from segreader.catalog.layouts.aiven.keys import INDEXES, LOG, parse_name
 from segreader.catalog.layouts.aiven.manifest import SEAL_SIZE, IndexKind, IndexPart, Manifest, read_manifest
 from segreader.errors import ManifestError, ObjectChangedError, ObjectNotFoundError, SegreaderError
 from segreader.ranges import ByteRange
-from segreader.storage.base import ObjectStore
+from segreader.storage.base import ObjectStore, read_listed
 from segreader.storage.view import StoreView, VirtualFile
 
 INDEX_KINDS = {
@@ -35,6 +35,7 @@ INDEX_KINDS = {
 }
 _KEPT_CHUNKS = 1 << 20
 _KEPT_BYTES = 16 << 20
+_ChunkKey = tuple[str, str | None, int]  # a log's name, its tag as it was listed, and the number of the chunk
 _MOST_BYTES_OF_FOUR = 128 << 10  # zstd's densest block: RFC 8878, section 3.1.1.2
 
 
@@ -91,17 +92,17 @@ class _PartlyRead:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._chunks: OrderedDict[tuple[str, int], bytes | memoryview] = OrderedDict()
+        self._chunks: OrderedDict[_ChunkKey, bytes | memoryview] = OrderedDict()
         self._size = 0
 
-    def get(self, name: str, chunk: int) -> bytes | memoryview | None:
+    def get(self, key: _ChunkKey) -> bytes | memoryview | None:
         with self._lock:
-            return self._chunks.get((name, chunk))
+            return self._chunks.get(key)
 
-    def put(self, name: str, chunk: int, data: bytes | memoryview) -> None:
+    def put(self, key: _ChunkKey, data: bytes | memoryview) -> None:
         with self._lock:
-            self._size += len(data) - len(self._chunks.pop((name, chunk), b""))
-            self._chunks[name, chunk] = data
+            self._size += len(data) - len(self._chunks.pop(key, b""))
+            self._chunks[key] = data
             while self._size > _KEPT_BYTES:
                 self._size -= len(self._chunks.popitem(last=False)[1])
 
@@ -166,20 +167,21 @@ class _Log:
     def size(self) -> int:
         return self._chunks.original_file_size
 
-    def pieces(self, wanted: ByteRange) -> Generator[memoryview, None, None]:
+    def pieces(self, wanted: ByteRange, *, expected_tag: str | None = None) -> Generator[memoryview, None, None]:
         chunks = self._chunks.chunks_of(wanted)
-        kept = {chunk: data for chunk in (chunks[0], chunks[-1]) if (data := self._partly_read.get(self._name, chunk))}
+        keys = {chunk: (self._name, expected_tag, chunk) for chunk in (chunks[0], chunks[-1])}
+        kept = {chunk: data for chunk, key in keys.items() if (data := self._partly_read.get(key))}
         start, stop = chunks.start + (chunks[0] in kept), chunks.stop - (len(chunks) > 1 and chunks[-1] in kept)
         for chunk in chunks[: start - chunks.start]:
             yield self._wanted_of(chunk, kept[chunk], wanted)
         if start < stop:
-            yield from self._read(range(start, stop), wanted)
+            yield from self._read(range(start, stop), wanted, expected_tag)
         for chunk in chunks[stop - chunks.start :] if len(chunks) > 1 else ():
             yield self._wanted_of(chunk, kept[chunk], wanted)
 
-    def _read(self, chunks: range, wanted: ByteRange) -> Generator[memoryview, None, None]:
+    def _read(self, chunks: range, wanted: ByteRange, tag: str | None) -> Generator[memoryview, None, None]:
         index, zstd = self._chunks, zstandard.ZstdDecompressor()
-        stored = self._store.read_pieces(self._name, index.stored_range(chunks), expected_size=index.stored_size)
+        stored = read_listed(self._store, self._name, index.stored_range(chunks), size=index.stored_size, tag=tag)
         with closing(stored):
             sealed_chunks = cut_chunks(stored, index.stored_sizes(chunks))
             for chunk, sealed in zip(chunks, sealed_chunks, strict=True):
@@ -190,7 +192,7 @@ class _Log:
                     error.located(source=self._store.url(self._name), position=index.starts[chunk])
                     raise
                 if wanted.start > original.start or wanted.stop < original.stop:
-                    self._partly_read.put(self._name, chunk, data)
+                    self._partly_read.put((self._name, tag, chunk), data)
                 yield self._wanted_of(chunk, data, wanted)
 
     def _wanted_of(self, chunk: int, data: bytes | memoryview, wanted: ByteRange) -> memoryview:
@@ -217,7 +219,7 @@ class _Index:
     def size(self) -> int:
         return max(0, self._part.size - SEAL_SIZE) if self._cipher else self._part.size
 
-    def pieces(self, wanted: ByteRange) -> Generator[memoryview, None, None]:
+    def pieces(self, wanted: ByteRange, *, expected_tag: str | None = None) -> Generator[memoryview, None, None]:
         start, stop = self._part.position, self._part.position + self._part.size
         try:
             if self._cipher is None:
@@ -243,7 +245,7 @@ class _SealedObject:
     def size(self) -> int:
         return max(0, self._store.size(self._name) - SEAL_SIZE)
 
-    def pieces(self, wanted: ByteRange) -> Generator[memoryview, None, None]:
+    def pieces(self, wanted: ByteRange, *, expected_tag: str | None = None) -> Generator[memoryview, None, None]:
         sealed = self._store.read_ranges(self._name, [ByteRange(0, self._store.size(self._name))])[0]
         try:
             yield _opened(self._cipher, sealed, "the index")[wanted.start : wanted.stop]

@@ -77,6 +77,8 @@ class AivenLayout:
             if parsed.stem not in sets:
                 sets[parsed.stem] = _ObjectSet(parsed.stem, parsed.base_offset, parsed.segment_id)
             sets[parsed.stem].sizes[parsed.suffix] = info.size
+            if parsed.suffix == LOG:
+                sets[parsed.stem].log_tag = info.tag
         segments, incomplete = [], []
         for objects, manifest in _read_manifests(store, list(sets.values())):
             if manifest is None or objects.missing(manifest):
@@ -104,6 +106,7 @@ class _ObjectSet:
     base_offset: int
     segment_id: str
     sizes: dict[str, int] = field(default_factory=dict)
+    log_tag: str | None = None
 
     def missing(self, manifest: Manifest | None) -> tuple[str, ...]:
         """The kinds of objects that a whole segment would have besides these."""
@@ -166,6 +169,7 @@ def _segment(partition: TopicIdPartition, objects: _ObjectSet, manifest: Manifes
         max_timestamp_ms=told.max_timestamp_ms if told else None,
         version=told.event_timestamp_ms if told else 0,
         chunk_size=manifest.chunks.original_chunk_size if manifest.is_compressed or manifest.encryption else None,
+        log_tag=objects.log_tag,
     )
 
 

@@ -97,7 +97,7 @@ class _Bytes:
     def size(self) -> int:
         return len(self.data)
 
-    def pieces(self, wanted: ByteRange) -> Generator[memoryview, None, None]:
+    def pieces(self, wanted: ByteRange, *, expected_tag: str | None = None) -> Generator[memoryview, None, None]:
         yield memoryview(self.data)[wanted.start : wanted.stop]
 
 
@@ -112,7 +112,7 @@ class _Log:
     def size(self) -> int:
         return self.segment.stored.size
 
-    def pieces(self, wanted: ByteRange) -> Generator[memoryview, None, None]:
+    def pieces(self, wanted: ByteRange, *, expected_tag: str | None = None) -> Generator[memoryview, None, None]:
         position = 0
         with (
             closing(_stored_pieces(self.store, self.segment)) as stored,
