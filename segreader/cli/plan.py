@@ -17,13 +17,15 @@ from segreader.cli.catalog_options import Selection, selection_options
 from segreader.cli.exit_codes import ExitCode
 from segreader.cli.output import debug_option, output_option, say, write_json_rows
 from segreader.cli.scan_options import scan_options
-from segreader.errors import ObjectNotFoundError, OptionError
+from segreader.errors import ObjectNotFoundError, OptionError, SegreaderError
 
 if TYPE_CHECKING:
     from segreader.plan.cost import CostEstimate, PriceTable
     from segreader.plan.split import ReadPlan, Split
     from segreader.read.scan_face import ScanFace
     from segreader.segment import TopicIdPartition
+
+    Errors = Mapping[TopicIdPartition, SegreaderError]
 
 Row = dict[str, Any]
 
@@ -81,6 +83,8 @@ def plan(
     the end of a segment that another one may overlap, the batches behind the last producer snapshot, and some near a
     time.
 
+    A partition that lacks offsets, or that cannot be planned, does not keep others from being shown: exit code 1.
+
     Requests are those over HTTP when nothing fails. With prices of your own (--prices, --price) the cost is told in
     money, too; built-in prices there are none. -o json has everything, in one object.
     """
@@ -91,17 +95,30 @@ def plan(
     if split_bytes is not None:
         asked = {**asked, "split_bytes": split_bytes}
     with scan(**selection.scan_arguments(), **asked) as found:
-        decided = found.plan()
+        decided, errors = _planned(found)
         cost = _cost(found, prices)
         if form == "table":
             from segreader.cli.plan_tables import print_plan
 
-            print_plan(decided, cost, has_splits=has_splits)
+            print_plan(decided, cost, errors, has_splits=has_splits)
         else:
-            write_json_rows([plan_row(decided, cost, found.isolation_level.value)], form)
+            write_json_rows([plan_row(decided, cost, found.isolation_level.value, errors)], form)
     for note in dict.fromkeys(decided.notes):
         say(f"note: {note}")
-    return ExitCode.OK
+    for gap in decided.gaps:
+        say(f"missing: {gap.text}")
+    if decided.gaps and asked["on_gap"] == "fail":
+        say("note: segreader cat reads nothing where offsets are missing, unless it is given --on-gap report")
+    for error in errors.values():
+        say(f"error: {error}")
+    return ExitCode.FINDINGS if decided.gaps or errors else ExitCode.OK
+
+
+def _planned(found: ScanFace) -> tuple[ReadPlan, Errors]:
+    """What a read does, and why partitions of a store cannot be planned."""
+    from segreader.read.scan import Scan
+
+    return found.plan_each() if isinstance(found, Scan) else (found.plan(), {})
 
 
 def _cost(found: ScanFace, prices: PriceTable | None) -> CostEstimate:
@@ -147,12 +164,18 @@ def read_prices(name: str) -> dict[str, object]:
     return given
 
 
-def plan_row(decided: ReadPlan, cost: CostEstimate, isolation_level: str) -> Row:
-    """Everything that a plan says, as one object for JSON."""
+def plan_row(decided: ReadPlan, cost: CostEstimate, isolation_level: str, errors: Errors) -> Row:
+    """Everything that a plan says, as one object for JSON.
+
+    Args:
+        errors: why other partitions cannot be planned.
+    """
+    rows = [*_partition_rows(decided), *map(_error_row, errors.items())]
+    rows.sort(key=lambda row: (row["topic"], row["partition"], row["topic_id"] or ""))
     return {
         "location": decided.location,
         "isolation_level": isolation_level,
-        "partitions": list(_partition_rows(decided)),
+        "partitions": rows,
         "notes": list(dict.fromkeys(decided.notes)),
         "cost": {
             "objects": cost.objects,
@@ -200,7 +223,26 @@ def _partition_rows(decided: ReadPlan) -> Iterator[Row]:
             "gaps": gaps[end.partition],
             "dropped": dropped[end.partition],
             "splits": [_split_row(split) for split in mine],
+            "error": None,
         }
+
+
+def _error_row(item: tuple[TopicIdPartition, SegreaderError]) -> Row:
+    partition, error = item
+    return {
+        "topic": partition.topic,
+        "partition": partition.partition,
+        "topic_id": partition.topic_id,
+        "start_offset": None,
+        "stop_offset": None,
+        "end_reason": None,
+        "open_producer_id": None,
+        "size": 0,
+        "gaps": [],
+        "dropped": [],
+        "splits": [],
+        "error": str(error),
+    }
 
 
 def _start(decided: ReadPlan, partition: TopicIdPartition, splits: list[Split]) -> int | None:

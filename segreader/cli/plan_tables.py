@@ -17,16 +17,17 @@ from segreader.plan.live import LivePlan
 from segreader.plan.split import EndReason, ReadEnd
 
 if TYPE_CHECKING:
+    from segreader.cli.plan import Errors
     from segreader.plan.cost import CostEstimate
-    from segreader.plan.split import ReadPlan, Split
+    from segreader.plan.split import Gap, ReadPlan, Split
     from segreader.segment import TopicIdPartition
 
 _SHOWN = 20
 _PARTS = 200
 
 
-def print_plan(decided: ReadPlan, cost: CostEstimate, *, has_splits: bool) -> None:
-    """Print what a plan says and costs."""
+def print_plan(decided: ReadPlan, cost: CostEstimate, errors: Errors, *, has_splits: bool) -> None:
+    """Print what a plan says and costs, and which partitions cannot be planned."""
     out = console()
     splits: dict[TopicIdPartition, list[Split]] = defaultdict(list)
     for split in decided.splits:
@@ -34,30 +35,45 @@ def print_plan(decided: ReadPlan, cost: CostEstimate, *, has_splits: bool) -> No
     if isinstance(decided, LivePlan):
         _print_parts(out, decided)
         out.print()
-    _print_partitions(out, decided, splits)
+    _print_partitions(out, decided, splits, errors)
     if has_splits and decided.splits:
         out.print()
         _print_splits(out, decided.splits)
-    _print_lines(out, "gap", (gap.text for gap in decided.gaps), "red")
     _print_lines(out, "left out", (drop.text for drop in decided.dropped), "yellow")
     _print_cost(out, decided, cost)
 
 
-def _print_partitions(out: Console, decided: ReadPlan, splits: dict[TopicIdPartition, list[Split]]) -> None:
+def _print_partitions(
+    out: Console, decided: ReadPlan, splits: dict[TopicIdPartition, list[Split]], errors: Errors
+) -> None:
+    """A row for each partition, and one for each gap in it."""
     table = _table("partition", "splits", "size", "offsets", "ends")
     starts = {partition: some[0].offsets.start for partition, some in splits.items()}
     if isinstance(decided, LivePlan):
         starts = {part.partition: part.offsets.start for part in reversed(decided.parts)}
-    names = shown_partitions((str(end.partition), end.partition.topic_id) for end in decided.ends)
-    for end, name in zip(decided.ends, names, strict=True):
-        mine = splits.get(end.partition, [])
+    gaps: dict[TopicIdPartition, list[Gap]] = defaultdict(list)
+    for gap in decided.gaps:
+        gaps[gap.partition].append(gap)
+    ends = {end.partition: end for end in decided.ends}
+    partitions = sorted([*ends, *errors], key=lambda one: one.order)
+    names = shown_partitions((str(one), one.topic_id) for one in partitions)
+    for partition, name in zip(partitions, names, strict=True):
+        if partition in errors:
+            table.add_row(name, "", "", "", Text("cannot be planned: see the error", "red"))
+            continue
+        end, mine = ends[partition], splits.get(partition, [])
         table.add_row(
             name,
             str(len(mine)),
             shown_size(sum(split.positions.size for split in mine)),
-            _offsets(starts[end.partition], end.offset) if end.partition in starts else "nothing",
+            _offsets(starts[partition], end.offset) if partition in starts else "nothing",
             Text(_reason(end), "yellow" if end.reason.is_early else ""),
         )
+        for gap in gaps[partition][:_SHOWN]:
+            table.add_row(name, "", "", _offsets(gap.start, gap.stop), Text(_missing(gap), "red"))
+        if len(gaps[partition]) > _SHOWN:
+            more = f"{len(gaps[partition]) - _SHOWN} more gaps; -o json has all"
+            table.add_row(name, "", "", "", Text(more, "red"))
     out.print(table)
 
 
@@ -132,6 +148,12 @@ def _reason(end: ReadEnd) -> str:
             return "at the live log's last stable offset"
         case EndReason.END_OF_DATA:
             return "with the last segment"
+
+
+def _missing(gap: Gap) -> str:
+    if gap.held_back is None or gap.held_back >= gap.start:
+        return "missing: in no segment"
+    return f"missing: in no segment; nothing from {gap.held_back} on is returned, for transactions are undecided there"
 
 
 def _offsets(start: int, stop: int | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -205,3 +206,16 @@ class ReadPlan:
     def partitions(self) -> tuple[TopicIdPartition, ...]:
         """The partitions with something to read, in order."""
         return tuple(dict.fromkeys(split.partition for split in self.splits))
+
+
+def join_plans(location: str, plans: Iterable[ReadPlan]) -> ReadPlan:
+    """The plans of some partitions as one, in the order given."""
+    some = list(plans)
+    return ReadPlan(
+        location,
+        tuple(split for plan in some for split in plan.splits),
+        tuple(end for plan in some for end in plan.ends),
+        tuple(gap for plan in some for gap in plan.gaps),
+        tuple(drop for plan in some for drop in plan.dropped),
+        tuple(note for plan in some for note in plan.notes),
+    )

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from segreader.errors import OptionError
+from segreader.errors import OptionError, SegreaderError
 from segreader.format.columns import DEFAULT_MAX_BYTES, DEFAULT_MAX_ROWS
 from segreader.format.compression import DEFAULT_LIMIT
 from segreader.isolation import IsolationLevel
 from segreader.plan.planner import DEFAULT_SPLIT_BYTES
-from segreader.plan.split import ReadPlan
+from segreader.plan.split import ReadPlan, join_plans
 from segreader.ranges import OffsetRange
+from segreader.read.indexed_times import UNREADABLE
 from segreader.read.metrics import ScanMetrics
 from segreader.read.options import DEFAULT_COLUMNS, ReadOptions
 from segreader.read.partition_planner import PartitionPlanner
@@ -25,6 +26,7 @@ from segreader.read.scan_face import Offsets, ScanFace
 from segreader.read.source import Catalog, Source, SourceLog, Wants, open_source
 from segreader.read.split_reader import SplitReader
 from segreader.read.times import Time, parse_time_range
+from segreader.segment import TopicIdPartition
 from segreader.storage.base import ObjectStore
 
 if TYPE_CHECKING:
@@ -83,13 +85,40 @@ class Scan(ScanFace):
             self._plan = planner.plan(self.location)
         return self._plan
 
-    def planner(self) -> PartitionPlanner:
-        """A planner that knows how this scan is to be read, for those who choose of its partitions and offsets."""
+    def plan_each(self) -> tuple[ReadPlan, dict[TopicIdPartition, SegreaderError]]:
+        """What a read will do with each partition that can be planned, and why the others cannot be.
+
+        Gaps are in the plan, whatever ``on_gap`` is. A later ``plan()`` gives the same plan.
+
+        Raises:
+            as ``plan``, for the location; and the first partition's error, if none can be planned.
+        """
+        plans: list[ReadPlan] = []
+        errors: dict[TopicIdPartition, SegreaderError] = {}
+        for log in self.logs():
+            planner = self.planner(on_gap="report")
+            try:
+                planner.add(log, self.offsets, self.times)
+            except UNREADABLE as error:
+                errors[log.log.partition] = error
+            else:
+                plans.append(planner.plan(self.location))
+        if errors and not plans:
+            raise next(iter(errors.values()))
+        self._plan = join_plans(self.location, plans)
+        return self._plan, errors
+
+    def planner(self, on_gap: str | None = None) -> PartitionPlanner:
+        """A planner that knows how this scan is to be read, for those who choose of its partitions and offsets.
+
+        Args:
+            on_gap: in place of the scan's own.
+        """
         return PartitionPlanner(
             self.store,
             isolation_level=self.isolation_level,
             split_bytes=self._split_bytes,
-            on_gap=self._on_gap,
+            on_gap=on_gap or self._on_gap,
             on_missing=self.options.on_missing,
             on_corrupt=self.options.on_corrupt,
             max_batch_bytes=self.options.max_batch_bytes,

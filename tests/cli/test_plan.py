@@ -163,17 +163,48 @@ def test_offsets_and_times_narrow_what_is_read(tmp_path: Path, plan: Plan) -> No
     assert [one["base_offset"] for one in splits(by_time)] == [9, 18]
 
 
-def test_a_gap_is_in_the_plan_if_it_is_only_to_be_reported(tmp_path: Path, plan: Plan) -> None:
-    directory = write_local_tiered(tmp_path, "t", three_segments())
-    next(directory.glob("*9-*.log")).unlink()
+@pytest.mark.parametrize("on_gap", ["fail", "report"])
+def test_a_gap_is_a_row_beside_those_of_other_partitions(tmp_path: Path, plan: Plan, on_gap: str) -> None:
+    for partition in range(3):
+        directory = write_local_tiered(tmp_path, "t", three_segments(), partition=partition)
+        if partition == 1:
+            next(directory.glob("*9-*.log")).unlink()
+
+    code, out, err = plan(tmp_path, "--on-gap", on_gap)
+    (decided,) = json.loads(out)
+    table_code, table, _ = plan(tmp_path, "--on-gap", on_gap, form="table")
+
+    assert (code, table_code) == (1, 1)
+    assert [(one["partition"], one["gaps"]) for one in decided["partitions"]] == [
+        (0, []),
+        (1, [{"start_offset": 9, "stop_offset": 18, "held_back": None}]),
+        (2, []),
+    ]
+    assert "missing: t-1: no segment has offsets 9 to 17" in err
+    assert ("--on-gap report" in err) == (on_gap == "fail")
+    rows = [line.split() for line in table.decode().splitlines() if line.startswith("t-")]
+    assert [row[0] for row in rows] == ["t-0", "t-1", "t-1", "t-2"]
+    assert rows[2][1:] == ["9..18", "missing:", "in", "no", "segment"]
+
+
+def test_a_partition_that_cannot_be_planned_leaves_the_others_their_rows(tmp_path: Path, plan: Plan) -> None:
+    write_local_tiered(tmp_path, "t", three_segments())
+    aborted = SegmentBuilder().batch([b"a"], producer_id=7, transactional=True).marker(7, abort=True)
+    directory = write_local_tiered(tmp_path, "t", [aborted, aborted.roll().batch([b"b"])], partition=1)
+    (index,) = directory.glob("0*00-*.txnindex")
+    index.write_bytes(index.read_bytes()[:-1])
 
     code, out, err = plan(tmp_path)
-    assert (code, out) == (5, b"")
-    assert "--on-gap report" in err
-    assert plan.one(tmp_path, "--on-gap", "report")["partitions"][0]["gaps"] == [
-        {"start_offset": 9, "stop_offset": 18, "held_back": None}
-    ]
-    assert "gap: t-0: no segment has offsets 9 to 17" in plan.table(tmp_path, "--on-gap", "report")
+    (decided,) = json.loads(out)
+    sound, broken = decided["partitions"]
+    _, table, _ = plan(tmp_path, form="table")
+
+    assert code == 1
+    assert (sound["error"], sound["stop_offset"]) == (None, 27)
+    assert ".txnindex" in broken["error"]
+    assert f"error: {broken['error']}" in err
+    assert "cannot be planned" in table.decode()
+    assert plan(tmp_path, "t/1")[:2] == (5, b"")
 
 
 def test_small_splits_begin_at_batches(tmp_path: Path, plan: Plan) -> None:
