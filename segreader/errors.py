@@ -251,7 +251,8 @@ class DeletedPositionError(PositionError):
 class DivergedPositionError(PositionError):
     """What was read before a position is not the history that is there: an unclean election took it away (KIP-320).
 
-    ``offset`` is the last common point: where the history that is there parts from what was read, if it is known.
+    ``offset`` is where to begin again, if it is known: the last common point, where the history that is there parts
+    from what was read, or the start of the first transaction that was open there.
     """
 
 

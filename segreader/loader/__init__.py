@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 _HOMES = {
     "LoadQuery": "query",
     "LoaderSplit": "splits",
+    "LogEnd": "position",
     "MessageBatch": "partition_consumer",
     "PartitionConsumer": "partition_consumer",
     "Position": "position",
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from segreader.loader.partition_consumer import MessageBatch as MessageBatch
     from segreader.loader.partition_consumer import PartitionConsumer as PartitionConsumer
     from segreader.loader.pool import ReaderPool as ReaderPool
+    from segreader.loader.position import LogEnd as LogEnd
     from segreader.loader.position import Position as Position
     from segreader.loader.query import LoadQuery as LoadQuery
     from segreader.loader.reader import SplitReader as SplitReader

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NoReturn, Self
 
 from segreader.errors import (
@@ -15,6 +16,7 @@ from segreader.errors import (
     OptionError,
     UnknownLayoutError,
 )
+from segreader.isolation import IsolationLevel
 from segreader.loader.cutting import with_own_offsets
 from segreader.loader.frontier import Frontier, read_frontiers, write_frontiers
 from segreader.loader.history import recreated, refuse_diverged
@@ -103,7 +105,7 @@ class SplitEnumerator:
         for end in plan.ends:
             if end.reason.is_early and end.offset is not None:
                 frontiers[end.partition] = wanted[end.partition].frontier(end.offset)
-        splits = with_own_offsets(self._source.store, plan.splits)
+        splits = self._with_ends(with_own_offsets(self._source.store, plan.splits))
         self.notes += [*plan.notes, *(gap.text for gap in plan.gaps), *(one for one in hidden if one not in self.notes)]
         self._frontiers = frontiers
         return splits
@@ -165,7 +167,7 @@ class SplitEnumerator:
                 reached = max(stop, position.next_offset, frontiers[key].next_offset if key in frontiers else 0)
                 frontiers[key] = seen.frontier(reached)
         plan = planner.plan(self._source.shown)
-        splits = with_own_offsets(self._source.store, plan.splits)
+        splits = self._with_ends(with_own_offsets(self._source.store, plan.splits))
         self.notes += [*plan.notes, *(gap.text for gap in plan.gaps)]
         self._frontiers = frontiers
         return splits
@@ -184,6 +186,7 @@ class SplitEnumerator:
                 next_offset=one.next_offset,
                 isolation_level=self.query.isolation_level,
                 leader_epoch=one.leader_epoch,
+                log_end=one.log_end,
             )
             for partition, one in sorted(self._frontiers.items(), key=lambda item: item[0].order)
         ]
@@ -285,7 +288,7 @@ class SplitEnumerator:
                 return None
         else:
             start = before.next_offset
-            refuse_diverged(seen, start, before.leader_epoch, self._source.shown)
+            self._refuse_diverged(seen, before)
             if start < seen.start:
                 if self.query.on_gap == "fail":
                     raise deleted(seen, start, self._source.shown)
@@ -300,6 +303,23 @@ class SplitEnumerator:
             )
         return OffsetRange(start, max(start, seen.stop))
 
+    def _refuse_diverged(self, seen: SeenLog, reached: Frontier | Position) -> None:
+        refuse_diverged(
+            seen,
+            reached.next_offset,
+            reached.leader_epoch,
+            reached.log_end,
+            store=self._source.store,
+            query=self.query,
+            source=self._source.shown,
+        )
+
+    def _with_ends(self, splits: Sequence[LoaderSplit]) -> list[LoaderSplit]:
+        """The splits, each with the end of the log by which it was planned: markers up to there decided it."""
+        if self.query.isolation_level is not IsolationLevel.READ_COMMITTED:
+            return list(splits)
+        return [replace(split, log_end=self._seen[split.partition].end) for split in splits]
+
     def _refuse(self, position: Position, seen: SeenLog) -> None:
         """Raise if a position does not fit the partition as it is."""
         shown = self._source.shown
@@ -312,7 +332,7 @@ class SplitEnumerator:
             )
         if None not in (position.topic_id, seen.partition.topic_id) and position.topic_id != seen.partition.topic_id:
             raise recreated(position.topic, seen.partition.topic_id, position.topic_id, shown)
-        refuse_diverged(seen, position.next_offset, position.leader_epoch, shown)
+        self._refuse_diverged(seen, position)
         if position.next_offset < seen.start:
             raise deleted(seen, position.next_offset, shown)
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from segreader.errors import ForeignPositionError
 from segreader.loader.query import LoadQuery
-from segreader.loader.saved import SavedFields, write_saved
+from segreader.loader.saved import SavedFields, save_log_end, saved_log_end, write_saved
+from segreader.read.divergence import LogEnd
 from segreader.segment import TopicIdPartition
 
 _KIND = "enumerator"
@@ -21,11 +22,13 @@ class Frontier:
         topic_id: which topic of the name it is; ``None`` where the layout tells none.
         next_offset: the first offset not handed out.
         leader_epoch: of the offset before it, where it is known.
+        log_end: where the log ended by which it was planned; earlier versions did not save it.
     """
 
     topic_id: str | None
     next_offset: int
     leader_epoch: int | None = None
+    log_end: LogEnd | None = None
 
 
 def write_frontiers(frontiers: Mapping[TopicIdPartition, Frontier], query: LoadQuery) -> str:
@@ -37,6 +40,7 @@ def write_frontiers(frontiers: Mapping[TopicIdPartition, Frontier], query: LoadQ
             "topic_id": one.topic_id,
             "next_offset": one.next_offset,
             "leader_epoch": one.leader_epoch,
+            **save_log_end(one.log_end),
         }
         for partition, one in sorted(frontiers.items(), key=lambda item: item[0].order)
     ]
@@ -79,7 +83,12 @@ def read_frontiers(text: str, query: LoadQuery) -> dict[TopicIdPartition, Fronti
         key = TopicIdPartition(topic, number, one.text_or_none("topic_id"))
         if key in found:
             raise fields.wrong(ValueError(f"{topic}-{number} is in it twice"))
-        frontier = Frontier(key.topic_id, one.integer("next_offset"), one.integer_or_none("leader_epoch", bits=31))
+        frontier = Frontier(
+            key.topic_id,
+            one.integer("next_offset"),
+            one.integer_or_none("leader_epoch", bits=31),
+            saved_log_end(one),
+        )
         if query.topic not in (None, topic):
             raise _foreign(f"topic {topic}", f"topic {query.topic}")
         if frontier.next_offset < query.offset_range.start:

@@ -23,6 +23,7 @@ from segreader.errors import (
 from segreader.isolation import IsolationLevel
 from segreader.loader.position import Position
 from segreader.read.cluster import Cluster, KafkaCluster
+from segreader.read.divergence import LogEnd
 from segreader.read.live_marks import find_topic, read_bounds, refuse_other_history
 from segreader.segment import TopicIdPartition
 
@@ -126,7 +127,8 @@ class StartingOffsets:
             RecreatedTopicError: the cluster's topic has another id. ObjectNotFoundError: it has no such topic or
                 partition.
             OffsetOutOfRangeError: a position lies below the earliest offset; ``offset`` is the earliest one.
-            TruncatedLogError: a position lies above the end, or what was read before it is no longer in the log.
+            TruncatedLogError: a position lies above the end, or what was read before it, or may have decided it, is no
+                longer in the log.
             BrokerError: the cluster cannot be asked.
         """
         with closing(KafkaCluster(bootstrap_servers, broker_options)) as cluster:
@@ -160,9 +162,9 @@ def _check_topic(cluster: Cluster, topic: str, positions: Sequence[Position]) ->
             hint="Topics never lose partitions: it is another topic, or another cluster",
         )
     bounds = read_bounds(cluster, topic, numbers)
-    with_epoch = [one for one in positions if one.leader_epoch is not None]
-    asked = [EpochWanted(topic, one.partition, one.leader_epoch or 0) for one in with_epoch]
-    ends = dict(zip((one.partition for one in with_epoch), cluster.epoch_ends(asked) if asked else (), strict=True))
+    epochs = {(one.partition, epoch) for one in positions for epoch in _epochs_of(one)}
+    asked = [EpochWanted(topic, number, epoch) for number, epoch in sorted(epochs)]
+    ends = dict(zip(sorted(epochs), cluster.epoch_ends(asked) if asked else (), strict=True))
     for one in positions:
         partition = TopicIdPartition(topic, one.partition, one.topic_id)
         earliest, latest = bounds[one.partition]
@@ -175,8 +177,9 @@ def _check_topic(cluster: Cluster, topic: str, positions: Sequence[Position]) ->
                 expected=f"offset {one.next_offset}",
                 hint="Load on from the store past the earliest offset, if it has them, and hand over from there",
             )
-        if one.partition in ends and one.leader_epoch is not None:
-            refuse_other_history(ends[one.partition], partition, one.next_offset, one.leader_epoch, cluster.shown)
+        if one.leader_epoch is not None:
+            end = ends[one.partition, one.leader_epoch]
+            refuse_other_history(end, partition, one.next_offset, one.leader_epoch, cluster.shown)
         if one.next_offset > latest:
             raise TruncatedLogError(
                 f"the cluster's log of {partition} ends before what was loaded",
@@ -187,6 +190,10 @@ def _check_topic(cluster: Cluster, topic: str, positions: Sequence[Position]) ->
                 hint="Records were lost in an unclean leader election, or it is another cluster: what was loaded from "
                 "the end on is void",
             )
+        if (known_end := _log_end_of(one)) is not None:
+            epoch = known_end.leader_epoch
+            common = latest if epoch is None else ends[one.partition, epoch].end_offset
+            _refuse_lost_markers(partition, one, known_end, common, cluster.shown)
     known = {one.partition for one in positions}
     return [
         Position(
@@ -199,6 +206,35 @@ def _check_topic(cluster: Cluster, topic: str, positions: Sequence[Position]) ->
         for number in numbers
         if number not in known
     ]
+
+
+def _log_end_of(position: Position) -> LogEnd | None:
+    """Where the log ended whose markers decided what was loaded; ``None`` where none behind the position did."""
+    end = position.log_end
+    is_committed = position.isolation_level is IsolationLevel.READ_COMMITTED
+    return end if is_committed and end is not None and end.offset > position.next_offset else None
+
+
+def _epochs_of(position: Position) -> set[int]:
+    """The epochs whose ends in the cluster tell whether it has what was loaded."""
+    end = _log_end_of(position)
+    epochs = (position.leader_epoch, None if end is None else end.leader_epoch)
+    return {epoch for epoch in epochs if epoch is not None}
+
+
+def _refuse_lost_markers(partition: TopicIdPartition, position: Position, known: LogEnd, end: int, shown: str) -> None:
+    """Raise if the cluster's log has lost offsets whose markers may have decided what was loaded."""
+    if end >= known.offset:
+        return
+    raise TruncatedLogError(
+        f"markers that decided what was loaded of {partition} may no longer be in the log",
+        source=shown,
+        offset=end if end >= 0 else None,
+        found=f"offsets up to {end} in common" if end >= 0 else "nothing in common",
+        expected=f"offsets up to {known.offset}, by which transactions below {position.next_offset} were decided",
+        hint="An unclean leader election took them away: load again what belongs to transactions that are open at the "
+        "end of what is common",
+    )
 
 
 def _require_topic_id(cluster: Cluster, there: TopicMetadata, position: Position) -> None:

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from segreader.errors import PositionFormatError
 from segreader.format.transaction_index import AbortedTransaction
 from segreader.isolation import IsolationLevel
-from segreader.loader.saved import SavedFields, write_saved
+from segreader.loader.saved import SavedFields, save_log_end, saved_log_end, write_saved
+from segreader.read.divergence import LogEnd
+
+__all__ = ["LogEnd", "Position"]
 
 _KIND = "position"
 
@@ -25,6 +28,8 @@ class Position:
         stop: the end of the split that it is of; ``None`` where there is no such end.
         isolation_level: what was read.
         leader_epoch: of the last batch that records were taken of, to see whether history has changed (KIP-320).
+        log_end: where the log ended when this was planned, of ``read_committed``: markers up to there decided which
+            records were given.
         aborted: the aborted transactions that began before ``next_offset`` and end at or after it: what a
             ``read_committed`` reader has to know inside of them; ``None`` where nobody looked.
         log, log_size, log_tag: the log object that was read, and which version of it.
@@ -39,6 +44,7 @@ class Position:
     stop: int | None = None
     isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED
     leader_epoch: int | None = None
+    log_end: LogEnd | None = None
     aborted: tuple[AbortedTransaction, ...] | None = None
     log: str | None = None
     log_size: int | None = None
@@ -69,6 +75,7 @@ class Position:
                 "stop": self.stop,
                 "isolation_level": self.isolation_level.value,
                 "leader_epoch": self.leader_epoch,
+                **save_log_end(self.log_end),
                 "aborted": None
                 if aborted is None
                 else [[one.producer_id, one.first_offset, one.last_offset, one.last_stable_offset] for one in aborted],
@@ -102,6 +109,7 @@ class Position:
                 stop=fields.integer_or_none("stop"),
                 isolation_level=IsolationLevel(fields.text("isolation_level")),
                 leader_epoch=fields.integer_or_none("leader_epoch", bits=31),
+                log_end=saved_log_end(fields),
                 aborted=aborted,
                 log=fields.text_or_none("log"),
                 log_size=fields.integer_or_none("log_size"),

@@ -364,7 +364,7 @@ class SplitReader:
 
     def _restart(self, position: Position) -> None:
         refuse_foreign(self.split, position)
-        self._start = replace(position, stop=self.split.stop)
+        self._start = replace(position, stop=self.split.stop, log_end=self.split.log_end or position.log_end)
         self._next, self._stretch = position.next_offset, None
         self._is_finished = self._is_owed = False
         self._failure = None

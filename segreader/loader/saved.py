@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from segreader.errors import PositionFormatError, PositionVersionError
+from segreader.read.divergence import LogEnd
 
 VERSION: Final = 1
 
@@ -19,6 +20,17 @@ def write_saved(kind: str, fields: Mapping[str, Any]) -> str:
     """The JSON of these fields; what is ``None`` is left out."""
     told = {name: value for name, value in fields.items() if value is not None}
     return json.dumps({"kind": kind, "version": VERSION, **told}, separators=(",", ":"))
+
+
+def save_log_end(end: LogEnd | None) -> dict[str, int | None]:
+    """The fields of a log's end, as far as it is known."""
+    return {} if end is None else {"log_end": end.offset, "log_end_epoch": end.leader_epoch}
+
+
+def saved_log_end(fields: SavedFields) -> LogEnd | None:
+    """The end that ``save_log_end`` gave; ``None`` in what earlier versions saved."""
+    offset = fields.integer_or_none("log_end")
+    return None if offset is None else LogEnd(offset, fields.integer_or_none("log_end_epoch", bits=31))
 
 
 class SavedFields:

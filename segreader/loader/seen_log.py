@@ -8,6 +8,7 @@ from segreader.isolation import IsolationLevel
 from segreader.loader.frontier import Frontier
 from segreader.loader.query import LoadQuery
 from segreader.plan.split import EndReason
+from segreader.read.divergence import LogEnd, log_end
 from segreader.read.lineage import ReadableLog
 from segreader.read.log_offsets import read_log_offsets
 from segreader.read.partition_planner import PartitionPlanner
@@ -44,6 +45,17 @@ class SeenLog:
         """Which one."""
         return self.source.log.partition
 
+    @property
+    def end(self) -> LogEnd:
+        """Where it ends, and by which epoch."""
+        return log_end(self.readable.resolved, self.latest)
+
+    @property
+    def start_snapshot(self) -> str | None:
+        """A producer snapshot of where it starts, if there is one."""
+        log = self.source.log if self.source.local is None else self.source.local
+        return snapshot_at_start(log, self.readable.resolved)
+
     def first(self, store: ObjectStore, query: LoadQuery) -> int | None:
         """Where the query begins in it; ``None`` if all that is there is older than its ``since``."""
         start = max(self.start, query.offset_range.start)
@@ -66,7 +78,7 @@ class SeenLog:
         """What is remembered once everything below an offset was handed out."""
         lineage = self.readable.resolved.lineage
         epoch = None if lineage is None or next_offset < 1 else lineage.epoch_for(next_offset - 1)
-        return Frontier(self.partition.topic_id, next_offset, epoch)
+        return Frontier(self.partition.topic_id, next_offset, epoch, self.end)
 
 
 def see(store: ObjectStore, planner: PartitionPlanner, source: SourceLog, query: LoadQuery) -> SeenLog:

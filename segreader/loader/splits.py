@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from segreader.errors import PositionFormatError
 from segreader.isolation import AbortedTransactions, IsolationLevel
 from segreader.loader.position import Position
-from segreader.loader.saved import SavedFields, write_saved
+from segreader.loader.saved import SavedFields, save_log_end, saved_log_end, write_saved
 from segreader.plan.packed_aborted import pack_aborted, unpack_aborted
 from segreader.plan.split import Split
 from segreader.ranges import ByteRange, OffsetRange
+from segreader.read.divergence import LogEnd
 from segreader.segment import TopicIdPartition
 
 _KIND = "split"
@@ -26,9 +27,11 @@ class LoaderSplit:
 
     Args:
         split: what is read; its offsets have an end.
+        log_end: where the log ended when it was planned, of ``read_committed``.
     """
 
     split: Split
+    log_end: LogEnd | None = None
 
     def __post_init__(self) -> None:
         if self.split.offsets.stop is None:
@@ -71,6 +74,7 @@ class LoaderSplit:
             next_offset=self.start,
             stop=self.stop,
             isolation_level=self.split.isolation_level,
+            log_end=self.log_end,
             log=self.split.log,
             log_size=self.split.log_size,
             log_tag=self.split.log_tag,
@@ -104,6 +108,7 @@ class LoaderSplit:
                 "first_bound": split.first_bound,
                 "chunk_size": split.chunk_size,
                 "log_tag": split.log_tag,
+                **save_log_end(self.log_end),
             },
         )
 
@@ -141,7 +146,8 @@ class LoaderSplit:
                     first_bound=fields.integer_or_none("first_bound"),
                     chunk_size=fields.integer_or_none("chunk_size"),
                     log_tag=fields.text_or_none("log_tag"),
-                )
+                ),
+                saved_log_end(fields),
             )
         except PositionFormatError:
             raise

@@ -7,7 +7,13 @@ from __future__ import annotations
 
 import logging
 
-from segreader.errors import AmbiguousTopicError, ObjectNotFoundError, OffsetOutOfRangeError, SegreaderError
+from segreader.errors import (
+    AmbiguousTopicError,
+    DivergedPositionError,
+    ObjectNotFoundError,
+    OffsetOutOfRangeError,
+    SegreaderError,
+)
 from segreader.plan.split import ReadEnd
 from segreader.segment import TopicIdPartition
 from segreader.spark.followed import SeenPartition
@@ -94,6 +100,29 @@ class LossRule:
                 found=end.text,
                 expected=f"offsets up to {stop}",
                 hint=_GOES_ON,
+            )
+        )
+
+    def diverged(self, name: TopicPartition, start: int, decided: int) -> None:
+        """An election took away what the stream has read, or what had decided it.
+
+        Args:
+            start: the offset that comes next.
+            decided: below it nothing has changed.
+
+        Raises:
+            DivergedPositionError: by the option.
+        """
+        self._tell(
+            DivergedPositionError(
+                f"what this stream has read of {_text(name)} is not its history any more",
+                source=self.source,
+                offset=decided,
+                found=f"offsets up to {decided} that are certain",
+                expected=f"everything below {start}",
+                hint="An unclean leader election took records or markers away: take back what was written from offset "
+                f"{decided} on, and start a query with a new checkpoint there. With failOnDataLoss=false this one goes "
+                "on",
             )
         )
 

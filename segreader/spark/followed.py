@@ -54,6 +54,13 @@ class FollowedLog(Protocol):
     def look(self) -> Look:
         """The partitions as they are now."""
 
+    def decided_end(self, before: Any, seen: Any) -> int | None:
+        """Below which offset a partition is what an earlier look saw; ``None`` if all of that is, or nobody knows.
+
+        Args:
+            before, seen: of two looks.
+        """
+
     def plan(self, look: Any, wanted: Mapping[TopicPartition, OffsetRange]) -> SparkPlan | LiveRead:
         """How these offsets are read; ``look`` is one of ``look``."""
 

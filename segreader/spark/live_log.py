@@ -92,6 +92,10 @@ class LiveLog:
         }
         return self._known
 
+    def decided_end(self, before: SeenLive, seen: SeenLive) -> int | None:
+        """``None``: leaders are not asked for their lineage between two looks."""
+        return None
+
     def plan(self, look: Mapping[TopicPartition, SeenLive], wanted: Mapping[TopicPartition, OffsetRange]) -> LiveRead:
         """The parts of these offsets.
 

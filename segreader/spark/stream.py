@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 from segreader.ranges import OffsetRange
 from segreader.spark.admission import TriggerDelay, count_backlog, take_bytes, take_rows
 from segreader.spark.data_loss import LossRule
-from segreader.spark.followed import Look, open_log
+from segreader.spark.followed import Look, SeenPartition, open_log
 from segreader.spark.read_limits import (
     ReadAllAvailable,
     ReadLimit,
@@ -65,6 +65,7 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._look: Look | None = None
         self._looked_at = 0.0
         self._is_frozen = False
+        self._decided: dict[TopicPartition, int] = {}
         self._initial: dict[TopicPartition, int] | None = None
         self._reached: dict[TopicPartition, int] | None = None
         self._is_first_batch = options.starts_at_end
@@ -149,7 +150,7 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for name, stop in behind.items():
             if name not in look:
                 self._rule.gone(name)
-            elif (first := self._rule.begin(name, look[name], starts.get(name))) < stop:
+            elif (first := self._begin(name, look[name], starts.get(name))) < stop:
                 wanted[name] = OffsetRange(first, stop)
         planned = self._log.plan(look, wanted)
         plan = planned.plan
@@ -186,7 +187,18 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for name, seen in look.items():
             if name in before and before[name].partition.topic_id != seen.partition.topic_id:
                 self._rule.replaced(before[name].partition, seen.partition)
+            elif name in before and (decided := self._log.decided_end(before[name], seen)) is not None:
+                self._decided[name] = min(decided, self._decided.get(name, decided))
         return look
+
+    def _begin(self, name: TopicPartition, seen: SeenPartition, start: int | None) -> int:
+        """Where a partition begins; what was read before must be what is there, as far as this process has seen it."""
+        decided = self._decided.get(name)
+        if decided is not None and start is not None:
+            if start > decided:
+                self._rule.diverged(name, start, decided)
+            del self._decided[name]  # what is read from here on is of the new history
+        return self._rule.begin(name, seen, start)
 
     def _next_end(self) -> StreamOffsets:
         """What is there, never before the end of the last batch: older Spark does not say where the next one begins."""
@@ -233,7 +245,7 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for name in sorted(starts.keys() - look.keys()):
             self._rule.gone(name)
         for name, seen in look.items():
-            begins[name] = self._rule.begin(name, seen, starts.get(name))
+            begins[name] = self._begin(name, seen, starts.get(name))
             ends[name] = max(begins[name], seen.stop)
         return begins, ends
 

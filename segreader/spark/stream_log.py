@@ -21,6 +21,7 @@ from segreader.plan.planner import overlapping
 from segreader.plan.split import Split
 from segreader.ranges import OffsetRange
 from segreader.read.beside import SourceLog
+from segreader.read.divergence import common_end, decided_end, log_end
 from segreader.read.lineage import ReadableLog, read_lineage
 from segreader.read.log_offsets import read_log_offsets
 from segreader.read.partition_planner import PartitionPlanner
@@ -133,6 +134,26 @@ class StreamLog:
     def _list(self, metadata: RemoteLogMetadata | None) -> list[SourceLog]:
         known = self.locations.known(self._places, metadata)
         return list(read_each(lambda places: self.locations.read(places, known), self._places))
+
+    def decided_end(self, before: SeenLog, seen: SeenLog) -> int | None:
+        """Below which offset a partition is what an earlier look saw; ``None`` if all of that is.
+
+        An unclean election gives the last epoch of the earlier look an earlier end. For ``read_committed`` what counts
+        is where the first transaction begins that is open there: its marker may have been lost.
+
+        Raises:
+            FormatError, StorageError: as reading that transaction's batches tells.
+        """
+        if before is seen:
+            return None
+        known = log_end(before.resolved, before.latest)
+        common = common_end(seen.resolved, seen.latest, known.leader_epoch)
+        if known.offset <= common:
+            return None
+        if self._options.isolation_level is not IsolationLevel.READ_COMMITTED:
+            return common
+        snapshot = snapshot_at_start(seen.source.local or seen.source.log, seen.resolved)
+        return decided_end(self.locations.store, seen.resolved, common, start_snapshot=snapshot)
 
     def plan(self, look: Mapping[TopicPartition, SeenLog], wanted: Mapping[TopicPartition, OffsetRange]) -> SparkPlan:
         """The splits of these offsets.

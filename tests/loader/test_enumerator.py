@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from corpus import case
-from growing_log import GrowingLog
+from growing_log import GrowingLog, LostMarker
 from histories import ELECTION, FAILED_UPLOAD, ORDINARY, Event, examples, histories
 from histories import seen as seen_of
 from hypothesis import given
@@ -349,3 +349,75 @@ def test_where_damage_hides_the_end_it_is_told_at_once_and_raised_by_the_next_lo
         assert enumerator.notes == ["orders-0: damage hides what comes behind offset 10"]
         with pytest.raises(CorruptBatchError):
             enumerator.discover()
+
+
+@pytest.mark.parametrize("abort", [True, False], ids=["abort", "commit"])
+def test_a_load_is_refused_where_an_election_took_the_marker_that_decided_it(tmp_path: Path, abort: bool) -> None:
+    log = LostMarker(tmp_path / "tier")
+    asked = LoadQuery(location=str(log.root), topic="orders")
+    with SplitEnumerator(asked) as enumerator:
+        splits = enumerator.discover()
+        assert offsets_in(asked, splits) == [0, 1, 2, 3, 4]
+        state, ends = enumerator.state(), enumerator.end_positions()
+        log.elect(abort=abort)
+        with pytest.raises(DivergedPositionError):
+            enumerator.discover()
+    assert [one.next_offset for one in ends] == [5]
+    with SplitEnumerator(asked, state=state) as restored:
+        with pytest.raises(DivergedPositionError, match="a transaction is open since offset 0") as caught:
+            restored.discover()
+        assert caught.value.offset == 0
+        with pytest.raises(DivergedPositionError):
+            restored.splits_from([Position.from_json(one.to_json()) for one in ends])
+
+
+def test_a_reader_stopped_inside_a_transaction_is_refused_where_its_marker_was_lost(tmp_path: Path) -> None:
+    log = LostMarker(tmp_path / "tier")
+    asked = LoadQuery(location=str(log.root), topic="orders")
+    with SplitEnumerator(asked) as enumerator, ReaderPool(asked) as pool:
+        reader = pool.open(LoaderSplit.from_json(enumerator.discover()[0].to_json()))
+        reader.read(max_rows=2)
+        stopped = Position.from_json(reader.position.to_json())
+    log.elect()
+    with SplitEnumerator(asked) as fresh, pytest.raises(DivergedPositionError) as caught:
+        fresh.splits_from([stopped])
+    assert (stopped.next_offset, caught.value.offset) == (2, 0)
+
+
+def test_an_end_that_was_lost_and_decided_nothing_is_no_reason_to_refuse(tmp_path: Path) -> None:
+    log = LostMarker(tmp_path / "tier", decided=True)  # the COMMIT that counts is at offset 5
+    asked = LoadQuery(location=str(log.root), topic="orders")
+    with SplitEnumerator(asked) as enumerator:
+        enumerator.discover()
+        state, ends = enumerator.state(), enumerator.end_positions()
+    assert [one.next_offset for one in ends] == [6]
+    log.elect()
+    with SplitEnumerator(asked, state=state) as restored:
+        assert offsets_in(asked, restored.discover()) == [11, 12, 13, 14]
+    with SplitEnumerator(asked) as fresh:
+        assert [(one.start, one.stop) for one in fresh.splits_from(ends)][-1][1] == 15
+
+
+def test_a_state_of_an_earlier_version_knows_no_end_and_goes_on(tmp_path: Path) -> None:
+    log = LostMarker(tmp_path / "tier", decided=True)
+    asked = LoadQuery(location=str(log.root), topic="orders")
+    with SplitEnumerator(asked) as enumerator:
+        enumerator.discover()
+        saved = json.loads(enumerator.state())
+    for row in saved["partitions"]:
+        assert row.pop("log_end") == 12
+        assert row.pop("log_end_epoch") == 5
+    with SplitEnumerator(asked, state=json.dumps(saved)) as restored:
+        assert restored.discover() == []
+        assert json.loads(restored.state())["partitions"][0]["log_end"] == 12
+
+
+def test_what_is_read_uncommitted_asks_for_no_marker(tmp_path: Path) -> None:
+    log = LostMarker(tmp_path / "tier")
+    asked = LoadQuery(location=str(log.root), topic="orders", isolation_level="read_uncommitted", offsets=":5")  # type: ignore[arg-type]
+    with SplitEnumerator(asked) as enumerator:
+        enumerator.discover()
+        state = enumerator.state()
+    log.elect()
+    with SplitEnumerator(asked, state=state) as restored:
+        assert restored.discover() == []

@@ -28,6 +28,7 @@ from segreader.errors import (
 )
 from segreader.isolation import IsolationLevel
 from segreader.loader import LoadQuery, Position, ReaderPool, SplitEnumerator, StartingOffsets
+from segreader.read.divergence import LogEnd
 from segreader.spark.offsets import parse_offsets
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import kafka_uuid
@@ -254,3 +255,13 @@ def test_a_load_of_the_remote_tier_is_gone_on_with_at_the_broker_that_wrote_it(c
         for starting in (ends, StartingOffsets.of(read)):
             checked = starting.check(serving.bootstrap)
             assert checked.positions == starting.positions
+
+
+def test_a_consumer_does_not_go_on_where_the_cluster_lost_what_decided_the_load(cluster: ServedCluster) -> None:
+    decided = at(40, leader_epoch=2, log_end=LogEnd(90, 5))
+    assert StartingOffsets.of([decided]).check(cluster.bootstrap).offsets[TOPIC, 0] == 40
+    for lost in (LogEnd(90, 2), LogEnd(101), LogEnd(101, 5)):
+        with pytest.raises(TruncatedLogError, match="markers that decided what was loaded of orders-0"):
+            StartingOffsets.of([replace(decided, log_end=lost)]).check(cluster.bootstrap)
+    uncommitted = replace(decided, isolation_level=IsolationLevel.READ_UNCOMMITTED, log_end=LogEnd(101, 5))
+    assert StartingOffsets.of([uncommitted]).check(cluster.bootstrap).offsets[TOPIC, 0] == 40

@@ -12,11 +12,12 @@ from typing import Any
 
 import pyspark.sql.streaming
 import pytest
-from growing_log import GrowingLog
+from growing_log import GrowingLog, LostMarker
 from pyspark.sql.datasource import InputPartition
 
 from segreader.errors import (
     AmbiguousTopicError,
+    DivergedPositionError,
     ObjectNotFoundError,
     OffsetOutOfRangeError,
     OptionError,
@@ -504,3 +505,44 @@ def test_a_partition_that_vanishes_while_a_stream_reads_it_is_a_data_loss(log: G
     with pytest.raises(ObjectNotFoundError, match="orders-1 is not here any more"):
         stream.latestOffset(offsets(10, 10), ALL)
     assert goes_on.latestOffset(offsets(10, 10), ALL) == offsets(20, 10)
+
+
+def test_a_stream_ends_where_an_election_took_the_marker_that_decided_what_it_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = LostMarker(tmp_path / "tier")
+    time = Time()
+    given = {"location": str(log.root), "subscribe": "orders"}
+    streams = [
+        SegmentStreamReader(
+            parse_stream_options(given | more), ("partition", "offset"), clock=time.clock, wait=time.wait
+        )
+        for more in ({}, {"failOnDataLoss": "false"}, {"isolationLevel": "read_uncommitted"})
+    ]
+    ends = [stream.latestOffset(offsets(0), ALL) for stream in streams]
+    assert ends == [offsets(5), offsets(5), offsets(11)]
+    assert rows(streams[0], offsets(0), ends[0]) == [(0, n) for n in range(5)]
+    log.elect()
+    time.now += 10
+    for _ in range(2):
+        with pytest.raises(DivergedPositionError, match=r"certain.*new checkpoint") as caught:
+            streams[0].latestOffset(ends[0], ALL)
+        assert caught.value.offset == 0
+    assert streams[1].latestOffset(ends[1], ALL) == offsets(14)
+    assert "is not its history any more" in caplog.text
+    assert rows(streams[1], ends[1], offsets(14)) == [(0, n) for n in range(10, 14)]
+    with pytest.raises(DivergedPositionError) as caught:
+        streams[2].latestOffset(ends[2], ALL)
+    assert caught.value.offset == 8
+
+
+def test_a_stream_goes_on_where_the_end_that_was_lost_decided_nothing_it_read(tmp_path: Path) -> None:
+    log = LostMarker(tmp_path / "tier", decided=True)
+    time = Time()
+    options = parse_stream_options({"location": str(log.root), "subscribe": "orders"})
+    stream = SegmentStreamReader(options, ("partition", "offset"), clock=time.clock, wait=time.wait)
+    assert stream.latestOffset(offsets(0), ALL) == offsets(6)
+    log.elect()
+    time.now += 10
+    assert stream.latestOffset(offsets(6), ALL) == offsets(15)
+    assert rows(stream, offsets(6), offsets(15)) == [(0, n) for n in range(11, 15)]

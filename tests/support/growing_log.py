@@ -66,3 +66,25 @@ class GrowingLog:
         write_local_tiered(self.root, topic, [segment], partition=partition)
         self._last[topic, partition] = segment
         return segment.next_offset
+
+
+class LostMarker:
+    """Topic ``orders`` whose COMMIT at offset 8, of the records at 0 to 4, an unclean election takes away.
+
+    Another transaction is open from offset 5 on, so ``read_committed`` ends there: the marker lies behind.
+    """
+
+    def __init__(self, root: Path, topic: str = "orders", *, decided: bool = False) -> None:
+        self.root, self._topic = root, topic
+        data = SegmentBuilder(leader_epoch=5).batch([b"a"] * 5, producer_id=7, transactional=True)
+        if decided:
+            data.marker(7)
+        self._data = data.batch([b"b"] * 3, producer_id=8, transactional=True)
+        dead = data.roll().marker(7).batch([b"b"] * 2, producer_id=8, transactional=True)
+        write_local_tiered(root, topic, [data, dead])
+
+    def elect(self, *, abort: bool = True) -> None:
+        """The new leader, of epoch 6, ends both transactions, and uploads."""
+        live = self._data.roll().new_leader(6)
+        live.marker(7, abort=abort).marker(8, abort=abort).batch([b"c"] * 4)
+        write_local_tiered(self.root, self._topic, [live])
