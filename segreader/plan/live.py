@@ -131,6 +131,7 @@ class LivePart:
             answer that has the location says.
         segment_id: of a part by location, as it was when it was planned.
         size: stored bytes, where they are known.
+        hole: of a part by the broker: what the store lacks of it, for people.
     """
 
     partition: TopicIdPartition
@@ -143,6 +144,7 @@ class LivePart:
     aborted: AbortedTransactions | None = None
     segment_id: str | None = None
     size: int | None = None
+    hole: str | None = None
 
     @property
     def stop(self) -> int:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from segreader.broker.location import IndexLocation, RemoteLogSegmentLocation
 from segreader.broker.location_codec import check_location
 from segreader.broker.messages import LATEST, FetchRequest, OffsetWanted
-from segreader.errors import FormatError, StorageError
+from segreader.errors import BrokerError, FormatError, StorageError
 from segreader.evidence.findings import Findings
 from segreader.evidence.transaction_checks import check_transaction_index, settle_transaction_index
 from segreader.format.transaction_index import AbortedTransaction
@@ -21,7 +21,7 @@ from segreader.ranges import ByteRange, OffsetRange
 from segreader.read.broker_range import BrokerRange, FetchedAnswer
 from segreader.read.cluster import Cluster
 from segreader.read.live_metrics import LiveMetrics
-from segreader.read.live_store import aborted_across
+from segreader.read.live_store import NOT_OF_THE_DATA, aborted_at_either
 from segreader.read.located import LARGEST_INDEX, TRANSACTION_INDEX, LocatedUrls, now_ms
 from segreader.segment import TopicIdPartition
 from segreader.storage.base import ObjectStore
@@ -54,7 +54,15 @@ def plan_locations(
     Args:
         whole: all of them, as one part.
     """
-    found, rest = _ask(cluster, whole, located[0], metrics, max_batch_bytes)
+    found: list[_Located] = []
+    is_unreadable = False
+    try:
+        rest = _ask(cluster, whole, located[0], metrics, max_batch_bytes, found)
+    except BrokerError as error:  # a lost object is met again, and named, by the read, after the records before it
+        if isinstance(error, NOT_OF_THE_DATA):
+            raise
+        rest = (found[-1].offsets.stop if found else None) or whole.offsets.start
+        is_unreadable = True
     is_committed = whole.isolation_level is IsolationLevel.READ_COMMITTED
     parts: list[LivePart] = []
     for run in _runs(found):
@@ -71,26 +79,30 @@ def plan_locations(
     parts += [_of_broker(whole, piece) for piece in uncovered(OffsetRange(whole.offsets.start, rest), covered)]
     if rest < whole.stop:
         last = _of_broker(whole, OffsetRange(rest, whole.stop))
-        parts.append(replace(last, read_from=ReadFrom.LOCATION) if found else last)
+        parts.append(replace(last, read_from=ReadFrom.LOCATION) if found or is_unreadable else last)
     return sorted(parts, key=lambda part: part.offsets.start)
 
 
 def _ask(
-    cluster: Cluster, whole: LivePart, urls: LocatedUrls, metrics: LiveMetrics, max_batch_bytes: int
-) -> tuple[list[_Located], int]:
-    """The segments that the cluster tells, and the offset from which on it was not asked any more.
+    cluster: Cluster,
+    whole: LivePart,
+    urls: LocatedUrls,
+    metrics: LiveMetrics,
+    max_batch_bytes: int,
+    found: list[_Located],
+) -> int:
+    """Put the segments that the cluster names into ``found``; the offset from which on it was not asked any more.
 
     Where it tells none, or a wrong one, it is asked again behind one record batch; but not for long, and not if it
     knows nothing of locations.
     """
-    found: list[_Located] = []
     at, steps = whole.offsets.start, 0
     with BrokerRange(cluster, whole, wants_locations=True, max_bytes=1, max_batch_bytes=max_batch_bytes) as asked:
         while at < whole.stop and len(found) < _MOST_SEGMENTS:
             before = cluster.metrics.locations_asked
             answer = asked.next()
             if answer is None:
-                return found, whole.stop
+                return whole.stop
             location = answer.location
             if location is not None and _is_good(location, answer, metrics):
                 stop, steps = min(location.last_offset + 1, whole.stop), 0
@@ -100,18 +112,18 @@ def _ask(
                 at = stop
                 continue
             if location is None and cluster.metrics.locations_asked == before:
-                return found, at  # it was not even asked: it knows nothing of them
+                return at  # it was not even asked: it knows nothing of them
             steps += 1
             if steps > _MOST_STEPS:
-                return found, at
+                return at
             if location is not None:
                 with BrokerRange(cluster, whole, at, max_bytes=1, max_batch_bytes=max_batch_bytes) as plain:
                     answer = plain.next()
                 if answer is None:
-                    return found, whole.stop
+                    return whole.stop
                 asked.move(answer.next_offset)
             at = answer.next_offset
-    return found, min(at, whole.stop)  # the last answer may reach beyond
+    return min(at, whole.stop)  # the last answer may reach beyond
 
 
 def _is_good(location: RemoteLogSegmentLocation, answer: FetchedAnswer, metrics: LiveMetrics) -> bool:
@@ -186,7 +198,13 @@ def _read_aborted(
         return AbortedTransactions(rows)  # all of it is decided by then
     if reach >= marks.end and _end_of_log(cluster, whole.partition) <= reach:
         return AbortedTransactions(rows)  # nothing lies behind, no marker either
-    rows += aborted_across(cluster, whole.partition, max(found[0].offsets.start, min(reach, marks.end - 1)))
+    first, behind = found[0].offsets.start, min(reach, marks.end - 1)
+    try:
+        rows += aborted_at_either(cluster, whole.partition, max(first, behind), max(first, behind - 1), rows)
+    except BrokerError as error:
+        if isinstance(error, NOT_OF_THE_DATA):
+            raise
+        return None
     return AbortedTransactions(rows)
 
 

@@ -239,7 +239,8 @@ class _Planner:
         last = self._parts[-1] if self._parts else None
         is_same = last is not None and (last.partition, last.offsets.stop) == (part.partition, part.offsets.start)
         if last is not None and is_same and last.read_from is part.read_from is ReadFrom.BROKER:
-            self._parts[-1] = replace(last, offsets=OffsetRange(last.offsets.start, part.offsets.stop))
+            offsets = OffsetRange(last.offsets.start, part.offsets.stop)
+            self._parts[-1] = replace(last, offsets=offsets, hole=last.hole or part.hole)
         else:
             self._parts.append(part)
 
@@ -255,7 +256,7 @@ class _Planner:
             self._notes += found.notes
             self._dropped += found.dropped
             parts = [
-                self._part(partition, one, ReadFrom.BROKER, lineage)
+                replace(self._part(partition, one, ReadFrom.BROKER, lineage), hole=found.lacks.get(one.start))
                 if isinstance(one, OffsetRange)
                 else self._part(partition, one[0].offsets, ReadFrom.STORE, lineage, splits=one)
                 for one in found.pieces

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator
+from copy import copy
 from dataclasses import replace
 
 import pyarrow as pa
@@ -17,10 +18,15 @@ from segreader.broker.location import RemoteLogSegmentLocation
 from segreader.broker.location_codec import check_location
 from segreader.broker.messages import EARLIEST, FetchRequest, OffsetWanted
 from segreader.broker.rules.fallback import Cause, RemoteReads, RemoteStep, cause_of
+from segreader.broker.rules.fetch_errors import is_failed_read
 from segreader.errors import (
+    BrokerError,
     CorruptIndexError,
     FormatError,
+    ObjectNotFoundError,
     OffsetOutOfRangeError,
+    SegmentGapError,
+    SegreaderError,
     StorageError,
 )
 from segreader.format.columns import BufferPool
@@ -34,11 +40,14 @@ from segreader.read.fetched_store import FetchedStore
 from segreader.read.live_marks import require_history
 from segreader.read.live_metrics import LiveMetrics
 from segreader.read.located import LocatedUrls, located_split, now_ms
+from segreader.read.metrics import MissingOffsets
 from segreader.read.open_ended import OpenEndedReader
 from segreader.read.options import ReadOptions
 from segreader.storage.base import ObjectStore
 
 _FORMATS = FetchRequest(()).storage_formats
+_PROBES = 32
+"""Into how many steps the offsets behind an unreadable one are cut, to find one that can be read."""
 
 
 class LiveReader:
@@ -47,6 +56,7 @@ class LiveReader:
     Args:
         store: where parts from the store lie; ``None`` if there are none.
         located: URLs and store of located segments; ``None`` if locations are not to be asked for.
+        on_gap: ``fail``, or ``report`` offsets that neither store nor broker can read, and go on behind them.
         clock_ms: the time, in ms since 1970 UTC.
     """
 
@@ -58,11 +68,12 @@ class LiveReader:
         store: ObjectStore | None = None,
         located: tuple[LocatedUrls, ObjectStore] | None = None,
         metrics: LiveMetrics | None = None,
+        on_gap: str = "fail",
         clock_ms: Callable[[], int] = now_ms,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.metrics = metrics or LiveMetrics()
-        self._cluster, self._options = cluster, options
+        self._cluster, self._options, self._on_gap = cluster, options, on_gap
         self._clock_ms, self._sleep = clock_ms, sleep
         self._located = located
         self._fetched = FetchedStore(cluster.shown)
@@ -89,17 +100,88 @@ class LiveReader:
         Raises:
             TruncatedLogError: an unclean election took away what was to be read.
             OffsetOutOfRangeError: retention took it away.
+            SegmentGapError: the store lacks it, and the broker cannot read it.
             BrokerError, StorageError, FormatError: it cannot be read from anywhere.
         """
         self._delivered = part.offsets.start
         self.metrics.sources[part.read_from.value].parts += 1
-        if part.read_from is ReadFrom.STORE and self._store is not None:
-            yield from self._from_store(part, self._store)
-        elif part.read_from is ReadFrom.LOCATION:
-            yield from self._by_locations(part)
-        else:
+        if part.read_from is ReadFrom.BROKER or (part.read_from is ReadFrom.STORE and self._store is None):
             require_history(self._cluster, part.partition, part.offsets.start, part.position_epoch)
-            yield from self._from_broker(part, part.stop)
+        while True:
+            try:
+                if part.read_from is ReadFrom.STORE and self._store is not None:
+                    yield from self._from_store(part, self._store)
+                elif part.read_from is ReadFrom.LOCATION:
+                    yield from self._by_locations(part)
+                else:
+                    yield from self._from_broker(part, part.stop)
+                return
+            except BrokerError as error:
+                if not is_failed_read(error):
+                    raise
+                found = self._unreadable(part, error)
+                if self._on_gap == "fail":
+                    raise found from error
+                self._pass_over(part, self._next_readable(part), found)
+
+    # offsets that cannot be read from anywhere
+
+    def _unreadable(self, part: LivePart, error: BrokerError) -> SegreaderError:
+        """What to say of the next offset, which the broker cannot read."""
+        hint = "Restore the object, or read what is left with on_gap='report' (--on-gap report)"
+        if part.hole is None:
+            found = copy(error)
+            found.source, found.offset, found.hint = found.source or self._shown(part), self._delivered, hint
+            return found
+        return SegmentGapError(
+            f"offsets of {part.partition} can be read neither from the store nor from the broker",
+            source=self._shown(part),
+            offset=self._delivered,
+            found=f"{part.hole}; {error.message}",
+            hint=hint,
+        )
+
+    def _shown(self, part: LivePart) -> str:
+        return f"{self._cluster.shown}/{part.partition}"
+
+    def _next_readable(self, part: LivePart) -> int:
+        """The first offset behind the next one that the broker can read, as far as a few requests find it; the end of
+        the part if there is none. What was not found is reported as missing with the rest."""
+        low, step = self._delivered, max(1, (part.stop - self._delivered) // _PROBES)
+        high = min(low + step, part.stop)
+        while high < part.stop and not self._is_readable(part, high):
+            low, high = high, min(high + step, part.stop)
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._is_readable(part, middle):
+                high = middle
+            else:
+                low = middle
+        return high
+
+    def _is_readable(self, part: LivePart, offset: int) -> bool:
+        wants_locations = part.read_from is ReadFrom.LOCATION
+        try:
+            with BrokerRange(
+                self._cluster,
+                part,
+                offset,
+                wants_locations=wants_locations,
+                max_bytes=1,
+                max_batch_bytes=self._options.max_batch_bytes,
+                sleep=self._sleep,
+            ) as asked:
+                asked.next()
+        except BrokerError as error:
+            if not is_failed_read(error):
+                raise
+            return False
+        return True
+
+    def _pass_over(self, part: LivePart, stop: int, error: SegreaderError) -> None:
+        """Go on behind offsets that cannot be read; they are counted as missing."""
+        self.metrics.missing.append(MissingOffsets(part.partition, self._delivered, stop, str(error)))
+        self._delivered = stop
 
     # the store
 
@@ -111,7 +193,7 @@ class LiveReader:
                 position = reader.next_offset
         except (StorageError, FormatError) as error:
             self._fall_back(cause_of(error), part, str(error))
-            yield from self._from_broker(part, part.stop)
+            yield from self._in_place_of(error, part, part.stop)
 
     # the broker
 
@@ -120,6 +202,27 @@ class LiveReader:
         with self._ask(part, stop) as asked:
             for answer in one_ahead(asked):
                 yield from self._decoded(part, answer, stop)
+
+    def _in_place_of(self, lost: StorageError | FormatError, part: LivePart, stop: int) -> Iterator[pa.RecordBatch]:
+        """The broker's records below ``stop`` where an object cannot be read; if they cannot either, ``lost`` is what
+        is raised, and an object that is not there may be passed over (``on_missing``)."""
+        try:
+            yield from self._from_broker(part, stop)
+        except BrokerError as error:
+            if not is_failed_read(error):
+                raise
+            found = copy(lost)
+            found.offset = self._delivered
+            found.hint = (
+                f"Offsets {self._delivered} to {stop - 1} cannot be read from the broker either: {error.message}. "
+                "Restore the object"
+            )
+            if not isinstance(lost, ObjectNotFoundError):
+                raise found from error
+            found.hint += ", or read what is left with on_missing='skip' (--on-missing skip)"
+            if self._options.on_missing == "fail":
+                raise found from error
+            self._pass_over(part, stop, found)
 
     def _ask(self, part: LivePart, stop: int | None = None, *, wants_locations: bool = False) -> BrokerRange:
         """What asks for the part from the next undelivered offset on."""
@@ -219,6 +322,7 @@ class LiveReader:
         stop = min(location.last_offset + 1, part.stop)
         step = reads.given(location.segment_id, expiry_ms=location.expiry_ms, now_ms=self._clock_ms())
         to_the_end = False
+        lost: StorageError | FormatError | None = None
         while True:
             if step is None:
                 try:
@@ -236,9 +340,9 @@ class LiveReader:
                     if not to_the_end and location.stop not in (None, location.size):  # or end inside a batch
                         to_the_end = True
                         continue
-                    step, told = reads.failed(error), str(error)
+                    step, told, lost = reads.failed(error), str(error), error
                 except (StorageError, FormatError) as error:
-                    step, told = reads.failed(error), str(error)
+                    step, told, lost = reads.failed(error), str(error), error
             else:
                 told = "its URL is about to expire"
             if step.step is RemoteStep.CHECK_START:
@@ -250,7 +354,10 @@ class LiveReader:
                 reads.fell_back(step.cause, until=stop, now_ms=self._clock_ms())
                 self.metrics.locations_rejected += step.cause is Cause.LOCATION_REJECTED
                 self._fall_back(step.cause, part, told)
-                yield from self._from_broker(part, stop)
+                if lost is None:
+                    yield from self._from_broker(part, stop)
+                else:
+                    yield from self._in_place_of(lost, part, stop)
                 self._delivered = max(self._delivered, stop)
                 return
             self._sleep(step.wait_ms / 1000)

@@ -100,6 +100,7 @@ class LiveScan(ScanFace):
             store=self.store,
             located=self._locations(),
             metrics=metrics,
+            on_gap=self.request.on_gap,
         )
         try:
             for part in plan.parts:
@@ -132,19 +133,21 @@ def read_live_part(
     store: ObjectStore | None = None,
     storage_options: Mapping[str, object] | None = None,
     metrics: LiveMetrics | None = None,
+    on_gap: str = "fail",
 ) -> Iterator[pa.RecordBatch]:
     """The records of one part of a plan, for a worker that has a client of its own.
 
     Args:
         store: of the location that the plan was made with; parts from the store need it.
         storage_options: which hosts a location's URL may name besides those of the clouds.
+        on_gap: as in ``LiveReader``.
 
     Raises:
         as ``LiveReader.read``.
     """
     located = open_located(storage_options) if part.read_from is ReadFrom.LOCATION else None
     try:
-        yield from LiveReader(cluster, options, store=store, located=located, metrics=metrics).read(part)
+        yield from LiveReader(cluster, options, store=store, located=located, metrics=metrics, on_gap=on_gap).read(part)
     finally:
         if located is not None:
             located[1].close()

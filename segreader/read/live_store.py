@@ -6,18 +6,22 @@ transactions were aborted by markers that lie behind everything in the store.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from segreader.errors import (
     AmbiguousTopicError,
+    AuthenticationError,
+    AuthorizationError,
+    BrokerError,
     CatalogError,
     ConnectionFailedError,
     FormatError,
     ObjectChangedError,
     ObjectNotFoundError,
+    TruncatedLogError,
 )
 from segreader.format.leader_epochs import LeaderEpochs
 from segreader.format.transaction_index import AbortedTransaction
@@ -33,13 +37,19 @@ from segreader.read.transactions import TransactionState, read_aborted
 from segreader.segment import TopicIdPartition
 
 _POLLS = 120
+NOT_OF_THE_DATA = (AuthenticationError, AuthorizationError, TruncatedLogError)
+"""What every request of this reader meets, whichever offset it is about."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreParts:
-    """Of one partition, in order: the splits of one segment each, and offsets left to the broker."""
+    """Of one partition, in order: the splits of one segment each, and offsets left to the broker.
+
+    ``lacks`` says what the store lacks of some of these, by their first offset.
+    """
 
     pieces: tuple[tuple[Split, ...] | OffsetRange, ...]
+    lacks: Mapping[int, str] = field(default_factory=dict)
     dropped: tuple[PlannedDrop, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -127,19 +137,47 @@ class StorePlanner:
         try:
             readable = planner.resolve(source)
             runs = covered(readable.resolved, remote)
+            read: list[OffsetRange] = []
             for run in runs:
-                planner.aborted = self._aborted(partition, readable.resolved, run, marks, isolation_level)
+                try:
+                    planner.aborted = self._aborted(partition, readable.resolved, run, marks, isolation_level)
+                except BrokerError as error:
+                    if isinstance(error, NOT_OF_THE_DATA):
+                        raise
+                    stop = run.stop or run.start
+                    notes.append(f"{partition}: offsets {run.start} to {stop - 1} come from the broker: {error}")
+                    continue
                 planner.add(source, run, readable=readable)
+                read.append(run)
         except (ObjectNotFoundError, ObjectChangedError, FormatError, CatalogError) as error:
             notes.append(f"{error}; the remote part of {partition} comes from the broker")
             return StoreParts((remote,), notes=tuple(notes))
         plan = planner.plan("")
         splits = [replace(split, partition=partition) for split in plan.splits]
-        pieces: list[tuple[Split, ...] | OffsetRange] = [*uncovered(remote, runs)]
+        rest = uncovered(remote, read)
+        lacks = {one.start: self._lack(source, readable.resolved, one) for one in rest if one not in runs}
+        pieces: list[tuple[Split, ...] | OffsetRange] = [*rest]
         pieces += [tuple(some) for _, some in groupby(splits, lambda split: (split.log, split.offsets))]
         pieces.sort(key=_place)
         dropped = tuple(one for one in plan.dropped if one.reason is not DropReason.BELOW_LOG_START)
-        return StoreParts(tuple(pieces), tuple(dict.fromkeys(dropped)), (*notes, *dict.fromkeys(plan.notes)))
+        return StoreParts(tuple(pieces), lacks, tuple(dict.fromkeys(dropped)), (*notes, *dict.fromkeys(plan.notes)))
+
+    def _lack(self, source: SourceLog, log: ResolvedLog, offsets: OffsetRange) -> str:
+        """What the store lacks of offsets that no segment has."""
+        start, stop = offsets.start, offsets.stop or offsets.start
+        found = [
+            f"{self._source.store.url(one.name)} is there without its {' and '.join(one.missing)}"
+            for one in source.log.incomplete
+            if start <= one.base_offset < stop
+        ]
+        found += [
+            f"segment {one.segment_id} with offsets {one.base_offset} to {one.last_offset} is not there"
+            for one in source.log.missing
+            if one.base_offset < stop and (one.last_offset is None or one.last_offset >= start)
+        ]
+        before = [part.segment.files.log for part in log.parts if part.stop <= start]
+        behind = f" behind {self._source.store.url(before[-1])}" if before else ""
+        return "; ".join(found) or f"no segment of the store has offsets {start} to {stop - 1}{behind}"
 
     def _aborted(
         self,
@@ -161,7 +199,7 @@ class StorePlanner:
         rows, is_decided = read_aborted(self._source.store, log, parts, run)
         if not is_decided:
             at = max(run.start, min(reach, marks.end - 1))
-            rows += aborted_across(self._cluster, partition, at)
+            rows += aborted_at_either(self._cluster, partition, at, max(run.start, run.stop - 1), rows)
         return AbortedTransactions(rows)
 
 
@@ -172,6 +210,25 @@ class _RunPlanner(PartitionPlanner):
 
     def _read_state(self, source: SourceLog, log: ResolvedLog, wanted: OffsetRange) -> TransactionState:
         return TransactionState(self.aborted)
+
+
+def aborted_at_either(
+    cluster: Cluster, partition: TopicIdPartition, behind: int, within: int, known: Sequence[AbortedTransaction]
+) -> list[AbortedTransaction]:
+    """As ``aborted_across``, at the offset behind some segments; at the last one within them where that one cannot be
+    read, because its object is lost. Those that are ``known`` are left out.
+
+    Raises:
+        BrokerError: neither can be read.
+    """
+    try:
+        found = aborted_across(cluster, partition, behind)
+    except BrokerError as error:
+        if within >= behind or isinstance(error, NOT_OF_THE_DATA):
+            raise
+        found = aborted_across(cluster, partition, within)
+    ended = {(row.producer_id, row.first_offset) for row in known}
+    return [row for row in found if (row.producer_id, row.first_offset) not in ended]
 
 
 def aborted_across(cluster: Cluster, partition: TopicIdPartition, offset: int) -> list[AbortedTransaction]:

@@ -97,7 +97,8 @@ def read_part(
         elif part.read_from is ReadFrom.LOCATION:
             located = open_located(storage_of_locations(options))
             stack.callback(located[1].close)
-        reader = LiveReader(cluster, read_options, store=store, located=located, metrics=metrics)
+        on_gap = "fail" if options.fail_on_data_loss else "report"
+        reader = LiveReader(cluster, read_options, store=store, located=located, metrics=metrics, on_gap=on_gap)
         for batch in _retained(cluster, reader, part, metrics, fails=options.fail_on_data_loss):
             yield _without_positions(batch)
     told = ", ".join(f"{one.records} from the {name}" for name, one in metrics.sources.items() if one.parts)

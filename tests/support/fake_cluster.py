@@ -34,7 +34,7 @@ from segreader.broker.messages import (
     TopicMetadata,
 )
 from segreader.broker.metrics import ClientMetrics
-from segreader.errors import OffsetOutOfRangeError
+from segreader.errors import BrokerError, OffsetOutOfRangeError
 from segreader.format.batch import parse_batch_header
 from segreader.format.compression import Decompressor
 from segreader.format.records import iter_records
@@ -233,6 +233,8 @@ class FakeCluster:
         self.late: Counter[tuple[str, int]] = Counter()
         """Empty answers in a row, though there is something: brokers may be late, but not for ever."""
         self.committed: dict[tuple[str, str, int], tuple[int, int]] = {}
+        self.lost: set[str] = set()
+        """Ids of remote segments whose log is lost: as a broker, it fails to read them."""
         self.requests: list[str] = []
         self.is_closed = False
 
@@ -383,6 +385,8 @@ class FakeFetcher:
                 cluster.metrics.locations_given += 1
                 listed = self._aborted(log, at, location.last_offset + 1) if cluster.lists_aborted else None
                 return FetchedPartition(**head, records=memoryview(b""), aborted=listed, location=location)
+        if segment is not None and segment.segment_id in cluster.lost:
+            raise BrokerError(f"Fetch of {topic}-{number} fails: UNKNOWN_SERVER_ERROR (-1)", code=-1, offset=at)
         data, upper = self._cut(chosen)
         return FetchedPartition(**head, records=memoryview(data), aborted=self._aborted(log, at, upper))
 

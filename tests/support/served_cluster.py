@@ -13,7 +13,7 @@ from fake_cluster import FakeCluster, FakeFetcher, ServedLog, ServedSegment, ser
 
 from segreader.broker.messages import EpochWanted, FetchAnswer, FetchedPartition, LeaderAndEpoch, OffsetWanted
 from segreader.broker.primitives import uuid_text
-from segreader.errors import OffsetOutOfRangeError
+from segreader.errors import BrokerError, OffsetOutOfRangeError
 from segreader.isolation import IsolationLevel
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import kafka_uuid, write_local_tiered
@@ -115,6 +115,8 @@ class ServedCluster:
                     answer = fetcher.poll()
                 except OffsetOutOfRangeError:
                     answer = FetchedPartition(name, None, one.partition, 1, records=memoryview(b""))
+                except BrokerError as error:
+                    answer = FetchedPartition(name, None, one.partition, error.code or -1, records=memoryview(b""))
                 if heard.version >= 13:
                     answer = replace(answer, topic=None, topic_id=uuid_text(topic.topic_id.bytes))
                 found.append(answer)

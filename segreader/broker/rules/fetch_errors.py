@@ -6,6 +6,7 @@ from enum import Enum, auto
 from typing import Final
 
 from segreader.broker.error_codes import ErrorCode
+from segreader.errors import BrokerError
 
 
 class FetchErrorKind(Enum):
@@ -32,6 +33,15 @@ class FetchErrorKind(Enum):
 REPEATS_OF_SERVER_ERRORS: Final = 5
 """How often error -1 is repeated before it is raised."""
 
+_FAILED_READS: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
+
 _KINDS: Final[dict[int, FetchErrorKind]] = {
     ErrorCode.NONE: FetchErrorKind.NONE,
     ErrorCode.UNKNOWN_SERVER_ERROR: FetchErrorKind.REPEAT_BOUNDED,
@@ -54,3 +64,8 @@ _KINDS: Final[dict[int, FetchErrorKind]] = {
 def kind_of(error: int) -> FetchErrorKind:
     """Which rule an error belongs to. One that nobody knows here is raised, for nobody knows that time mends it."""
     return _KINDS.get(error, FetchErrorKind.RAISE)
+
+
+def is_failed_read(error: BrokerError) -> bool:
+    """Whether a broker could not read what lies at an offset, such as a lost remote object; others may be readable."""
+    return error.code in _FAILED_READS
