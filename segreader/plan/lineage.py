@@ -13,6 +13,7 @@ from enum import StrEnum
 from heapq import nlargest
 from itertools import pairwise
 from operator import attrgetter
+from typing import NamedTuple
 
 from segreader.format.leader_epochs import LeaderEpoch, LeaderEpochs
 from segreader.segment import Segment, TopicIdPartition
@@ -131,17 +132,80 @@ def _newness(segment: Segment) -> tuple[int, int, int]:
     return (highest, last, segment.version)
 
 
-def assumed_lineage(segments: Iterable[Segment]) -> LeaderEpochs:
+def assumed_lineage(segments: Iterable[Segment], known: LeaderEpochs | None = None) -> LeaderEpochs:
     """A lineage made of the segments' own epochs, each from where it begins first: for want of a leader's own.
 
-    Epochs of a history that was given up are in it, too. Empty where no segment knows its epochs.
+    It is followed down from the highest epoch: to the one before it in a segment that holds both, else to the next
+    lower one that begins earlier. So an epoch of a history that was given up may be in it, if no segment shows that
+    it was passed over. Empty where no segment knows its epochs.
+
+    Args:
+        known: what a leader stated. It is continued by the epochs above its own, and cut where these leave it.
     """
     first: dict[int, int] = {}
+    before: dict[int, int] = {}
     for segment in segments:
+        previous = -1
         for entry in segment.epochs or ():
             if first.get(entry.epoch, entry.start_offset) >= entry.start_offset:
                 first[entry.epoch] = entry.start_offset
-    return LeaderEpochs(_writers(LeaderEpoch(epoch, start) for epoch, start in sorted(first.items())))
+            before[entry.epoch] = max(before.get(entry.epoch, -1), previous)
+            previous = entry.epoch
+    stated = known.entries if known else ()
+    newest = stated[-1].epoch if stated else -1
+    above: list[LeaderEpoch] = []
+    for epoch in sorted((epoch for epoch in first if epoch > newest), reverse=True):
+        after = above[-1] if above else None
+        if after is not None and (first[epoch] >= after.start_offset or epoch > before[after.epoch] >= 0):
+            continue  # the one after it began on a log that did not have it
+        above.append(LeaderEpoch(epoch, first[epoch]))
+    if not above:
+        return known or LeaderEpochs()
+    least = above[-1]
+    limit = before[least.epoch] if before[least.epoch] >= 0 else newest
+    below = [one for one in stated if one.epoch <= limit and one.start_offset < least.start_offset]
+    return LeaderEpochs(_writers([*below, *reversed(above)]))
+
+
+class EpochSpan(NamedTuple):
+    """The batches of a log from ``first_offset`` to ``last_offset`` (inclusive) all bear ``epoch``."""
+
+    epoch: int
+    first_offset: int
+    last_offset: int
+
+
+def epochs_of_batches(
+    spans: Sequence[EpochSpan], base_offset: int, last_offset: int, lineage: LeaderEpochs | None
+) -> LeaderEpochs:
+    """The epochs of one segment, of what its batches bear: as ``clip`` gives them of its checkpoint.
+
+    The cleaner may have left no batch where an epoch began: the lineage tells what it wrote between two batches that
+    are of the lineage.
+
+    Args:
+        spans: rising.
+        base_offset, last_offset: of the segment.
+    """
+    entries: list[LeaderEpoch] = []
+    at, is_of_lineage = base_offset, True
+    for span in spans:
+        was_of_lineage = is_of_lineage
+        is_of_lineage = lineage is not None and lineage.epoch_for(span.first_offset) == span.epoch
+        if lineage is not None and was_of_lineage and is_of_lineage:
+            _append(entries, clip(lineage, at, span.first_offset))
+        else:
+            _append(entries, [LeaderEpoch(span.epoch, span.first_offset if entries else base_offset)])
+        at = span.last_offset
+        is_of_lineage = lineage is not None and lineage.epoch_for(at) == span.epoch
+    if lineage is not None and entries and is_of_lineage and at < last_offset:
+        _append(entries, clip(lineage, at, last_offset))
+    return LeaderEpochs(tuple(entries))
+
+
+def _append(entries: list[LeaderEpoch], more: Iterable[LeaderEpoch]) -> None:
+    """Add the epochs above those that are there."""
+    entries.extend(one for one in more if not entries or one.epoch > entries[-1].epoch)
 
 
 def normalised(lineage: LeaderEpochs) -> LeaderEpochs:

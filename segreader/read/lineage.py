@@ -17,7 +17,7 @@ from segreader.errors import AccessDeniedError, FormatError, ObjectNotFoundError
 from segreader.evidence.listing_checks import incomplete_notes
 from segreader.format.compression import DEFAULT_LIMIT
 from segreader.format.leader_epochs import LeaderEpoch, LeaderEpochs, parse_leader_epochs
-from segreader.plan.lineage import Hole, ResolvedLog, assumed_lineage, clip, newest_first, resolve
+from segreader.plan.lineage import Hole, ResolvedLog, assumed_lineage, clip, epochs_of_batches, newest_first, resolve
 from segreader.ranges import ByteRange
 from segreader.read.segment_ends import OPEN_END, EndedSegments, bears_epochs, read_epochs, read_last_offset, with_ends
 from segreader.read.small_objects import read_each, read_whole
@@ -77,10 +77,10 @@ def read_lineage(
         ends = with_ends(store, listed, incomplete, max_batch_bytes, too_short=log.too_short)
     segments = [_completed(segment, known) for segment, known in zip(ends.segments, files, strict=True)]
     lineage, is_assumed = _choose(store, log, segments, files, given, notes, max_batch_bytes)
-    if lineage is None and _overlap(segments):
-        segments = [replace(one, epochs=read_epochs(store, one, max_batch_bytes)) for one in segments]
-        lineage, is_assumed = assumed_lineage(segments) or None, True
-        lineage = _from_the_first_segment(lineage, segments)
+    if lineage or _overlap(segments):
+        segments, lineage, is_assumed = _with_epochs_of_batches(
+            store, log, segments, lineage or None, is_assumed or not lineage, notes, max_batch_bytes
+        )
     if is_assumed and lineage is not None:
         notes.append(f"{log.partition}: no leader-epoch checkpoint can be read; the lineage is put together from parts")
     log_start = log.log_start
@@ -134,6 +134,45 @@ def _cut_off(segments: Sequence[Segment], too_short: Mapping[str, int]) -> list[
             epochs = clip(segment.epochs, stop, last) if segment.epochs else segment.epochs
             cut.append(replace(segment, base_offset=stop, last_offset=last, epochs=epochs, version=-1))
     return cut
+
+
+def _with_epochs_of_batches(
+    store: ObjectStore,
+    log: PartitionLog,
+    segments: list[Segment],
+    lineage: LeaderEpochs | None,
+    is_assumed: bool,
+    notes: list[str],
+    max_batch_bytes: int,
+) -> tuple[list[Segment], LeaderEpochs | None, bool]:
+    """The segments with the epochs that their batches bear where nothing else tells them, and the lineage with those.
+
+    A failed upload may leave the newest segments without a checkpoint: epochs above the lineage's continue it.
+    """
+    unknown = [at for at, segment in enumerate(segments) if not segment.epochs and segment.log_size]
+    answers = read_each(lambda at: read_epochs(store, segments[at], max_batch_bytes), unknown)
+    spans = {at: found for at, found in zip(unknown, answers, strict=True) if found}
+    if not spans:
+        return segments, lineage, is_assumed
+    borne = [
+        replace(segments[at], epochs=LeaderEpochs(tuple(LeaderEpoch(one.epoch, one.first_offset) for one in found)))
+        for at, found in spans.items()
+    ]
+    if lineage is None:
+        lineage = _from_the_first_segment(assumed_lineage(borne), segments)
+    else:
+        known, lineage = lineage, assumed_lineage(borne, lineage)
+        note = f"{log.partition}: {len(spans)} segments have no leader-epoch checkpoint: their batches tell the epochs"
+        if lineage is not known:
+            epochs = ", ".join(str(one.epoch) for one in lineage if one.epoch > known.entries[-1].epoch)
+            note += f", and {epochs} from no checkpoint"
+        notes.append(note)
+    segments = list(segments)
+    for at, found in spans.items():
+        one = segments[at]
+        last = found[-1].last_offset if one.last_offset is None else one.last_offset
+        segments[at] = replace(one, epochs=epochs_of_batches(found, one.base_offset, last, lineage))
+    return segments, lineage, is_assumed
 
 
 def _completed(segment: Segment, known: LeaderEpochs | None) -> Segment:

@@ -285,7 +285,7 @@ def _is_of(segment: Segment, epochs: tuple[tuple[int, int], ...]) -> bool:
 
 
 def _epochs_of(log: ResolvedLog, segment: Segment, start: int, stop: int) -> tuple[tuple[int, int], ...]:
-    return epochs_within(log.lineage, start, stop) if log.lineage and segment.epochs else ()
+    return epochs_within(log.lineage, start, stop) if log.lineage else ()
 
 
 def _without(source: SourceLog, gone: Segment) -> SourceLog:

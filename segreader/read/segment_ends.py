@@ -6,11 +6,11 @@ A base offset is not under a batch's CRC, so an end is believed only if the batc
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Final
 
 from crc32c import crc32c
@@ -19,10 +19,11 @@ from segreader.errors import FormatError, ObjectNotFoundError
 from segreader.evidence.end_checks import largest_named, why_not_emptied
 from segreader.format.batch import CRC_START, RecordBatchHeader
 from segreader.format.compression import DEFAULT_LIMIT
-from segreader.format.leader_epochs import LeaderEpoch, LeaderEpochs
+from segreader.format.leader_epochs import LeaderEpochs
 from segreader.format.message_set import MessageHeader
 from segreader.format.offset_index import OffsetIndex, parse_offset_index
 from segreader.format.scanner import BatchReady, NeedData, SegmentScanner, Tail
+from segreader.plan.lineage import EpochSpan
 from segreader.ranges import ByteRange
 from segreader.read.small_objects import read_each, read_whole
 from segreader.segment import Segment, SegmentFiles
@@ -192,18 +193,44 @@ def _reaching(
     return [one.ended(longer[id(one)], one.epochs) if id(one) in longer else one for one in segments]
 
 
-def read_epochs(store: ObjectStore, segment: Segment, max_batch_bytes: int = DEFAULT_LIMIT) -> LeaderEpochs | None:
-    """The leader epochs that a segment's batches bear; ``None`` if they do not rise, or damage hides them."""
-    entries: list[LeaderEpoch] = []
+def read_epochs(
+    store: ObjectStore, segment: Segment, max_batch_bytes: int = DEFAULT_LIMIT
+) -> tuple[EpochSpan, ...] | None:
+    """The leader epochs that a segment's batches bear; ``None`` if they do not rise, or damage hides them.
+
+    Epochs do not fall in a log: where the first and the last batch bear the same one, nothing between them is read.
+    Nor is it where neither bears one: their formats are too old.
+    """
+    if not segment.log_size:
+        return ()
+    spans: list[EpochSpan] = []
     try:
-        for header in iter_headers(store, segment, 0, max_batch_bytes):
-            if isinstance(header, RecordBatchHeader) and header.partition_leader_epoch >= 0:
-                epoch = header.partition_leader_epoch
-                if not entries or epoch != entries[-1].epoch:
-                    entries.append(LeaderEpoch(epoch, max(header.base_offset, segment.base_offset)))
-        return LeaderEpochs(tuple(entries))
-    except (FormatError, ValueError):
+        with closing(iter_headers(store, segment, 0, max_batch_bytes)) as headers:
+            first = [_span(header, segment) for header in islice(headers, 1)]
+        with closing(iter_headers(store, segment, _last_indexed(store, segment)[0], max_batch_bytes)) as headers:
+            last = [_span(header, segment) for header in deque(headers, maxlen=1)]
+        if first and last and first[0].epoch == last[0].epoch:
+            epoch = first[0].epoch
+            return (EpochSpan(epoch, first[0].first_offset, last[0].last_offset),) if epoch >= 0 else ()
+        for span in (_span(header, segment) for header in iter_headers(store, segment, 0, max_batch_bytes)):
+            if spans and span.epoch == spans[-1].epoch:
+                spans[-1] = EpochSpan(span.epoch, spans[-1].first_offset, span.last_offset)
+            elif spans and 0 <= span.epoch < spans[-1].epoch:
+                return None
+            elif span.epoch >= 0:
+                spans.append(span)
+    except FormatError:
         return None
+    return tuple(spans)
+
+
+def _span(header: _Header, segment: Segment) -> EpochSpan:
+    """What one batch bears; epoch -1 where its format has none."""
+    if isinstance(header, RecordBatchHeader):
+        return EpochSpan(
+            header.partition_leader_epoch, max(header.base_offset, segment.base_offset), header.last_offset
+        )
+    return EpochSpan(-1, header.offset, header.offset)
 
 
 def bears_epochs(
@@ -304,7 +331,9 @@ def _walk(
     return _Walked(last, has_jumps, is_compacted)
 
 
-def iter_headers(store: ObjectStore, segment: Segment, start: int, max_batch_bytes: int) -> Iterator[_Header]:
+def iter_headers(
+    store: ObjectStore, segment: Segment, start: int, max_batch_bytes: int
+) -> Generator[_Header, None, None]:
     """The headers of a log from a batch's start on.
 
     Raises:

@@ -521,3 +521,17 @@ def test_a_transaction_index_that_is_cut_ends_with_an_error_that_names_it(cat: C
     assert "found 20 bytes, expected a multiple of 34" in err
     code, out, err = cat(tmp_path, "--on-corrupt", "skip")
     assert (code, "ends inside a row" in err) == (1, True)
+
+
+def test_a_lost_branch_whose_checkpoint_is_gone_is_not_printed_and_a_note_says_so(cat: Cat, tmp_path: Path) -> None:
+    old = SegmentBuilder(0).batch([b"0"]).batch([b"dead"])
+    new = SegmentBuilder(1, leader_epoch=3).batch([b"live"])
+    new.leader_epochs = [*old.leader_epochs, *new.leader_epochs]
+    place = write_local_tiered(tmp_path, "orders", [old, new])
+    (checkpoint,) = place.glob(f"{0:020d}-*.leader_epoch_checkpoint")
+    checkpoint.unlink()
+
+    code, out, err = cat(tmp_path)
+
+    assert (code, [row["value"] for row in parsed(out)]) == (0, ["0", "live"])
+    assert "1 segments have no leader-epoch checkpoint" in err

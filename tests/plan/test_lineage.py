@@ -14,10 +14,12 @@ from segreader.format.leader_epochs import LeaderEpoch, LeaderEpochs, parse_lead
 from segreader.plan.lineage import (
     Dropped,
     DropReason,
+    EpochSpan,
     Hole,
     ResolvedLog,
     assumed_lineage,
     clip,
+    epochs_of_batches,
     epochs_within,
     newest_first,
     normalised,
@@ -192,6 +194,36 @@ def test_an_assumed_lineage_takes_each_epoch_from_where_it_begins_first() -> Non
         e3=40
     )
     assert assumed_lineage([segment("S", 0, 9)]) == LeaderEpochs()
+
+
+def test_an_epoch_that_a_later_log_passed_over_is_not_in_an_assumed_lineage() -> None:
+    passed_over = segment("dead", 20, 29, epochs(e1=20))
+    survivor = segment("live", 25, 44, epochs(e0=25, e2=35))
+    assert assumed_lineage([segment("S", 0, 19, epochs(e0=0)), passed_over, survivor]) == epochs(e0=0, e2=35)
+
+
+def test_a_stated_lineage_is_continued_by_higher_epochs_only_and_cut_where_these_leave_it() -> None:
+    known = epochs(e0=0, e1=50, e3=80)
+    assert assumed_lineage([], known) is known
+    assert assumed_lineage([segment("dead", 60, 99, epochs(e1=60, e2=90))], known) is known
+    assert assumed_lineage([segment("next", 100, 129, epochs(e3=100, e5=110))], known) == epochs(
+        e0=0, e1=50, e3=80, e5=110
+    )
+    assert assumed_lineage([segment("next", 70, 129, epochs(e4=70))], known) == epochs(e0=0, e1=50, e4=70)
+    assert assumed_lineage([segment("next", 70, 129, epochs(e1=70, e4=90))], known) == epochs(e0=0, e1=50, e4=90)
+
+
+def test_epochs_of_batches_fill_what_the_cleaner_removed_by_the_lineage() -> None:
+    lineage = epochs(e0=0, e1=15, e2=18, e3=40)
+    spans = [EpochSpan(0, 12, 14), EpochSpan(2, 20, 30)]
+    own = epochs_of_batches(spans, 10, 49, lineage)
+    assert own == epochs(e0=10, e1=15, e2=18, e3=40)
+    assert parts(resolve(PARTITION, [segment("S", 10, 49, own)], lineage)) == [("S", 10, 50)]
+    for other in (None, epochs(e0=0, e5=11)):
+        assert epochs_of_batches(spans, 10, 49, other) == epochs(e0=10, e2=20)
+    dead = epochs_of_batches([EpochSpan(0, 12, 20), EpochSpan(1, 21, 30)], 10, 30, lineage)
+    assert parts(resolve(PARTITION, [segment("S", 10, 30, dead)], lineage)) == [("S", 10, 15)]
+    assert epochs_of_batches([], 10, 9, lineage) == LeaderEpochs()
 
 
 def test_a_lineage_without_entries_decides_nothing() -> None:

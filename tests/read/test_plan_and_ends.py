@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 from pathlib import Path
 
 import pytest
+from corpus import cases, normal
+from loading import from_log_start, truth_of
 
 import segreader
 from segreader.errors import CorruptIndexError, ObjectNotFoundError, OptionError, SegmentGapError
@@ -80,6 +83,59 @@ def test_records_of_a_history_that_was_given_up_are_dropped_with_the_reason(tmp_
     (dropped,) = scan.plan().dropped
     assert (dropped.start, dropped.stop, dropped.reason) == (2, 4, DropReason.DIVERGED)
     assert "its epochs here: 0" in dropped.text
+
+
+@pytest.mark.parametrize("left", [None, b"", b"0\n0\n"])
+def test_a_lost_branch_without_its_checkpoint_stays_lost(left: bytes | None, tmp_path: Path) -> None:
+    old = SegmentBuilder(0).batch([b"0"]).batch([b"1"]).batch([b"dead 2"]).batch([b"dead 3"])
+    new = SegmentBuilder(2, leader_epoch=3).batch([b"live 2"])
+    new.leader_epochs = [*old.leader_epochs, *new.leader_epochs]
+    place = write_local_tiered(tmp_path, "orders", [old, new])
+    (checkpoint,) = place.glob(f"{0:020d}-*.leader_epoch_checkpoint")
+    checkpoint.unlink() if left is None else checkpoint.write_bytes(left)
+
+    scan = segreader.scan(tmp_path)
+
+    assert [record.value for record in scan.records()] == [b"0", b"1", b"live 2"]
+    (dropped,) = scan.plan().dropped
+    assert (dropped.start, dropped.stop, dropped.reason) == (2, 4, DropReason.DIVERGED)
+    assert scan.plan().notes == ("orders-0: 1 segments have no leader-epoch checkpoint: their batches tell the epochs",)
+
+
+def test_epochs_above_the_last_checkpoint_continue_the_lineage(tmp_path: Path) -> None:
+    segments = three_segments()
+    segments[2] = SegmentBuilder(6, leader_epoch=4).batch([b"6"]).batch([b"7"])
+    segments[2].leader_epochs = [*segments[0].leader_epochs, (4, 6)]
+    place = write_local_tiered(tmp_path, "orders", segments)
+    without(place, 6, "leader_epoch_checkpoint")
+
+    scan = segreader.scan(tmp_path)
+
+    assert offsets(scan) == list(range(8))
+    assert scan.plan().splits[-1].epochs == ((4, 6),)
+    assert "4 from no checkpoint" in scan.plan().notes[0]
+    since = max(record.timestamp_ms for record in segreader.scan(tmp_path).records())
+    assert offsets(segreader.scan(tmp_path, since=since)) == [7]
+
+
+def test_no_lost_checkpoint_changes_a_record_of_real_elections(tmp_path: Path) -> None:
+    """Of each segment in turn, and of all, gone or empty; the truth is the Java consumer's."""
+    for which in cases("cluster", remote=True):
+        (directory,) = which.remote
+        place = tmp_path / which.topic / directory.name
+        shutil.copytree(directory, place)
+        lineage = which.root / "local" if which.topic == "diverged-hanging" else None
+        names = sorted(place.glob("*.leader_epoch_checkpoint"))
+        for chosen in ([], *([name] for name in names), names):
+            for left in (None, b"", b"0\n0\n"):
+                kept = {name: name.read_bytes() for name in chosen}
+                for name in chosen:
+                    name.unlink() if left is None else name.write_bytes(left)
+                scan = segreader.scan(tmp_path / which.topic, isolation_level="read_committed", leader_epochs=lineage)
+                records = from_log_start(which, "committed", [normal(record) for record in scan.records()])
+                assert records == truth_of(which, "committed"), f"{which}: {[name.name for name in chosen]} {left!r}"
+                for name, data in kept.items():
+                    name.write_bytes(data)
 
 
 def test_a_log_directory_says_how_a_transaction_ended_that_the_remote_tier_leaves_open(tmp_path: Path) -> None:

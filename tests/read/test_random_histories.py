@@ -30,7 +30,7 @@ from histories import (
 )
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from simulator import SimulatedPartition, Truth
+from simulator import RemoteSegment, SimulatedPartition, Truth
 
 import segreader
 from segreader.format.record import Record
@@ -44,12 +44,27 @@ def read(root: Path, **arguments: Any) -> tuple[list[tuple[object, ...]], int | 
         return seen(list(scan.records())), end.offset
 
 
-def judge(partition: SimulatedPartition, truth: Truth, data: st.DataObject, *, told_by_leader: bool = False) -> None:
-    """Scan what the leaders uploaded, all of it and a random part, and hold it against the truth."""
+def judge(
+    partition: SimulatedPartition,
+    truth: Truth,
+    data: st.DataObject,
+    *,
+    told_by_leader: bool = False,
+    lost: Sequence[RemoteSegment] = (),
+    left: bytes | None = None,
+) -> None:
+    """Scan what the leaders uploaded, all of it, a random part and since a time, and hold it against the truth.
+
+    Args:
+        lost: segments whose leader-epoch checkpoint is not there.
+        left: what is in its place.
+    """
     assume(any(segment.is_whole for segment in partition.remote))
     assume(not truth.has_hole and not truth.open_since_unseen)
     start = data.draw(st.integers(0, truth.end + 1), "start")
     stop = data.draw(st.integers(start, truth.end + 2), "stop")
+    since = data.draw(st.sampled_from([record.timestamp_ms for record in truth.uncommitted] or [0]), "since")
+    newer = [record.offset for record in truth.uncommitted if record.timestamp_ms >= since]
     arguments: dict[str, Any] = {
         "split_bytes": data.draw(st.sampled_from(SPLITS), "split_bytes"),
         "kernel": data.draw(st.sampled_from(KERNELS), "kernel"),
@@ -57,6 +72,9 @@ def judge(partition: SimulatedPartition, truth: Truth, data: st.DataObject, *, t
     with TemporaryDirectory() as name:
         root = Path(name, "remote")
         partition.write(root)
+        for segment in lost:
+            for path in root.glob(f"*/*{segment.segment_id}.leader_epoch_checkpoint"):
+                path.unlink() if left is None else path.write_bytes(left)
         if told_by_leader:
             arguments["leader_epochs"] = Path(name, "leader-epoch-checkpoint")
             arguments["leader_epochs"].write_bytes(partition.leader_epoch_checkpoint())
@@ -73,6 +91,8 @@ def judge(partition: SimulatedPartition, truth: Truth, data: st.DataObject, *, t
                 assert said in (None, end) or end < said <= partition.log_start
             part = [record for record in expected if start <= record.offset < stop]
             assert read(root, offsets=(start, stop), **arguments)[0] == seen(part)
+            recent = [record for record in expected if newer and record.offset >= newer[0]]
+            assert read(root, since=since, **arguments)[0] == seen(recent)
 
 
 @examples(150)
@@ -119,6 +139,19 @@ def test_with_the_leaders_checkpoint_the_survivor_need_not_have_uploaded(
 ) -> None:
     partition = play(events)
     judge(partition, partition.truth(told_by_leader=True), data, told_by_leader=True)
+
+
+@examples(150)
+@given(histories(*ORDINARY, *ELECTIONS), st.data())
+def test_segments_that_lost_their_checkpoints_change_no_record(events: list[Event], data: st.DataObject) -> None:
+    """Those of lost branches, which would be believed, and the newest ones, whose epochs no other file knows."""
+    partition = play(events)
+    assume(not partition.is_deceptive)
+    dead = [one for one in partition.remote if one.batches[-1] not in partition.batches]
+    some = [one for one in partition.remote if data.draw(st.booleans())]
+    newest = partition.remote[-data.draw(st.integers(1, 3)) :]
+    chosen = data.draw(st.sampled_from([some, dead, newest, partition.remote]))
+    judge(partition, partition.truth(), data, lost=chosen, left=data.draw(st.sampled_from([None, b"", b"0\n0\n"])))
 
 
 # found by the properties above, made small
