@@ -65,6 +65,7 @@ _FLAGS = {
     "splitBytes": "--split-bytes",
     "kafka.bootstrap.servers": "--bootstrap-servers",
     "brokerCredentials": "--broker-credentials",
+    "topicId": "--topic-id",
     "segmentsFrom=": "--segments-from ",
     "segmentsFrom": "--segments-from",
     "logDirectory": "--log-directory",
@@ -85,6 +86,13 @@ _NOTES = 20
 @click.option("--topic", "topics", multiple=True, help="A topic to read; may be given more than once.")
 @click.option(
     "--pattern", help="Regular expression; every topic whose name has a match is read, ^…$ for the whole name."
+)
+@click.option(
+    "--topic-id",
+    "topic_ids",
+    multiple=True,
+    metavar="ID|newest",
+    help="Which topic of a name, where it was deleted and created again. With --pattern the newest is read by default.",
 )
 @click.option("--target", help="Directory or bucket to write: a directory, s3://, gs:// or abfss://.")
 @click.option(
@@ -208,6 +216,7 @@ def backfill(**given: Any) -> int:
     if given["dry_run"]:
         plan = job.plan(writes=False)
         click.echo(describe_plan(plan, in_detail=True))
+        _tell_notes(plan.notes)
         prices = parse_prices(read_prices(given["prices"])) if given["prices"] else None
         click.echo(describe_bill(estimate(ReadPlan(plan.location, plan.segments), prices)))
         return _ending(complete(plan, {}).losses)
@@ -288,6 +297,7 @@ def _fill_table(request: JobRequest, given: dict[str, Any]) -> int:
     plan = make_plan(request)
     if given["dry_run"]:
         click.echo(describe_plan(plan, in_detail=True))
+        _tell_notes(plan.notes)
         return _ending(complete(plan, {}).losses)
     _tell_plan(plan)
     click.echo("Starting Spark", err=True)

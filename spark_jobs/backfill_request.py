@@ -109,6 +109,7 @@ def parse_request(given: dict[str, Any]) -> JobRequest:
     if settings and servers is None:
         raise click.UsageError("--broker-option belongs to --bootstrap-servers")
     topics = {"pattern": given["pattern"]} if given["pattern"] is not None else {"topic": ",".join(given["topics"])}
+    topic_id = ",".join(given["topic_ids"]) or None
     rsm_config = os.path.abspath(given["rsm_config"]) if given["rsm_config"] else None
     beside = {name: absolute(given[name]) for name in _BESIDE if given[name]}
     if given["segments_from"] is not None:
@@ -117,6 +118,7 @@ def parse_request(given: dict[str, Any]) -> JobRequest:
         "location": location,
         "tail": None if servers is None else "broker",  # not which of the brokers: the topics' ids tell the cluster
         **topics,
+        "topic-id": topic_id,
         **{name: given[name] for name in ("start", "end", "isolation", "layout", "codec", "sink")},
         "hive": "yes" if given["hive"] else "no",
         "segment-layout": given["segment_layout"],
@@ -131,6 +133,7 @@ def parse_request(given: dict[str, Any]) -> JobRequest:
         **{f"kafka.{name.lower().removeprefix('kafka.')}": text for name, text in settings.items()},
         **({} if given["broker_credentials"] == "default" else {"brokerCredentials": given["broker_credentials"]}),
         **({"subscribePattern": topics["pattern"]} if "pattern" in topics else {"subscribe": topics["topic"]}),
+        **({} if topic_id is None else {"topicId": topic_id}),
         **_bound("starting", given["start"], "earliest"),
         **_bound("ending", given["end"], "latest"),
         "isolationLevel": given["isolation"],

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from segreader.catalog.layouts import log_directory
 from segreader.catalog.layouts.base import PartitionPlace
-from segreader.catalog.listing import refuse_two_topics
+from segreader.catalog.listing import read_place, refuse_two_topics
 from segreader.catalog.metadata_log import RemoteLogMetadata
 from segreader.catalog.walk import Wanted, find_all, find_places
 from segreader.errors import AmbiguousTopicError, ObjectNotFoundError, OptionError, UnknownLayoutError
@@ -17,6 +17,7 @@ from segreader.plan.lineage import ResolvedLog
 from segreader.read.beside import Beside, Catalog, Known, SourceLog, is_live
 from segreader.read.lineage import read_lineage
 from segreader.read.source import LocationSource
+from segreader.read.topic_ids import NEWEST, newest_ids
 from segreader.segment import TopicIdPartition
 from segreader.spark.credentials import can_renew, resolve_storage
 from segreader.spark.options import SparkOptions
@@ -51,6 +52,7 @@ class Locations:
             _store_of(options, location, one) for location, one in zip(options.locations, self.sources, strict=True)
         ]
         self._options = options
+        self._notes: Mapping[str, str] = {}
         self._beside = Beside(options.catalog, self._open_beside, local=opened_local)
         mounts = {_mount(at): store for at, store in enumerate(stores)} | self._beside.mounts
         self.store: ObjectStore = stores[0] if len(mounts) == 1 else MountedStores(mounts)
@@ -70,7 +72,7 @@ class Locations:
         Raises:
             ObjectNotFoundError: a topic or a partition is not there, or no topic matches.
             UnknownLayoutError: nothing at a location looks like a segment.
-            AmbiguousTopicError: one name stands for two topic ids.
+            AmbiguousTopicError: one name stands for two topic ids, and nothing chooses.
             OptionError: one of several locations is a broker's log directory.
         """
         choice = self._options.choice
@@ -84,16 +86,17 @@ class Locations:
                     raise
                 continue  # all of it is gone
             here = [place for place in here if is_live(metadata, place.partition)]
-            self._refuse_two_topics(here, source.shown)
+            self._refuse_two_topics(here, source.shown, is_named=False)
             for place in here:
                 found[place.partition].append(place)
         self._refuse_log_directory(found)
-        self._refuse_two_topics(
-            [replace(places[0], prefixes=("",), layout="") for places in found.values()], self.shown
-        )
         for partition in known:
             if partition not in found:
                 found[partition] = [PartitionPlace(partition, (), "")]
+        found = self._of_chosen_ids(found, metadata)
+        self._refuse_two_topics(
+            [replace(places[0], prefixes=("",), layout="") for places in found.values()], self.shown
+        )
         self._require_all({(one.topic, one.partition) for one in found})
         return [found[one] for one in sorted(found, key=lambda one: one.order) if self._is_chosen(one)]
 
@@ -120,7 +123,9 @@ class Locations:
 
     def read(self, places: Sequence[PartitionPlace], known: Known) -> SourceLog:
         """List the segments of one partition, in all its places, with what is known of it; see ``read_place``."""
-        return self._beside.source_log(self.store, places, self.sources[0].layouts, known)
+        found = self._beside.source_log(self.store, places, self.sources[0].layouts, known)
+        note = self._notes.get(found.log.partition.topic)
+        return found if note is None else replace(found, log=replace(found.log, notes=(note, *found.log.notes)))
 
     def require_local(self, partitions: Sequence[TopicIdPartition], *, has_local: bool) -> None:
         """Refuse a log directory that has none of the partitions that are read.
@@ -133,12 +138,10 @@ class Locations:
 
     def resolve(self, partition: TopicIdPartition) -> ResolvedLog:
         """Which segment delivers which offset of a partition, found anew from its listing."""
-        metadata = self.read_metadata()
-        places = self.find(metadata)
-        here = [one for one in places if one[0].partition == partition]
+        here = [one for one in self.places_of(partition.topic) if one[0].partition == partition]
         if not here:
             raise ObjectNotFoundError(f"{partition} is not here any more", source=self.shown)
-        log = self.read(here[0], self.known(places, metadata))
+        log = self.read(here[0], self.known(here, self.read_metadata()))
         return read_lineage(self.store, log.log, local=log.local, given=log.leader_epochs).resolved
 
     def close(self) -> None:
@@ -162,6 +165,39 @@ class Locations:
             everything = find_all(store, prefix, source.layouts)
             return [place for place in everything if choice.matches(place.partition.topic)]
         return [place for places in by_topic.values() for place in places]
+
+    def _of_chosen_ids(
+        self, found: dict[TopicIdPartition, list[PartitionPlace]], metadata: RemoteLogMetadata | None
+    ) -> dict[TopicIdPartition, list[PartitionPlace]]:
+        """Of topics that were created again the id that is wanted: that of ``topicId``, or the newest for a pattern.
+
+        Raises:
+            ObjectNotFoundError: nothing has an id that ``topicId`` names.
+            AmbiguousTopicError: nothing decides which id is the newest.
+        """
+        wanted = set(self._options.topic_ids) - {NEWEST}
+        there = {str(one.topic_id) for one in found if one.topic_id is not None}
+        if missing := sorted(wanted - there):
+            raise ObjectNotFoundError(
+                f"topic id {', '.join(missing)} is not here",
+                source=self.shown,
+                found=", ".join(sorted(there)[:_AT_MOST_NAMED]) or "no topic ids",
+            )
+        named = {one.topic for one in found if one.topic_id in wanted}
+        found = {one: places for one, places in found.items() if one.topic not in named or one.topic_id in wanted}
+        if NEWEST not in self._options.topic_ids and self._options.choice.pattern is None:
+            return found
+        rest = [place for one, places in found.items() if one.topic not in named for place in places]
+        newest = newest_ids(
+            self.store,
+            [place for place in rest if place.prefixes],
+            lambda place: read_place(self.store, place, self.sources[0].layouts),
+            known=[place.partition for place in rest if not place.prefixes],
+            metadata=metadata,
+            source=self.shown,
+        )
+        self._notes = newest.notes
+        return {one: places for one, places in found.items() if newest.ids.get(one.topic, one.topic_id) == one.topic_id}
 
     def _is_chosen(self, partition: TopicIdPartition) -> bool:
         assigned = self._options.choice.assigned
@@ -216,11 +252,11 @@ class Locations:
                     "the remote tier ends",
                 )
 
-    def _refuse_two_topics(self, places: Sequence[PartitionPlace], source: str) -> None:
+    def _refuse_two_topics(self, places: Sequence[PartitionPlace], source: str, *, is_named: bool = True) -> None:
         try:
-            refuse_two_topics(places, source)
+            refuse_two_topics(places, source, is_named=is_named)
         except AmbiguousTopicError as error:
-            error.hint = "Leave it out, or set location to the directory of one of its partitions"
+            error.hint = "Choose one with topicId: its id, or newest; or set location to the directory of one"
             raise
 
 

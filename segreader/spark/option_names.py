@@ -18,6 +18,7 @@ NAMES = (
     "subscribe",
     "assign",
     "subscribePattern",
+    "topicId",
     "startingOffsets",
     "endingOffsets",
     "startingTimestamp",

@@ -17,6 +17,7 @@ from typing import TypedDict
 from segreader.errors import OptionError
 from segreader.isolation import IsolationLevel
 from segreader.read.beside import Catalog
+from segreader.read.topic_ids import NEWEST
 from segreader.spark import option_values as values
 from segreader.spark.brokers import SERVERS, Brokers, parse_brokers
 from segreader.spark.credentials import parse_provider
@@ -77,6 +78,7 @@ class SparkOptions:
         locations: directories or URLs that hold the segments; there may be none where brokers are asked.
         brokers: who tells where each partition ends, and has what is not uploaded; ``None`` reads what is uploaded.
         choice: which topics.
+        topic_ids: which of them, where a topic was deleted and created again: ids, or ``newest``.
         starting_offsets: first offset of each partition; ``None`` reads from the earliest, or by ``starting_times``.
         ending_offsets: offset after the last of each partition; ``None`` reads to the end, or by ``ending_times``.
         starting_times: each partition begins with the first record that is not older.
@@ -104,6 +106,7 @@ class SparkOptions:
     locations: tuple[str, ...]
     brokers: Brokers | None = None
     choice: TopicChoice
+    topic_ids: tuple[str, ...] = ()
     starting_offsets: PartitionOffsets | None = None
     ending_offsets: PartitionOffsets | None = None
     starting_times: Times | None = None
@@ -171,6 +174,7 @@ def parse_options(options: Mapping[str, str]) -> SparkOptions:
         locations=locations,
         brokers=brokers,
         choice=choice,
+        topic_ids=_topic_ids(given, asks_brokers=brokers is not None),
         starting_offsets=starting.offsets,
         ending_offsets=ending.offsets,
         starting_times=starting.times,
@@ -324,6 +328,18 @@ def _topic_choice(given: Mapping[str, str]) -> TopicChoice:
             return TopicChoice(topics=tuple(topics))
         case _:
             return TopicChoice(pattern=values.compile_pattern(text).pattern)
+
+
+def _topic_ids(given: Mapping[str, str], *, asks_brokers: bool) -> tuple[str, ...]:
+    text = given.get("topicid")
+    if text is None:
+        return ()
+    ids = tuple(dict.fromkeys(one.strip() for one in text.split(",") if one.strip()))
+    if not ids:
+        raise OptionError("topicId names no topic id", found=repr(text), expected="an id, several, or newest")
+    if asks_brokers:
+        raise OptionError("topicId means nothing with brokers", hint="Leave it out: they have one topic of a name")
+    return tuple(one.lower() if one.lower() == NEWEST else one for one in ids)
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,7 +115,7 @@ def plan_splits(options: SparkOptions, *, cores: int | None = None) -> SparkPlan
         splits = _cut_by_offsets(locations.store, plan, logs, options)
     elif options.may_shrink_splits and len(splits) < SPLITS_A_CORE * (cores or os.cpu_count() or 1):
         splits = _cut_all(locations.store, splits, SMALL_SPLIT)
-    notes = [*plan.notes, *notes, *(f"{gap.text}: passed over" for gap in plan.gaps)]
+    notes = [*dict.fromkeys(plan.notes), *notes, *(f"{gap.text}: passed over" for gap in plan.gaps)]
     lost += filter(None, (_within(gap, asked[gap.partition]) for gap in plan.gaps))
     return SparkPlan(replace(plan, splits=splits, notes=tuple(notes)), logs, locations.store, tuple(lost))
 

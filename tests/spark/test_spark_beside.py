@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import pickle
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import duckdb
 import pyarrow as pa
@@ -17,15 +19,17 @@ import pytest
 from backfill_runs import finish, plan_into, request, table_of
 from corpus import CORPUS, Case, case
 from loading import read_rest
-from spark_rows import read_offsets
+from spark_rows import read_offsets, read_table
 
 import segreader
 from segreader.cli.main import main
 from segreader.duckdb import register
-from segreader.errors import ObjectNotFoundError, OptionError, SegmentGapError
+from segreader.errors import AmbiguousTopicError, ObjectNotFoundError, OptionError, SegmentGapError
 from segreader.loader import LoadQuery, SplitEnumerator, SplitReader
 from segreader.polars import scan as scan_polars
 from segreader.spark.backfill.destination import Destination
+from segreader.spark.backfill.job_plan import make_plan
+from segreader.spark.backfill.table import records_of
 from segreader.spark.backfill.task import SplitTask
 from segreader.spark.options import parse_options
 from segreader.spark.read_limits import ReadAllAvailable
@@ -35,6 +39,8 @@ from segreader.spark.stream_options import parse_stream_options
 from segreader.storage.target import open_target
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_local_tiered
+from segreader.testing.records import FIRST_TIMESTAMP_MS as T0
+from segreader.testing.records import ProducerRecord
 from spark_jobs import backfill
 
 Offsets = list[int]
@@ -309,6 +315,93 @@ def test_a_log_directory_without_the_partitions_is_refused(tmp_path: Path) -> No
 def test_what_contradicts_itself_is_refused(given: dict[str, str], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         parse_options({"location": "/a", "subscribe": "t"} | given)
+
+
+def ids_of(topic: str) -> list[str]:
+    """The ids of a topic of the corpus, the newest last: by the order of their truths."""
+    root = RECREATED.remote_root
+    ids = {path.name.removeprefix(f"{topic}-0-") for path in root.glob(f"{topic}-0-*")}
+    return [*sorted(ids - {RECREATED.topic_id}), RECREATED.topic_id]
+
+
+def offsets_by_id(topic_id: str) -> Offsets:
+    with segreader.scan(str(RECREATED.remote_root), topic=RECREATED.topic, topic_id=topic_id) as found:
+        return sorted_offsets(found.to_arrow())
+
+
+def test_a_topic_that_was_created_again_is_read_by_its_id() -> None:
+    old, new = ids_of(RECREATED.topic)
+    assert offsets_by_id(old) != offsets_by_id(new)
+    for given in ({"subscribe": "recreated"}, {"assign": '{"recreated":[0]}'}, {"subscribePattern": "recreated"}):
+        for topic_id in (old, new):
+            assert read_offsets(RECREATED.remote_root, topicId=topic_id, **given) == offsets_by_id(topic_id)
+    metadata = str(CORPUS / "tv2" / "metadata")
+    newest = read_offsets(RECREATED.remote_root, subscribe="recreated", topicId="newest", metadata=metadata)
+    assert newest == offsets_by_id(new)
+
+
+def test_a_named_topic_that_was_created_again_needs_its_id() -> None:
+    with pytest.raises(AmbiguousTopicError, match="Choose one with topicId"):
+        read_offsets(RECREATED.remote_root, subscribe="recreated")
+    both = ",".join(ids_of(RECREATED.topic))
+    with pytest.raises(AmbiguousTopicError):
+        read_offsets(RECREATED.remote_root, subscribe="recreated", topicId=both)
+    with pytest.raises(ObjectNotFoundError, match="topic id nope is not here"):
+        read_offsets(RECREATED.remote_root, subscribe="recreated", topicId="nope")
+    with pytest.raises(OptionError, match="topicId means nothing with brokers"):
+        parse_options({"kafka.bootstrap.servers": "h:1", "subscribe": "t", "topicId": "newest"})
+
+
+@pytest.fixture
+def created_again(tmp_path: Path) -> Path:
+    """Topic ``orders``, whose second id has later records and objects, and topic ``other``."""
+    root = tmp_path / "tier"
+    for at, (topic_id, records) in enumerate((("A" * 22, 5), ("B" * 22, 3))):
+        built = SegmentBuilder().batch([ProducerRecord(b"v", timestamp_ms=T0 + at * 10_000_000)] * records)
+        for file in write_local_tiered(root, "orders", [built], topic_id=topic_id).iterdir():
+            os.utime(file, (1_700_000_000 + at * 10_000,) * 2)
+    write_local_tiered(root, "other", [SegmentBuilder().batch([b"v"] * 2)])
+    return root
+
+
+def test_a_pattern_reads_the_newest_id_and_says_so(created_again: Path, caplog: pytest.LogCaptureFixture) -> None:
+    table = read_table(created_again, ("topic", "offset"), subscribePattern=".*")
+    rows = sorted((row["topic"], row["offset"]) for row in table.to_pylist())
+    assert rows == [("orders", 0), ("orders", 1), ("orders", 2), ("other", 0), ("other", 1)]
+    assert f"{'B' * 22} is its newest id by" in caplog.text
+    assert f"not read: {'A' * 22}" in caplog.text
+    old = read_table(created_again, ("topic", "offset"), subscribePattern=".*", topicId="A" * 22)
+    assert old.num_rows == 7
+
+
+def test_a_stream_ends_where_its_topic_is_created_again(created_again: Path) -> None:
+    options = {"location": str(created_again), "subscribe": "orders", "topicId": "newest"}
+    stream = SegmentStreamReader(parse_stream_options(options), ("offset",), wait=lambda seconds: None)
+    assert stream.latestOffset({"orders": {"0": 0}}, ReadAllAvailable()) == {"orders": {"0": 3}}
+
+
+def test_a_backfill_of_everything_takes_the_newest_ids(
+    created_again: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["--location", str(created_again), "--target", str(tmp_path / "out"), "--dry-run"]
+    assert backfill.main([*asked, "--pattern", ".*"]) == 0
+    shown = capsys.readouterr()
+    assert f"{'B' * 22} is its newest id by" in shown.out + shown.err
+    assert backfill.main([*asked, "--topic", "orders"]) != 0
+    assert "--topic-id" in capsys.readouterr().err
+    for topic_id, stop in (("A" * 22, "0 - 4"), ("newest", "0 - 2")):
+        assert backfill.main([*asked, "--topic", "orders", "--topic-id", topic_id]) == 0
+        assert stop in capsys.readouterr().out
+
+
+def test_a_table_is_filled_from_the_ids_that_were_planned(created_again: Path) -> None:
+    plan = make_plan(request(created_again, subscribePattern=".*"))
+    spark = MagicMock()
+    records_of(spark, plan, plan.options)
+    given = spark.read.format.return_value.options.call_args.kwargs
+    assert "B" * 22 in given["topicId"].split(",")
+    assert "A" * 22 not in given["topicId"]
+    assert read_table(created_again, **{name: text for name, text in given.items() if name != "location"}).num_rows == 5
 
 
 def test_metadata_without_a_location_means_nothing() -> None:

@@ -65,6 +65,7 @@ ROWS: dict[str, Row] = {
         lambda o: o.choice.assigned, None, ('{"a":[1,0],"b":[2]}', {"a": (0, 1), "b": (2,)}), "{}", ("subscribe",)
     ),
     "subscribePattern": Row(lambda o: o.choice.pattern, None, ("or.*s", "or.*s"), "(", ("subscribe",)),
+    "topicId": Row(lambda o: o.topic_ids, (), ("x, NEWEST", ("x", "newest")), ","),
     "startingOffsets": Row(
         lambda o: o.starting_offsets, None, ('{"orders":{"0":-2}}', {"orders": {0: EARLIEST}}), "-2"
     ),

@@ -48,7 +48,7 @@ def test_a_pattern_may_pass_over_a_topic_that_cannot_be_read() -> None:
 
 
 def test_a_name_with_two_ids_is_an_error_that_names_both() -> None:
-    with pytest.raises(AmbiguousTopicError, match=r"found \S{22} and \S{22}\. Leave it out, or set location"):
+    with pytest.raises(AmbiguousTopicError, match=r"found \S{22} and \S{22}\. Choose one with topicId"):
         plan(subscribe="recreated")
 
 

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from segreader.errors import OptionError
 from segreader.spark import register
 from segreader.spark.backfill.job_plan import JobPlan
+from segreader.spark.brokers import SERVERS
 
 Counts = Mapping[tuple[str, int], tuple[int, int]]
 """Records and different offsets, by topic and partition."""
@@ -164,12 +165,15 @@ def records_of(spark: SparkSession, plan: JobPlan, options: Mapping[str, str]) -
     for one in chosen:
         starts.setdefault(one.topic, {})[str(one.partition)] = one.start
         stops.setdefault(one.topic, {})[str(one.partition)] = one.stop
-    left_out = ("subscribe", "subscribepattern", "assign", "startingtimestamp", "endingtimestamp")
+    left_out = ("subscribe", "subscribepattern", "assign", "topicid", "startingtimestamp", "endingtimestamp")
     exact = {key: value for key, value in options.items() if key.lower() not in left_out} | {
         "assign": json.dumps({topic: [int(number) for number in offsets] for topic, offsets in starts.items()}),
         "startingOffsets": json.dumps(starts),
         "endingOffsets": json.dumps(stops),
     }
+    ids = dict.fromkeys(split.partition.topic_id for split in plan.splits if split.partition.topic_id is not None)
+    if ids and SERVERS not in {key.lower() for key in options}:
+        exact["topicId"] = ",".join(ids)  # those that the plan was made for, whichever is the newest by now
     return spark.read.format("segreader").options(**exact).load()
 
 
