@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+import pyarrow as pa
+
 from segreader.errors import OptionError
 from segreader.format.columns import DEFAULT_MAX_BYTES, DEFAULT_MAX_ROWS
 from segreader.format.compression import DEFAULT_LIMIT
@@ -14,6 +16,7 @@ from segreader.isolation import IsolationLevel
 from segreader.loader.saved import SavedFields, write_saved
 from segreader.plan.planner import DEFAULT_SPLIT_BYTES
 from segreader.ranges import OffsetRange
+from segreader.read.arrow import schema
 from segreader.read.options import DEFAULT_COLUMNS, ReadOptions
 from segreader.read.scan import is_cluster, parse_isolation_level, parse_offsets
 from segreader.read.scan_face import Offsets
@@ -116,6 +119,11 @@ class LoadQuery:
     def times(self) -> TimeRange:
         """The times asked for."""
         return parse_time_range(self.since, self.until) or TimeRange()
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of what a load gives."""
+        return schema(self.columns)
 
     def read_options(self) -> ReadOptions:
         """How records become record batches."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 import pyarrow as pa
@@ -27,6 +27,55 @@ _LOCAL_SPLIT_BYTES = 16 << 20
 _LOCAL_THREADS = 1
 """Decoding needs the interpreter's lock every few microseconds: where nothing is waited for, a second thread takes more
 time than it gives (``benchmarks/results/2026-11-22-loader.md``)."""
+
+
+class TopicFragment:
+    """Rows of one split of a topic, for engines that share the work: what a pyarrow ``Fragment`` is to a ``Dataset``.
+
+    Any thread may read it, at the same time as others.
+    """
+
+    def __init__(self, schema: pa.Schema, rows: Rows, keep: Callable[[BaseException], None]) -> None:
+        self.physical_schema = schema
+        self.partition_expression = pc.scalar(True)
+        self._rows, self._keep = rows, keep
+
+    def scanner(
+        self,
+        schema: pa.Schema | None = None,
+        columns: Columns = None,
+        filter: pc.Expression | None = None,
+        batch_size: int | None = None,
+        **_: Any,
+    ) -> TopicScanner:
+        """A scan of some columns of the rows that a filter matches, as of ``TopicDataset.scanner``.
+
+        Args:
+            schema: of the dataset; others are refused.
+        """
+        if schema is not None and not schema.equals(self.physical_schema):
+            raise OptionError(
+                "a fragment has the columns of its topic",
+                found=", ".join(schema.names),
+                expected=", ".join(self.physical_schema.names),
+            )
+        return TopicScanner(self.physical_schema, self._rows, columns, filter, batch_size, self._keep)
+
+    def to_batches(self, *arguments: Any, **options: Any) -> Any:
+        """Batches of ``scanner`` with the same arguments."""
+        return self.scanner(*arguments, **options).to_batches()
+
+    def to_table(self, *arguments: Any, **options: Any) -> pa.Table:
+        """The table of ``scanner`` with the same arguments."""
+        return self.scanner(*arguments, **options).to_table()
+
+    def head(self, num_rows: int, *arguments: Any, **options: Any) -> pa.Table:
+        """The first rows of ``scanner`` with the same arguments; reading ends with them."""
+        return self.scanner(*arguments, **options).head(num_rows)
+
+    def count_rows(self, filter: pc.Expression | None = None, **_: Any) -> int:
+        """How many rows a filter matches."""
+        return self.scanner(None, [], filter).count_rows()
 
 
 class TopicDataset(ds.UnionDataset):  # type: ignore[misc]
@@ -101,6 +150,17 @@ class TopicDataset(ds.UnionDataset):  # type: ignore[misc]
         """The Arrow C stream of all rows. Source: the Arrow PyCapsule interface."""
         return self.scanner().__arrow_c_stream__(requested_schema)
 
+    def get_fragments(self, filter: pc.Expression | None = None) -> Iterator[TopicFragment]:
+        """The rows that a filter may match in pieces, in order: one for each split, or one for a live topic.
+
+        What reading them meets and costs is in ``metrics``.
+
+        Raises:
+            as ``Scan.plan``, for what the filter does not rule out.
+        """
+        for rows in self._rows.parts(filter):
+            yield TopicFragment(self._schema, rows, self._keep)
+
     def close(self) -> None:
         """Give back connections and threads of the store; without this they go with the process."""
         self._rows.close()
@@ -129,12 +189,12 @@ class TopicDataset(ds.UnionDataset):  # type: ignore[misc]
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         """Refuse what a topic cannot be asked for."""
         raise OptionError(
-            "a topic has no fragments, and is not joined, sorted or changed by pyarrow",
+            "a topic has no files, and is not joined, sorted or changed by pyarrow",
             hint="Ask for scanner(columns=…, filter=…), and do the rest with its table",
         )
 
     # What pyarrow's own class would do with a dataset of its making.
-    children = filter = get_fragments = take = join = join_asof = sort_by = replace_schema = _refuse
+    children = filter = take = join = join_asof = sort_by = replace_schema = _refuse
     _get_fragments = _scanner_options = _scan_options = __reduce__ = _refuse
 
     @property

@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from threading import Lock
@@ -45,6 +46,9 @@ class Rows(Protocol):
             rows: of a batch at most, where the caller minds.
         """
 
+    def parts(self, predicate: pc.Expression | None) -> list[Rows]:
+        """The rows that ``predicate`` may match in pieces, in order: each can be read by itself, by any thread."""
+
     def close(self) -> None:
         """Give back connections and threads."""
 
@@ -65,12 +69,28 @@ class StoredRows:
         self, columns: tuple[str, ...], predicate: pc.Expression | None, shape: Shape, rows: int | None
     ) -> Generator[pa.RecordBatch, None, None]:
         plan = self._plans.plan(predicate)
+        counts = [ScanMetrics(notes=list(plan.notes))]
+        self._tell(plan, counts)
+        return self._read(plan, counts, columns, shape, rows)
+
+    def parts(self, predicate: pc.Expression | None) -> list[Rows]:
+        plan = self._plans.plan(predicate)
+        counts = [ScanMetrics(notes=list(plan.notes))]
+        self._tell(plan, counts)
+        return [_PartOfRows(partial(self._read, part, counts), self.close) for part in _parts(plan)]
+
+    def _read(
+        self, plan: ReadPlan, counts: list[ScanMetrics], columns: tuple[str, ...], shape: Shape, rows: int | None
+    ) -> Generator[pa.RecordBatch, None, None]:
+        """What is planned.
+
+        Args:
+            counts: is given what each reader counts.
+        """
         scan, options = self._scan, replace(self._scan.options, columns=columns)
         if rows is not None:
             options = replace(options, batch_rows=min(rows, options.batch_rows))
         reader_of = SplitCounter if COUNTED_COLUMNS.issuperset(columns) else SplitReader
-        counts = [ScanMetrics(notes=list(plan.notes))]
-        self._tell(plan, counts)
 
         def open_reader() -> ReadSplit:
             reader = reader_of(scan.store, options)
@@ -109,6 +129,40 @@ def _runs(plan: ReadPlan, fails: bool) -> Iterator[tuple[list[Split], ReadEnd | 
     yield splits, None
 
 
+def _parts(plan: ReadPlan) -> Iterator[ReadPlan]:
+    """A plan for each split; only the last one of a partition ends in the damage in which the partition does."""
+    of_partition = {partition: list(some) for partition, some in groupby(plan.splits, attrgetter("partition"))}
+    for end in plan.ends:
+        splits: Sequence[Split] = of_partition.get(end.partition, ())
+        sound = replace(end, damage=None)
+        yield from (ReadPlan(plan.location, (split,), (sound,)) for split in splits[:-1])
+        if splits or end.damage is not None:
+            yield ReadPlan(plan.location, tuple(splits[-1:]), (end,))
+
+
+class _PartOfRows:
+    """Rows of one split.
+
+    Args:
+        read: reads it, given columns, shape and rows of a batch.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[tuple[str, ...], Shape, int | None], Generator[pa.RecordBatch, None, None]],
+        close: Callable[[], None],
+    ) -> None:
+        self._read, self.close = read, close
+
+    def batches(
+        self, columns: tuple[str, ...], predicate: pc.Expression | None, shape: Shape, rows: int | None
+    ) -> Generator[pa.RecordBatch, None, None]:
+        return self._read(columns, shape, rows)
+
+    def parts(self, predicate: pc.Expression | None) -> list[Rows]:
+        return [self]
+
+
 class LiveRows:
     """Rows of a live topic: one snapshot, read by whoever asks.
 
@@ -135,6 +189,9 @@ class LiveRows:
                 if batch is None:
                     return
                 yield shape(batch)
+
+    def parts(self, predicate: pc.Expression | None) -> list[Rows]:
+        return [self]  # the connections are one reader's at a time
 
     def close(self) -> None:
         self._scan.close()
