@@ -19,17 +19,25 @@ from segreader.storage.signed_url import SignedUrl, redact
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
-CLOUD_HOSTS = (
-    "amazonaws.com",
-    "amazonaws.com.cn",
-    "amazonaws.eu",
-    "blob.core.windows.net",
-    "blob.core.usgovcloudapi.net",
-    "blob.core.chinacloudapi.cn",
-    "blob.storage.azure.net",
-    "storage.googleapis.com",
+_REGION = r"(?:[a-z]{2}(?:-gov)?|eusc-[a-z]{2})-[a-z]{4,9}-\d{1,2}"
+_AWS = rf"{_REGION}\.amazonaws\.(?:com|com\.cn|eu)"
+_STORES = re.compile(
+    rf"""(?x)
+      (?:.+\.)? s3 (?:-external-1|-accelerate(?:\.dualstack)?)? \.amazonaws\.com
+    | (?:.+\.)? s3 (?:-fips)? -{_REGION} \.amazonaws\.com
+    | (?:.+\.)? s3 (?:-fips)? (?:\.dualstack)? \.{_AWS}
+    | .+\.s3-accelerate (?:\.dualstack)? \.amazonaws\.eu
+    | .+\.s3-accesspoint (?:-fips)? (?:\.dualstack)? \.{_AWS}
+    | .+\.accesspoint\.s3-global\.amazonaws\.com
+    | .+\.s3express (?:-fips)? -[a-z0-9]+-[a-z]{{2,3}}\d+ (?:\.dualstack)? \.{_AWS}
+    | (?:.+\.)? (?:bucket|accesspoint)\.vpce-[a-z0-9-]+\.s3\.{_REGION} \.vpce\.amazonaws\.com
+    | [a-z0-9-]+\.(?:blob|dfs)\.core\.(?:windows\.net|usgovcloudapi\.net|chinacloudapi\.cn)
+    | [a-z0-9-]+\.z\d\d\.(?:blob|dfs)\.storage\.azure\.net
+    | (?:.+\.)? storage\.googleapis\.com
+    """
 )
-"""Where S3, Azure Blob storage and Google Cloud Storage serve signed URLs, with their sovereign clouds."""
+"""The hosts of S3, Azure Blob storage and Google Cloud Storage themselves, with their sovereign clouds. Below
+``amazonaws.com`` and ``googleapis.com`` there are virtual machines, load balancers and gateways of anyone, too."""
 
 HTTPS_PORT = 443
 _DEFAULT_PORTS = {"http": 80, "https": HTTPS_PORT}
@@ -67,7 +75,8 @@ class AddressPolicy:
     """What URLs from outside may name.
 
     Args:
-        host_suffixes: hosts that may be named, with every host below them: ``a.b`` allows ``a.b`` and ``x.a.b``.
+        allow_clouds: whether the hosts of the clouds' stores may be named.
+        host_suffixes: hosts that may be named too, with every host below them: ``a.b`` allows ``a.b`` and ``x.a.b``.
         endpoints: configured places as ``scheme://host:port``: these may be http, on any port, at a private address.
         ports: of hosts that are no endpoints.
         allow_private: whether hosts that are no endpoints may be at private and loopback addresses. Link-local,
@@ -78,7 +87,8 @@ class AddressPolicy:
         UntrustedLocationError: a host or an endpoint is none.
     """
 
-    host_suffixes: tuple[str, ...] = CLOUD_HOSTS
+    allow_clouds: bool = True
+    host_suffixes: tuple[str, ...] = ()
     endpoints: tuple[str, ...] = ()
     ports: frozenset[int] = frozenset({HTTPS_PORT})
     allow_private: bool = False
@@ -104,6 +114,12 @@ class AddressPolicy:
             else:
                 suffixes.append(text)
         return replace(self, host_suffixes=tuple(suffixes), endpoints=tuple(endpoints))
+
+    def allows_host(self, host: str) -> bool:
+        """Whether a host, in lower case, may be named: a cloud's store, or one of ``host_suffixes``."""
+        if self.allow_clouds and _STORES.fullmatch(host):
+            return True
+        return any(host == suffix or host.endswith(f".{suffix}") for suffix in self.host_suffixes)
 
     def is_endpoint(self, url: str | SignedUrl) -> bool:
         """Whether a URL leads to a configured place."""
@@ -131,7 +147,7 @@ def check_url(url: str | SignedUrl, policy: AddressPolicy) -> None:
             expected="https",
             hint=f"{_ALLOW_HOST}; a place may be allowed with its scheme, as in allow_hosts=http://minio.corp:9000",
         )
-    if not any(host == suffix or host.endswith(f".{suffix}") for suffix in policy.host_suffixes):
+    if not policy.allows_host(host):
         raise UntrustedLocationError(
             "this host is no cloud's store and none that was configured", source=shown, found=host, hint=_ALLOW_HOST
         )

@@ -64,3 +64,19 @@ def test_no_record_but_an_error_comes_from(
 
     assert (code, offsets) == (4, [])
     assert said in err
+
+
+@pytest.mark.parametrize(
+    "host", ["ec2-203-0-113-7.eu-west-1.compute.amazonaws.com", "a1b2c3.execute-api.eu-west-1.amazonaws.com"]
+)
+def test_a_list_may_not_name_a_machine_or_a_gateway_of_a_cloud(
+    host: str, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    urls = tmp_path / "urls.txt"
+    urls.write_text(f"https://{host}/topic-0/{LOG}?X-Amz-Signature=canary-signature\n")
+
+    assert main(["cat", f"@{urls}"]) == 4
+    out, err = capsysbinary.readouterr()
+    assert out == b""
+    assert b"this host is no cloud's store" in err
+    assert b"canary" not in err

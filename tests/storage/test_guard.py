@@ -32,11 +32,111 @@ CANARY = "c4naryS1gnature"
         "https://account.blob.core.usgovcloudapi.net/c/k",
         "https://storage.googleapis.com/b/k",
         "https://b.storage.googleapis.com/b/k@1",
+        "https://s3.amazonaws.com/b/k",
+        "https://a.b.c.s3.amazonaws.com/k",
+        "https://s3-external-1.amazonaws.com/b/k",
+        "https://s3-eu-west-1.amazonaws.com/b/k",
+        "https://a.b.s3-us-west-2.amazonaws.com/k",
+        "https://s3-fips-us-gov-west-1.amazonaws.com/b/k",
+        "https://b.s3.dualstack.ap-southeast-7.amazonaws.com/k",
+        "https://b.s3-fips.dualstack.us-gov-east-1.amazonaws.com/k",
+        "https://b.s3-accelerate.amazonaws.com/k",
+        "https://b.s3-accelerate.dualstack.amazonaws.com/k",
+        "https://ap-123456789012.s3-accesspoint.eu-west-1.amazonaws.com/k",
+        "https://ap-123456789012.s3-accesspoint.dualstack.cn-north-1.amazonaws.com.cn/k",
+        "https://ap-123456789012.s3-accesspoint-fips.us-gov-west-1.amazonaws.com/k",
+        "https://mfzwi23gnjvgw.mrap.accesspoint.s3-global.amazonaws.com/k",
+        "https://b--use1-az4--x-s3.s3express-use1-az4.us-east-1.amazonaws.com/k",
+        "https://b.bucket.vpce-1a2b3c4d-5e6f.s3.us-east-1.vpce.amazonaws.com/k",
+        "https://bucket.vpce-1a2b3c4d-5e6f-us-east-1a.s3.us-east-1.vpce.amazonaws.com/b/k",
+        "https://b.s3.eusc-de-east-1.amazonaws.eu/k",
+        "https://b.s3.cn-northwest-1.amazonaws.com.cn/k",
+        "https://account-secondary.blob.core.windows.net/c/k",
+        "https://account.dfs.core.windows.net/c/k",
+        "https://account.blob.core.chinacloudapi.cn/c/k",
+        "https://account.z07.blob.storage.azure.net/c/k",
+        "https://a.b.storage.googleapis.com/k",
     ],
 )
 def test_the_clouds_own_urls_pass(url: str) -> None:
     check_url(url, CLOUDS)
     check_url(SignedUrl(url), CLOUDS)
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "amazonaws.com",
+        "amazonaws.com.cn",
+        "ec2-203-0-113-7.compute-1.amazonaws.com",
+        "ec2-203-0-113-7.eu-west-1.compute.amazonaws.com",
+        "ec2-203-0-113-7.cn-north-1.compute.amazonaws.com.cn",
+        "i-0123.us-west-2.compute.internal.amazonaws.com",
+        "a1b2c3.execute-api.eu-west-1.amazonaws.com",
+        "lb-123.eu-west-1.elb.amazonaws.com",
+        "s3-123.elb.us-east-1.amazonaws.com",
+        "s3.eu-west-1.elb.amazonaws.com",
+        "s3.us-east-1.compute.amazonaws.com",
+        "b.s3-website-us-east-1.amazonaws.com",
+        "b.s3-website.eu-central-1.amazonaws.com",
+        "123456789012.s3-control.eu-west-1.amazonaws.com",
+        "fn-123456789012.s3-object-lambda.eu-west-1.amazonaws.com",
+        "s3-accesspoint.eu-west-1.amazonaws.com",
+        "s3express-control.us-east-1.amazonaws.com",
+        "vpce-1a2b-3c4d.execute-api.us-east-1.vpce.amazonaws.com",
+        "s3.vpce-1a2b-3c4d.vpce-svc-1234.us-east-1.vpce.amazonaws.com",
+        "sqs.eu-west-1.amazonaws.com",
+        "sts.amazonaws.com",
+        "xs3.amazonaws.com",
+        "s3x.amazonaws.com",
+        "s3.x.amazonaws.com",
+        "s3.eu-west-1.amazonaws.com.evil.example",
+        "s3.eu-west-1.amazonaws.eu.com",
+        "s3.eu-west-1xamazonaws.com",
+        "blob.core.windows.net",
+        "a.b.blob.core.windows.net",
+        "account.web.core.windows.net",
+        "account.file.core.windows.net",
+        "account.z6.web.core.windows.net",
+        "machine.westeurope.cloudapp.azure.com",
+        "account.blob.storage.azure.net",
+        "app.azurewebsites.net",
+        "googleapis.com",
+        "xstorage.googleapis.com",
+        "run.googleapis.com",
+        "www.googleapis.com",
+        "storage.cloud.google.com",
+        "metadata.google.internal",
+    ],
+)
+def test_a_host_of_a_cloud_that_is_no_store_is_refused(host: str) -> None:
+    with pytest.raises(UntrustedLocationError, match="no cloud's store"):
+        check_url(f"https://{host}/k", CLOUDS)
+    check_url(f"https://{host}/k", CLOUDS.with_hosts([host]))
+
+
+def test_every_host_that_botocore_signs_urls_for_passes() -> None:
+    botocore = pytest.importorskip("botocore.session")
+    from botocore.config import Config
+    from botocore.exceptions import BotoCoreError
+
+    session, hosts = botocore.get_session(), set()
+    forms: list[dict[str, object]] = [{}, {"use_dualstack_endpoint": True}, {"use_fips_endpoint": True}]
+    forms += [{"s3": {"addressing_style": "path"}}, {"s3": {"use_accelerate_endpoint": True}}]
+    for partition in ("aws", "aws-cn", "aws-us-gov", "aws-eusc"):
+        for number, region in enumerate(session.get_available_regions("s3", partition)):
+            for form in forms if number < 3 else forms[:1]:  # a region's names differ from another's by the region
+                config = Config(signature_version="s3v4", **form)
+                client = session.create_client(
+                    "s3", region, aws_access_key_id="a", aws_secret_access_key="b", config=config
+                )
+                for bucket in ("b", "b.c.d", f"arn:aws:s3:{region}:123456789012:accesspoint/a", "b--use1-az4--x-s3"):
+                    with contextlib.suppress(BotoCoreError):
+                        url = client.generate_presigned_url("get_object", {"Bucket": bucket, "Key": "k"})
+                        check_url(url, CLOUDS)
+                        hosts.add(url.split("/")[2])
+
+    assert len(hosts) > 100
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ def test_plain_http_must_be_allowed() -> None:
 
 def test_an_address_that_the_policy_refuses_is_not_asked(server: FaultServer, ca_file: str) -> None:
     """The name is allowed; what it resolves to is this machine."""
-    policy = AddressPolicy(host_suffixes=("localhost",), ports=frozenset({server.port}))
+    policy = AddressPolicy(allow_clouds=False, host_suffixes=("localhost",), ports=frozenset({server.port}))
     with (
         open_store(server, ca_file=ca_file, policy=policy) as store,
         pytest.raises(UntrustedLocationError, match="loopback"),
