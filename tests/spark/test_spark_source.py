@@ -90,6 +90,22 @@ def test_rows_are_the_java_consumers_records(spark: SparkSession, isolation: str
         assert seen == truth(case, isolation), case
 
 
+@pytest.mark.parametrize(
+    ("set_name", "topic", "beside"),
+    [
+        ("cluster", "diverged-hanging", {"leaderEpochs": CORPUS / "cluster" / "local"}),
+        ("tv2", "txn-marker-active", {"logDirectory": CORPUS / "tv2" / "local"}),
+    ],
+)
+def test_rows_are_the_consumers_with_what_lies_beside_the_segments(
+    spark: SparkSession, set_name: str, topic: str, beside: dict[str, Path]
+) -> None:
+    (some,) = (case for case in cases(set_name) if case.topic == topic)
+    given = {name: str(path) for name, path in beside.items()}
+    read = normal_rows(load(spark, some.root / "remote", subscribe=topic, includeHeaders="true", **given))
+    assert read[topic] == [replace(record, leader_epoch=None) for record in some.truth("committed")]
+
+
 def test_the_schema_has_headers_only_on_request(spark: SparkSession) -> None:
     plain = load(spark, subscribe="nulls")
     assert plain.columns == ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]

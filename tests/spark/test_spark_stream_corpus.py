@@ -15,16 +15,12 @@ from segreader.spark.read_limits import ReadMaxBytes, ReadMaxRows
 from segreader.spark.stream import SegmentStreamReader
 from segreader.spark.stream_options import parse_stream_options
 
-NOT_ALONE = ("recreated", "diverged-hanging")
-"""What a location alone does not tell: which topic is meant, and that a segment is dead."""
-
 COMMITTED = cases("tv2", "cluster", "aiven-plain", "aiven-encrypted", remote=True)
 UNCOMMITTED = cases("tv1", "k39", remote=True)
 RUNS = [
     (case, isolation)
     for isolation, chosen in (("committed", COMMITTED), ("uncommitted", UNCOMMITTED))
     for case in chosen
-    if case.topic not in NOT_ALONE
 ]
 IDS = [f"{case}-{isolation}" for case, isolation in RUNS]
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
@@ -34,6 +30,10 @@ def stream_of(case: Case, isolation: str) -> SegmentStreamReader:
     options = {"location": str(case.root / "remote"), "subscribe": case.topic, "isolationLevel": f"read_{isolation}"}
     if case.set_name == "aiven-encrypted":
         options["keys"] = str(FIXTURES / "aiven-encrypted.properties")
+    if case.topic == "diverged-hanging":  # a location alone does not tell that a segment is dead
+        options["leaderEpochs"] = str(case.root / "local")
+    if case.topic == "recreated":
+        options["topicId"] = case.topic_id
     return SegmentStreamReader(parse_stream_options(options), COLUMNS, wait=lambda _: None)
 
 

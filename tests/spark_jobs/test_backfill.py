@@ -23,6 +23,7 @@ from segreader.errors import CorruptBatchError, StorageError
 from segreader.spark.backfill.commit import collect
 from segreader.spark.backfill.job_plan import read_plan
 from segreader.storage.target import open_target
+from spark_jobs import verify
 from spark_jobs.backfill import main, told_by_a_task
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
@@ -96,6 +97,14 @@ def test_a_backfill_writes_what_the_java_consumer_was_given(tmp_path: Path, caps
 
 
 @pytest.mark.usefixtures("spark")
+def test_a_backfill_with_the_lineage_leaves_the_lost_branch_out(tmp_path: Path) -> None:
+    some, target = case("cluster", "diverged-hanging"), tmp_path / "out"
+    beside = ("--leader-epochs", str(some.root / "local"), "--log-directory", str(some.root / "local"))
+    assert run(target, "--topic", some.topic, *beside, location=some.remote_root) == 0
+    assert [row["offset"] for row in rows_of(target)] == [record.offset for record in some.truth("committed")]
+    assert verify.main(["--target", str(target), "--source", "--local"]) == 0
+
+
 def test_spark_reads_the_output_with_the_types_of_its_kafka_source(spark: SparkSession, tmp_path: Path) -> None:
     target = tmp_path / "out"
     assert run(target, "--topic", "nulls", "--codec", "snappy", "--layout", "topic/date") == 0
