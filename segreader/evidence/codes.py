@@ -13,7 +13,7 @@ class Severity(StrEnum):
 
     ``error``: records are lost, unreadable, or would be given wrongly by a reader that believes the file. ``warning``:
     something is not as Kafka leaves it, though no record is in danger. ``info``: a state that a sound cluster goes
-    through.
+    through, or what a check left out.
     """
 
     ERROR = "error"
@@ -51,6 +51,7 @@ class Code(StrEnum):
     DIVERGED_OFFSETS = "diverged-offsets"
     BELOW_LOG_START = "below-log-start"
     CONFLICTING_COPIES = "conflicting-copies"
+    UNCHECKED = "unchecked"
     BAD_LEADER_EPOCHS = "bad-leader-epochs"
     EPOCH_MISMATCH = "epoch-mismatch"
 

@@ -33,7 +33,7 @@ class SegmentFacts:
         is_live: whether it counts: the metadata topic may say that it is unfinished or deleted.
         first: its first batch, where there is one.
         end: last offset of its last batch, where it is known.
-        was_cleaned: some batch shows that it was compacted.
+        was_cleaned, was_rewritten: as ``LogFacts`` has them.
         checkpoint: the whole lineage of its uploader, until ``Lineages`` has taken it.
         codes: what was found.
     """
@@ -43,6 +43,7 @@ class SegmentFacts:
     first: Batch | None = None
     end: int | None = None
     was_cleaned: bool = False
+    was_rewritten: bool = False
     checkpoint: LeaderEpochs | None = None
     codes: frozenset[Code] = field(default_factory=frozenset)
 

@@ -35,7 +35,8 @@ class LogFacts:
         first: the first batch.
         end: last offset of the last whole batch; ``None`` where it was not looked for.
         tail: how the log ends behind that batch: ``Done``, or the error that ended the search.
-        was_cleaned: some batch shows that the log was compacted.
+        was_cleaned: some batch shows that the log was compacted, or a gap between two does, or says that some are lost.
+        was_rewritten: some batch shows it: the cleaner took records out of it.
     """
 
     seen: list[Batch] = field(default_factory=list)
@@ -43,6 +44,7 @@ class LogFacts:
     end: int | None = None
     tail: Done | FormatError | None = None
     was_cleaned: bool = False
+    was_rewritten: bool = False
 
 
 def look_at_log(found: Findings, store: ObjectStore, segment: Segment, index: OffsetIndex | None) -> LogFacts:
@@ -75,7 +77,8 @@ def look_at_log(found: Findings, store: ObjectStore, segment: Segment, index: Of
             if header.last_offset > index.base_offset + index.relative_offsets[entry]:
                 why = f"the batch there ends with offset {header.last_offset}"
                 note_wrong_offset(found, index, entry, segment.files.offset_index or "", why)
-    facts.was_cleaned |= any(batch.was_cleaned for batch in facts.seen)
+    facts.was_rewritten |= any(batch.was_cleaned for batch in facts.seen)
+    facts.was_cleaned |= facts.was_rewritten
     start = facts.seen[-1].position if facts.seen else 0
     if segment.log_size - start <= _MOST_WALKED:
         _walk(store, segment, start, facts)
@@ -218,7 +221,8 @@ def _walk(store: ObjectStore, segment: Segment, start: int, facts: LogFacts, *, 
             elif isinstance(answer, BatchReady):
                 batch = batch_of_header(answer.header, answer.position)
                 is_gap = last is not None and batch.magic == 2 and batch.base_offset > end + 1
-                facts.was_cleaned |= batch.was_cleaned or is_gap
+                facts.was_rewritten |= batch.was_cleaned
+                facts.was_cleaned |= facts.was_rewritten or is_gap
                 end, last = max(end, batch.last_offset), batch
             else:
                 facts.end, facts.tail = end, answer

@@ -18,6 +18,7 @@ _TRANSACTION_INDEX = frozenset(
         Code.TRANSACTION_INDEX_MISMATCH,
     }
 )
+_OF_MARKERS = frozenset({Code.ROW_WITHOUT_MARKER, Code.MARKER_WITHOUT_ROW, Code.TRANSACTION_INDEX_MISMATCH})
 _FOLLOWS = _OFFSET_INDEX | _TIME_INDEX | _TRANSACTION_INDEX | {Code.SNAPSHOT_CONTRADICTS_LOG}
 
 # In a file from which bytes were taken out every later entry is misread.
@@ -144,6 +145,11 @@ RULES: Final[Mapping[Code, Rule]] = {
         "two segments of the same history hold other batches at the same offsets",
         "One of the two is damaged: compare both with a replica, and delete the wrong one.",
     ),
+    Code.UNCHECKED: Rule(
+        _I,
+        "batches are missing or damaged, so that some copies or transactions could not be compared",
+        "Restore what is missing or damaged, then verify again.",
+    ),
     Code.BAD_LEADER_EPOCHS: Rule(
         _E,
         "a leader-epoch checkpoint cannot be read, or says nothing of its segment",
@@ -200,7 +206,7 @@ RULES: Final[Mapping[Code, Rule]] = {
         _E,
         "a batch fails its checksum",
         "Fetch the object again from another copy or replica; --on-corrupt skip reads around the batch.",
-        _FOLLOWS | {Code.WRONG_MAX_TIMESTAMP},
+        _FOLLOWS - _OF_MARKERS | {Code.WRONG_MAX_TIMESTAMP},
     ),
     Code.UNDECODABLE_RECORDS: Rule(
         _E,

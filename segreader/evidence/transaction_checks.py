@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 
 from segreader.errors import CorruptIndexError
@@ -128,6 +129,8 @@ class MarkerAudit:
     def __init__(self, found: Findings, rows: Sequence[AbortedTransaction], name: str, state: TransactionLog) -> None:
         self._found, self._name, self._state = found, name, state
         self._rows = {row.last_offset: (number, row) for number, row in enumerate(rows)}
+        self._skipped: list[tuple[int, int]] = []
+        self._undecided: list[int] = []
 
     def marker(self, batch: Batch, is_abort: bool, *, is_live: bool) -> None:
         """A marker that ends a transaction; one that is not of the live history has its row all the same."""
@@ -146,13 +149,35 @@ class MarkerAudit:
             )
             self._found.add(Code.MARKER_WITHOUT_ROW, self._name, text, offset=offset)
 
+    def skip(self, start: int, stop: int, *, is_live: bool) -> None:
+        """Offsets ``start <= offset < stop`` are in no batch, or in one that cannot be read."""
+        if self._skipped and self._skipped[-1][1] == start:
+            start = self._skipped.pop()[0]
+        self._skipped.append((start, stop))
+        if is_live:
+            self._undecided += self._state.open_transactions
+            self._state.restart(None)
+
     def end(self) -> None:
         """The segment has ended, with its last batch."""
         if self._state.is_cleaned:
             return
+        starts = [start for start, _ in self._skipped]
+        hidden = []
         for number, row in self._rows.values():
+            at = bisect_right(starts, row.last_offset) - 1
+            if at >= 0 and row.last_offset < self._skipped[at][1]:
+                hidden.append(row.last_offset)
+                continue
             text = f"row {number}: no ABORT of producer {row.producer_id} stands at offset {row.last_offset}"
             self._found.add(Code.ROW_WITHOUT_MARKER, self._name, text, position=number * _ROW, offset=row.last_offset)
+
+        if hidden or self._undecided:
+            start, stop = self._skipped[0]
+            left_out = [f"{len(hidden)} rows whose markers would be there"] * bool(hidden)
+            left_out += [f"transactions of producers {_some(self._undecided)} open there"] * bool(self._undecided)
+            text = f"{len(self._skipped)} gaps between batches, the first at offsets {start}-{stop - 1}; not checked: "
+            self._found.add(Code.UNCHECKED, self._name, text + ", ".join(left_out), offset=start)
 
     def compare_snapshot(self, snapshot: ProducerSnapshot, name: str) -> None:
         """Hold the snapshot of the segment's end against the open transactions of the replay."""
@@ -185,6 +210,11 @@ class MarkerAudit:
 
 def _open(first_offset: int | None) -> str:
     return "no open transaction" if first_offset is None else f"a transaction open since offset {first_offset}"
+
+
+def _some(producer_ids: Sequence[int]) -> str:
+    some = sorted(set(producer_ids))
+    return ", ".join(map(str, some[:4])) + (f" and {len(some) - 4} more" if len(some) > 4 else "")
 
 
 class TransactionLog:

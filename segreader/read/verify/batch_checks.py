@@ -37,11 +37,13 @@ class Audits:
         batch: called with every batch whose offsets rise.
         marker: called with every batch that ends a transaction, and whether it aborts it.
         end: called when the log has ended with its last batch.
+        damaged: called, after ``batch``, with every batch that cannot be decoded.
     """
 
     batch: list[Callable[[Batch], None]]
     marker: list[Callable[[Batch, bool], None]]
     end: list[Callable[[], None]]
+    damaged: list[Callable[[Batch], None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,8 @@ def audit_log(
                     if not order.fits(batch):
                         continue
                     for look in audits.batch:
+                        look(batch)
+                    for look in audits.damaged if row in damaged else ():
                         look(batch)
                     if batch.is_control and batch.is_transactional and row not in damaged:
                         is_abort = decoder.end_of_transaction(answer, row)

@@ -19,7 +19,7 @@ _BATCH: Final = struct.Struct(">qqI")
 
 @dataclass(slots=True)
 class _Overlap:
-    """Offsets ``start <= offset < stop`` that two logs hold, and what each of them has there: count and digest."""
+    """Offsets ``start <= offset < stop`` that two logs hold, and of each how many of them are in batches; a digest."""
 
     copy: str
     delivered: str
@@ -58,7 +58,8 @@ class Copies:
             if batch.magic == 2 and overlap.start <= batch.base_offset and batch.last_offset < overlap.stop:
                 count, digest = overlap.seen[log]
                 facts = _BATCH.pack(batch.base_offset, batch.last_offset, batch.crc & 0xFFFFFFFF)
-                overlap.seen[log] = (count + 1, crc32c.crc32c(facts, digest))
+                count += batch.last_offset - batch.base_offset + 1
+                overlap.seen[log] = (count, crc32c.crc32c(facts, digest))
 
     def check(self, found: Findings, log: str) -> None:
         """A log was read to its end: note what differs from those that were read before."""
@@ -67,10 +68,21 @@ class Copies:
             if other in self._overlaps or overlap.seen[log] == overlap.seen[other]:
                 continue
             text = f"at offsets {overlap.start}-{overlap.stop - 1} it holds other batches than {other}"
+            if (count := overlap.seen[log][0]) != (of_other := overlap.seen[other][0]):
+                fuller = log if count > of_other else other
+                text += f": {count} of these offsets, and that one {of_other}; the fuller copy is {fuller}"
             found.add(Code.CONFLICTING_COPIES, log, text, offset=overlap.start)
 
+    def leave_out(self, found: Findings, log: str) -> None:
+        """A log could not be read whole: note which others hold its offsets, and compare it with none."""
+        for overlap in self._overlaps.get(log, ()):
+            other = overlap.delivered if log == overlap.copy else overlap.copy
+            text = f"offsets {overlap.start}-{overlap.stop - 1} cannot be compared with {other}, which has them, too"
+            found.add(Code.UNCHECKED, log, text, offset=overlap.start)
+        self.forget(log)
+
     def forget(self, log: str) -> None:
-        """A log could not be read to its end: it is compared with none."""
+        """The cleaner was at work, or a log could not be read whole: it is compared with none."""
         for overlap in self._overlaps.pop(log, ()):
             other = overlap.delivered if log == overlap.copy else overlap.copy
             if overlap in self._overlaps.get(other, ()):

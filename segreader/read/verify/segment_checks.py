@@ -92,7 +92,15 @@ def look_at_segment(
     _check_end(found, segment, log, last, side.last_offset)
     if Code.TRUNCATED_LOG in found.codes and not segment.log_size:
         log.was_cleaned = False  # an empty log is what the cleaner leaves, but with empty indexes
-    return SegmentFacts(segment, first=log.first, end=log.end, was_cleaned=log.was_cleaned, checkpoint=checkpoint)
+        log.was_rewritten = False
+    return SegmentFacts(
+        segment,
+        first=log.first,
+        end=log.end,
+        was_cleaned=log.was_cleaned,
+        was_rewritten=log.was_rewritten,
+        checkpoint=checkpoint,
+    )
 
 
 def _check_end(found: Findings, segment: Segment, log: LogFacts, expected: int | None, indexed_to: int | None) -> None:
@@ -129,9 +137,9 @@ class SegmentAudit:
         side.read_indexes(unheard, store, segment)
         side.read_producer_state(unheard, store, segment, None)
         transactions = self._transactions
-        transactions.is_cleaned |= facts.was_cleaned
+        transactions.is_cleaned |= facts.was_rewritten
         history = _History(found, side, segment, transactions, parts)
-        audits = Audits([history.batch], [history.marker], [history.end])
+        audits = Audits([history.batch], [history.marker], [history.end], [history.damaged])
         if side.offset_index is not None:
             of_offsets = OffsetIndexAudit(found, side.offset_index, segment.files.offset_index or "")
             audits.batch.append(of_offsets.batch)
@@ -167,10 +175,12 @@ class SegmentAudit:
         is_whole &= not facts.codes & _TOO_SHORT
         if end is not None and (facts.end is None or end.end < facts.end):
             check_tail(found, segment, LogFacts(end=end.end, tail=_inside(end.tail)), facts.end)
-        if is_whole and not self._transactions.is_cleaned:
-            self._copies.check(found, log)
-        else:
+        if not is_whole:
+            self._copies.leave_out(found, log)
+        elif self._transactions.is_cleaned:
             self._copies.forget(log)
+        else:
+            self._copies.check(found, log)
         if not is_whole:
             self._transactions.restart(None)
         elif snapshot is not None and history.reaches_the_end:
@@ -277,6 +287,7 @@ class _History:
         self._transactions, self._parts, self._segment = transactions, list(parts), segment
         self._part: Part | None = None
         self._last: int | None = None
+        self._next_offset = segment.base_offset
 
     @property
     def reaches_the_end(self) -> bool:
@@ -286,8 +297,8 @@ class _History:
 
     def batch(self, batch: Batch) -> None:
         """Take the next batch."""
-        is_gap = self._last is not None and batch.magic == 2 and batch.base_offset > self._last + 1
-        self._transactions.is_cleaned |= batch.was_cleaned or is_gap
+        expected, self._next_offset = self._next_offset, batch.last_offset + 1
+        self._transactions.is_cleaned |= batch.was_cleaned
         self._last = batch.last_offset
         part = next((part for part in self._parts if part.start <= batch.base_offset < part.stop), None)
         if part is not self._part:
@@ -295,12 +306,19 @@ class _History:
             if part is not None:
                 self._transactions.go_on_at(part.start)
             self._part = part
+        if batch.magic == 2 and batch.base_offset > expected:
+            self.markers.skip(expected, batch.base_offset, is_live=part is not None)
         if part is not None and batch.is_transactional and not batch.is_control:
             self._transactions.data(batch)
 
     def marker(self, batch: Batch, is_abort: bool) -> None:
         """Take a batch that ends a transaction, after ``batch`` took it."""
         self.markers.marker(batch, is_abort, is_live=self._part is not None)
+
+    def damaged(self, batch: Batch) -> None:
+        """A batch that ``batch`` took cannot be decoded: what it did to a transaction is not known."""
+        if batch.producer_id >= 0:
+            self.markers.skip(batch.base_offset, batch.last_offset + 1, is_live=self._part is not None)
 
     def end(self) -> None:
         """The log has ended with its last batch."""

@@ -286,9 +286,6 @@ class _Partition:
         of_log: dict[str, list[Part]] = {}
         for part in parts:
             of_log.setdefault(part.segment.files.log, []).append(part)
-        for facts in all_facts:
-            if facts.codes & _EXPLAIN_A_HOLE:
-                copies.forget(facts.segment.files.log)
         auditor = SegmentAudit(self._store, copies, self._reading.add)
         for index, facts in enumerate(all_facts):
             limit = facts.segment.last_offset

@@ -77,6 +77,55 @@ def test_two_copies_that_differ_are_told(planted: Planted) -> None:
     assert "conflicting-copies" in planted.codes(deep=True)
 
 
+def without_a_batch(planted: Planted, number: int, batch: int) -> bytes:
+    """A log from which a batch was taken; its indexes, whose positions would tell, are gone."""
+    data, positions = planted.data(number, "log"), planted.segments[number].batch_positions
+    for kind in ("index", "timeindex"):
+        planted.remove(number, kind)
+    return bytes(data[: positions[batch]] + data[positions[batch + 1] :])
+
+
+def test_of_two_copies_the_fuller_one_is_named(planted: Planted) -> None:
+    planted.put(1, "log", without_a_batch(planted, 1, 3))
+    add_copy(planted, planted.segments[1])
+    (copy,) = (
+        path for path in planted.files if path.endswith(f"{kafka_uuid('again', planted.segments[1].base_offset)}.log")
+    )
+
+    (found,) = (one for one in planted.find(deep=True) if one.code.value == "conflicting-copies")
+
+    assert "the fuller copy is " in found.explanation
+    assert found.explanation.endswith(copy)
+    assert "31 of these offsets, and that one 29" in found.explanation
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_copies_are_compared_behind_a_hole(number: int, planted: Planted) -> None:
+    changed = planted.segments[number]
+    other = SegmentBuilder(changed.base_offset, leader_epoch=changed.leader_epoch)
+    other.leader_epochs = list(changed.leader_epochs)
+    other.batch([b"%d" % value for value in range(changed.next_offset - changed.base_offset)])
+    add_copy(planted, other)
+    planted.put(0, "log", without_a_batch(planted, 0, 3))
+
+    assert "conflicting-copies" in planted.codes(deep=True)
+
+
+def test_a_copy_that_is_damaged_names_the_one_that_it_is_not_compared_with(planted: Planted) -> None:
+    add_copy(planted, planted.segments[1])
+    (copy,) = (
+        path for path in planted.files if path.endswith(f"{kafka_uuid('again', planted.segments[1].base_offset)}.log")
+    )
+    data = bytearray(planted.files[copy])
+    data[100] ^= 1
+    planted.files[copy] = bytes(data)
+
+    (found,) = (one for one in planted.find(deep=True) if one.code.value == "unchecked")
+
+    assert found.object.endswith(copy)
+    assert found.explanation.endswith(f"{planted.name(1, 'log')}, which has them, too")
+
+
 def test_a_segment_of_a_history_that_was_given_up_is_told_and_is_no_finding(planted: Planted) -> None:
     dead = SegmentBuilder(61, leader_epoch=2)
     dead.leader_epochs = [(0, 0)]

@@ -125,6 +125,51 @@ def test_rows_of_a_compacted_segment_may_outlive_their_data(tmp_path: Path) -> N
     assert Planted(tmp_path, [segment]).codes(deep=True) == set()
 
 
+def cut_out(planted: Planted, number: int, batch: int) -> None:
+    """Take a batch out of a log, and the indexes, whose positions would tell."""
+    data, positions = planted.data(number, "log"), planted.segments[number].batch_positions
+    planted.put(number, "log", data[: positions[batch]] + data[positions[batch + 1] :])
+    for kind in ("index", "timeindex"):
+        planted.remove(number, kind)
+
+
+MISSING_INDEXES = {"missing-offset-index", "missing-time-index"}
+
+
+@pytest.mark.parametrize("number", [0, 1, 2, 3])
+def test_a_hole_in_a_log_leaves_all_other_transactions_checked(number: int, tmp_path: Path) -> None:
+    planted = Planted(tmp_path, sound_log(4))
+    cut_out(planted, 1, 3)
+    assert planted.codes(deep=True) == MISSING_INDEXES
+
+    put_rows(planted, number, rows_of(planted, number)[:-1])
+
+    assert planted.codes(deep=True) == {"marker-without-row", *MISSING_INDEXES}
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_damaged_batch_leaves_all_other_transactions_checked(number: int, tmp_path: Path) -> None:
+    planted = Planted(tmp_path, sound_log(4))
+    data = planted.data(1, "log")
+    data[planted.segments[1].batch_positions[5] + 70] ^= 1
+    planted.put(1, "log", data)
+    put_rows(planted, number, rows_of(planted, number)[:-1])
+
+    assert planted.codes(deep=True) == {"marker-without-row", "crc-mismatch"}
+
+
+def test_what_a_hole_leaves_unchecked_is_said(planted: Planted) -> None:
+    cut_out(planted, 1, 14)  # producer 7's ABORT; the transaction of producer 8 is open there
+
+    found = [one for one in planted.find(deep=True) if one.severity.value != "warning"]
+
+    assert {one.code.value for one in found} == {"unchecked"}
+    assert [one.explanation for one in found] == [
+        "1 gaps between batches, the first at offsets 56-56; not checked: 1 rows whose markers would be there, "
+        "transactions of producers 7, 8 open there"
+    ]
+
+
 def snapshot_entries(planted: Planted, number: int) -> list[ProducerEntry]:
     return [
         ProducerEntry(
