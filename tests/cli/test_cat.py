@@ -332,6 +332,31 @@ def test_a_segment_that_vanishes_is_passed_over_if_that_is_wanted(
     assert "missing: t-0: offsets 0 to 8" in err
 
 
+@pytest.mark.parametrize("options", [(), ("--on-missing", "skip", "--on-corrupt", "skip", "--on-gap", "report")])
+def test_a_segment_that_is_replaced_after_planning_ends_the_command(
+    options: tuple[str, ...], tmp_path: Path, cat: Cat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = three_batches()
+    directory = write_local_tiered(tmp_path, "t", [first, first.roll().batch([b"later"])])
+    (log,) = directory.glob("00000000000000000009-*.log")
+    plan = Scan.plan
+
+    def planned(self: Scan) -> ReadPlan:
+        found = plan(self)
+        later = SegmentBuilder(9).batch([b"other"])
+        assert len(later.to_bytes()) == log.stat().st_size
+        log.unlink()
+        log.write_bytes(later.to_bytes())
+        return found
+
+    monkeypatch.setattr(Scan, "plan", planned)
+    code, out, err = cat(tmp_path, *options)
+
+    assert (code, offsets(parsed(out))) == (4, list(range(9)))
+    assert f"{log}: the object is not the one that was listed; found mtime:" in err
+    assert "plan again" in err
+
+
 def test_a_limit_ends_the_reading_before_damage_that_lies_behind_it(tmp_path: Path, cat: Cat) -> None:
     write_local_tiered(tmp_path, "t", [three_batches(torn=2)])
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -14,6 +16,7 @@ from loading import positions_in, read_rest
 
 from segreader.errors import ObjectChangedError, ObjectNotFoundError, PositionError
 from segreader.loader import LoaderSplit, LoadQuery, PartitionConsumer, Position, ReaderPool, SplitEnumerator
+from segreader.loader.restoring import known_byte
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import kafka_uuid, local_tiered_files, write_files
 from segreader.testing.records import ProducerRecord
@@ -171,3 +174,68 @@ def test_a_byte_of_a_log_that_was_replaced_says_nothing_about_the_one_that_is_th
     with SplitEnumerator(query) as enumerator, ReaderPool(query) as pool:
         (split,) = enumerator.discover()
         assert read_rest(pool.open(split, stop))["offset"].to_pylist() == list(range(22, 40))
+
+
+def test_a_saved_split_of_a_replaced_log_is_refused_and_planned_anew(tmp_path: Path) -> None:
+    """The same name, size and offsets: only what the store says of the version tells."""
+    root = tmp_path / "tier"
+    query = LoadQuery(location=str(root), topic="orders")
+    old, new = (SegmentBuilder().batch([word] * 5).batch([word] * 5) for word in (b"old", b"new"))
+    write_files(root, local_tiered_files("orders", [old]))
+    with SplitEnumerator(query) as enumerator, ReaderPool(query) as pool:
+        (split,) = enumerator.discover()
+        state = enumerator.state()
+        reader = pool.open(split)
+        reader.read(max_rows=7)
+        stop = reader.position
+    assert stop.log_tag == split.split.log_tag
+    saved, place = split.to_json(), stop.to_json()
+    upload_anew(root, [new])
+
+    with ReaderPool(query) as pool, SplitEnumerator(query, state=state) as enumerator:
+        for position in (None, Position.from_json(place)):
+            with pytest.raises(ObjectChangedError, match="found mtime:") as caught:
+                pool.open(LoaderSplit.from_json(saved), position).read()
+            assert "splits_from" in (caught.value.hint or "")
+        assert enumerator.discover() == []
+        (rest,) = enumerator.splits_from([Position.from_json(place)])
+        assert rest.split.log_tag not in (None, stop.log_tag)
+        assert read_rest(pool.open(rest))["value"].to_pylist() == [b"new"] * 3
+
+
+def test_a_position_in_a_log_of_another_version_is_found_by_its_offset(tmp_path: Path) -> None:
+    """One batch more begins before the position: the byte that it names lies inside of a batch, or before another."""
+    root = tmp_path / "tier"
+    query = LoadQuery(location=str(root), topic="orders")
+    write_files(root, local_tiered_files("orders", [SegmentBuilder().batch([b"v" * 10] * 4).batch([b"v" * 10] * 4)]))
+    with SplitEnumerator(query) as enumerator, ReaderPool(query) as pool:
+        reader = pool.open(enumerator.discover()[0])
+        reader.read(max_rows=6)
+        stop = reader.position
+    pair = SegmentBuilder().batch([b"w" * 10] * 4).batch([b"w" * 10] * 4)
+    upload_anew(root, [pair])
+    with SplitEnumerator(query) as enumerator, ReaderPool(query) as pool:
+        (split,) = enumerator.discover()
+        assert (stop.log, stop.log_size) == (split.split.log, split.split.log_size)
+        assert stop.batch_position != 0
+        assert known_byte(split.split, stop) is None
+        assert known_byte(split.split, replace(stop, log_tag=None)) == stop.batch_position  # of an earlier version
+        assert read_rest(pool.open(split, stop))["offset"].to_pylist() == [6, 7]
+
+
+def test_a_consumer_plans_again_where_a_log_was_replaced_under_its_name(tmp_path: Path) -> None:
+    root = tmp_path / "tier"
+    old, new = (SegmentBuilder().batch([word] * 5).batch([word] * 5) for word in (b"old", b"new"))
+    write_files(root, local_tiered_files("orders", [old]))
+    with PartitionConsumer(LoadQuery(location=str(root), topic="orders"), 0) as consumer:
+        assert consumer.fetch(0, max_rows=2).records["value"].to_pylist() == [b"old"] * 2
+        upload_anew(root, [new])
+        assert consumer.fetch(3).records["value"].to_pylist() == [b"new"] * 7
+
+
+def upload_anew(root: Path, segments: Sequence[SegmentBuilder]) -> None:
+    """The same names a second later, whatever the clock of the file system resolves."""
+    before = {path: path.stat().st_mtime_ns for path in root.rglob("*.log")}
+    write_files(root, local_tiered_files("orders", segments))
+    for path, modified_ns in before.items():
+        os.utime(path, ns=(modified_ns, modified_ns + 10**9))

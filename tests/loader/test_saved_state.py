@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import zlib
 from base64 import b64encode
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -55,6 +57,24 @@ def test_a_position_comes_back_equal_and_small() -> None:
     for position in (WHOLE, bare):
         assert Position.from_json(position.to_json()) == position == pickle.loads(pickle.dumps(position))
     assert len(WHOLE.to_json()) < 300
+
+
+def test_what_an_earlier_version_saved_names_no_version_of_its_log_and_is_read(log: GrowingLog) -> None:
+    split = all_splits(query(log))[0]
+    assert str(split.split.log_tag).startswith("mtime:")
+    fields = json.loads(split.to_json())
+    del fields["log_tag"]
+    earlier = LoaderSplit.from_json(json.dumps(fields))
+    assert earlier.split == replace(split.split, log_tag=None)
+    (path, _) = log.logs()
+    os.utime(path, ns=(0, path.stat().st_mtime_ns + 10**9))
+    with SplitReader(earlier, query(log)) as reader:
+        assert read_rest(reader)["offset"].to_pylist() == list(range(30))
+    tagged = replace(WHOLE, log_tag="etag:0123")
+    assert Position.from_json(tagged.to_json()) == tagged
+    fields = json.loads(tagged.to_json())
+    del fields["log_tag"]
+    assert Position.from_json(json.dumps(fields)) == WHOLE
 
 
 def test_fields_of_a_later_minor_version_are_passed_over() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from dataclasses import replace
 from pathlib import Path
@@ -10,10 +11,11 @@ import pytest
 from corpus import CORPUS
 from spark_rows import read_offsets, split_partitions
 
-from segreader.errors import ObjectNotFoundError
+from segreader.errors import ObjectChangedError, ObjectNotFoundError
 from segreader.plan.split import ReadPlan
 from segreader.spark.options import parse_options
 from segreader.spark.planning import plan_read, plan_splits
+from segreader.spark.source import SegmentReader, SplitPartition
 from segreader.spark.splits import LARGEST_SPLIT
 from segreader.storage.local import LocalStore
 from segreader.testing.builder import SegmentBuilder
@@ -179,3 +181,27 @@ def test_a_plan_lists_each_directory_once(tmp_path: Path, monkeypatch: pytest.Mo
     assert not [prefix for prefix in read if "other-" in prefix]
     for partition in range(5):
         assert sum(f"/t-{partition}-" in prefix for prefix in read) <= 2  # seen to be one, and listed
+
+
+def test_a_split_that_travels_names_the_version_of_its_log(tmp_path: Path) -> None:
+    directory = write_local_tiered(tmp_path, "t", [wide_segment(20)])
+    splits = split_partitions(tmp_path, subscribe="t", minPartitions="3")
+    (log,) = directory.glob("*.log")
+    assert len(splits) >= 3
+    for one in splits:
+        assert one.split.log_tag == f"mtime:{log.stat().st_mtime_ns}"
+        assert len(pickle.dumps(one)) < len(pickle.dumps(SplitPartition(replace(one.split, log_tag=None)))) + 40
+
+
+def test_tasks_of_one_plan_do_not_read_two_versions_of_a_log(tmp_path: Path) -> None:
+    directory = write_local_tiered(tmp_path, "t", [wide_segment(20)])
+    options = parse_options(
+        {"location": str(tmp_path), "subscribe": "t", "minPartitions": "3", "failOnDataLoss": "false"}
+    )
+    reader = SegmentReader(options, ("offset",))
+    first, second, *_ = reader.partitions()
+    assert sum(batch.num_rows for batch in reader.read(first)) > 0
+    (log,) = directory.glob("*.log")
+    os.utime(log, ns=(0, log.stat().st_mtime_ns + 10**9))
+    with pytest.raises(ObjectChangedError, match="plan again"):
+        list(reader.read(second))

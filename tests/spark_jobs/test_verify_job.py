@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -273,6 +274,16 @@ def test_a_segment_that_is_gone_is_told_and_the_files_are_checked_without_it(
     assert found(out, capsys) == []
     ((kind, text),) = found(out, capsys, "--source")
     assert (kind, "the segment cannot be read again" in text) == ("source", True)
+
+
+def test_a_segment_that_was_replaced_is_told_and_the_others_are_read(
+    out: Path, segments: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = min(segments.rglob("*.log"))
+    os.utime(log, ns=(0, log.stat().st_mtime_ns + 10**9))
+
+    ((kind, text),) = found(out, capsys, "--source")
+    assert (kind, "the segment cannot be read again" in text, str(log) in text) == ("source", True, True)
 
 
 def test_a_directory_without_a_plan_is_no_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

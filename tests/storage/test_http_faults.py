@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from fault_server import HEADS, LENGTHS, WRONG_CODINGS, FaultServer
-from fault_urls import StandingClock, open_store, read
+from fault_urls import FaultUrls, StandingClock, open_store, read
 
 from segreader.errors import (
     AccessDeniedError,
@@ -18,6 +18,7 @@ from segreader.errors import (
     ThrottledError,
     WrongAnswerError,
 )
+from segreader.storage.base import ObjectInfo, tag_of
 
 
 @pytest.fixture(scope="module")
@@ -306,6 +307,77 @@ def test_the_size_listed_must_be_the_size_found(server: FaultServer) -> None:
             read(store, "clean/listed", 0, 1000, expected_size=(1 << 20) + 1)
     with open_store(server) as store, pytest.raises(ObjectChangedError):
         read(store, "clean/listed", 0, 1000, expected_size=1000)
+
+
+class ListedUrls(FaultUrls):
+    """URLs of a store that lists its objects with tags."""
+
+    def __init__(self, server: FaultServer, tag: str, modified_ms: int | None = None) -> None:
+        super().__init__(server)
+        self.tag, self.modified_ms = tag, modified_ms
+        self.listed: list[str] = []
+
+    def names(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        self.listed.append(prefix)
+        yield ObjectInfo(prefix + "-beside", 7, None, "etag:other")
+        yield ObjectInfo(prefix, len(self.server.data), self.modified_ms, self.tag)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "tag"),
+    [("clean", '"v1"'), ("clean", "v1"), ("clean", 'W/"v1"'), ("weaktag", "v1")],
+)
+def test_the_version_listed_is_known_by_its_tag_however_it_is_quoted(
+    server: FaultServer, scenario: str, tag: str
+) -> None:
+    urls = ListedUrls(server, "")
+    with open_store(server, urls=urls) as store:
+        listed, id = tag_of("etag", tag), f"pin-{scenario}-{len(tag)}"
+        assert read(store, f"{scenario}/{id}", expected_tag=listed) == server.data[:600_000]
+    assert (len(server.log(id)), urls.listed) == (2, [])
+
+
+def test_another_version_than_the_listed_one_is_refused_before_a_byte_of_it_is_taken(server: FaultServer) -> None:
+    with open_store(server, urls=ListedUrls(server, "etag:v2")) as store:
+        for found in ("etag:v0", "generation:7", "mtime:1"):
+            with pytest.raises(ObjectChangedError, match=f"found etag:v1, expected {found}") as caught:
+                read(store, "clean/pinned-other", expected_size=1 << 20, expected_tag=found)
+            assert "plan again" in (caught.value.hint or "")
+    assert store.metrics.bytes_got == 0
+    assert len(server.log("pinned-other")) == 3
+
+
+def test_a_store_that_lists_other_tags_than_it_answers_with_is_believed_while_its_listing_stays(
+    server: FaultServer,
+) -> None:
+    at_ms = 1795255200000  # Sat, 21 Nov 2026 10:00:00 GMT, as the answers say
+    for modified_ms in (None, at_ms, at_ms + 999):
+        urls = ListedUrls(server, "etag:sealed", modified_ms)
+        with open_store(server, urls=urls) as store:
+            for _ in range(3):
+                assert read(store, "clean/sealed", expected_tag="etag:sealed") == server.data[:600_000]
+            assert urls.listed == ["clean/sealed"]
+            urls.tag = "etag:anew"
+            with pytest.raises(ObjectChangedError, match="expected etag:earlier"):
+                read(store, "clean/sealed", expected_tag="etag:earlier")
+    behind = ListedUrls(server, "etag:sealed", at_ms - 60_000)  # the listing is a minute late
+    with open_store(server, urls=behind) as store, pytest.raises(ObjectChangedError):
+        read(store, "clean/sealed", expected_tag="etag:sealed")
+
+
+def test_an_answer_without_a_tag_is_no_proof_of_another_version(server: FaultServer) -> None:
+    urls = ListedUrls(server, "etag:v1")
+    with open_store(server, urls=urls) as store:
+        assert read(store, "notag/untagged", expected_tag="etag:v1") == server.data[:600_000]
+    assert urls.listed == ["notag/untagged"]
+
+
+def test_a_newer_plan_frees_a_store_of_the_version_that_it_read_before(server: FaultServer) -> None:
+    with open_store(server) as store:
+        assert read(store, "versions/freed", 0, 9, expected_tag="etag:v1") == server.data[:9]
+        with pytest.raises(ObjectChangedError):
+            read(store, "versions/freed", 0, 9, expected_tag="etag:v1")
+        assert read(store, "versions/freed", 0, 9, expected_tag="etag:v2") == server.data[:9]
 
 
 @pytest.mark.parametrize("scenario", ["empty", "empty-200"])

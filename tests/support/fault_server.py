@@ -354,6 +354,23 @@ def failbehind(call: _Call) -> None:
 
 
 @scenario
+def notag(call: _Call) -> None:
+    """No ETag in any answer."""
+    call.range_head(ETag=None)
+    call.send(call.start, call.stop)
+
+
+@scenario
+def versions(call: _Call) -> None:
+    """The object is replaced after the first answer, and If-Match is honoured."""
+    tag = '"v1"' if call.number == 1 else '"v2"'
+    if call.request.if_match not in (None, tag):
+        return call.error(412)
+    call.range_head(ETag=tag)
+    return call.send(call.start, call.stop)
+
+
+@scenario
 def late(call: _Call) -> None:
     """``late-33``: every 33rd head comes 1.5 s late."""
     if call.number % int(call.argument) == int(call.argument) // 2:

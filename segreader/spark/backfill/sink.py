@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from segreader.errors import StorageError
+from segreader.errors import ObjectChangedError, StorageError
 from segreader.read.live_metrics import LiveMetrics
 from segreader.read.metrics import ScanMetrics
 from segreader.read.options import ReadOptions
@@ -27,6 +27,10 @@ from segreader.spark.schema import to_spark
 from segreader.storage.target import TargetStore
 
 _MANY_FILES = 64
+_REPLACED = (
+    "The plan of the job, and what is done of it, are of the log that was there before: begin it anew with --force, or "
+    "with another target"
+)
 
 
 def do_split(
@@ -79,6 +83,8 @@ def do_split(
         except BaseException as error:
             if (done := _lost_to_another(writer, target, split, error)) is not None:
                 return done, True
+            if isinstance(error, ObjectChangedError):
+                error.hint = _REPLACED
             raise
     notes = list(dict.fromkeys([*earlier, *metrics.notes]))
     if len(files) > _MANY_FILES:

@@ -15,7 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from segreader.errors import FormatError, ObjectNotFoundError, OffsetOutOfRangeError
+from segreader.errors import FormatError, ObjectChangedError, ObjectNotFoundError, OffsetOutOfRangeError
 from segreader.read.metrics import ScanMetrics
 from segreader.read.options import ReadOptions
 from segreader.spark.backfill.commit import collect, read_manifest
@@ -183,7 +183,7 @@ def check_split(
         source: what the segments are read from; ``None`` compares with the entry's checksum only.
 
     Raises:
-        StorageError: the target or the source fails, other than by an object that is not there.
+        StorageError: the target or the source fails, other than by an object that is not there, or was replaced.
     """
     files = SplitFiles(target, entry, output)
     digest = _digest_of(files.batches())
@@ -200,7 +200,7 @@ def check_split(
                 text = f"of the manifest is not that of the segments: {_difference(entry.digest, expected.value())}"
                 findings.append(Finding("manifest", split.id, f"the checksum {text}"))
             findings += _miscounted(entry, metrics)
-        except (ObjectNotFoundError, OffsetOutOfRangeError, FormatError) as error:
+        except (ObjectNotFoundError, ObjectChangedError, OffsetOutOfRangeError, FormatError) as error:
             findings.append(Finding("source", split.id, f"the segment cannot be read again: {error}"))
     return SplitVerdict(split.id, digest.records, digest.value(), tuple(findings))
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Iterable
 from dataclasses import replace
@@ -9,11 +10,27 @@ from pathlib import Path
 import pytest
 from backfill_runs import do, files_of, finish, offsets_in, plan_into, request, rows_of
 from growing_log import GrowingLog
+from loading import rot
 
-from segreader.errors import CorruptBatchError, ManifestError, ObjectNotFoundError, OptionError, StorageError
+from segreader.errors import (
+    CorruptBatchError,
+    ManifestError,
+    ObjectChangedError,
+    ObjectNotFoundError,
+    OptionError,
+    StorageError,
+)
 from segreader.spark.backfill.commit import collect, orphans, read_manifest
 from segreader.spark.backfill.done import read_done
-from segreader.spark.backfill.job_plan import JobPlan, clear, make_plan, read_plan, require_free, require_same
+from segreader.spark.backfill.job_plan import (
+    JobPlan,
+    clear,
+    make_plan,
+    parse_plan,
+    read_plan,
+    require_free,
+    require_same,
+)
 from segreader.spark.backfill.output import DONE, STAGING, OutputOptions, done_name
 from segreader.spark.backfill.sink import do_split
 from segreader.spark.locations import Locations
@@ -129,12 +146,40 @@ def test_a_failed_attempt_leaves_no_file(segments: Path, target: TargetStore, ou
     log = min(segments.glob("orders-0-*/*.log"))
     data = bytearray(log.read_bytes())
     data[-1] ^= 0x7F
-    log.write_bytes(data)
+    rot(log, data)
 
     with pytest.raises(CorruptBatchError):
         do(plan, target, plan.splits[0])
     assert not list(target.list(STAGING))
     assert not list(target.list(DONE))
+
+
+def test_a_job_that_goes_on_after_a_log_was_replaced_says_to_begin_anew(
+    segments: Path, target: TargetStore, out: Path
+) -> None:
+    plan = plan_into(target, request(segments, subscribe="orders"))
+    do(plan, target, plan.splits[0])
+    for log in segments.rglob("*.log"):
+        os.utime(log, ns=(0, log.stat().st_mtime_ns + 10**9))
+
+    later = read_plan(target)
+    assert later == plan
+    do(plan, target, later.splits[0])  # it is done
+    with pytest.raises(ObjectChangedError, match=r"found mtime:.*--force") as caught:
+        do(later, target, later.splits[1])
+    assert caught.value.expected == later.segments[1].log_tag
+    assert len(list(target.list(STAGING))) == 1
+
+
+def test_a_plan_of_an_earlier_version_is_read_without_tags(segments: Path, target: TargetStore, out: Path) -> None:
+    document = json.loads(plan_into(target, request(segments, subscribe="orders")).data)
+    for split in document["splits"]:
+        assert split.pop("log_tag").startswith("mtime:")
+    earlier = parse_plan(json.dumps(document).encode(), "plan")
+    assert {split.log_tag for split in earlier.segments} == {None}
+    do(earlier, target)
+    assert finish(earlier, target).is_complete
+    expect_exact(out)
 
 
 def test_what_made_an_attempt_fail_is_told_where_its_files_cannot_be_removed_either(segments: Path, out: Path) -> None:
@@ -149,7 +194,7 @@ def test_what_made_an_attempt_fail_is_told_where_its_files_cannot_be_removed_eit
     log = min(segments.glob("orders-0-*/*.log"))
     data = bytearray(log.read_bytes())
     data[-1] ^= 0x7F
-    log.write_bytes(data)
+    rot(log, data)
 
     with pytest.raises(CorruptBatchError):
         do(plan, target, plan.splits[0])
