@@ -17,6 +17,7 @@ from pathlib import Path
 
 from benchmarks.peak import peak_bytes
 from benchmarks.plan_bucket import Topic
+from segreader.catalog.collector import collect_seldom
 from segreader.catalog.metadata_log import METADATA_TOPIC, RemoteLogMetadata
 from segreader.format.record import Record, TimestampType
 from segreader.read.scan import Scan
@@ -84,6 +85,7 @@ class TimedSource(LocationSource):
 
 
 def main() -> None:
+    collect_seldom()  # as the command does
     place, isolation_level = sys.argv[1], sys.argv[2]
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     source = TimedSource(f"{place}/remote", catalog=Catalog(metadata=f"{place}/metadata", segments_from="metadata"))

@@ -18,6 +18,7 @@ from benchmarks.plan import GIB_OF_BATCHES
 from benchmarks.plan_bucket import Bucket, Form, Made, Topic
 from benchmarks.plan_forms import BATCH_RECORDS, SMALL, WHOLE, batches_of, offset_index
 from benchmarks.spark_bucket import OPTIONS, read_from
+from segreader.catalog.collector import collect_seldom
 from segreader.spark.backfill.job_plan import JobRequest, make_plan
 from segreader.spark.backfill.output import OutputOptions
 from segreader.spark.options import parse_options
@@ -50,6 +51,7 @@ class Prepared(Bucket):
 
 
 def main() -> None:
+    collect_seldom()  # as the job does, and the source in a process of Spark's
     side, partitions, segments, is_large = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "large"
     records = GIB_OF_BATCHES * BATCH_RECORDS if is_large else 1000
     form = (WHOLE if is_large else SMALL)["local-tiered"]

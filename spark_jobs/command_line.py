@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from segreader.catalog.collector import collect_seldom
 from segreader.cli.exit_codes import ExitCode
 
 
@@ -22,6 +23,8 @@ def call(command: click.Command, name: str, arguments: Sequence[str] | None) -> 
     Raises:
         click.ClickException: it was called wrongly.
     """
+    if arguments is None:
+        collect_seldom()
     try:
         with command.make_context(name, list(sys.argv[1:] if arguments is None else arguments)) as context:
             return int(command.invoke(context) or ExitCode.OK)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from operator import attrgetter
 
-from segreader.catalog.collector import collector_at_rest
 from segreader.catalog.layouts.base import PartitionPlace
 from segreader.catalog.listing import PartitionLog
 from segreader.catalog.metadata_log import RemoteLogMetadata
@@ -22,15 +21,14 @@ _LIVE = (
 def from_metadata(place: PartitionPlace, metadata: RemoteLogMetadata) -> PartitionLog:
     """The finished segments of a partition without listing it: their objects have the names that plugins give them."""
     prefix = place.prefixes[0]
-    with collector_at_rest():
-        segments = []
-        with_aborts = metadata.ids_with_aborts(place.partition)
-        for known in metadata.segments(place.partition):
-            started = known.started
-            stem = f"{prefix}{started.start_offset:020d}-{started.segment_id}"
-            segment = known.to_segment(StemFiles(stem, not started.transaction_index_is_empty))
-            segments.append(replace(segment, has_aborts=True) if started.segment_id in with_aborts else segment)
-        return PartitionLog(place.partition, _ordered(segments), place.layout, notes=tuple(metadata.notes))
+    segments = []
+    with_aborts = metadata.ids_with_aborts(place.partition)
+    for known in metadata.segments(place.partition):
+        started = known.started
+        stem = f"{prefix}{started.start_offset:020d}-{started.segment_id}"
+        segment = known.to_segment(StemFiles(stem, not started.transaction_index_is_empty))
+        segments.append(replace(segment, has_aborts=True) if started.segment_id in with_aborts else segment)
+    return PartitionLog(place.partition, _ordered(segments), place.layout, notes=tuple(metadata.notes))
 
 
 def join(listed: PartitionLog, metadata: RemoteLogMetadata) -> PartitionLog:

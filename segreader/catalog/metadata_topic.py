@@ -16,7 +16,6 @@ from typing import Literal
 
 import crc32c
 
-from segreader.catalog.collector import collector_at_rest
 from segreader.catalog.metadata_log import METADATA_TOPIC, RemoteLogMetadata
 from segreader.errors import (
     CorruptBatchError,
@@ -74,9 +73,8 @@ def read_remote_log_metadata(
     """
     metadata = RemoteLogMetadata(topic=topic, topic_id=topic_id, partitions=partitions, keep_deleted=keep_deleted)
     logs = _find_logs(store, prefix)
-    with collector_at_rest():
-        for number in sorted(logs):
-            _MetadataPartitionReader(store, number, metadata).read(logs[number])
+    for number in sorted(logs):
+        _MetadataPartitionReader(store, number, metadata).read(logs[number])
     if missing := sorted(set(range(max(logs))) - set(logs)):
         metadata.notes.append(
             f"{store.url(prefix)}: no directory of metadata partition {', '.join(map(str, missing))}: "

@@ -95,6 +95,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: without the program's name; those of this process by default.
     """
+    if arguments is None:
+        from segreader.catalog.collector import collect_seldom
+
+        collect_seldom()
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     if "--debug" not in arguments:  # or Python prints what libraries log as warnings, with their tracebacks
         logging.lastResort = None

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from segreader.catalog.collector import collector_at_rest
 from segreader.catalog.layouts import log_directory
 from segreader.catalog.listing import PartitionLog
 from segreader.errors import AccessDeniedError, FormatError, ObjectNotFoundError
@@ -87,8 +86,7 @@ def read_lineage(
     if local is not None and local.segments:
         log_start = max(log_start or 0, _read_log_start(store, local) or 0)
     missing = [*log.missing, *_cut_off(segments, log.too_short)]
-    with collector_at_rest():
-        resolved = resolve(log.partition, [*segments, *missing], lineage, log_start=log_start, is_assumed=is_assumed)
+    resolved = resolve(log.partition, [*segments, *missing], lineage, log_start=log_start, is_assumed=is_assumed)
     empty = [segment for segment in segments if segment.files.log in ends.lost]
     resolved = _without_missing(resolved, [*missing, *empty])
     lacking = {one.base_offset: f"{store.url(one.files.log)} is empty, and {ends.lost[one.files.log]}" for one in empty}

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from segreader.catalog.collector import collector_at_rest
 from segreader.errors import FormatError, ObjectChangedError, ObjectNotFoundError, SegmentGapError, TruncatedError
 from segreader.format.compression import DEFAULT_LIMIT
 from segreader.format.offset_index import OffsetIndex, parse_offset_index
@@ -131,8 +130,7 @@ class PartitionPlanner:
         gaps = _gaps(log, _of_use(wanted, only), state.held_back)
         self._refuse(readable, [gap for gap in gaps if any(gap.start <= hole.start < gap.stop for hole in listed)])
         self._gaps += gaps
-        with collector_at_rest():
-            chosen = _within(_decided(overlapping(log.parts, wanted), gaps), only)
+        chosen = _within(_decided(overlapping(log.parts, wanted), gaps), only)
         self._add_splits(log, chosen, state.aborted)
 
     def _read_state(self, source: SourceLog, log: ResolvedLog, wanted: OffsetRange) -> TransactionState:
@@ -203,9 +201,8 @@ class PartitionPlanner:
             self._notes += [answer for answer in answers if isinstance(answer, str)]
             indexes = {at: answer for at, answer in zip(some, answers, strict=True) if isinstance(answer, OffsetIndex)}
             stop = needing[first + _AT_ONCE] if first + _AT_ONCE < len(needing) else len(chosen)
-            with collector_at_rest():
-                for at in range(start, stop):
-                    self._split(log, *chosen[at], indexes.get(at), aborted)
+            for at in range(start, stop):
+                self._split(log, *chosen[at], indexes.get(at), aborted)
             start = stop
 
     def _split(

@@ -15,7 +15,6 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from segreader.catalog.collector import only_young_collected
 from segreader.errors import ObjectNotFoundError
 from segreader.plan.split import Split
 from segreader.read.header_reader import split_reader
@@ -29,7 +28,7 @@ from segreader.spark.read_limits import require_limits
 from segreader.spark.schema import READ_NAMES, arrow_schema, project, spark_schema, to_spark
 from segreader.spark.splits import LightSplit
 from segreader.spark.tracebacks import without_locals
-from segreader.spark.worker import freeze_imports
+from segreader.spark.worker import freeze_imports, prepare_to_plan
 
 if TYPE_CHECKING:  # a worker that asks no broker does not wait for what could
     from segreader.spark.live_parts import LightPart
@@ -71,13 +70,13 @@ class SegmentReader(DataSourceReader):
         self.columns = columns
 
     @without_locals
-    @only_young_collected()
     def partitions(self) -> list[InputPartition]:
         """The splits, largest first so that no long task ends the stage; planned once per ``load()``.
 
         Raises:
             SegreaderError: as ``plan_splits`` tells.
         """
+        prepare_to_plan()
         show_log()
         planned = self._plan()
         _tell(planned, self.options)

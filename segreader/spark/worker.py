@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -18,6 +19,7 @@ from functools import cache
 from threading import Lock
 from typing import Final, Generic, Protocol, TypeVar
 
+from segreader.catalog.collector import collect_seldom
 from segreader.read.cluster import KafkaCluster
 from segreader.spark.brokers import Brokers
 from segreader.storage.base import ObjectStore
@@ -203,3 +205,14 @@ def freeze_imports() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+@cache
+def prepare_to_plan() -> None:
+    """Once per process: collect seldom, where Spark has started it to ask this source for its splits.
+
+    A process of somebody else's, such as a test that asks the source itself, stays as it is.
+    """
+    program = getattr(sys.modules.get("__main__"), "__spec__", None)
+    if program is not None and program.name.startswith("pyspark."):
+        collect_seldom()

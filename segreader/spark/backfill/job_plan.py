@@ -13,7 +13,6 @@ from hashlib import sha256
 from itertools import islice
 from typing import Any, Final
 
-from segreader.catalog.collector import collector_at_rest, only_young_collected
 from segreader.errors import ObjectNotFoundError, OptionError
 from segreader.plan.live import LivePart
 from segreader.plan.split import Split
@@ -107,7 +106,6 @@ class JobPlan:
         return offsets
 
     @cached_property
-    @collector_at_rest()
     def data(self) -> bytes:
         """The plan as the object that is put into the target."""
         document = {
@@ -134,7 +132,6 @@ class JobPlan:
         return self.sha256[:16]
 
 
-@only_young_collected()
 def make_plan(request: JobRequest) -> JobPlan:
     """Decide what a job will do. Segments are listed, and where they end is read; no record is.
 
