@@ -60,6 +60,7 @@ class Totals:
     last_offset: int | None = None
     first_timestamp: int | None = None
     max_timestamp: int | None = None
+    max_marker_timestamp: int | None = None
     magics: dict[str, int] = field(default_factory=dict)
     timestamp_types: dict[str, int] = field(default_factory=dict)
 
@@ -175,6 +176,8 @@ class LogSummary:
         self._epochs.setdefault(header.partition_leader_epoch, header.base_offset)
         if header.is_control:
             self._totals.control_batches += 1
+            if header.max_timestamp >= 0:
+                self._totals.max_marker_timestamp = max(header.max_timestamp, self._totals.max_marker_timestamp or -1)
             self._add_control(header, batch)
             return
         first = None if header.delete_horizon_ms is not None or not header.record_count else header.base_timestamp

@@ -83,6 +83,7 @@ def _print_many(out: Console, rows: Sequence[Row]) -> None:
 def _print_one(out: Console, row: Row) -> None:
     facts = Table.grid(padding=(0, 2))
     epochs = ", ".join(f"{epoch['epoch']} from {epoch['first_offset']}" for epoch in row["leader_epochs"][:_SHOWN])
+    markers = f", markers up to {shown_time(last)}" if (last := row["max_marker_timestamp"]) is not None else ""
     for name, text in (
         ("source", row["source"]),
         ("partition", _name(row) + (f" (topic id {row['topic_id']})" if row["topic_id"] else "")),
@@ -90,7 +91,7 @@ def _print_one(out: Console, row: Row) -> None:
         ("batches", f"{row['batches']}, of these {row['control_batches']} control batches"),
         ("records", str(row["records"])),
         ("offsets", _offsets(row)),
-        ("times (UTC)", f"{shown_time(row['first_timestamp'])} .. {shown_time(row['max_timestamp'])}"),
+        ("times (UTC)", f"{shown_time(row['first_timestamp'])} .. {shown_time(row['max_timestamp'])}{markers}"),
         ("time types", ", ".join(row["timestamp_types"])),
         ("magic", ", ".join(row["magics"])),
         ("leader epochs", epochs + _more(row["leader_epochs"])),

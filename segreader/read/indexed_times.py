@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from struct import Struct
 from typing import Final
 
@@ -15,13 +16,14 @@ from segreader.errors import (
 )
 from segreader.format.time_index import parse_time_index
 from segreader.ranges import ByteRange
-from segreader.read.small_objects import read_whole
+from segreader.read.small_objects import read_each, read_whole
 from segreader.segment import Segment
 from segreader.storage.base import ObjectStore
 
 UNREADABLE: Final = (FormatError, CatalogError, ObjectNotFoundError, ObjectChangedError, AccessDeniedError)
 """What keeps one partition or one small file from being read, and nothing else."""
 
+_MOST_SEGMENTS: Final = 256
 _ENTRY: Final = Struct(">qi")
 
 
@@ -39,6 +41,40 @@ def times_of_log(store: ObjectStore, segments: Sequence[Segment]) -> tuple[int |
         last_ms = times_of_segment(store, segments[-1])[1]
         return first_ms, None if last_ms is None else max([last_ms, *known])
     return first_ms, max(known)
+
+
+def newest_time(store: ObjectStore, logs: Iterable[Sequence[Segment]]) -> tuple[int, str] | None:
+    """The newest time of some partitions, in ms, and the partition that has it; ``None`` where none is known.
+
+    Args:
+        logs: the segments of each partition, by base offset.
+    """
+    segments = [segment for log in logs for segment in log[-_MOST_SEGMENTS:]]
+    times = read_each(lambda one: one.max_timestamp_ms or times_of_segment(store, one)[1] or -1, segments)
+    found = max(zip(times, (str(one.partition) for one in segments), strict=True), default=(-1, ""))
+    return found if found[0] > 0 else None
+
+
+def note_of_newest(since_ms: int, newest: tuple[int, str] | None) -> str:
+    """A note for people that no record is as new as a time.
+
+    Args:
+        newest: as ``newest_time`` gives it.
+    """
+    note = f"no record that can be read is as new as {_shown(since_ms)}"
+    if newest is None:
+        return note
+    newest_ms, partition = newest
+    note += f": the newest time there is {_shown(newest_ms)}, in {partition}"
+    return note if newest_ms < since_ms else f"{note}, of a transaction marker or an open transaction"
+
+
+def _shown(time_ms: int) -> str:
+    """In UTC, to the millisecond; times that no calendar has as numbers."""
+    try:
+        return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(" ", "milliseconds").removesuffix("+00:00") + "Z"
+    except (ValueError, OverflowError, OSError):
+        return f"{time_ms} ms"
 
 
 def times_of_segment(store: ObjectStore, segment: Segment) -> tuple[int | None, int | None]:

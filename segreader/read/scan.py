@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ from segreader.isolation import IsolationLevel
 from segreader.plan.planner import DEFAULT_SPLIT_BYTES
 from segreader.plan.split import ReadPlan, join_plans
 from segreader.ranges import OffsetRange
-from segreader.read.indexed_times import UNREADABLE
+from segreader.read.indexed_times import UNREADABLE, newest_time, note_of_newest
 from segreader.read.metrics import ScanMetrics
 from segreader.read.options import DEFAULT_COLUMNS, ReadOptions
 from segreader.read.partition_planner import PartitionPlanner
@@ -80,9 +81,12 @@ class Scan(ScanFace):
         """
         if self._plan is None:
             planner = self.planner()
+            logs: list[SourceLog] = []
             for log in self.logs():
                 planner.add(log, self.offsets, self.times)
-            self._plan = planner.plan(self.location)
+                if self.times is not None:
+                    logs.append(log)
+            self._plan = self.with_newest(planner.plan(self.location), logs)
         return self._plan
 
     def plan_each(self) -> tuple[ReadPlan, dict[TopicIdPartition, SegreaderError]]:
@@ -95,7 +99,9 @@ class Scan(ScanFace):
         """
         plans: list[ReadPlan] = []
         errors: dict[TopicIdPartition, SegreaderError] = {}
+        logs: list[SourceLog] = []
         for log in self.logs():
+            logs.append(log)
             planner = self.planner(on_gap="report")
             try:
                 planner.add(log, self.offsets, self.times)
@@ -105,8 +111,21 @@ class Scan(ScanFace):
                 plans.append(planner.plan(self.location))
         if errors and not plans:
             raise next(iter(errors.values()))
-        self._plan = join_plans(self.location, plans)
+        self._plan = self.with_newest(join_plans(self.location, plans), logs)
         return self._plan, errors
+
+    def with_newest(self, plan: ReadPlan, logs: Iterable[SourceLog]) -> ReadPlan:
+        """The plan; where all is older than ``since``, with a note that says how new it is."""
+        since_ms = None if self.times is None else self.times.since_ms
+        is_empty = all(one.offsets.stop is not None and one.offsets.start >= one.offsets.stop for one in plan.splits)
+        if since_ms is None or plan.gaps or not is_empty:
+            return plan
+        segments = [source.log.segments + (() if source.local is None else source.local.segments) for source in logs]
+        newest = newest_time(self.store, segments)
+        is_bounded = self.offsets != OffsetRange() or (self.times is not None and self.times.until_ms is not None)
+        if is_bounded and (newest is None or newest[0] >= since_ms):
+            return plan  # records may be as new and not asked for
+        return replace(plan, notes=(*plan.notes, note_of_newest(since_ms, newest)))
 
     def planner(self, on_gap: str | None = None) -> PartitionPlanner:
         """A planner that knows how this scan is to be read, for those who choose of its partitions and offsets.

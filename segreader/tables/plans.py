@@ -54,10 +54,18 @@ class FilteredPlans:
             planner = self._scan.planner()
             for source in self._logs(predicate):
                 self._add(planner, source, predicate)
-            plan = planner.plan(self._scan.location)
+            plan = self._with_newest(planner.plan(self._scan.location))
             if predicate is None:
                 self._whole = plan
             return plan
+
+    def _with_newest(self, plan: ReadPlan) -> ReadPlan:
+        """The plan; where the scan's own times leave nothing for a filter, as ``Scan.plan``."""
+        ranges = [wanted for _, wanted in self._resolved.values()]
+        is_empty = all(wanted.stop is not None and wanted.start >= wanted.stop for wanted in ranges)
+        if not ranges or not is_empty:
+            return plan
+        return self._scan.with_newest(plan, [self._listed[partition] for partition in self._resolved])
 
     def _forget(self) -> None:
         self._whole = self._partitions = None

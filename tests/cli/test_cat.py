@@ -560,3 +560,32 @@ def test_a_lost_branch_whose_checkpoint_is_gone_is_not_printed_and_a_note_says_s
 
     assert (code, [row["value"] for row in parsed(out)]) == (0, ["0", "live"])
     assert "1 segments have no leader-epoch checkpoint" in err
+
+
+def test_a_note_says_the_newest_time_where_no_record_is_as_new_as_asked(tmp_path: Path, cat: Cat) -> None:
+    write_local_tiered(tmp_path, "t", [timed(1_000, 2_000)])
+    write_local_tiered(tmp_path, "t", [timed(1_000, 3_000)], partition=1)
+
+    for options in (["--since", "-1h"], ["--since", "-1h", "--until", "now"], ["t", "--since", "4000"]):
+        code, out, err = cat(tmp_path, *options)
+        assert (code, out) == (0, b"")
+        assert err.startswith("note: no record that can be read is as new as ")
+        assert err.endswith(": the newest time there is 1970-01-01 00:00:03.000Z, in t-1\n")
+    for options in (
+        ["--since", "3000"],
+        ["--since", "1000", "--until", "1000"],
+        ["--until", "10"],
+        ["--offsets", "9:"],
+    ):
+        code, out, err = cat(tmp_path, *options)
+        assert (code, err) == (0, "")
+
+
+def test_a_note_says_so_where_only_a_marker_is_as_new_as_asked(tmp_path: Path, cat: Cat) -> None:
+    built = timed(1_000).batch([ProducerRecord(b"t", timestamp_ms=2_000)], producer_id=7, transactional=True)
+    write_local_tiered(tmp_path, "t", [built.marker(7, timestamp_ms=9_000)])
+
+    code, out, err = cat(tmp_path, "--since", "5000")
+
+    assert (code, out) == (0, b"")
+    assert "00:00:09.000Z, in t-0, of a transaction marker or an open transaction" in err

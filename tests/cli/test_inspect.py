@@ -22,7 +22,7 @@ from segreader.segment import Segment, SegmentFiles, TopicIdPartition
 from segreader.storage.local import LocalStore
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_broker_log, write_local_tiered
-from segreader.testing.records import FIRST_TIMESTAMP_MS
+from segreader.testing.records import FIRST_TIMESTAMP_MS, ProducerRecord
 
 CORRUPT = FIXTURES / "corrupt"
 
@@ -289,3 +289,28 @@ def test_a_command_reads_a_log_once_and_in_one_go(
 
     assert [(Path(name).name, wanted) for name, wanted in read] == [(log.name, ByteRange(0, log.stat().st_size))]
     assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize("case", [c for c in cases("tv2", "tv1", "k39", remote=True) if is_untouched(c)], ids=str)
+def test_the_newest_time_of_ls_is_that_of_a_record_or_of_a_marker(
+    case: Case, inspect: Inspect, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    _, rows = inspect(case.remote_root, "--topic", case.topic)
+    newest = []
+    for number in range(len(case.remote)):
+        assert main(["ls", str(case.remote_root), f"{case.topic}/{number}", "-o", "ndjson"]) == 0
+        segments = [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
+        newest.append(max(filter(None, (one["max_timestamp"] for one in segments))))
+
+    assert newest == [max(filter(None, (one["max_timestamp"], one["max_marker_timestamp"]))) for one in rows]
+    for one in rows:
+        assert (one["max_marker_timestamp"] is None) == (one["control_batches"] == 0)
+
+
+def test_a_summary_tells_times_of_markers_from_times_of_records(tmp_path: Path, inspect: Inspect) -> None:
+    built = SegmentBuilder().batch([ProducerRecord(b"a", timestamp_ms=1000)], producer_id=7, transactional=True)
+    write_local_tiered(tmp_path, "t", [built.marker(7, timestamp_ms=5000)])
+
+    row = inspect.one(tmp_path)
+
+    assert (row["max_timestamp"], row["max_marker_timestamp"]) == (1000, 5000)
