@@ -91,3 +91,16 @@ def batch_of_row(table: array[int], row: int) -> Batch:
         facts[Table.RECORD_COUNT],
         facts[Table.CRC],
     )
+
+
+def is_beside(named: int, base_offset: int, last_offset: int, before: int) -> bool:
+    """Whether a batch contradicts that one of its log has an offset, which is above ``before`` and not above its last.
+
+    Offsets jump only where the cleaner was at work, and it writes indexes anew: these name the last offset of a batch.
+
+    Args:
+        named: by a time index.
+        base_offset, last_offset: of the batch, of magic 2.
+        before: the last offset ahead of the batch.
+    """
+    return base_offset > named or (base_offset > before + 1 and last_offset != named)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from struct import Struct
 from typing import Final
 
 from segreader.errors import FormatError, ObjectNotFoundError, SegreaderError
@@ -15,6 +16,7 @@ from segreader.ranges import ByteRange
 from segreader.segment import Segment
 from segreader.storage.base import ObjectStore
 
+_TIME_ENTRY: Final = Struct(">qi")
 _MOST_OTHERS: Final = 16
 
 
@@ -61,6 +63,25 @@ def largest_named(store: ObjectStore, segment: Segment) -> int | None:
     look(files.transaction_index, lambda data: [row.last_offset for row in parse_transaction_index(data, base)])
     look(files.producer_snapshot, lambda data: [one.last_offset for one in parse_producer_snapshot(data)])
     return max((offset for offset in named if offset >= base), default=None)
+
+
+def last_timed_offset(store: ObjectStore, segment: Segment) -> int | None:
+    """The offset in the last entry of a time index, by its 12 bytes: the batch with the largest timestamp holds it.
+
+    ``None`` where the listing does not tell how long the index is, or the entry says nothing.
+    """
+    name = segment.files.time_index
+    size = None if name is None else segment.files.sizes.get(name)
+    if name is None or size is None or size < _TIME_ENTRY.size or size % _TIME_ENTRY.size:
+        return None
+    try:
+        data = store.read_ranges(name, [ByteRange(size - _TIME_ENTRY.size, size)])[0]
+    except ObjectNotFoundError:
+        return None
+    timestamp_ms, relative_offset = _TIME_ENTRY.unpack(data)
+    if timestamp_ms <= 0 or relative_offset < 0:
+        return None
+    return segment.base_offset + int(relative_offset)
 
 
 def _read(store: ObjectStore, segment: Segment, name: str) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from segreader.errors import CorruptIndexError
-from segreader.evidence.batch import Batch
+from segreader.evidence.batch import Batch, is_beside
 from segreader.evidence.codes import Code
 from segreader.evidence.findings import Findings
 from segreader.format.offset_index import OffsetIndex, parse_offset_index
@@ -173,9 +173,11 @@ class TimeIndexAudit:
         self._is_active = is_active
         self._next = 0
         self._largest = -1
+        self._before = index.base_offset - 1
 
     def batch(self, batch: Batch) -> None:
         """Take the next batch."""
+        before, self._before = self._before, batch.last_offset
         self._largest = max(self._largest, batch.max_timestamp)
         index = self._index
         while self._next < len(index):
@@ -183,7 +185,7 @@ class TimeIndexAudit:
             if offset > batch.last_offset:
                 return
             time = index.timestamps_ms[self._next]
-            if batch.magic == 2 and offset < batch.base_offset:
+            if batch.magic == 2 and is_beside(offset, batch.base_offset, batch.last_offset, before):
                 self._note(Code.TIME_INDEX_OUTSIDE_SEGMENT, offset, "no batch holds that offset")
             elif time != self._largest:
                 what = f"its timestamp is {time}, and the largest up to there is {self._largest}"

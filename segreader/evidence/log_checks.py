@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from segreader.errors import FormatError
-from segreader.evidence.batch import Batch, batch_of_header
+from segreader.evidence.batch import Batch, batch_of_header, is_beside
 from segreader.evidence.codes import Code
 from segreader.evidence.findings import Findings
 from segreader.evidence.index_checks import note_not_at_batch, note_wrong_offset
@@ -37,6 +37,7 @@ class LogFacts:
         tail: how the log ends behind that batch: ``Done``, or the error that ended the search.
         was_cleaned: some batch shows that the log was compacted, or a gap between two does, or says that some are lost.
         was_rewritten: some batch shows it: the cleaner took records out of it.
+        jumps: batches of magic 2 that do not follow the offset before them, and that offset.
     """
 
     seen: list[Batch] = field(default_factory=list)
@@ -45,6 +46,7 @@ class LogFacts:
     tail: Done | FormatError | None = None
     was_cleaned: bool = False
     was_rewritten: bool = False
+    jumps: list[tuple[int, Batch]] = field(default_factory=list)
 
 
 def look_at_log(found: Findings, store: ObjectStore, segment: Segment, index: OffsetIndex | None) -> LogFacts:
@@ -143,6 +145,20 @@ def check_tail(
     found.add(code, segment.files.log, text, position=tail.position, offset=end)
 
 
+def check_jumps(found: Findings, facts: LogFacts, timed: int, name: str) -> None:
+    """Note an offset that a time index names, and that batches jump over.
+
+    Args:
+        timed: the offset of an entry.
+        name: of the time index.
+    """
+    for before, batch in facts.jumps:
+        if before < timed <= batch.last_offset and is_beside(timed, batch.base_offset, batch.last_offset, before):
+            text = f"it names offset {timed}, and a batch with offsets {batch.base_offset} to {batch.last_offset} "
+            text += f"follows offset {before} in the log"
+            found.add(Code.TIME_INDEX_OUTSIDE_SEGMENT, name, text, offset=timed)
+
+
 def look_for_cleaning(store: ObjectStore, segment: Segment) -> bool:
     """Whether the first batches of a log show that it was compacted once."""
     facts = LogFacts()
@@ -220,9 +236,11 @@ def _walk(store: ObjectStore, segment: Segment, start: int, facts: LogFacts, *, 
                 scanner.feed(next(pieces, b""))
             elif isinstance(answer, BatchReady):
                 batch = batch_of_header(answer.header, answer.position)
-                is_gap = last is not None and batch.magic == 2 and batch.base_offset > end + 1
+                is_gap = (last is not None or not start) and batch.magic == 2 and batch.base_offset > end + 1
                 facts.was_rewritten |= batch.was_cleaned
-                facts.was_cleaned |= facts.was_rewritten or is_gap
+                facts.was_cleaned |= facts.was_rewritten or (is_gap and last is not None)
+                if is_gap:
+                    facts.jumps.append((end, batch))
                 end, last = max(end, batch.last_offset), batch
             else:
                 facts.end, facts.tail = end, answer

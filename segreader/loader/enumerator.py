@@ -94,7 +94,7 @@ class SplitEnumerator:
             if offsets is None:
                 continue
             if offsets.stop is not None and offsets.start < offsets.stop:
-                planner.add(seen.source, offsets, readable=seen.readable)
+                planner.add(seen.source, offsets, readable=seen.readable, to_end=seen.ends_with(offsets.stop))
             elif seen.lacks(offsets.start) and self.query.on_gap == "fail":
                 planner.add(seen.source, OffsetRange(offsets.start, bound), readable=seen.readable)  # raises
             if seen.reason is EndReason.DAMAGE:
@@ -162,7 +162,8 @@ class SplitEnumerator:
                         hint="Give the last position of each split",
                     )
                 planned[key] = stop
-                planner.add(seen.source, OffsetRange(position.next_offset, stop), readable=seen.readable)
+                wanted = OffsetRange(position.next_offset, stop)
+                planner.add(seen.source, wanted, readable=seen.readable, to_end=seen.ends_with(stop))
             if before is None:
                 reached = max(stop, position.next_offset, frontiers[key].next_offset if key in frontiers else 0)
                 frontiers[key] = seen.frontier(reached)

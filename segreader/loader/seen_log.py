@@ -70,6 +70,10 @@ class SeenLog:
         )
         return None if found is None else max(start, found.offset)
 
+    def ends_with(self, stop: int) -> bool:
+        """Whether offsets that stop here stop for no other reason than that the log does."""
+        return stop == self.latest and self.reason is EndReason.END_OF_DATA
+
     def lacks(self, offset: int) -> bool:
         """Whether what comes next from this offset on is in segments that are missing."""
         return offset >= self.latest and any(hole.stop > offset for hole in self.readable.resolved.holes)

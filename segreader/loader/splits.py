@@ -109,6 +109,8 @@ class LoaderSplit:
                 "chunk_size": split.chunk_size,
                 "log_tag": split.log_tag,
                 **save_log_end(self.log_end),
+                "timed": split.timed,
+                "reaches": split.reaches,
             },
         )
 
@@ -146,6 +148,8 @@ class LoaderSplit:
                     first_bound=fields.integer_or_none("first_bound"),
                     chunk_size=fields.integer_or_none("chunk_size"),
                     log_tag=fields.text_or_none("log_tag"),
+                    timed=fields.integer_or_none("timed"),
+                    reaches=fields.integer_or_none("reaches"),
                 ),
                 saved_log_end(fields),
             )

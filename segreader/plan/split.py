@@ -38,6 +38,8 @@ class Split:
         chunk_size: of its segment, for who cuts the split: see ``Segment``.
         log_tag: which version of the log object was planned; a reader that meets another one raises. ``None`` for an
             active segment, and where the store's listing does not say.
+        timed: an offset that the time index names: a batch of the log holds it.
+        reaches: the largest offset that a file beside the log names: a log that ends below it is cut.
     """
 
     partition: TopicIdPartition
@@ -57,6 +59,8 @@ class Split:
     first_bound: int | None = None
     chunk_size: int | None = None
     log_tag: str | None = None
+    timed: int | None = None
+    reaches: int | None = None
 
     @property
     def is_last_of_segment(self) -> bool:

@@ -8,6 +8,7 @@ from operator import gt
 from typing import NamedTuple
 
 from segreader.errors import CorruptIndexError, SegreaderError
+from segreader.evidence.batch import is_beside
 from segreader.format.columns import TABLE_WIDTH, Decision, Table
 from segreader.format.scanner import BatchRun
 from segreader.plan.split import Split
@@ -55,6 +56,27 @@ def beyond(split: Split, bases: Sequence[int], lasts: Sequence[int], before: int
     if bases[row] <= floor + 1 or is_first:
         return []
     return [(row, "offsets", f"{floor + 1} to {split.stop_of_part - 1}: from there on another segment is read")]
+
+
+def beside_timed(split: Split, run: BatchRun, lasts: Sequence[int], before: int) -> list[tuple[int, str, str]]:
+    """The row that jumps over the offset that the time index names, or into it, if there is one.
+
+    Args:
+        lasts: last offsets of the rows.
+        before: the last offset ahead of the first row.
+    """
+    timed = split.timed
+    if timed is None or before >= timed or lasts[-1] < timed:
+        return []  # the offset lies ahead or behind
+    row = next(row for row, last in enumerate(lasts) if last >= timed)
+    if row == 0 and before < split.base_offset and split.positions.start > 0:
+        return []  # it may be in the batch ahead
+    at = row * TABLE_WIDTH
+    if run.table[at + Table.MAGIC] < 2 or run.table[at + Table.DECISION] == Decision.DROP:
+        return []
+    if not is_beside(timed, run.table[at + Table.BASE_OFFSET], lasts[row], lasts[row - 1] if row else before):
+        return []
+    return [(row, "offsets", f"a batch with offset {timed}, which the time index names")]
 
 
 def of_other_epochs(split: Split, run: BatchRun) -> list[tuple[int, str, str]]:

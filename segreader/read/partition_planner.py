@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
-from segreader.errors import FormatError, ObjectChangedError, ObjectNotFoundError, SegmentGapError, TruncatedError
+from segreader.errors import FormatError, ObjectChangedError, ObjectNotFoundError, SegmentGapError
+from segreader.evidence.end_checks import last_timed_offset
 from segreader.format.compression import DEFAULT_LIMIT
 from segreader.format.offset_index import OffsetIndex, parse_offset_index
 from segreader.isolation import AbortedTransactions, IsolationLevel
@@ -15,7 +16,8 @@ from segreader.plan.planner import DEFAULT_SPLIT_BYTES, cut_segment, needs_index
 from segreader.plan.split import EndReason, Gap, PlannedDrop, ReadEnd, ReadPlan, Split
 from segreader.ranges import OffsetRange
 from segreader.read.lineage import ReadableLog, read_lineage
-from segreader.read.segment_ends import OPEN_END, read_last_offset
+from segreader.read.segment_ends import OPEN_END, read_last_offset, shows_cleaning
+from segreader.read.segment_tail import ends_early
 from segreader.read.small_objects import read_each, read_whole
 from segreader.read.source import SourceLog
 from segreader.read.time_offsets import offsets_between
@@ -85,12 +87,14 @@ class PartitionPlanner:
         *,
         readable: ReadableLog | None = None,
         only: Sequence[OffsetRange] | None = None,
+        to_end: bool = False,
     ) -> None:
         """Plan one partition.
 
         Args:
             readable: what ``resolve`` gave for it, if it was asked.
             only: ranges within ``offsets`` that are of use, rising and apart; what lies between them is not read.
+            to_end: the offsets stop only where the log was found to end.
 
         Raises:
             SegmentGapError: ``on_gap`` is ``fail``, and offsets between two segments are in none, or those behind the
@@ -123,6 +127,7 @@ class PartitionPlanner:
             for one in log.dropped
             if source.local is None or one.reason is not DropReason.DUPLICATE  # both tiers hold the same
         ]
+        named = self._newest(log, OffsetRange(wanted.start) if to_end else wanted, state)
         end = self._end(log, wanted, state)
         self._ends.append(end)
         if end.reason.is_early:
@@ -131,7 +136,7 @@ class PartitionPlanner:
         self._refuse(readable, [gap for gap in gaps if any(gap.start <= hole.start < gap.stop for hole in listed)])
         self._gaps += gaps
         chosen = _within(_decided(overlapping(log.parts, wanted), gaps), only)
-        self._add_splits(log, chosen, state.aborted)
+        self._add_splits(log, chosen, state.aborted, named)
 
     def _read_state(self, source: SourceLog, log: ResolvedLog, wanted: OffsetRange) -> TransactionState:
         """What is to be known of transactions: nothing where all is wanted."""
@@ -146,6 +151,34 @@ class PartitionPlanner:
             check_crcs=self._check_crcs,
             on_corrupt=self._on_corrupt,
         )
+
+    def _newest(self, log: ResolvedLog, wanted: OffsetRange, state: TransactionState) -> _Named:
+        """The offsets that the files beside the newest log name, where reading goes to its end.
+
+        Raises:
+            TruncatedError: nothing wanted is below the end of that log, and ``on_corrupt`` is ``fail``.
+        """
+        part = log.parts[-1] if log.parts else None
+        if part is None or part.segment.is_active or (wanted.stop is not None and wanted.stop <= part.start):
+            return _Named()
+        segment, end = part.segment, part.stop - 1 if part.stop <= OPEN_END else None
+        is_cut_by_another = end is not None and segment.last_offset is not None and segment.last_offset > end
+        if is_cut_by_another or (wanted.stop is not None and end is not None and wanted.stop <= end):
+            return _Named()
+        timed = last_timed_offset(self._store, segment) if segment.max_timestamp_ms is None else None
+        last = max(state.last_marker, -1 if timed is None else timed)
+        if state.last_of_producers > last:  # the cleaner may have removed that
+            known = read_last_offset(self._store, segment, self._max_batch_bytes) if end is None else end
+            is_beyond = known is not None and state.last_of_producers > known
+            if is_beyond and not shows_cleaning(self._store, segment, self._max_batch_bytes):
+                last = state.last_of_producers
+        last = last if wanted.stop is None else min(last, wanted.stop - 1)
+        if last >= wanted.start and end is not None and wanted.start > end:
+            error = ends_early(self._store.url(segment.files.log), segment.log_size, end, last)
+            if self._on_corrupt == "fail":
+                raise error
+            self._notes.append(str(error))
+        return _Named(timed, last if last >= max(part.start, wanted.start) else None)
 
     def _end(self, log: ResolvedLog, offsets: OffsetRange, state: TransactionState) -> ReadEnd:
         """Where the records asked for end, and why."""
@@ -190,7 +223,11 @@ class PartitionPlanner:
         )
 
     def _add_splits(
-        self, log: ResolvedLog, chosen: Sequence[tuple[Part, OffsetRange]], aborted: AbortedTransactions
+        self,
+        log: ResolvedLog,
+        chosen: Sequence[tuple[Part, OffsetRange]],
+        aborted: AbortedTransactions,
+        of_newest: _Named,
     ) -> None:
         """Cut the parts, each with the offsets wanted of it; a few indexes at a time are read and held."""
         needing = [at for at, (part, wanted) in enumerate(chosen) if needs_index(part, wanted, self._split_bytes)]
@@ -198,15 +235,29 @@ class PartitionPlanner:
         for first in range(0, max(1, len(needing)), _AT_ONCE):
             some = needing[first : first + _AT_ONCE]
             answers = read_each(lambda at: self._read_index(chosen[at][0].segment), some)
-            self._notes += [answer for answer in answers if isinstance(answer, str)]
+            self._notes += [answer.note for answer in answers if isinstance(answer, _Misleading)]
+            beyond = {
+                at: _Named(reaches=answer.last_offset)
+                for at, answer in zip(some, answers, strict=True)
+                if isinstance(answer, _Misleading)
+            }
             indexes = {at: answer for at, answer in zip(some, answers, strict=True) if isinstance(answer, OffsetIndex)}
             stop = needing[first + _AT_ONCE] if first + _AT_ONCE < len(needing) else len(chosen)
             for at in range(start, stop):
-                self._split(log, *chosen[at], indexes.get(at), aborted)
+                named = beyond.get(at, _Named())
+                if chosen[at][0] is log.parts[-1]:
+                    named = of_newest.joined(named)
+                self._split(log, *chosen[at], indexes.get(at), aborted, named)
             start = stop
 
     def _split(
-        self, log: ResolvedLog, part: Part, wanted: OffsetRange, index: OffsetIndex | None, aborted: AbortedTransactions
+        self,
+        log: ResolvedLog,
+        part: Part,
+        wanted: OffsetRange,
+        index: OffsetIndex | None,
+        aborted: AbortedTransactions,
+        named: _Named,
     ) -> None:
         segment, files = part.segment, part.segment.files
         is_open = wanted.stop is None or wanted.stop >= OPEN_END
@@ -234,11 +285,13 @@ class PartitionPlanner:
                     offset_at(index, positions.start),
                     segment.chunk_size,
                     log_tag=None if segment.is_active else segment.log_tag,
+                    timed=named.timed,
+                    reaches=named.reaches,
                 )
             )
 
-    def _read_index(self, segment: Segment) -> OffsetIndex | str | None:
-        """The segment's offset index; a missing or damaged one costs reading, not records: a note of the damage."""
+    def _read_index(self, segment: Segment) -> OffsetIndex | _Misleading | None:
+        """The segment's offset index; a missing or damaged one costs reading, not records."""
         name = segment.files.offset_index
         if name is None or segment.log_size == 0:
             return None
@@ -249,30 +302,41 @@ class PartitionPlanner:
         try:
             return parse_offset_index(data, segment.base_offset, log_size=segment.log_size)
         except FormatError as error:
-            if not segment.is_active and self._on_corrupt == "fail":
-                self._refuse_short_log(segment, data)
-            return f"{error.located(source=self._store.url(name))}; read without it"
+            note = f"{error.located(source=self._store.url(name))}; read without it"
+            return _Misleading(note, None if segment.is_active else self._named_beyond(segment, data))
 
-    def _refuse_short_log(self, segment: Segment, data: bytes) -> None:
-        """Raise if a finished log ends before the last offset that its index names."""
+    def _named_beyond(self, segment: Segment, data: bytes) -> int | None:
+        """The last offset that an index names, if the log is whole up to its end and does not have it."""
         try:
             index = parse_offset_index(data, segment.base_offset)
         except FormatError:
-            return
+            return None
         if not len(index) or index.trailing_bytes:
-            return
-        named = index.base_offset + index.relative_offsets[-1]
+            return None
         last = read_last_offset(self._store, segment, self._max_batch_bytes)
-        if last is not None and last < named:
-            raise TruncatedError(
-                "the log is shorter than its offset index says",
-                source=self._store.url(segment.files.log),
-                base_offset=segment.base_offset,
-                offset=last + 1,
-                found=f"{segment.log_size} bytes, with offsets up to {last}",
-                expected=f"offset {named}, at byte {index.entry_positions[-1]}",
-                hint="The copy is incomplete: fetch the segment again, or read what is there with on_corrupt='skip'",
-            )
+        named = index.base_offset + index.relative_offsets[-1]
+        return named if last is not None and last < named else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """What files beside a log say of its offsets; see ``Split``."""
+
+    timed: int | None = None
+    reaches: int | None = None
+
+    def joined(self, other: _Named) -> _Named:
+        """Both together."""
+        both = [one for one in (self.reaches, other.reaches) if one is not None]
+        return _Named(self.timed, max(both, default=None))
+
+
+@dataclass(frozen=True, slots=True)
+class _Misleading:
+    """An offset index that cannot be used: a note of why, and an offset that its log should have and has not."""
+
+    note: str
+    last_offset: int | None
 
 
 def _is_of(segment: Segment, epochs: tuple[tuple[int, int], ...]) -> bool:

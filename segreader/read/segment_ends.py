@@ -181,7 +181,7 @@ def _reaching(
     for base in sorted({*by_base, *(base for base in incomplete if base < newest)}):
         if farthest is not None and reach + 1 < base:
             beside = [farthest, *by_base[base]]
-            is_compacted = is_compacted or any(_is_compacted(store, one, max_batch_bytes) for one in beside)
+            is_compacted = is_compacted or any(shows_cleaning(store, one, max_batch_bytes) for one in beside)
             if is_compacted:
                 longer[id(farthest)] = reach = base - 1
         if not by_base[base] and reach < base:
@@ -293,7 +293,7 @@ def _read_tail(store: ObjectStore, segment: Segment, max_batch_bytes: int) -> _W
     return _walk(store, segment, 0, None, max_batch_bytes) if walked is None and start else walked
 
 
-def _is_compacted(store: ObjectStore, segment: Segment, max_batch_bytes: int) -> bool:
+def shows_cleaning(store: ObjectStore, segment: Segment, max_batch_bytes: int) -> bool:
     """Whether any of a segment's batches shows that the cleaner was at work."""
     walked = _walk(store, segment, 0, None, max_batch_bytes) if segment.log_size else None
     return walked is not None and walked.is_compacted

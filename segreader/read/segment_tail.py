@@ -29,3 +29,24 @@ def truncated(done: Done) -> TruncatedError:
         expected="a whole batch",
         hint="The copy is incomplete: fetch the segment again",
     )
+
+
+def ends_early(source: str, size: int, last: int, named: int) -> TruncatedError:
+    """The error of a log that ends with a whole batch, but before an offset that a file beside it names.
+
+    Args:
+        source: the log.
+        size: its bytes.
+        last: its last offset.
+        named: the offset that the file names.
+    """
+    return TruncatedError(
+        "the log ends before an offset that a file beside it names",
+        source=source,
+        position=size,
+        offset=last + 1,
+        found=f"{size} bytes, with offsets up to {last}",
+        expected=f"offset {named}",
+        hint="The copy is incomplete, or its index or snapshot is damaged: fetch the segment again, or look with "
+        "segreader verify",
+    )

@@ -37,11 +37,11 @@ from segreader.isolation import CoveredBatches, IsolationLevel
 from segreader.plan.split import Split
 from segreader.ranges import ByteRange
 from segreader.read.arrow import to_record_batch
-from segreader.read.batch_order import Deliverable, begins_late, beyond, of_other_epochs, out_of_order
+from segreader.read.batch_order import Deliverable, begins_late, beside_timed, beyond, of_other_epochs, out_of_order
 from segreader.read.marker_check import MarkerCheck, Transactional
 from segreader.read.metrics import Hole, MissingOffsets, ScanMetrics, records_within
 from segreader.read.options import ReadOptions
-from segreader.read.segment_tail import truncated
+from segreader.read.segment_tail import ends_early, truncated
 from segreader.read.small_objects import read_whole
 from segreader.read.trail import Trail
 from segreader.storage.base import ObjectStore, read_listed
@@ -331,6 +331,8 @@ class SplitReader:
             self._pass_over(error, split, start, start + table[row * TABLE_WIDTH + Table.SIZE])
             lasts[row] = floor
         wrong = beyond(split, bases, lasts, self._last_offset) + of_other_epochs(split, run)
+        if split.timed is not None:
+            wrong += beside_timed(split, run, lasts, self._last_offset)
         self._last_offset = max(self._last_offset, *lasts)
         for row, what, expected in sorted(wrong):
             start = table[row * TABLE_WIDTH + Table.POSITION]
@@ -353,6 +355,8 @@ class SplitReader:
     def _check_tail(self, split: Split, done: Done) -> None:
         """Say what stands after the last whole batch: a note for a live log, an error for a finished segment."""
         if done.tail is Tail.END:
+            if split.is_last_of_segment and split.reaches is not None and self._last_offset < split.reaches:
+                raise ends_early(self._store.url(split.log), split.log_size, self._last_offset, split.reaches)
             return
         source = self._store.url(split.log)
         if not split.is_last_of_segment:

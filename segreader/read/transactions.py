@@ -22,6 +22,7 @@ from segreader.evidence.transaction_checks import (
     settle_transaction_index,
 )
 from segreader.format.compression import DEFAULT_LIMIT
+from segreader.format.producer_snapshot import ProducerSnapshot
 from segreader.format.transaction_index import AbortedTransaction
 from segreader.isolation import AbortedTransactions
 from segreader.plan.lineage import Part, ResolvedLog
@@ -45,6 +46,8 @@ class TransactionState:
         unread_from: an offset from which on damage hides what was decided.
         damage: that damage.
         notes: what is wrong with the files that were read, and keeps no record back.
+        last_marker, last_of_producers: the largest offset that the transaction index of the newest log names, and the
+            snapshot of its end; -1 for none. The cleaner may have removed the latter.
     """
 
     aborted: AbortedTransactions
@@ -53,6 +56,8 @@ class TransactionState:
     unread_from: int | None = None
     damage: FormatError | None = None
     notes: tuple[str, ...] = ()
+    last_marker: int = -1
+    last_of_producers: int = -1
 
     @property
     def first_open(self) -> tuple[int, int] | None:
@@ -115,7 +120,14 @@ def read_transaction_state(
             held_back[hole.start] = min(undecided)
     at_end = tuple(sorted(item for opened in open_at.values() for item in opened.items()))
     return TransactionState(
-        AbortedTransactions(aborted), at_end, held_back, replayed.unread_from, replayed.damage, tuple(files.notes)
+        AbortedTransactions(aborted),
+        at_end,
+        held_back,
+        replayed.unread_from,
+        replayed.damage,
+        tuple(files.notes),
+        files.last_marker,
+        files.last_of_producers,
     )
 
 
@@ -156,7 +168,7 @@ def _last_snapshot(
         if (known := files.snapshot(run[index - 1])) is not None:
             return known, run[index:]
     if start_snapshot is not None:
-        return files.parse_snapshot(start_snapshot, None) or {}, run
+        return files.at_start(start_snapshot), run
     return {}, run
 
 
@@ -197,7 +209,8 @@ def _read_aborted(
         some = wanted[first : first + _AT_ONCE]
         for part, rows in zip(some, read_each(files.rows, some), strict=True):
             for row in rows:
-                if not part.start <= row.last_offset < part.stop:
+                is_of_the_end = files.is_newest(part) and row.last_offset >= part.start  # and beyond it the log is cut
+                if not is_of_the_end and not part.start <= row.last_offset < part.stop:
                     continue  # the marker lies where the lineage follows another segment
                 aborted.append(row)
                 if offsets.stop is not None and row.last_stable_offset >= offsets.stop:
@@ -211,6 +224,13 @@ class _Files:
     def __init__(self, store: ObjectStore, log: ResolvedLog, on_corrupt: str) -> None:
         self._store, self._log, self._on_corrupt = store, log, on_corrupt
         self.notes: list[str] = []
+        self.last_marker = self.last_of_producers = -1
+
+    def is_newest(self, part: Part) -> bool:
+        """Whether the log ends with this part and its segment, and no broker appends to that."""
+        segment = part.segment
+        is_whole = segment.last_offset is None or segment.last_offset < part.stop
+        return part is self._log.parts[-1] and is_whole and not segment.is_active
 
     def rows(self, part: Part) -> list[AbortedTransaction]:
         """The rows of the transaction index of the part's segment, of all its offsets."""
@@ -234,6 +254,8 @@ class _Files:
         rows = check_transaction_index(found, data, name, segment.base_offset, limit)
         check_has_rows(found, segment, len(data))
         self.notes += settle_transaction_index(found, on_corrupt=self._on_corrupt, is_active=segment.is_active)
+        if rows and self.is_newest(part):
+            self.last_marker = max(row.last_offset for row in rows)
         return rows
 
     def snapshot(self, part: Part) -> dict[int, int] | None:
@@ -245,10 +267,21 @@ class _Files:
         name = segment.files.producer_snapshot
         if name is None or (segment.last_offset is not None and part.stop <= segment.last_offset):
             return None
-        return self.parse_snapshot(name, segment.files.sizes.get(name))
+        snapshot = self._parse_snapshot(name, segment.files.sizes.get(name))
+        if snapshot is None:
+            return None
+        if snapshot.entries and self.is_newest(part):
+            entries = (max(entry.last_offset, entry.current_txn_first_offset or -1) for entry in snapshot)
+            self.last_of_producers = max(entries)
+        return snapshot.open_transactions()
 
-    def parse_snapshot(self, name: str, size: int | None) -> dict[int, int] | None:
-        """The transactions that a snapshot calls open; ``None`` if it is not there or, with a note, is damaged."""
+    def at_start(self, name: str) -> dict[int, int]:
+        """The transactions that a snapshot of the log's start calls open; none if it cannot be had."""
+        snapshot = self._parse_snapshot(name, None)
+        return {} if snapshot is None else snapshot.open_transactions()
+
+    def _parse_snapshot(self, name: str, size: int | None) -> ProducerSnapshot | None:
+        """A snapshot; ``None`` if it is not there or, with a note, is damaged."""
         try:
             data = read_whole(self._store, name, size)
         except ObjectNotFoundError:
@@ -256,4 +289,4 @@ class _Files:
         found = Findings(self._store, self._log.partition)
         snapshot = check_snapshot(found, data, name, None)
         self.notes += found.settle(on_corrupt="skip")
-        return None if snapshot is None else snapshot.open_transactions()
+        return snapshot

@@ -8,6 +8,8 @@ import pytest
 from planted import Planted
 
 from segreader.cli.main import main
+from segreader.format.batch import check_common
+from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_files
 
 
@@ -57,3 +59,30 @@ def test_cat_reads_a_first_segment_that_lacks_its_snapshot(tmp_path: Path, cat: 
     code, count, err = cat(planted)
     assert (code, count) == (0, expected)
     assert "read without, for its log is whole" in err
+
+
+def test_cat_ends_with_an_error_behind_what_a_cut_log_has(tmp_path: Path, cat: Cat) -> None:
+    planted = Planted(tmp_path)
+    log = bytes(planted.data(2, "log"))
+    position = last = 0
+    while position < len(log):
+        last = position
+        position += check_common(log, position)[1]
+    planted.put(2, "log", log[:last])
+    code, count, err = cat(planted)
+    assert (code, count) == (5, 80)
+    assert "the log ends before an offset that a file beside it names" in err
+    code, count, err = cat(planted, "--on-corrupt", "skip")
+    assert (code, count) == (1, 80)
+    assert "the log ends before an offset that a file beside it names" in err
+
+
+def test_cat_refuses_a_batch_at_an_offset_that_the_time_index_contradicts(tmp_path: Path, cat: Cat) -> None:
+    planted = Planted(tmp_path, [SegmentBuilder(0).batch([b"a", b"b"])])
+    log = planted.data(0, "log")
+    log[7] ^= 4
+    planted.put(0, "log", log)
+    code, count, err = cat(planted)
+    assert (code, count) == (5, 0)
+    assert "a batch's offsets cannot be; found offsets 4 to 5" in err
+    assert "expected a batch with offset 1, which the time index names" in err

@@ -16,7 +16,7 @@ from histories import ELECTION, FAILED_UPLOAD, ORDINARY, Event, examples, histor
 from histories import seen as seen_of
 from hypothesis import given
 from hypothesis import strategies as st
-from loading import at, from_log_start, load, query_of, read_rest, truth_of
+from loading import all_splits, at, from_log_start, load, query_of, read_rest, truth_of
 from simulator import SimulatedPartition
 
 import segreader
@@ -28,10 +28,13 @@ from segreader.errors import (
     OptionError,
     PositionFormatError,
     SegmentGapError,
+    TruncatedError,
 )
 from segreader.isolation import IsolationLevel
 from segreader.loader import LoaderSplit, LoadQuery, Position, ReaderPool, SplitEnumerator, SplitReader
 from segreader.read.records import RECORD_COLUMNS, iter_consumer_records
+from segreader.testing.builder import SegmentBuilder
+from segreader.testing.directory import write_local_tiered
 
 
 @pytest.fixture
@@ -421,3 +424,21 @@ def test_what_is_read_uncommitted_asks_for_no_marker(tmp_path: Path) -> None:
     log.elect()
     with SplitEnumerator(asked, state=state) as restored:
         assert restored.discover() == []
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_load_ends_with_an_error_where_the_newest_log_is_cut_between_batches(tmp_path: Path, count: int) -> None:
+    log = [SegmentBuilder(0).batch([b"0"]).batch([b"1"])]
+    log = [*log, log[0].roll().batch([b"2"]).batch([b"3"])][:count]
+    place = write_local_tiered(tmp_path, "orders", log)
+    newest = max(place.glob("*.log"))
+    newest.write_bytes(newest.read_bytes()[: len(newest.read_bytes()) // 2])
+    query = LoadQuery(location=str(tmp_path), topic="orders")
+    with ReaderPool(query) as pool:
+        read = []
+        with pytest.raises(TruncatedError, match="the log ends before an offset that a file beside it names"):
+            for split in all_splits(query):
+                reader = pool.open(LoaderSplit.from_json(split.to_json()))
+                while (batch := reader.read()) is not None:
+                    read += batch.column("offset").to_pylist()
+    assert read == list(range(2 * count - 1))

@@ -211,11 +211,11 @@ def test_each_offset_of_overlapping_segments_comes_once(tmp_path: Path) -> None:
 
 
 def test_an_empty_segment_and_a_damaged_index_cost_nothing_but_a_note(tmp_path: Path) -> None:
-    first = SegmentBuilder(0).batch([b"a"])
+    first = SegmentBuilder(0).batch([b"a"], last_offset=1)
     empty = first.roll().skip(10)
     third = empty.roll().batch([b"b"])
     write_local_tiered(tmp_path, "orders", [first, empty, third])
-    next(tmp_path.rglob(f"{11:020d}*.index")).write_bytes(b"\xff" * 13)
+    next(tmp_path.rglob(f"{12:020d}*.index")).write_bytes(b"\xff" * 13)
     scan = segreader.scan(tmp_path, offsets="1:")
     assert values(scan) == [b"b"]
     scan = segreader.scan(tmp_path, split_bytes=1)

@@ -17,7 +17,7 @@ from segreader.evidence.index_checks import (
     check_time_index_bounds,
 )
 from segreader.evidence.lineage_checks import SegmentFacts, check_epochs
-from segreader.evidence.log_checks import LogFacts, check_tail, look_at_log
+from segreader.evidence.log_checks import LogFacts, check_jumps, check_tail, look_at_log
 from segreader.evidence.transaction_checks import (
     MarkerAudit,
     TransactionLog,
@@ -84,6 +84,9 @@ def look_at_segment(
     if side.time_index is not None:
         first = log.first.base_offset if log.first is not None and log.first.magic == 2 else None
         check_time_index_bounds(found, side.time_index, segment.files.time_index or "", segment, first, limit)
+        if not segment.is_active and len(side.time_index):
+            named = segment.base_offset + side.time_index.relative_offsets[-1]
+            check_jumps(found, log, named, segment.files.time_index or "")
     if checkpoint is not None and not check_epochs(found, segment, checkpoint, log.seen):
         checkpoint = None  # the segment is of another history, or its checkpoint is
     if segment.last_offset is not None and log.end is not None and log.end > segment.last_offset:

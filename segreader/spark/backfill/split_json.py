@@ -40,6 +40,8 @@ def split_to_json(split: JobSplit) -> dict[str, Any]:
         "stop_of_part": read.stop_of_part,
         "first_bound": read.first_bound,
         "log_tag": read.log_tag,
+        "timed": read.timed,
+        "reaches": read.reaches,
     }
     return {name: value for name, value in document.items() if value is not None and value is not False and value != []}
 
@@ -66,6 +68,8 @@ def split_from_json(document: dict[str, Any]) -> JobSplit:
         document.get("stop_of_part"),
         document.get("first_bound"),
         log_tag=document.get("log_tag"),
+        timed=document.get("timed"),
+        reaches=document.get("reaches"),
     )
     return JobSplit(document["start"], document["stop"], read)
 
