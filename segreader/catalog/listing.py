@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from segreader.catalog.layouts import log_directory
 from segreader.catalog.layouts.base import Directory, IncompleteSegment, Layout, PartitionPlace
 from segreader.catalog.walk import Wanted, find_all, find_places
 from segreader.errors import AmbiguousTopicError, ObjectNotFoundError, PlanError
@@ -129,7 +130,7 @@ def refuse_two_topics(places: Sequence[PartitionPlace], source: str, *, is_named
                 found=" and ".join(sorted(of_topic)),
                 hint="Choose one with topic_id (--topic-id): one of them, or newest"
                 if len(layouts) == 1
-                else "Choose one with layout (--layout), or name the directory of one",
+                else _hint_of_layouts(layouts),
             )
     for partition, where in spots.items():
         if len(where) > 1:
@@ -137,8 +138,18 @@ def refuse_two_topics(places: Sequence[PartitionPlace], source: str, *, is_named
                 f"{partition} lies here twice",
                 source=source,
                 found=" and ".join(f"{path} ({layout})" for layout, path in sorted(where)),
-                hint="Choose one with layout (--layout), or name the directory of one",
+                hint=_hint_of_layouts({layout for layout, _ in where}),
             )
+
+
+def _hint_of_layouts(layouts: Collection[str]) -> str:
+    """What to do where one topic lies in several layouts, or twice in one."""
+    if log_directory.NAME in layouts and len(layouts) > 1:
+        return (
+            "Name the directory of the remote tier, and give the broker's log directory with log_directory "
+            "(--log-directory): its segments go on where the remote tier ends"
+        )
+    return "Choose one with layout (--layout), or name the directory of one"
 
 
 def _refuse_two_layouts(

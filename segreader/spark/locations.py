@@ -28,6 +28,12 @@ from segreader.storage.location import open_store
 from segreader.storage.mounts import MountedStores
 
 _AT_MOST_NAMED = 8
+_OPTIONS = {
+    "topic_id (--topic-id)": "topicId",
+    "layout (--layout)": "layout",
+    "log_directory (--log-directory)": "logDirectory",
+}
+"""What errors of the catalog call an argument, and what it is called here."""
 
 
 class Locations:
@@ -256,7 +262,8 @@ class Locations:
         try:
             refuse_two_topics(places, source, is_named=is_named)
         except AmbiguousTopicError as error:
-            error.hint = "Choose one with topicId: its id, or newest; or set location to the directory of one"
+            for name, option in _OPTIONS.items():
+                error.hint = (error.hint or "").replace(name, option)
             raise
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,7 +13,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from corpus import case
 from growing_log import GrowingLog, LostMarker
-from histories import ELECTION, FAILED_UPLOAD, ORDINARY, Event, examples, histories
+from histories import ELECTION, ELECTIONS, FAILED_UPLOAD, ORDINARY, Event, examples, histories
 from histories import seen as seen_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,7 +33,7 @@ from segreader.errors import (
 )
 from segreader.isolation import IsolationLevel
 from segreader.loader import LoaderSplit, LoadQuery, Position, ReaderPool, SplitEnumerator, SplitReader
-from segreader.read.records import RECORD_COLUMNS, iter_consumer_records
+from segreader.read.records import RECORD_COLUMNS, ConsumerRecord, iter_consumer_records
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_local_tiered
 
@@ -179,6 +180,54 @@ def test_random_histories_looked_at_while_they_go_on_give_what_a_consumer_sees(
         truth = partition.truth()
     expected = truth.committed if level is IsolationLevel.READ_COMMITTED else truth.uncommitted
     assert seen_of(found) == seen_of(expected)
+
+
+@examples(20)
+@given(events=histories(*ORDINARY, *ELECTIONS), level=st.sampled_from(IsolationLevel), data=st.data())
+def test_what_an_election_takes_from_a_load_is_told_with_where_to_begin_again(
+    events: Sequence[Event], level: IsolationLevel, data: st.DataObject
+) -> None:
+    """Leaders change with loss between looks, and the lineage is that of the leader. What is refused is taken back."""
+    partition, found = SimulatedPartition(), list[ConsumerRecord]()
+    state: str | None = None
+    asked: LoadQuery | None = None
+    looks = data.draw(st.sets(st.integers(0, len(events) - 1), max_size=8), "looks") | {len(events) - 1}
+    with TemporaryDirectory() as name, TemporaryDirectory() as beside:
+        checkpoint = Path(beside) / "leader-epoch-checkpoint"
+        for number, (verb, arguments) in enumerate(events):
+            getattr(partition, verb)(*arguments)
+            if number not in looks or not any(segment.is_whole for segment in partition.remote):
+                continue
+            partition.write(Path(name))
+            checkpoint.write_bytes(partition.leader_epoch_checkpoint())
+            asked = asked or LoadQuery(
+                location=name,
+                isolation_level=level,
+                columns=RECORD_COLUMNS,
+                leader_epochs=str(checkpoint),
+                on_gap="report",
+            )
+            for _ in range(2):
+                with SplitEnumerator(asked, state=state) as enumerator:
+                    try:
+                        splits = enumerator.discover()
+                    except DivergedPositionError as error:
+                        assert error.offset is not None
+                        asked, state = replace(asked, offsets=(error.offset, None)), None
+                        found = [record for record in found if record.offset < error.offset]
+                        continue
+                    state = enumerator.state()
+                for split in splits:
+                    with SplitReader(split, asked) as reader:
+                        batches = read_rest(reader).to_batches()
+                    found += [one for batch in batches for one in iter_consumer_records(batch)]
+                break
+        if asked is None:
+            return
+        truth = partition.truth(told_by_leader=True)
+    if not truth.has_hole:
+        expected = truth.committed if level is IsolationLevel.READ_COMMITTED else truth.uncommitted
+        assert seen_of(found) == seen_of(expected)
 
 
 def test_cut_segments_have_splits_with_bounds_of_their_own(log: GrowingLog) -> None:

@@ -38,7 +38,7 @@ from segreader.spark.stream import SegmentStreamReader
 from segreader.spark.stream_options import parse_stream_options
 from segreader.storage.target import open_target
 from segreader.testing.builder import SegmentBuilder
-from segreader.testing.directory import write_local_tiered
+from segreader.testing.directory import write_broker_log, write_local_tiered
 from segreader.testing.records import FIRST_TIMESTAMP_MS as T0
 from segreader.testing.records import ProducerRecord
 from spark_jobs import backfill
@@ -248,6 +248,14 @@ def test_a_log_directory_as_a_second_location_is_told_to_be_one() -> None:
     both = json.dumps([str(ACTIVE.remote_root), str(CORPUS / "tv2" / "local")])
     with pytest.raises(OptionError, match=r"txn-marker-active-0 is of a broker's log directory.*as logDirectory"):
         read_offsets(both, subscribe=ACTIVE.topic)
+
+
+def test_a_location_that_holds_both_is_told_how_to_name_them(tmp_path: Path) -> None:
+    write_local_tiered(tmp_path / "remote", "t", [SegmentBuilder().batch([b"v"])])
+    write_broker_log(tmp_path / "local", "t", [SegmentBuilder().batch([b"v"])])
+    with pytest.raises(AmbiguousTopicError, match=r"two layouts.* give the broker's log directory with logDirectory"):
+        read_offsets(tmp_path, subscribe="t")
+    assert read_offsets(tmp_path / "remote", subscribe="t", logDirectory=str(tmp_path / "local")) == [0]
 
 
 def test_a_backfill_takes_what_lies_beside_the_segments_by_flags(
