@@ -120,7 +120,8 @@ class StorePlanner:
         try:
             source = self._find(partition.topic, partition.partition)
         except ObjectNotFoundError as error:
-            return StoreParts((remote,), notes=(f"{partition}: {error}; its remote part comes from the broker",))
+            lacks = {remote.start: str(error)}
+            return StoreParts((remote,), lacks, notes=(f"{partition}: {error}; its remote part comes from the broker",))
         log_start = max(marks.log_start, source.log.log_start or 0)
         source = replace(
             source, log=replace(source.log, log_start=log_start), leader_epochs=lineage if lineage else None
@@ -151,7 +152,7 @@ class StorePlanner:
                 read.append(run)
         except (ObjectNotFoundError, ObjectChangedError, FormatError, CatalogError) as error:
             notes.append(f"{error}; the remote part of {partition} comes from the broker")
-            return StoreParts((remote,), notes=tuple(notes))
+            return StoreParts((remote,), {remote.start: str(error)}, notes=tuple(notes))
         plan = planner.plan("")
         splits = [replace(split, partition=partition) for split in plan.splits]
         rest = uncovered(remote, read)

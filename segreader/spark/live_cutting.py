@@ -39,7 +39,8 @@ def joined(parts: Iterable[LivePart]) -> list[LivePart]:
     for part in sorted(parts, key=lambda part: (part.partition.order, part.offsets.start)):
         last = found[-1] if found and found[-1].read_from is part.read_from is ReadFrom.BROKER else None
         if last is not None and (last.partition, last.stop) == (part.partition, part.offsets.start):
-            found[-1] = replace(last, offsets=OffsetRange(last.offsets.start, part.stop))
+            offsets = OffsetRange(last.offsets.start, part.stop)
+            found[-1] = replace(last, offsets=offsets, hole=last.hole or part.hole)
         else:
             found.append(part)
     return found

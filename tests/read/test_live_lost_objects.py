@@ -133,6 +133,18 @@ def test_a_segment_of_which_nothing_is_left_is_named_by_its_offsets(cluster: Fak
     assert "no segment of the store has offsets 20 to 39 behind" in str(error)
 
 
+def test_an_index_that_leaves_all_to_a_broker_is_named_where_that_one_fails(cluster: FakeCluster, root: Path) -> None:
+    (index,) = root.glob(f"*/{40:020d}-*.txnindex")
+    index.write_bytes(index.read_bytes()[:-1])
+    cluster.lost.add("segment-1")
+    offsets, error = read(by_store(cluster, root))
+
+    assert offsets == below(20)
+    assert isinstance(error, SegmentGapError)
+    assert error.offset == 20
+    assert index.name in str(error)
+
+
 def test_two_lost_logs_are_two_gaps(cluster: FakeCluster, root: Path) -> None:
     lose(root, cluster, 0)
     lose(root, cluster, 2)

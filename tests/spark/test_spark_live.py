@@ -18,7 +18,14 @@ from fake_cluster import ServedLog, served
 from live_topic import COMMITTED, PRODUCER, TOPIC, segments
 from served_cluster import ServedCluster, served_cluster, tiered_log
 
-from segreader.errors import AuthorizationError, BrokerError, ObjectNotFoundError, OffsetOutOfRangeError, OptionError
+from segreader.errors import (
+    AuthorizationError,
+    BrokerError,
+    ObjectNotFoundError,
+    OffsetOutOfRangeError,
+    OptionError,
+    SegmentGapError,
+)
 from segreader.plan.live import ReadFrom
 from segreader.spark.options import parse_options
 from segreader.spark.source import SegmentReader, SplitPartition
@@ -130,6 +137,31 @@ def test_an_open_transaction_ends_a_read_that_is_committed_only(place: Place) ->
 
     assert place.offsets() == [*COMMITTED, *range(80, 85)]
     assert place.offsets(isolationLevel="read_uncommitted")[-15:] == list(range(80, 95))
+
+
+QUICK = {"kafka.retry.backoff.ms": "1", "kafka.retry.backoff.max.ms": "1"}
+
+
+def lose_the_first_log(place: Place) -> Path:
+    (lost,) = place.root.glob(f"{TOPIC}-0-*/{0:020d}-*.log")
+    lost.unlink()
+    place.cluster.cluster.lost.add("segment-0")
+    return lost
+
+
+def test_a_lost_object_fails_its_task_by_name_and_no_plan(place: Place) -> None:
+    lost = lose_the_first_log(place)
+    reader = place.reader(**QUICK)
+    first = min(place.parts(**QUICK), key=lambda one: one.part.part.offsets.start if one.part else 0)
+    with pytest.raises(SegmentGapError, match=rf"{lost.stem}.*UNKNOWN_SERVER_ERROR \(-1\)"):
+        list(reader.read(first))
+
+
+def test_a_read_that_may_lose_data_goes_on_behind_a_lost_object(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    lose_the_first_log(place)
+
+    assert place.offsets(**QUICK, failOnDataLoss="false") == [offset for offset in COMMITTED if offset >= 20]
+    assert "offsets 0 to 19 are passed over" in caplog.text
 
 
 @pytest.mark.parametrize(
