@@ -15,6 +15,7 @@ from segreader.cli.output import Write, console, is_terminal, json_array, ndjson
 from segreader.cli.progress import progress
 from segreader.format.record import TimestampType
 from segreader.read.live_metrics import LiveMetrics
+from segreader.read.metrics import lacks
 from segreader.read.options import DEFAULT_COLUMNS
 from segreader.read.records import RECORD_COLUMNS
 from segreader.read.scan_face import ScanFace
@@ -88,16 +89,14 @@ def _tell_ends(scan: ScanFace, limit: int | None) -> bool:
     for gap in plan.gaps:
         say(f"missing: {gap.text}")
     for one in scan.metrics.missing:
-        last = "the end" if one.stop is None else one.stop - 1
-        say(f"missing: {one.partition}: offsets {one.start} to {last}: {one.error}")
+        say(f"missing: {one.text}")
     if limit is None:
         for end in plan.ends:
             if end.reason.is_early:
                 say(end.text)
     if plan.dropped:
         say(f"note: {len(plan.dropped)} parts of segments hold no offsets of the live log; segreader plan names them")
-    is_cut = any(end.damage is not None for end in plan.ends)
-    return not (scan.metrics.holes or plan.gaps or scan.metrics.missing or is_cut)
+    return not lacks(plan, scan.metrics)
 
 
 def say_stats(scan: ScanFace) -> None:
@@ -150,7 +149,7 @@ class _Teller:
         for note in metrics.notes[self._notes :]:
             say(f"note: {note}")
         for hole in metrics.holes[self._holes :]:
-            say(f"left out: bytes {hole.start} to {hole.stop} of {hole.source}: {hole.error}")
+            say(f"left out: {hole.text}")
         self._notes, self._holes = len(metrics.notes), len(metrics.holes)
 
 

@@ -198,18 +198,8 @@ def _typed(tables: QueryTables) -> Iterator[None]:
 
 def _tell(dataset: TopicDataset) -> bool:
     """Tell on stderr what a topic lacks, once what several reads of it met; returns whether nothing does."""
-    lines: list[str] = []
-    is_whole = True
-    for plan, metrics in dataset.reads:
-        lines += [f"note: {note}" for note in metrics.notes]
-        lines += [f"left out: bytes {one.start} to {one.stop} of {one.source}: {one.error}" for one in metrics.holes]
-        for one in metrics.missing:
-            last = "the end" if one.stop is None else one.stop - 1
-            lines.append(f"missing: {one.partition}: offsets {one.start} to {last}: {one.error}")
-        lines += [f"missing: {gap.text}" for gap in plan.gaps]
-        lines += [end.text for end in plan.ends if end.reason.is_early]
-        is_cut = any(end.damage is not None for end in plan.ends)
-        is_whole = is_whole and not (metrics.holes or metrics.missing or plan.gaps or is_cut)
-    for line in dict.fromkeys(lines):
+    from segreader.read.metrics import lacks, texts_of
+
+    for line in dict.fromkeys(text for plan, metrics in dataset.reads for text in texts_of(plan, metrics)):
         say(line)
-    return is_whole
+    return not any(lacks(plan, metrics) for plan, metrics in dataset.reads)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 
 from segreader.format.columns import TABLE_WIDTH, Table
 from segreader.format.kernel import load_kernel
+from segreader.plan.split import ReadPlan
 from segreader.ranges import OffsetRange
 from segreader.segment import TopicIdPartition
 
@@ -23,6 +24,11 @@ class Hole:
     stop: int
     error: str
 
+    @property
+    def text(self) -> str:
+        """What was left out, for people."""
+        return f"bytes {self.start} to {self.stop} of {self.source}: {self.error}"
+
 
 @dataclass(frozen=True, slots=True)
 class MissingOffsets:
@@ -32,6 +38,12 @@ class MissingOffsets:
     start: int
     stop: int | None
     error: str
+
+    @property
+    def text(self) -> str:
+        """What is missing, for people."""
+        last = "the end" if self.stop is None else self.stop - 1
+        return f"{self.partition}: offsets {self.start} to {last}: {self.error}"
 
 
 @dataclass(slots=True)
@@ -81,3 +93,24 @@ def records_within(offsets: OffsetRange, table: Sequence[int], rows: Sequence[in
         span = stop - max(table[at + Table.BASE_OFFSET], offsets.start)
         count += max(0, min(span, table[at + Table.RECORD_COUNT]))
     return count
+
+
+def lacks(plan: ReadPlan, metrics: ScanMetrics) -> bool:
+    """Whether a read lacks records that its options let it go on without."""
+    is_cut = any(end.damage is not None for end in plan.ends)
+    return bool(metrics.holes or metrics.missing or plan.gaps or is_cut)
+
+
+def texts_of(plan: ReadPlan, metrics: ScanMetrics) -> list[str]:
+    """What people should know of a read: its notes, what it lacks, and where records end before the data does."""
+    return list(
+        dict.fromkeys(
+            [
+                *(f"note: {note}" for note in metrics.notes),
+                *(f"left out: {hole.text}" for hole in metrics.holes),
+                *(f"missing: {one.text}" for one in metrics.missing),
+                *(f"missing: {gap.text}" for gap in plan.gaps),
+                *(end.text for end in plan.ends if end.reason.is_early),
+            ]
+        )
+    )

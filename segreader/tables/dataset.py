@@ -13,7 +13,7 @@ import pyarrow.fs
 
 from segreader.errors import OptionError
 from segreader.plan.split import ReadPlan
-from segreader.read.metrics import ScanMetrics
+from segreader.read.metrics import ScanMetrics, texts_of
 from segreader.read.scan import Scan, scan
 from segreader.read.scan_face import ScanFace
 from segreader.tables.plans import FilteredPlans
@@ -172,6 +172,11 @@ class TopicDataset(ds.UnionDataset):  # type: ignore[misc]
     def metrics(self) -> ScanMetrics:
         """What the last read has met and cost up to now."""
         return _sum(self._counts)
+
+    @property
+    def notes(self) -> list[str]:
+        """What people should know of the last read: what ``segreader cat`` says on stderr."""
+        return [] if self.last_plan is None else texts_of(self.last_plan, self.metrics)
 
     @property
     def reads(self) -> list[tuple[ReadPlan, ScanMetrics]]:
