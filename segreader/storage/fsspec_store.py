@@ -10,24 +10,21 @@ import logging
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, NoReturn
 
 from segreader.errors import (
-    AccessDeniedError,
     ObjectChangedError,
     ObjectNotFoundError,
-    SegreaderError,
     ShortReadError,
-    StorageError,
 )
 from segreader.ranges import ByteRange
 from segreader.storage.base import ObjectInfo, find_listed, replaced, tag_of
+from segreader.storage.client_failure import translated
 from segreader.storage.levels import level_of
 from segreader.storage.pages import entries, modified_ms, pages_of
-from segreader.storage.signed_url import redact
+from segreader.storage.signed_url import install_redaction, redact
 
 PIECE_SIZE = 8 << 20
 IN_FLIGHT = 4
@@ -36,17 +33,6 @@ _ETAGS = ("ETag", "etag", "e_tag")
 _TAGS = (*_ETAGS, "generation", "md5", "content_md5", "checksum")
 _TIMES = ("mtime", "modified", "last_modified", "LastModified", "updated", "modificationTime", "created")
 _MODIFIED = ("mtime", "modified", "last_modified", "LastModified", "updated")
-_NO_CREDENTIALS = {
-    "ClientAuthenticationError",
-    "CredentialRetrievalError",
-    "CredentialUnavailableError",
-    "DefaultCredentialsError",
-    "NoCredentialsError",
-    "PartialCredentialsError",
-    "ProfileNotFound",
-    "RefreshError",
-    "TokenRetrievalError",
-}
 _log = logging.getLogger(__name__)
 
 
@@ -80,6 +66,7 @@ class FsspecStore:
         piece_size: int = PIECE_SIZE,
         in_flight: int = IN_FLIGHT,
     ) -> None:
+        install_redaction()
         self._filesystem = filesystem
         self._base = redact(base)
         self._root = root
@@ -143,7 +130,7 @@ class FsspecStore:
                 [replace(info, name=f"{bucket}/{info.name}".removeprefix(self._root)) for info in page]
                 for page in list_pages(self._filesystem, bucket, key, is_level=is_level)
             ),
-            lambda: translated(self.url(prefix)),
+            lambda: translated(self.url(prefix), listed=self.url(bucket)),
         )
 
     def _fresh(self, prefix: str, listing: Callable[[], Iterable[Any]]) -> Iterable[Any]:
@@ -299,37 +286,3 @@ def _finds_at_once(kind: type[Any]) -> bool:
 
     walks = (AbstractFileSystem.find, AsyncFileSystem._find)
     return any(getattr(kind, name, walks[0]) not in walks for name in ("find", "_find"))
-
-
-@contextmanager
-def translated(source: str, hint: str = "Check the credentials and rights that storage_options give") -> Iterator[None]:
-    """Turns what fsspec and the clouds' clients raise into our errors, whose text holds no credential."""
-    try:
-        yield
-    except (SegreaderError, ImportError):
-        raise
-    except Exception as error:
-        raise storage_error(error, source, hint) from None
-
-
-def storage_error(error: Exception, source: str, hint: str) -> StorageError:
-    """The error of ours that says what a client of a cloud raised.
-
-    Args:
-        error: what was raised.
-        source: the object or location, as it may be shown.
-        hint: what to do when it was refused.
-    """
-    reason = redact(str(error)).strip()[:500] or type(error).__name__
-    names = {kind.__name__ for kind in type(error).__mro__}
-    status = getattr(error, "status_code", None) or getattr(error, "code", None)
-    if isinstance(error, FileNotFoundError) or status in (404, "404"):
-        return ObjectNotFoundError(
-            "no such object, or no such bucket", source=source, hint="Retention may have removed it since it was listed"
-        )
-    if names & _NO_CREDENTIALS:
-        return AccessDeniedError(f"no usable credentials: {reason}", source=source, hint=hint)
-    if isinstance(error, PermissionError) or status in (401, 403, "401", "403"):
-        return AccessDeniedError(f"the store refuses: {reason}", source=source, hint=hint)
-    advice = "Open the location in the process that reads" if "fork-safe" in reason else None
-    return StorageError(f"{type(error).__name__}: {reason}", source=source, hint=advice)

@@ -31,14 +31,16 @@ ERROR_BODY_SIZE = 64 << 10
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})", re.ASCII)
 _UNSATISFIED = re.compile(r"bytes \*/(\d{1,18})", re.ASCII)
 _CODE = re.compile(rb"<Code>\s*([A-Za-z0-9._-]{1,64})\s*</Code>")
-_HEADER_CODE = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
+_SHOWN_CODE = re.compile(r"(?=.*[a-z])(?:KMS\.)?[A-Z][A-Za-z]{1,59}\d{0,3}", re.ASCII)
+_REGION = re.compile(r"[a-z]{2,4}(?:-[a-z]{2,9}){1,3}-\d{1,2}", re.ASCII)
 _EXPIRED_TEXT = re.compile(rb"has expired|token is expired|Signed expiry time", re.IGNORECASE)
 
 _EXPIRED = frozenset({"ExpiredToken", "TokenRefreshRequired", "RequestExpired"})
 _DENIED = frozenset({"AccessDenied", "InvalidToken", "AuthenticationFailed", "SignatureDoesNotMatch"})
 _ARCHIVED = frozenset({"InvalidObjectState", "BlobArchived", "BlobBeingRehydrated"})
-_SKEWED = frozenset({"RequestTimeTooSkewed"})
-_THROTTLED = frozenset({"SlowDown", "ServerBusy", "RequestLimitExceeded", "TooManyRequests", "Throttling"})
+SKEWED = frozenset({"RequestTimeTooSkewed"})
+THROTTLED = frozenset({"SlowDown", "ServerBusy", "RequestLimitExceeded", "TooManyRequests", "Throttling"})
+NO_BUCKET = frozenset({"NoSuchBucket", "ContainerNotFound", "ContainerBeingDeleted"})
 _TIMED_OUT = frozenset({"RequestTimeout", "OperationTimedOut"})
 
 
@@ -255,7 +257,7 @@ def refusal(
         error = kind(message, source=source, found=found, hint=hint or None)
         return RequestFailed(error, remedy, retry_after_s)
 
-    if status in (429, 503) or code in _THROTTLED:
+    if status in (429, 503) or code in THROTTLED:
         return failed(
             ThrottledError,
             "the store is asked too much",
@@ -270,7 +272,7 @@ def refusal(
             "the object is archived",
             hint="Restore it first (S3: restore-object; Azure: set the tier to Hot or Cool), then read again",
         )
-    if code in _SKEWED:
+    if code in SKEWED:
         return failed(AccessDeniedError, "this machine's clock is off", hint="Set the clock, then read again")
     if code in _EXPIRED or (status in (400, 401, 403) and _EXPIRED_TEXT.search(body)):
         return failed(
@@ -283,12 +285,12 @@ def refusal(
             Remedy.REFRESH,
             "The URL has expired, is not for this object, or its signer may not read it",
         )
+    if code in NO_BUCKET:
+        what = "bucket" if code == "NoSuchBucket" else "container"
+        return failed(ObjectNotFoundError, f"there is no such {what}", hint=f"See the {what}'s name in the URL")
     if status in (404, 410):
-        return failed(
-            ObjectNotFoundError,
-            "there is no such bucket" if code in ("NoSuchBucket", "ContainerNotFound") else "there is no such object",
-            hint="Retention may have removed it since it was listed",
-        )
+        hint = "Retention may have removed it since it was listed"
+        return failed(ObjectNotFoundError, "there is no such object", hint=hint)
     if status == 412:
         return RequestFailed(changed(source, found=found, expected="the version that was read before"), Remedy.NONE)
     if status == 416:
@@ -308,10 +310,11 @@ def refusal(
         return RequestFailed(error, Remedy.NONE)
     if 300 <= status < 400:
         region = headers.get("x-amz-bucket-region", "")
+        region = region if _REGION.fullmatch(region) else ""
         place = redact(headers.get("Location", ""))[:200]
         if place:
             found += f" to {place}"
-        hint = f"The bucket is in region {region[:40]}" if region else "Redirects are not followed: give the final URL"
+        hint = f"The bucket is in region {region}" if region else "Redirects are not followed: give the final URL"
         return failed(WrongAnswerError, "the store sends elsewhere", hint=hint)
     if status < 400:
         return failed(WrongAnswerError, "the store answered with something that is no data")
@@ -321,7 +324,9 @@ def refusal(
 def error_code(headers: Mapping[str, str], body: bytes) -> str:
     """The store's own code of an error, or an empty text. The body may be cut anywhere, or be no XML at all."""
     match = _CODE.search(body)
-    if match:
-        return match[1].decode("ascii")
-    text = headers.get("x-ms-error-code", "")
-    return text if _HEADER_CODE.fullmatch(text) else ""
+    return shown_code(match[1].decode("ascii") if match else headers.get("x-ms-error-code", ""))
+
+
+def shown_code(text: str) -> str:
+    """A code if it looks like one, such as ``NoSuchKey``, or an empty text: keys and tokens do not."""
+    return text if _SHOWN_CODE.fullmatch(text) else ""

@@ -28,10 +28,10 @@ def transport_failure(error: Exception, exchange: Exchange, source: str) -> Requ
     """
     if isinstance(exchange.refusal, StorageError):
         return RequestFailed(exchange.refusal.located(source=source), Remedy.NONE)
-    causes = list(_causes(error))
+    chain = list(causes(error))
 
     def among(*kinds: type[BaseException]) -> BaseException | None:
-        return next((cause for cause in causes if isinstance(cause, kinds)), None)
+        return next((cause for cause in chain if isinstance(cause, kinds)), None)
 
     def failed(message: str, hint: str, remedy: Remedy = Remedy.RETRY, found: str | None = None) -> RequestFailed:
         return RequestFailed(StorageError(message, source=source, found=found, hint=hint), remedy)
@@ -59,12 +59,12 @@ def transport_failure(error: Exception, exchange: Exchange, source: str) -> Requ
         return failed("no connection could be made in time", "See the host, the port, the network and the proxy")
     if exchange.is_ended or among(ReadTimeoutError, TimeoutError):
         return failed("no answer came in time", "See the store's status")
-    reason = next((c.strerror for c in causes if isinstance(c, OSError) and c.strerror and c.errno), None)
+    reason = next((c.strerror for c in chain if isinstance(c, OSError) and c.strerror and c.errno), None)
     return failed("the connection broke", "See the network and the proxy", found=reason)
 
 
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The exception and those that it holds."""
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """An exception and those that it holds, or that led to it."""
     ahead, seen = [error], set[int]()
     while ahead:
         one = ahead.pop()

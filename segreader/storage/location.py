@@ -16,7 +16,8 @@ from typing import Any
 
 from segreader.errors import ObjectNotFoundError, OptionError, PlanError
 from segreader.storage.base import ObjectStore
-from segreader.storage.fsspec_store import PIECE_SIZE, FsspecStore, translated
+from segreader.storage.client_failure import translated
+from segreader.storage.fsspec_store import PIECE_SIZE, FsspecStore
 from segreader.storage.http import HttpSettings
 from segreader.storage.local import LocalStore
 from segreader.storage.metrics import StorageMetrics

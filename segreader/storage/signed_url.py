@@ -8,6 +8,7 @@ names is always one cloud short.
 from __future__ import annotations
 
 import calendar
+import contextlib
 import logging
 import re
 import time
@@ -48,6 +49,12 @@ _LOGGERS = (
     "urllib3.util.retry",
 )
 _FAMILIES = ("segreader", "urllib3", "fsspec", "s3fs", "aiobotocore", "botocore", "adlfs", "azure", "gcsfs", "google")
+
+
+_QUOTING = re.compile(
+    r"(?:adlfs|azure\.(?:core|storage)|(?:aio)?botocore\.(?:parsers|retryhandler|utils)|gcsfs|s3fs)(?:\..*)?"
+)
+"""Loggers of the clouds' clients that quote what a store answers: its error text may repeat any secret of a request."""
 
 
 class _Hidden:
@@ -226,13 +233,31 @@ def _without_userinfo(scheme: str, rest: str) -> str:
     return rest
 
 
+def _without_answers(record: logging.LogRecord) -> str:
+    """What a client says in its own words: numbers, and no text that may be a store's."""
+    text = str(record.msg)
+    if isinstance(record.args, tuple) and record.args:
+        with contextlib.suppress(TypeError, ValueError):
+            text %= tuple(arg if isinstance(arg, int | float) else REDACTED for arg in record.args)
+    elif not record.args:  # the client made one text of it all
+        begin, colon, _ = text.partition(":")
+        text = f"{begin}: {REDACTED}" if colon and not record.name.startswith("azure") else REDACTED
+    if record.exc_info and record.exc_info[0] is not None:
+        text += f" ({record.exc_info[0].__name__})"
+    record.exc_info = record.exc_text = None
+    return text
+
+
 class RedactingFilter(logging.Filter):
-    """Lets every record pass, cleaned by ``redact``: its message, its traceback and its stack."""
+    """Lets every record pass, cleaned by ``redact``: its message, its traceback and its stack.
+
+    Of the clouds' clients that quote a store's answers, no text but their own passes.
+    """
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Clean one record, in place."""
         try:
-            message = record.getMessage()
+            message = _without_answers(record) if _QUOTING.fullmatch(record.name) else record.getMessage()
         except Exception:  # a record with the wrong arguments must not stop the program, nor slip through
             message = str(record.msg)
         record.msg, record.args = redact(message), ()

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from segreader.errors import LocationExpiredError
 from segreader.storage.base import ObjectInfo
-from segreader.storage.fsspec_store import translated
+from segreader.storage.client_failure import translated
 from segreader.storage.http import HttpSettings, HttpStore
 from segreader.storage.metrics import StorageMetrics
 from segreader.storage.pages import Pages, azure_pages, entries, google_pages, s3_pages
@@ -78,12 +78,15 @@ class SigningUrls:
 
     def names(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """The objects whose names begin so, in order of name; a page of the listing at a time."""
-        return entries(self.bucket.pages(prefix), lambda: translated(self.bucket.base + prefix, self.bucket.hint()))
+        return self._entries(prefix, self.bucket.pages(prefix))
 
     def level(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """Objects and directories of one level; a page of the listing at a time."""
-        pages = self.bucket.pages(prefix, is_level=True)
-        return entries(pages, lambda: translated(self.bucket.base + prefix, self.bucket.hint()))
+        return self._entries(prefix, self.bucket.pages(prefix, is_level=True))
+
+    def _entries(self, prefix: str, pages: Pages) -> Iterator[ObjectInfo]:
+        base, hint = self.bucket.base, self.bucket.hint()
+        return entries(pages, lambda: translated(base + prefix, hint, listed=base))
 
     def url_for(self, name: str) -> SignedUrl:
         """A URL that reads the object; it dies with its signature or with the credentials, whichever is first."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO, NoReturn, Protocol, cast
 
 from segreader.errors import AccessDeniedError, ObjectNotFoundError, StorageError
 from segreader.storage.base import ObjectInfo
-from segreader.storage.fsspec_store import translated
+from segreader.storage.client_failure import translated
 from segreader.storage.pages import Pages, entries
 from segreader.storage.retry import BackOff, Clock
 from segreader.storage.signed_url import redact
@@ -157,7 +157,9 @@ class BucketTarget:
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """Every object whose name begins with ``prefix``, in order of name; a page of the store at a time."""
-        for info in entries(self._bucket.pages(self._prefix + prefix), lambda: self._translated(prefix)):
+        for info in entries(
+            self._bucket.pages(self._prefix + prefix), lambda: self._translated(prefix, is_listing=True)
+        ):
             if not is_unfinished(info.name):
                 yield ObjectInfo(info.name.removeprefix(self._prefix), info.size, info.modified_ms)
 
@@ -205,8 +207,9 @@ class BucketTarget:
     def _key(self, name: str) -> str:
         return checked(self._prefix + checked(name))
 
-    def _translated(self, name: str) -> AbstractContextManager[None]:
-        return translated(self.url(name), self._bucket.hint)
+    def _translated(self, name: str, *, is_listing: bool = False) -> AbstractContextManager[None]:
+        url = self.url(name)
+        return translated(url, self._bucket.hint, listed=url if is_listing else None)
 
     def _require_conditions(self) -> None:
         """Try it out, once: of writers at the same time one wins at most, and who comes later is refused.

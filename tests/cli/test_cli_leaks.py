@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from canaries import ACCESS_KEY, CANARIES, QUERY, everything_logged, leaks, refusing_server, shown
+from canaries import ACCESS_KEY, CANARIES, QUERY, everything_logged, leaks, quoting_server, refusing_server, shown
 
 import segreader
 from segreader.cli.main import main
@@ -75,6 +75,51 @@ def test_storage_options_and_lists_of_urls_are_not_printed(
     out = capfd.readouterr()
     assert leaks(out.out + out.err) == []
     assert leaks("\n".join(logged)) == []
+
+
+@pytest.mark.parametrize(
+    ("location", "status", "code", "exit_code", "said"),
+    [
+        (
+            "s3://typo/p",
+            404,
+            "NoSuchBucket",
+            3,
+            "s3://typo/p/: there is no such bucket: typo; found status 404 NoSuchBucket",
+        ),
+        ("s3://bucket/p", 403, "AccessDenied", 3, "s3://bucket/p/: the store refuses; found status 403 AccessDenied"),
+        ("s3://bucket/p", 400, "ExpiredToken", 3, "the store refuses; found status 400 ExpiredToken"),
+        (
+            "az://typo/p",
+            404,
+            "ContainerNotFound",
+            3,
+            "there is no such container: typo; found status 404 ContainerNotFound",
+        ),
+        ("az://c/p", 400, "InvalidUri", 4, "the store does not take the request; found status 400 InvalidUri"),
+        ("gs://typo/p", 404, "", 3, "gs://typo/p/: there is no such bucket: typo"),
+        ("gs://bucket/p", 400, "", 4, "the store does not take the request; found status 400"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["cat", "ls"])
+def test_a_store_that_quotes_secrets_in_its_errors_is_not_quoted(
+    verb: str, location: str, status: int, code: str, exit_code: int, said: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Without a handler for logs: what a client logs of an error goes to stderr then."""
+    pytest.importorskip({"s3": "s3fs", "az": "adlfs", "gs": "gcsfs"}[location[:2]])
+    with quoting_server(status, code, is_json=location.startswith("gs")) as url:
+        given = {
+            "s3": {"endpoint_url": url, **{name: CANARIES[name] for name in ("key", "secret", "token")}},
+            "az": {"connection_string": f"AccountName=a;BlobEndpoint={url}/a;AccountKey={CANARIES['account_key']}"},
+            "gs": {"endpoint_url": url, "token": "anon"},
+        }[location[:2]]
+        assert (
+            main([verb, location, *(f"--storage-option={name}={value}" for name, value in given.items())]) == exit_code
+        )
+    out = capfd.readouterr()
+    assert said in out.err
+    assert "Retention" not in out.err
+    assert leaks(out.out + out.err) == []
 
 
 def test_a_usage_error_does_not_quote_a_secret(capfd: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import http.server
+import json
 import logging
 import pickle
 import threading
@@ -111,10 +112,43 @@ class _Refusing(http.server.BaseHTTPRequestHandler):
     do_HEAD = do_POST = do_GET
 
 
+class _Quoting(_Refusing):
+    """Answers everything with one status, and repeats secrets wherever an answer has text, without naming them."""
+
+    status, code, is_json = 403, "AccessDenied", False
+
+    def do_GET(self) -> None:
+        said = f"the token {CANARIES['token']} of {ACCESS_KEY} with {CANARIES['secret']} is not good"
+        body = json.dumps({"error": {"code": self.status, "message": said, "errors": [{"message": said}]}})
+        if not self.is_json:
+            known = f"<Code>{self.code}</Code><Message>{said}</Message><RequestId>{said}</RequestId>"
+            body = f'<?xml version="1.0"?><Error>{known}<HostId>{said}</HostId></Error>'
+        self.send_response(self.status, said)
+        self.send_header("Content-Type", "application/json" if self.is_json else "application/xml")
+        if self.code:
+            self.send_header("x-ms-error-code", self.code)
+        for name in ("x-amz-request-id", "x-amz-id-2", "x-ms-request-id", "x-goog-hash", "x-amz-bucket-region"):
+            self.send_header(name, said)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body.encode())
+
+    do_HEAD = do_POST = do_GET
+
+
 @contextlib.contextmanager
-def refusing_server() -> Iterator[str]:
+def quoting_server(status: int, code: str, *, is_json: bool = False) -> Iterator[str]:
+    """The URL of a server on loopback whose every answer is this error, with secrets in its texts."""
+    answer = {"status": status, "code": code, "is_json": is_json}
+    with refusing_server(type("_OneError", (_Quoting,), answer)) as url:
+        yield url
+
+
+@contextlib.contextmanager
+def refusing_server(handler: type[_Refusing] = _Refusing) -> Iterator[str]:
     """The URL of a server on loopback that refuses every request with 403, and quotes it."""
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Refusing) as server:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         yield f"http://127.0.0.1:{server.server_address[1]}"
         server.shutdown()
