@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from segreader.catalog.layouts import local_tiered
+from segreader.catalog.layouts.base import IncompleteSegment
 from segreader.catalog.layouts.names import LOG_DIRECTORY, REMOTE_DIRECTORY
 from segreader.errors import FormatError
 from segreader.format.batch import COMMON_SIZE, check_common
@@ -73,6 +74,20 @@ def find_loose_segments(
             )
         )
     return segments
+
+
+def find_sets_without_log(
+    store: ObjectStore, segments: Iterable[Segment], *, topic: str | None, partition: int | None
+) -> list[tuple[TopicIdPartition, IncompleteSegment]]:
+    """The indexes whose log is not in the list, one of each set, and whose they are; see ``find_loose_segments``."""
+    stems = {segment.files.log.removesuffix(".log") for segment in segments}
+    lacking: dict[str, IncompleteSegment] = {}
+    for info in store.list():
+        match = _FILE.fullmatch(info.name)
+        named = _BASE_OFFSET.match(info.name.rpartition("/")[2])
+        if match and named and match["kind"] != "log" and match["stem"] not in stems:
+            lacking.setdefault(match["stem"], IncompleteSegment(int(named[1]), info.name, ("log",)))
+    return [(_partition(stem, topic, partition), one) for stem, one in lacking.items()]
 
 
 def _partition(stem: str, topic: str | None, partition: int | None) -> TopicIdPartition:

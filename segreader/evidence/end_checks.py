@@ -13,7 +13,7 @@ from segreader.format.producer_snapshot import parse_producer_snapshot
 from segreader.format.time_index import parse_time_index
 from segreader.format.transaction_index import parse_transaction_index
 from segreader.ranges import ByteRange
-from segreader.segment import Segment
+from segreader.segment import Segment, StemFiles
 from segreader.storage.base import ObjectStore
 
 _TIME_ENTRY: Final = Struct(">qi")
@@ -68,13 +68,16 @@ def largest_named(store: ObjectStore, segment: Segment) -> int | None:
 def last_timed_offset(store: ObjectStore, segment: Segment) -> int | None:
     """The offset in the last entry of a time index, by its 12 bytes: the batch with the largest timestamp holds it.
 
-    ``None`` where the listing does not tell how long the index is, or the entry says nothing.
+    ``None`` where there is none, or the entry says nothing.
     """
     name = segment.files.time_index
-    size = None if name is None else segment.files.sizes.get(name)
-    if name is None or size is None or size < _TIME_ENTRY.size or size % _TIME_ENTRY.size:
+    if name is None or isinstance(segment.files, StemFiles):  # the catalogue knows those segments' sizes and ends
         return None
     try:
+        size = segment.files.sizes.get(name)
+        size = store.size(name) if size is None else size
+        if size < _TIME_ENTRY.size or size % _TIME_ENTRY.size:
+            return None
         data = store.read_ranges(name, [ByteRange(size - _TIME_ENTRY.size, size)])[0]
     except ObjectNotFoundError:
         return None

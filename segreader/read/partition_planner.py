@@ -130,6 +130,10 @@ class PartitionPlanner:
         named = self._newest(log, OffsetRange(wanted.start) if to_end else wanted, state)
         end = self._end(log, wanted, state)
         self._ends.append(end)
+        if end.reason.is_early and named.reaches is not None and log.stop <= min(named.reaches, OPEN_END):
+            newest = log.parts[-1].segment
+            cut = ends_early(self._store.url(newest.files.log), newest.log_size, log.stop - 1, named.reaches)
+            self._notes.append(str(cut))
         if end.reason.is_early:
             wanted = OffsetRange(wanted.start, max(wanted.start, end.offset or 0))
         gaps = _gaps(log, _of_use(wanted, only), state.held_back)

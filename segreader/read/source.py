@@ -15,7 +15,7 @@ from segreader.catalog.layouts import local_tiered, log_directory, pinterest
 from segreader.catalog.layouts.base import PartitionPlace
 from segreader.catalog.layouts.registry import choose_layouts, location_of, open_view
 from segreader.catalog.listing import PartitionLog, list_places, read_place, refuse_two_topics
-from segreader.catalog.loose import find_listed_segments
+from segreader.catalog.loose import find_listed_segments, find_sets_without_log
 from segreader.catalog.metadata_log import RemoteLogMetadata
 from segreader.catalog.walk import Wanted, find_all
 from segreader.errors import ObjectNotFoundError, OptionError, UnknownLayoutError
@@ -305,7 +305,11 @@ class UrlSource:
                 source=self.shown,
                 found=", ".join(str(one) for one in there[:8]),
             )
-        return {one: PartitionLog(one, tuple(groups[one]), "urls") for one in chosen}
+        lacking = find_sets_without_log(self.store, segments, topic=topic, partition=only)
+        return {
+            one: PartitionLog(one, tuple(groups[one]), "urls", tuple(lost for whose, lost in lacking if whose == one))
+            for one in chosen
+        }
 
 
 def open_source(

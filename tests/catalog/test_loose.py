@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from segreader.catalog.loose import UNKNOWN_TOPIC, find_listed_segments
+from segreader.catalog.loose import UNKNOWN_TOPIC, find_listed_segments, find_sets_without_log
 from segreader.errors import FormatError
 from segreader.storage.local import LocalStore
 from segreader.testing.builder import SegmentBuilder
@@ -54,3 +54,15 @@ def test_a_wrapper_of_old_messages_tells_its_first_offset_only_from_inside(tmp_p
     (tmp_path / "seg.log").write_bytes(built.to_bytes())
     (segment,) = find_listed_segments(LocalStore(tmp_path), topic=None, partition=None)
     assert segment.base_offset == 20
+
+
+def test_indexes_whose_log_is_not_in_the_list_are_named(tmp_path: Path) -> None:
+    directory = tmp_path / "orders-0"
+    directory.mkdir()
+    for name in ("00000000000000000000.log", "00000000000000000000.index", "00000000000000000007.index"):
+        (directory / name).write_bytes(b"")
+    store = LocalStore(tmp_path)
+    segments = find_listed_segments(store, topic=None, partition=None)
+    ((partition, one),) = find_sets_without_log(store, segments, topic=None, partition=None)
+    assert (str(partition), one.base_offset, one.missing) == ("orders-0", 7, ("log",))
+    assert one.name == "orders-0/00000000000000000007.index"

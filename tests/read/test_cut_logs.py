@@ -184,3 +184,15 @@ def test_a_read_to_the_end_asks_for_the_last_entry_of_one_time_index(tmp_path: P
         assert plan.notes == ()
         with_index.append("".join(request for request in store.requests if "timeindex" in request))
     assert with_index == [f"GET {planted.name(2, 'timeindex')} bytes={entry - 12}-{entry - 1}", ""]
+
+
+def test_a_cut_behind_an_open_transaction_is_noted(tmp_path: Path) -> None:
+    first = SegmentBuilder(0).batch([b"0"])
+    second = first.roll().batch([b"open"], producer_id=7, transactional=True).batch([b"2"]).batch([b"3"])
+    planted = Planted(tmp_path, [first, second])
+    log = bytes(planted.data(1, "log"))
+    planted.put(1, "log", log[: starts(log)[-1]])
+    write_files(tmp_path, planted.files)
+    scan = segreader.scan(tmp_path)
+    assert [record.offset for record in scan.records()] == [0]
+    assert any("ends before an offset that a file beside it names" in note for note in scan.plan().notes)
