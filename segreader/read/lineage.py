@@ -6,7 +6,7 @@ tell the last offset, the last batch does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -16,7 +16,16 @@ from segreader.errors import AccessDeniedError, FormatError, ObjectNotFoundError
 from segreader.evidence.listing_checks import incomplete_notes
 from segreader.format.compression import DEFAULT_LIMIT
 from segreader.format.leader_epochs import LeaderEpoch, LeaderEpochs, parse_leader_epochs
-from segreader.plan.lineage import Hole, ResolvedLog, assumed_lineage, clip, epochs_of_batches, newest_first, resolve
+from segreader.plan.lineage import (
+    DropReason,
+    Hole,
+    ResolvedLog,
+    assumed_lineage,
+    clip,
+    epochs_of_batches,
+    newest_first,
+    resolve,
+)
 from segreader.ranges import ByteRange
 from segreader.read.segment_ends import OPEN_END, EndedSegments, bears_epochs, read_epochs, read_last_offset, with_ends
 from segreader.read.small_objects import read_each, read_whole
@@ -75,7 +84,8 @@ def read_lineage(
         incomplete = [one.base_offset for one in log.incomplete]
         ends = with_ends(store, listed, incomplete, max_batch_bytes, too_short=log.too_short)
     segments = [_completed(segment, known) for segment, known in zip(ends.segments, files, strict=True)]
-    lineage, is_assumed = _choose(store, log, segments, files, given, notes, max_batch_bytes)
+    lineage, is_assumed, refused = _choose(store, log, segments, files, given, notes, max_batch_bytes)
+    segments = _without_epochs(segments, refused)
     if lineage or _overlap(segments):
         segments, lineage, is_assumed = _with_epochs_of_batches(
             store, log, segments, lineage or None, is_assumed or not lineage, notes, max_batch_bytes
@@ -87,6 +97,14 @@ def read_lineage(
         log_start = max(log_start or 0, _read_log_start(store, local) or 0)
     missing = [*log.missing, *_cut_off(segments, log.too_short)]
     resolved = resolve(log.partition, [*segments, *missing], lineage, log_start=log_start, is_assumed=is_assumed)
+    if lineage and (untrue := _contradicted(store, resolved, max_batch_bytes)):
+        notes += [
+            f"{store.url(name)}: its batches bear other leader epochs than its checkpoint says" for name in untrue
+        ]
+        segments, lineage, _ = _with_epochs_of_batches(
+            store, log, _without_epochs(segments, untrue), lineage, is_assumed, notes, max_batch_bytes
+        )
+        resolved = resolve(log.partition, [*segments, *missing], lineage, log_start=log_start, is_assumed=is_assumed)
     empty = [segment for segment in segments if segment.files.log in ends.lost]
     resolved = _without_missing(resolved, [*missing, *empty])
     lacking = {one.base_offset: f"{store.url(one.files.log)} is empty, and {ends.lost[one.files.log]}" for one in empty}
@@ -134,6 +152,39 @@ def _cut_off(segments: Sequence[Segment], too_short: Mapping[str, int]) -> list[
     return cut
 
 
+def _without_epochs(segments: Sequence[Segment], names: Collection[str]) -> list[Segment]:
+    return [replace(one, epochs=None) if one.files.log in names else one for one in segments]
+
+
+def _contradicted(store: ObjectStore, log: ResolvedLog, max_batch_bytes: int) -> list[str]:
+    """The logs whose batches do not bear the epochs for which offsets of theirs were dropped.
+
+    Only those are asked whose offsets no other segment delivers, and the one that was uploaded last: what a lost branch
+    leaves is older, and mostly below the end of the live one.
+    """
+    diverged = [one for one in log.dropped if one.reason is DropReason.DIVERGED and one.segment.log_size]
+    if not diverged:
+        return []
+    newest = max([*(part.segment.version for part in log.parts), *(one.segment.version for one in log.dropped)])
+    suspects = {
+        one.segment.files.log: one.segment
+        for one in diverged
+        if one.stop > log.stop
+        or (newest > 0 and one.segment.version == newest)
+        or any(one.start < hole.stop and hole.start < one.stop for hole in log.holes)
+    }
+    answers = read_each(lambda name: read_epochs(store, suspects[name], max_batch_bytes), list(suspects))
+    return [
+        name
+        for (name, segment), spans in zip(suspects.items(), answers, strict=True)
+        if any(
+            (segment.epochs or LeaderEpochs()).epoch_for(at) not in (None, span.epoch)
+            for span in spans or ()
+            for at in (span.first_offset, span.last_offset)
+        )
+    ]
+
+
 def _with_epochs_of_batches(
     store: ObjectStore,
     log: PartitionLog,
@@ -160,7 +211,8 @@ def _with_epochs_of_batches(
         lineage = _from_the_first_segment(assumed_lineage(borne), segments)
     else:
         known, lineage = lineage, assumed_lineage(borne, lineage)
-        note = f"{log.partition}: {len(spans)} segments have no leader-epoch checkpoint: their batches tell the epochs"
+        note = f"{log.partition}: {len(spans)} segments have no sound leader-epoch checkpoint"
+        note += ": their batches tell the epochs"
         if lineage is not known:
             epochs = ", ".join(str(one.epoch) for one in lineage if one.epoch > known.entries[-1].epoch)
             note += f", and {epochs} from no checkpoint"
@@ -298,19 +350,19 @@ def _choose(
     given: LeaderEpochs | None,
     notes: list[str],
     max_batch_bytes: int,
-) -> tuple[LeaderEpochs | None, bool]:
-    """The lineage to follow, and whether it is only put together. Source: ``LeaderEpochFileCache`` (4.3).
+) -> tuple[LeaderEpochs | None, bool, list[str]]:
+    """The lineage to follow, whether it is only put together, and the logs beside which a checkpoint is false.
 
     Of a log directory's own and those of the remote tier the one with the highest epoch counts: the directory may be an
-    old copy.
+    old copy. Source: ``LeaderEpochFileCache`` (4.3).
     """
     if given is not None and len(given):
-        return given, False
+        return given, False, []
     remote = len(log.segments)
     newest_epoch = max((one.epochs.entries[-1].epoch for one in segments[:remote] if one.epochs), default=-1)
     own = next((known for known in files[remote:] if known), None)
     if own is not None and own.entries[-1].epoch >= newest_epoch:
-        return own, False
+        return own, False, []
     if own is not None:
         notes.append(
             f"{log.partition}: the log directory knows leader epochs up to {own.entries[-1].epoch}, and the remote "
@@ -320,20 +372,31 @@ def _choose(
     listed = {id(segment): known for segment, known in zip(segments, files, strict=True) if known}
     if listed:
         candidates = newest_first([segment for segment in segments if id(segment) in listed], _CANDIDATES)
-        for segment in candidates:
+        refused: list[str] = []
+
+        def is_sound(segment: Segment) -> bool:
             if bears_epochs(store, segment, listed[id(segment)], max_batch_bytes):
-                return listed[id(segment)], False
+                return True
             notes.append(
                 f"{store.url(segment.files.leader_epochs or segment.files.log)}: no batch of the segment bears the "
                 "leader epochs that this checkpoint says; read without it"
             )
-        return listed[id(candidates[0])], False
+            refused.append(segment.files.log)
+            return False
+
+        for segment in candidates:
+            if is_sound(segment):
+                latest = max((one for one in segments if id(one) in listed), key=lambda one: one.version)
+                if latest.version > segment.version and latest.files.log not in refused:
+                    is_sound(latest)  # its checkpoint may be older than an election
+                return listed[id(segment)], False, refused
+        return listed[id(candidates[0])], False, []
     told = [segment for segment in segments if segment.epochs is not None and len(segment.epochs)]
     for segment in newest_first(told, _CANDIDATES):
         name = segment.files.leader_epochs
         answer = _read_checkpoint(store, name, segment.files.sizes.get(name)) if name is not None else None
         if isinstance(answer, LeaderEpochs) and len(answer):
-            return answer, False
+            return answer, False, []
         if isinstance(answer, str):
             notes.append(answer)
-    return (assumed_lineage(told), True) if told else (None, False)
+    return (assumed_lineage(told), True, []) if told else (None, False, [])

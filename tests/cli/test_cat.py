@@ -559,7 +559,7 @@ def test_a_lost_branch_whose_checkpoint_is_gone_is_not_printed_and_a_note_says_s
     code, out, err = cat(tmp_path)
 
     assert (code, [row["value"] for row in parsed(out)]) == (0, ["0", "live"])
-    assert "1 segments have no leader-epoch checkpoint" in err
+    assert "1 segments have no sound leader-epoch checkpoint" in err
 
 
 def test_a_note_says_the_newest_time_where_no_record_is_as_new_as_asked(tmp_path: Path, cat: Cat) -> None:

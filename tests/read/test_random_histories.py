@@ -33,6 +33,7 @@ from hypothesis import strategies as st
 from simulator import RemoteSegment, SimulatedPartition, Truth
 
 import segreader
+from segreader.errors import CorruptBatchError, SegmentGapError
 from segreader.format.record import Record
 from segreader.testing.side_files import AbortedEntry, encode_transaction_index
 
@@ -152,6 +153,27 @@ def test_segments_that_lost_their_checkpoints_change_no_record(events: list[Even
     newest = partition.remote[-data.draw(st.integers(1, 3)) :]
     chosen = data.draw(st.sampled_from([some, dead, newest, partition.remote]))
     judge(partition, partition.truth(), data, lost=chosen, left=data.draw(st.sampled_from([None, b"", b"0\n0\n"])))
+
+
+@examples(150)
+@given(histories(*ORDINARY, *ELECTIONS), st.data())
+def test_checkpoints_of_other_segments_give_the_truth_or_an_error(events: list[Event], data: st.DataObject) -> None:
+    partition = play(events)
+    assume(not partition.is_deceptive)
+    assume(any(segment.is_whole for segment in partition.remote))
+    truth = partition.truth()
+    assume(not truth.has_hole and not truth.open_since_unseen)
+    swapped = data.draw(st.lists(st.tuples(*[st.sampled_from(partition.remote)] * 2), min_size=1, max_size=2))
+    with TemporaryDirectory() as name:
+        partition.write(Path(name))
+        for segment, other in swapped:
+            (path,) = Path(name).glob(f"*/*{segment.segment_id}.leader_epoch_checkpoint")
+            path.write_bytes(other.files["leader_epoch_checkpoint"])
+        for level, expected in (("read_uncommitted", truth.uncommitted), ("read_committed", truth.committed)):
+            try:
+                assert read(Path(name), isolation_level=level)[0] == seen(expected)
+            except (CorruptBatchError, SegmentGapError) as error:
+                assert error.source is not None
 
 
 # found by the properties above, made small
