@@ -174,7 +174,8 @@ class StreamLog:
         )
         for name, offsets in sorted(wanted.items()):
             try:
-                planner.add(look[name].source, offsets, readable=look[name].readable)
+                seen = look[name]
+                planner.add(seen.source, offsets, readable=seen.readable, to_end=offsets.stop == seen.latest)
             except SegmentGapError as error:
                 error.hint = "With failOnDataLoss=false the stream passes over them"
                 raise

@@ -22,6 +22,7 @@ from segreader.errors import (
     OffsetOutOfRangeError,
     OptionError,
     SegmentGapError,
+    TruncatedError,
 )
 from segreader.spark import read_limits
 from segreader.spark.options import parse_options
@@ -546,3 +547,17 @@ def test_a_stream_goes_on_where_the_end_that_was_lost_decided_nothing_it_read(tm
     time.now += 10
     assert stream.latestOffset(offsets(6), ALL) == offsets(15)
     assert rows(stream, offsets(6), offsets(15)) == [(0, n) for n in range(11, 15)]
+
+
+def test_a_batch_fails_at_the_cut_of_a_newest_log(log: GrowingLog) -> None:
+    log.upload("orders", 0, 30)
+    log.upload("orders", 0, 30)
+    newest = list(log.logs())[-1]
+    newest.write_bytes(newest.read_bytes()[: len(newest.read_bytes()) // 3])
+    stream = reader(log)
+    end = stream.latestOffset(offsets(0), ALL)
+
+    assert end == offsets(40)
+    with pytest.raises(TruncatedError, match="the log ends before an offset that a file beside it names"):
+        rows(stream, offsets(0), end)
+    assert rows(stream, offsets(0), offsets(30)) == [(0, n) for n in range(30)]

@@ -157,7 +157,7 @@ def _read_segment(store: ObjectStore, one: FileSet) -> Segment | str:
         if one.name.base_offset is not None:
             return _segment(one, one.name.base_offset, size)
         if size == 0:
-            return f"{log.name} is empty: nothing says its offset, and it holds no record"
+            return f"{log.name} is empty, and nothing says its offset; it may be what is left of a cut copy"
         base_offset = read_base_offset(store, log.name, size)
         index = one.files.get("index")
         if index is None or not counts_from(
