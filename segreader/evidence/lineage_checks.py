@@ -12,8 +12,17 @@ from segreader.evidence.batch import Batch
 from segreader.evidence.codes import Code
 from segreader.evidence.findings import Findings
 from segreader.evidence.log_checks import look_for_cleaning
-from segreader.format.leader_epochs import LeaderEpochs
-from segreader.plan.lineage import DropReason, ResolvedLog, assumed_lineage, clip, newest_first, resolve
+from segreader.format.leader_epochs import LeaderEpoch, LeaderEpochs
+from segreader.plan.lineage import (
+    DropReason,
+    EpochSpan,
+    ResolvedLog,
+    assumed_lineage,
+    clip,
+    epochs_of_batches,
+    newest_first,
+    resolve,
+)
 from segreader.segment import Segment
 from segreader.storage.base import ObjectStore
 
@@ -34,6 +43,7 @@ class SegmentFacts:
         first: its first batch, where there is one.
         end: last offset of its last batch, where it is known.
         was_cleaned, was_rewritten: as ``LogFacts`` has them.
+        spans: the leader epochs of the batches that were looked at.
         checkpoint: the whole lineage of its uploader, until ``Lineages`` has taken it.
         codes: what was found.
     """
@@ -44,6 +54,7 @@ class SegmentFacts:
     end: int | None = None
     was_cleaned: bool = False
     was_rewritten: bool = False
+    spans: tuple[EpochSpan, ...] = ()
     checkpoint: LeaderEpochs | None = None
     codes: frozenset[Code] = field(default_factory=frozenset)
 
@@ -71,6 +82,21 @@ def check_epochs(found: Findings, segment: Segment, checkpoint: LeaderEpochs, ba
             found.add(Code.EPOCH_MISMATCH, segment.files.log, text, position=batch.position, offset=batch.base_offset)
             return False
     return True
+
+
+def epoch_spans(batches: Sequence[Batch]) -> tuple[EpochSpan, ...]:
+    """The leader epochs of some batches of one log, in their order; none if they fall."""
+    spans: list[EpochSpan] = []
+    for batch in sorted(batches, key=lambda batch: batch.position):
+        if batch.magic < 2 or batch.leader_epoch < 0:
+            continue
+        if spans and batch.leader_epoch < spans[-1].epoch:
+            return ()
+        first = batch.base_offset
+        if spans and batch.leader_epoch == spans[-1].epoch:
+            first = spans.pop().first_offset
+        spans.append(EpochSpan(batch.leader_epoch, first, batch.last_offset))
+    return tuple(spans)
 
 
 class Lineages:
@@ -111,11 +137,25 @@ class Lineages:
             given: the lineage of the live log, where somebody has it.
         """
         live = [_ended(one.segment, one.end, None) for one in facts if one.is_live]
+        spans = [() if one.segment.epochs else one.spans for one in facts if one.is_live]
         lineage, is_assumed = given, False
         if lineage is None and self._newest is not None:
             lineage = self._newest[1]
         if not lineage and any(segment.epochs for segment in live):
             lineage, is_assumed = assumed_lineage(live), True
+        if lineage:
+            borne = [
+                replace(one, epochs=LeaderEpochs(tuple(LeaderEpoch(span.epoch, span.first_offset) for span in some)))
+                for one, some in zip(live, spans, strict=True)
+                if some
+            ]
+            lineage = assumed_lineage(borne, lineage)
+            live = [
+                replace(one, epochs=epochs_of_batches(some, one.base_offset, one.last_offset or 0, lineage))
+                if some
+                else one
+                for one, some in zip(live, spans, strict=True)
+            ]
         return resolve(log.partition, live, lineage, is_assumed=is_assumed)
 
 

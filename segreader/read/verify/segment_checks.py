@@ -16,7 +16,7 @@ from segreader.evidence.index_checks import (
     check_time_index,
     check_time_index_bounds,
 )
-from segreader.evidence.lineage_checks import SegmentFacts, check_epochs
+from segreader.evidence.lineage_checks import SegmentFacts, check_epochs, epoch_spans
 from segreader.evidence.log_checks import LogFacts, check_jumps, check_tail, look_at_log
 from segreader.evidence.transaction_checks import (
     MarkerAudit,
@@ -102,6 +102,7 @@ def look_at_segment(
         end=log.end,
         was_cleaned=log.was_cleaned,
         was_rewritten=log.was_rewritten,
+        spans=epoch_spans(log.seen),
         checkpoint=checkpoint,
     )
 

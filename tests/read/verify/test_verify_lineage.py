@@ -136,6 +136,17 @@ def test_a_segment_of_a_history_that_was_given_up_is_told_and_is_no_finding(plan
     assert "diverged-offsets" in planted.codes(with_info=True)
 
 
+def test_a_lost_branch_whose_checkpoint_is_gone_hides_no_hole_and_conflicts_with_no_copy(tmp_path: Path) -> None:
+    old = SegmentBuilder(0).batch([b"0"]).batch([b"1"]).batch([b"dead"]).batch([b"dead"]).batch([b"dead"])
+    new = SegmentBuilder(2, leader_epoch=3).batch([b"live"])
+    new.leader_epochs = [*old.leader_epochs, *new.leader_epochs]
+    planted = Planted(tmp_path, [old, new])
+    planted.remove(0, "leader_epoch_checkpoint")
+
+    assert planted.codes_of_both() == {"missing-leader-epochs"}
+    assert "diverged-offsets" in planted.codes(with_info=True)
+
+
 @pytest.mark.parametrize("data", [b"1\n0\n", b"0\n2\n0 0\n", b"\xff\xfe", b"0\n1\nzero 0\n"])
 def test_a_checkpoint_that_cannot_be_read(planted: Planted, data: bytes) -> None:
     planted.put(1, "leader_epoch_checkpoint", data)
