@@ -52,7 +52,12 @@ def _bounded(store: ObjectStore, pieces: Sequence[Split]) -> Iterator[Split]:
 
 
 def _joined(one: Split, two: Split) -> Split:
-    return replace(one, positions=ByteRange(one.positions.start, two.positions.stop), offset_bound=two.offset_bound)
+    return replace(
+        one,
+        positions=ByteRange(one.positions.start, two.positions.stop),
+        offset_bound=two.offset_bound,
+        following=two.following,
+    )
 
 
 def _within(split: Split, start: int, stop: int | None) -> Split:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import zlib
 from base64 import b64decode, b64encode
 from dataclasses import dataclass
@@ -111,6 +112,7 @@ class LoaderSplit:
                 **save_log_end(self.log_end),
                 "timed": split.timed,
                 "reaches": split.reaches,
+                "following": json.dumps(split.following) if split.following else None,
             },
         )
 
@@ -150,6 +152,7 @@ class LoaderSplit:
                     log_tag=fields.text_or_none("log_tag"),
                     timed=fields.integer_or_none("timed"),
                     reaches=fields.integer_or_none("reaches"),
+                    following=_following(fields),
                 ),
                 saved_log_end(fields),
             )
@@ -157,3 +160,8 @@ class LoaderSplit:
             raise
         except (ValueError, zlib.error) as error:
             raise fields.wrong(error) from error
+
+
+def _following(fields: SavedFields) -> tuple[tuple[str, int, int], ...]:
+    text = fields.text_or_none("following")
+    return () if text is None else tuple((str(log), int(size), int(stop)) for log, size, stop in json.loads(text))

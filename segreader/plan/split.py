@@ -6,12 +6,22 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 from segreader.errors import FormatError
 from segreader.isolation import AbortedTransactions, IsolationLevel
 from segreader.plan.lineage import DropReason
 from segreader.ranges import ByteRange, OffsetRange
 from segreader.segment import TopicIdPartition
+
+END_OF_LOG: Final = ("", 0, 0)
+"""In ``Split.following``: no log follows."""
+
+LOOK_AHEAD: Final = 1 << 20
+"""Bytes behind a split in which a reader looks for the marker of a transaction that it ends in."""
+
+MOST_LOGS_AHEAD: Final = 16
+"""Logs that hold them: segments are larger, unless somebody made them small."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +50,8 @@ class Split:
             active segment, and where the store's listing does not say.
         timed: an offset that the time index names: a batch of the log holds it.
         reaches: the largest offset that a file beside the log names: a log that ends below it is cut.
+        following: the logs behind this one, in which a reader may have to look for a marker: of each its name, its
+            size, and the offset where the next one goes on. The last is ``END_OF_LOG`` if the partition ends there.
     """
 
     partition: TopicIdPartition
@@ -61,11 +73,23 @@ class Split:
     log_tag: str | None = None
     timed: int | None = None
     reaches: int | None = None
+    following: tuple[tuple[str, int, int], ...] = ()
 
     @property
     def is_last_of_segment(self) -> bool:
         """Whether the split ends where the segment does."""
         return self.positions.stop >= self.log_size
+
+    @property
+    def is_last_of_part(self) -> bool:
+        """Whether no other split has offsets of the segment behind this one's."""
+        return self.offsets.stop is None or self.offsets.stop == self.stop_of_part
+
+    def is_followed_by(self, other: Split) -> bool:
+        """Whether another split of a plan goes on with the batch behind this one."""
+        if self.log == other.log:
+            return self.positions.stop == other.positions.start
+        return self.is_last_of_part and self.following[:1] != () and self.following[0][0] == other.log
 
 
 class EndReason(StrEnum):

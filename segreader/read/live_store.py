@@ -26,9 +26,9 @@ from segreader.errors import (
 from segreader.format.leader_epochs import LeaderEpochs
 from segreader.format.transaction_index import AbortedTransaction
 from segreader.isolation import AbortedTransactions, IsolationLevel
-from segreader.plan.lineage import DropReason, ResolvedLog
+from segreader.plan.lineage import DropReason, Part, ResolvedLog
 from segreader.plan.live import BEYOND, LogMarks, covered, uncovered
-from segreader.plan.split import PlannedDrop, Split
+from segreader.plan.split import END_OF_LOG, PlannedDrop, Split
 from segreader.ranges import OffsetRange
 from segreader.read.cluster import Cluster
 from segreader.read.partition_planner import PartitionPlanner
@@ -211,6 +211,9 @@ class _RunPlanner(PartitionPlanner):
 
     def _read_state(self, source: SourceLog, log: ResolvedLog, wanted: OffsetRange) -> TransactionState:
         return TransactionState(self.aborted)
+
+    def _following(self, log: ResolvedLog, part: Part) -> tuple[tuple[str, int, int], ...]:
+        return tuple(one for one in super()._following(log, part) if one != END_OF_LOG)  # the broker has more
 
 
 def aborted_at_either(

@@ -1,25 +1,35 @@
 """Markers in the data against what the transaction indexes said of the data before them.
 
-An index has no checksum, and one that is lost counts as empty: only the markers show that it is wrong.
+An index has no checksum, and one that is lost counts as empty: only the markers show that it is wrong. Where a reader
+stops inside a transaction, the batches behind are looked at for its marker, up to ``LOOK_AHEAD`` bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
-from segreader.errors import CorruptIndexError, FormatError
-from segreader.format.batch import HEADER_SIZE, parse_batch_header
+import crc32c
+
+from segreader.errors import CorruptIndexError, FormatError, ObjectChangedError, ObjectNotFoundError
+from segreader.format.batch import CONTROL_FLAG, CRC_START, HEADER_SIZE, parse_batch_header
 from segreader.format.columns import NO_STOP, TABLE_WIDTH, Table
 from segreader.format.compression import Decompressor
-from segreader.format.scanner import BatchRun
-from segreader.plan.split import Split
+from segreader.format.scanner import BatchRun, Done, NeedData, SegmentScanner, Tail
+from segreader.plan.split import END_OF_LOG, LOOK_AHEAD, Split
+from segreader.ranges import ByteRange
 from segreader.read.transaction_replay import is_abort_marker
+from segreader.storage.base import ObjectStore
 
 _USUAL_SIZE: Final = 78  # of a marker as coordinators write it; another form is looked at more closely
 _TYPE_POSITION: Final = HEADER_SIZE + 8
 _ABORT, _COMMIT = 0, 1
+_HINT: Final = (
+    "A .txnindex of this or a later segment is damaged or lost: get it again, or look with segreader verify --deep"
+)
+_FIRST_LOOK: Final = 64 << 10
+"""Bytes to ask for first: most transactions end within them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +41,46 @@ class Transactional:
     control: Sequence[int]
 
 
+class Contradiction(NamedTuple):
+    """What the indexes say wrongly.
+
+    Args:
+        row: batches of the run that stand before the first that may be wrong; -1 if that is of an earlier run.
+        offset: the first offset that may be shown or hidden wrongly.
+        error: to be raised.
+    """
+
+    row: int
+    offset: int
+    error: CorruptIndexError
+
+
 class MarkerCheck:
-    """Remembers, of one split, which open transactions have data in it and what the indexes called that."""
+    """Remembers, along splits that follow each other, which open transactions have data there and what the indexes
+    called that.
+
+    """
 
     def __init__(self, decompressor: Decompressor) -> None:
+        self._is_complete = True
         self._decompressor = decompressor
-        # of transactions open where the last run ended: offset of data of theirs, by producer id
+        # of transactions open where the last run ended: first offset of data of theirs, by producer id
         self._hidden: dict[int, int] = {}
         self._shown: dict[int, int] = {}
 
-    def find(self, split: Split, run: BatchRun, rows: Transactional) -> tuple[int, CorruptIndexError] | None:
-        """The first marker that says otherwise than the indexes, and how many rows stand before what it is about.
+    @property
+    def is_undecided(self) -> bool:
+        """Whether the marker of some transaction has not been seen yet."""
+        return bool(self._hidden or self._shown)
+
+    def pass_over(self) -> None:
+        """Batches were not seen, and a marker may be among them: nothing is concluded across."""
+        self._is_complete = False
+        self._hidden.clear()
+        self._shown.clear()
+
+    def find(self, split: Split, run: BatchRun, rows: Transactional) -> Contradiction | None:
+        """The first marker that says otherwise than the indexes.
 
         Most runs are told sound by their producers and types of markers alone; only others are gone through in order.
         """
@@ -49,21 +88,99 @@ class MarkerCheck:
             return None
         columns = _Columns(run)
         producers, bases = columns.of(Table.PRODUCER_ID), columns.of(Table.BASE_OFFSET)
-        data, control = _wanted(split, columns, rows.data), _wanted(split, columns, rows.control)
+        data = _wanted(split.offsets.start, split.offsets.stop, columns, rows.data)
+        control = _wanted(split.offsets.start, split.stop_of_part, columns, rows.control)
         if columns.has_empty:
             data = [row for row in data if columns.of(Table.RECORD_COUNT)[row]]
         aborted = set(rows.aborted)
         hidden = {producers[row]: row for row in data if row in aborted}
         shown = {producers[row]: row for row in data if row not in aborted}
+        hidden.pop(-1, None)
+        shown.pop(-1, None)
         ends = {producers[row]: row for row in control}
-        if self._may_contradict(columns, control, hidden, shown) and (
-            found := self._walk(columns, data, control, aborted)
+        of_both = (hidden.keys() | self._hidden.keys()) & (shown.keys() | self._shown.keys())
+        if (of_both or self._may_contradict(columns, control, hidden, shown)) and (
+            found := self._walk(split, columns, data, control, aborted)
         ):
             return found
         for open_before, last in ((self._hidden, hidden), (self._shown, shown)):
             for producer_id in ends.keys() & open_before.keys():
                 del open_before[producer_id]
-            open_before.update((one, bases[row]) for one, row in last.items() if row > ends.get(one, -1))
+            begun = {one for one, row in last.items() if row > ends.get(one, -1)} - open_before.keys()
+            if begun:
+                of_hidden = open_before is self._hidden
+                for row in data:
+                    if (one := producers[row]) in begun and row > ends.get(one, -1) and (row in aborted) is of_hidden:
+                        open_before.setdefault(one, bases[row])
+        return None
+
+    def look_ahead(self, store: ObjectStore, split: Split, position: int, max_batch_bytes: int) -> Contradiction | None:
+        """What the markers behind a split say otherwise than the indexes.
+
+        Args:
+            position: the first byte of the log that was not seen.
+
+        Raises:
+            StorageError: bytes cannot be had; an object that is gone says nothing.
+        """
+        waiting = {one: (True, offset) for one, offset in self._hidden.items()}
+        waiting |= {one: (False, offset) for one, offset in self._shown.items()}
+        places: list[tuple[str, int, int, int, int | None]]
+        places = [(split.log, position, split.log_size, 0, split.stop_of_part)]
+        behind = split.stop_of_part or 0
+        for name, length, end in split.following:
+            if (name, length, end) != END_OF_LOG:
+                places.append((name, 0, length, behind, end))
+                behind = end
+        budget = LOOK_AHEAD
+        try:
+            for log, start, size, floor, stop in places:
+                scanner = SegmentScanner(start=start, stop=size, max_batch_size=max_batch_bytes)
+                pieces = _pieces(store, log, start, min(size, start + budget))
+                while not isinstance(answer := scanner.next_run(), Done):
+                    if isinstance(answer, NeedData):
+                        if (piece := next(pieces, None)) is None:
+                            return None
+                        budget -= len(piece)
+                        scanner.feed(piece)
+                    elif found := self._judge(store, log, answer, floor, stop, waiting):
+                        return found
+                    if not waiting:
+                        return None
+                if answer.tail is Tail.CUT and not split.is_active:
+                    return None
+        except (FormatError, ObjectNotFoundError, ObjectChangedError):
+            return None
+        if split.following[-1:] != (END_OF_LOG,) or not self._is_complete:
+            return None
+        producer_id, (is_hidden, offset) = min(waiting.items(), key=lambda item: item[1][1])
+        return Contradiction(-1, offset, _without_marker(store.url(split.log), producer_id, offset, is_hidden))
+
+    def _judge(
+        self,
+        store: ObjectStore,
+        log: str,
+        run: BatchRun,
+        floor: int,
+        stop: int | None,
+        waiting: dict[int, tuple[bool, int]],
+    ) -> Contradiction | None:
+        """Hold the markers of a run against the transactions that wait for theirs; those that have it wait no more."""
+        columns = _Columns(run)
+        producers, magics = columns.of(Table.PRODUCER_ID), columns.of(Table.MAGIC)
+        control = [
+            row
+            for row, flags in enumerate(columns.of(Table.ATTRIBUTES))
+            if flags & CONTROL_FLAG and magics[row] >= 2 and producers[row] in waiting
+        ]
+        for row in _wanted(floor, stop, columns, control):
+            if (told := waiting.pop(producers[row], None)) is not None:
+                is_hidden, offset = told
+                is_abort = self._is_abort(columns, row)
+                if is_abort is not None and is_abort != is_hidden:
+                    error = _contradiction(columns, row, is_abort, offset)
+                    first = min([offset, *(other for _, other in waiting.values())])
+                    return Contradiction(-1, first, error.located(source=store.url(log)))
         return None
 
     def _may_contradict(
@@ -83,22 +200,28 @@ class MarkerCheck:
         return False
 
     def _walk(
-        self, columns: _Columns, data: Sequence[int], control: Sequence[int], aborted: set[int]
-    ) -> tuple[int, CorruptIndexError] | None:
+        self, split: Split, columns: _Columns, data: Sequence[int], control: Sequence[int], aborted: set[int]
+    ) -> Contradiction | None:
         producers, bases = columns.of(Table.PRODUCER_ID), columns.of(Table.BASE_OFFSET)
         ends = set(control)
-        # of each open transaction: whether it is hidden, its first row (-1: of an earlier run), an offset
+        # of each open transaction: whether it is hidden, its first row (-1: of an earlier run), its first offset
         opened = {one: (True, -1, base) for one, base in self._hidden.items()}
         opened |= {one: (False, -1, base) for one, base in self._shown.items()}
         for row in sorted((*data, *control)):
+            producer_id, is_aborted, error = producers[row], row in aborted, None
             if row not in ends:
-                opened.setdefault(producers[row], (row in aborted, row, bases[row]))
-            elif (told := opened.pop(producers[row], None)) is not None:
-                is_hidden, first, offset = told
+                told = opened.setdefault(producer_id, (is_aborted, row, bases[row]))
+                if told[0] is not is_aborted and producer_id >= 0:
+                    error = _in_parts(columns, row, max(told[2], split.offsets.start))
+            elif producer_id in opened:
                 is_abort = self._is_abort(columns, row)
-                if is_abort is not None and is_abort != is_hidden:
-                    position = columns.of(Table.POSITION)[row]
-                    return max(0, first), _contradiction(position, bases[row], producers[row], is_abort, offset)
+                if is_abort is not None and is_abort is not opened[producer_id][0]:
+                    error = _contradiction(columns, row, is_abort, max(opened[producer_id][2], split.offsets.start))
+                else:
+                    del opened[producer_id]
+            if error is not None:  # what the indexes call the other ones is not to be believed, too
+                rows, offsets = [row for _, row, _ in opened.values()], [base for _, _, base in opened.values()]
+                return Contradiction(min(rows), min(offsets), error)
         return None
 
     def _is_abort(self, columns: _Columns, row: int) -> bool | None:
@@ -106,9 +229,19 @@ class MarkerCheck:
         start = columns.of(Table.POSITION)[row] - run.data_position
         batch = run.data[start : start + columns.of(Table.SIZE)[row]]
         try:
+            if crc32c.crc32c(batch[CRC_START:]) != columns.of(Table.CRC)[row]:
+                return None
             return is_abort_marker(parse_batch_header(batch), batch, self._decompressor, True)
         except FormatError:
             return None  # damaged: decoding says so
+
+
+def _pieces(store: ObjectStore, log: str, start: int, stop: int) -> Iterator[bytes]:
+    """A few bytes, and then the rest."""
+    middle = min(start + _FIRST_LOOK, stop)
+    for first, after in ((start, middle), (middle, stop)):
+        if first < after:
+            yield store.read_ranges(log, [ByteRange(first, after)])[0]
 
 
 class _Columns:
@@ -129,23 +262,48 @@ class _Columns:
         return 0 in self.of(Table.RECORD_COUNT)
 
 
-def _wanted(split: Split, columns: _Columns, rows: Sequence[int]) -> Sequence[int]:
-    """Those with offsets that the split wants: what the indexes say of others was not asked for."""
+def _wanted(start: int, stop: int | None, columns: _Columns, rows: Sequence[int]) -> Sequence[int]:
+    """Those with offsets ``start <= offset < stop``: what the indexes say of others was not asked for."""
     bases, lasts = columns.of(Table.BASE_OFFSET), columns.of(Table.LAST_OFFSET)
-    start, stop = split.offsets.start, NO_STOP if split.offsets.stop is None else split.offsets.stop
+    stop = NO_STOP if stop is None else stop
     if not rows or (lasts[rows[0]] >= start and bases[rows[-1]] < stop):
         return rows
     return [row for row in rows if lasts[row] >= start and bases[row] < stop]
 
 
-def _contradiction(position: int, marker: int, producer_id: int, is_abort: bool, data: int) -> CorruptIndexError:
+def _contradiction(columns: _Columns, row: int, is_abort: bool, data: int) -> CorruptIndexError:
     said, called = ("ABORT", "committed") if is_abort else ("COMMIT", "aborted")
+    producer_id = columns.of(Table.PRODUCER_ID)[row]
     return CorruptIndexError(
         "the transaction indexes contradict a marker",
-        position=position,
-        offset=marker,
+        position=columns.of(Table.POSITION)[row],
+        offset=columns.of(Table.BASE_OFFSET)[row],
         found=f"{said} of producer {producer_id}, whose records at offset {data} the indexes call {called}",
         expected="the same of both",
-        hint="A .txnindex of this or a later segment is damaged or lost: get it again, or look with "
+        hint=_HINT,
+    )
+
+
+def _in_parts(columns: _Columns, row: int, data: int) -> CorruptIndexError:
+    producer_id, offset = columns.of(Table.PRODUCER_ID)[row], columns.of(Table.BASE_OFFSET)[row]
+    return CorruptIndexError(
+        "the transaction indexes call a part of a transaction aborted",
+        position=columns.of(Table.POSITION)[row],
+        offset=offset,
+        found=f"records of producer {producer_id} at offsets {data} and {offset}, with no marker between them",
+        expected="all of them aborted, or none",
+        hint=_HINT,
+    )
+
+
+def _without_marker(source: str, producer_id: int, offset: int, is_hidden: bool) -> CorruptIndexError:
+    called = "aborted" if is_hidden else "committed"
+    return CorruptIndexError(
+        "the log ends without a marker of a transaction that the files beside it call decided",
+        source=source,
+        offset=offset,
+        found=f"records of producer {producer_id} from offset {offset} on, called {called}, and no marker behind them",
+        expected="an ABORT or COMMIT, or a transaction that the last .snapshot calls open",
+        hint="The .snapshot of the last segment is stale, or a .txnindex is damaged: get them again, or look with "
         "segreader verify --deep",
     )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
+from operator import attrgetter
 from typing import Final
 
 from segreader.errors import FormatError, ObjectChangedError, ObjectNotFoundError, SegmentGapError
@@ -13,7 +16,17 @@ from segreader.format.offset_index import OffsetIndex, parse_offset_index
 from segreader.isolation import AbortedTransactions, IsolationLevel
 from segreader.plan.lineage import DropReason, Hole, Part, ResolvedLog, epochs_within
 from segreader.plan.planner import DEFAULT_SPLIT_BYTES, cut_segment, needs_index, offset_at, overlapping
-from segreader.plan.split import EndReason, Gap, PlannedDrop, ReadEnd, ReadPlan, Split
+from segreader.plan.split import (
+    END_OF_LOG,
+    LOOK_AHEAD,
+    MOST_LOGS_AHEAD,
+    EndReason,
+    Gap,
+    PlannedDrop,
+    ReadEnd,
+    ReadPlan,
+    Split,
+)
 from segreader.ranges import OffsetRange
 from segreader.read.lineage import ReadableLog, read_lineage
 from segreader.read.segment_ends import OPEN_END, read_last_offset, shows_cleaning
@@ -27,6 +40,7 @@ from segreader.segment import Segment
 from segreader.storage.base import ObjectStore
 
 _AT_ONCE: Final = 16
+_START: Final = attrgetter("start")
 
 
 class PartitionPlanner:
@@ -269,6 +283,7 @@ class PartitionPlanner:
         mine = aborted.within(max(segment.base_offset, wanted.start), stop) if len(aborted) else aborted
         before = self._splits[-1].epochs if self._splits and self._splits[-1].partition is log.partition else ()
         epochs = before if _is_of(segment, before) else _epochs_of(log, segment, wanted.start, stop)
+        following = self._following(log, part)
         for positions in cut_segment(segment, index, wanted, self._split_bytes):
             self._splits.append(
                 Split(
@@ -291,8 +306,22 @@ class PartitionPlanner:
                     log_tag=None if segment.is_active else segment.log_tag,
                     timed=named.timed,
                     reaches=named.reaches,
+                    following=following if positions.stop + LOOK_AHEAD >= segment.log_size else (),
                 )
             )
+
+    def _following(self, log: ResolvedLog, part: Part) -> tuple[tuple[str, int, int], ...]:
+        """See ``Split.following``: as many logs as may have to be looked into, up to the next hole."""
+        if self._isolation_level is not IsolationLevel.READ_COMMITTED:
+            return ()
+        found: list[tuple[str, int, int]] = []
+        stop, size = part.stop, 0
+        for after in islice(log.parts, bisect_right(log.parts, part.start, key=_START), None):
+            if after.start != stop or len(found) == MOST_LOGS_AHEAD or size >= LOOK_AHEAD:
+                return tuple(found)
+            stop, size = after.stop, size + after.segment.log_size
+            found.append((after.segment.files.log, after.segment.log_size, stop))
+        return (*found, END_OF_LOG)
 
     def _read_index(self, segment: Segment) -> OffsetIndex | _Misleading | None:
         """The segment's offset index; a missing or damaged one costs reading, not records."""

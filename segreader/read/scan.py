@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from itertools import groupby
+from itertools import groupby, zip_longest
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -157,8 +157,10 @@ class Scan(ScanFace):
         splits = {partition: list(some) for partition, some in groupby(plan.splits, attrgetter("partition"))}
         for end in plan.ends:
             position = None
-            for split in splits.get(end.partition, ()):
-                yield from reader.read(split, position)
+            some = splits.get(end.partition, [])
+            for split, following in zip_longest(some, some[1:]):
+                then = following if following is not None and split.is_followed_by(following) else None
+                yield from reader.read(split, position, then=then)
                 position = reader.next_offset
             if end.damage is not None and options.on_corrupt == "fail":
                 raise copy(end.damage)

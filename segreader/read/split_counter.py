@@ -69,6 +69,8 @@ class SplitCounter(SplitReader):
         return sum(count for count, decision in zip(counts, decisions, strict=True) if decision == _DECODE)
 
     def _flush(self, split: Split) -> Iterator[pa.RecordBatch]:
+        if self._wrong_from is not None:
+            self._counted = 0
         while self._counted:
             rows = min(self._counted, self._options.batch_rows)
             values: dict[str, str | int] = {"topic": split.partition.topic, "partition": split.partition.partition}

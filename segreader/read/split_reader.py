@@ -7,6 +7,7 @@ from contextlib import closing
 
 import crc32c
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from segreader.errors import (
     CorruptBatchError,
@@ -14,6 +15,7 @@ from segreader.errors import (
     FormatError,
     ObjectNotFoundError,
     SegreaderError,
+    StorageError,
 )
 from segreader.format.append import append_records
 from segreader.format.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG
@@ -101,16 +103,25 @@ class SplitReader:
         self.trail: Trail | None = None
         self._last_offset = -1  # of the batch before, in this split
         self._markers: MarkerCheck | None = None
+        self._next_split: Split | None = None  # the one that goes on where the last one ended
+        self._wrong_from: int | None = None  # what was decoded from this offset on is not handed out
         self._aborted_of: CoveredBatches | None = None
 
-    def read(self, split: Split, next_offset: int | None = None) -> Iterator[pa.RecordBatch]:
+    def read(
+        self, split: Split, next_offset: int | None = None, *, then: Split | None = None
+    ) -> Iterator[pa.RecordBatch]:
         """The records of ``split``; see ``read_split``.
 
         Args:
             next_offset: a consumer's position before this split, if it is known: records below it were delivered.
+            then: the split that is read next, if it goes on where this one ends: markers of transactions are looked
+                for in it, and not in the bytes behind this one. What is decoded and undecided may come with its
+                records.
         """
         state = self._columns.state
-        self._columns.reset()
+        goes_on, self._next_split = self._next_split is split, None
+        if not goes_on:
+            self._columns.reset()
         state[State.NEXT_OFFSET] = max(split.offsets.start, next_offset or 0)
         state[State.STOP_OFFSET] = NO_STOP if split.offsets.stop is None else split.offsets.stop
         self.metrics.splits += 1
@@ -118,7 +129,11 @@ class SplitReader:
         is_committed = split.isolation_level is IsolationLevel.READ_COMMITTED and len(split.aborted) > 0
         self._aborted_of = split.aborted.in_order() if is_committed else None
         is_read_committed = split.isolation_level is IsolationLevel.READ_COMMITTED
-        self._markers = MarkerCheck(self._decompressor) if is_read_committed else None
+        if not is_read_committed or split.offsets.start == split.offsets.stop:
+            self._markers = None
+        elif self._markers is None or not goes_on:
+            self._markers = MarkerCheck(self._decompressor)
+        self._wrong_from = None
         position = split.positions.start
         while position < split.positions.stop:
             scanner = SegmentScanner(
@@ -129,9 +144,11 @@ class SplitReader:
             )
             try:
                 yield from self._scan(split, scanner)
+                yield from self._look_behind(split, scanner.position, then)
                 break
             except FormatError as error:
                 yield from self._flush(split)
+                self._wrong_from = None
                 position = self._pass_over(error, split, scanner.position, None)
             except ObjectNotFoundError as error:
                 yield from self._flush(split)
@@ -140,8 +157,16 @@ class SplitReader:
                 self.metrics.missing.append(
                     MissingOffsets(split.partition, state[State.NEXT_OFFSET], split.offsets.stop, str(error))
                 )
+                if self._markers is not None:
+                    self._markers.pass_over()
                 break
-        yield from self._flush(split)
+            except StorageError:
+                if goes_on:  # the records of the split before are whole
+                    yield from self._flush(split)
+                raise
+        if then is None or self._markers is None or not self._markers.is_undecided:
+            yield from self._flush(split)
+        self._next_split = then
         self.next_offset = self._undelivered
         self.metrics.body_bytes = state[State.BODY_BYTES]
 
@@ -165,18 +190,34 @@ class SplitReader:
             after = split.offset_bound if scanner.position >= split.positions.stop else scanner.next_base_offset
             sound = self._deliverable(split, answer, after)
             transactional = self._decide(split, answer, sound.rows)
-            if self._markers is not None and (found := self._markers.find(split, answer, transactional)):
-                row, contradiction = found
-                sound = Deliverable(row, contradiction.located(source=self._store.url(split.log)))
+            found = None if self._markers is None else self._markers.find(split, answer, transactional)
+            if found is not None:
+                sound = Deliverable(max(0, found.row), found.error.located(source=self._store.url(split.log)))
             if self.trail is not None:
                 self.trail.follow(answer, sound.rows)
             is_stopped = yield from self._decode(split, answer, sound.rows)
             self._columns.body = b""
-            if is_stopped:
+            if found is not None and found.row < 0:
+                self._wrong_from = found.offset
+            elif is_stopped:
                 return
             if sound.error is not None:
                 yield from self._flush(split)
                 raise sound.error
+
+    def _look_behind(self, split: Split, position: int, then: Split | None) -> Iterator[pa.RecordBatch]:
+        """Look for the markers of transactions that go on behind a split which no other one follows."""
+        if then is not None or self._markers is None or not self._markers.is_undecided:
+            return
+        found = self._markers.look_ahead(self._store, split, position, self._options.max_batch_bytes)
+        if found is None:
+            return
+        if self._options.on_corrupt != "fail":
+            self.metrics.notes.append(str(found.error))
+            return
+        self._wrong_from = found.offset
+        yield from self._flush(split)
+        raise found.error
 
     def _next_piece(self, split: Split, pieces: Iterator[memoryview]) -> memoryview | bytes:
         try:
@@ -288,9 +329,13 @@ class SplitReader:
 
     def _flush(self, split: Split) -> Iterator[pa.RecordBatch]:
         if self._columns.rows:
-            self.metrics.records += self._columns.rows
+            batch = to_record_batch(self._columns, self._options.columns, split.partition)
+            if self._wrong_from is not None:
+                batch = batch.slice(0, _rows_below(batch, self._wrong_from))
+            self.metrics.records += batch.num_rows
             self.next_offset = self._undelivered
-            yield to_record_batch(self._columns, self._options.columns, split.partition)
+            if batch.num_rows:
+                yield batch
             self._columns.reset()  # only now: who takes a batch has let go of the one before, and its buffers are free
 
     @property
@@ -386,6 +431,8 @@ class SplitReader:
             raise error
         if stop is None:
             stop = self._next_indexed(split, start)
+        if self._markers is not None:
+            self._markers.pass_over()
         self.metrics.holes.append(Hole(source, start, stop, str(error)))
         return stop
 
@@ -402,3 +449,10 @@ class SplitReader:
                 if after < position < split.positions.stop:
                     return position
         return split.positions.stop
+
+
+def _rows_below(batch: pa.RecordBatch, offset: int) -> int:
+    """How many of the rows certainly have lower offsets, which rise; none where the batch does not show them."""
+    if "offset" not in batch.schema.names:
+        return 0
+    return int(pc.sum(pc.less(batch.column("offset"), offset)).as_py() or 0)

@@ -36,6 +36,9 @@ LARGEST_SPLIT: Final = 2048
 _ROOM: Final = 700
 """Bytes that packed transactions, or the names of their indexes, may take."""
 
+_ROOM_FOR_LOGS: Final = 300
+"""Bytes that the names of logs behind a split may take."""
+
 _NONE: Final = AbortedTransactions()
 _FEW: Final = 2000
 _KEPT: Final = 4
@@ -146,6 +149,7 @@ class SplitPacker:
             split: of a plan.
             log: the same partition: whose segments hold the markers.
         """
+        split = _with_few_logs(split)
         if not len(split.aborted):
             return LightSplit(split)
         bare = replace(split, aborted=_NONE)
@@ -173,6 +177,15 @@ class SplitPacker:
         except (FormatError, ObjectNotFoundError):
             return ()
         return indexes if rows.issuperset(aborted) else ()
+
+
+def _with_few_logs(split: Split) -> Split:
+    """The split with no more logs behind it than there is room for."""
+    room, few = _ROOM_FOR_LOGS, 0
+    for log, _, _ in split.following:
+        room -= len(log.encode()) + 16
+        few += room >= 0
+    return split if few == len(split.following) else replace(split, following=split.following[:few])
 
 
 def _within(split: Split, aborted: AbortedTransactions) -> AbortedTransactions:

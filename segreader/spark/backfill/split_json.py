@@ -42,6 +42,7 @@ def split_to_json(split: JobSplit) -> dict[str, Any]:
         "log_tag": read.log_tag,
         "timed": read.timed,
         "reaches": read.reaches,
+        "following": [list(one) for one in read.following],
     }
     return {name: value for name, value in document.items() if value is not None and value is not False and value != []}
 
@@ -70,6 +71,7 @@ def split_from_json(document: dict[str, Any]) -> JobSplit:
         log_tag=document.get("log_tag"),
         timed=document.get("timed"),
         reaches=document.get("reaches"),
+        following=tuple((log, size, stop) for log, size, stop in document.get("following", ())),
     )
     return JobSplit(document["start"], document["stop"], read)
 
