@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from segreader.catalog.listing import PartitionLog
@@ -13,6 +13,7 @@ from segreader.evidence.codes import Code
 from segreader.evidence.findings import Findings
 from segreader.evidence.log_checks import look_for_cleaning
 from segreader.format.leader_epochs import LeaderEpoch, LeaderEpochs
+from segreader.format.transaction_index import AbortedTransaction
 from segreader.plan.lineage import (
     DropReason,
     EpochSpan,
@@ -46,6 +47,9 @@ class SegmentFacts:
         spans: the leader epochs of the batches that were looked at.
         checkpoint: the whole lineage of its uploader, until ``Lineages`` has taken it.
         codes: what was found.
+        rows: of the transaction index.
+        opened: first offset of each transaction that is open at its end by the snapshot, by producer id.
+        last: its last batch, where it was seen.
     """
 
     segment: Segment
@@ -57,6 +61,9 @@ class SegmentFacts:
     spans: tuple[EpochSpan, ...] = ()
     checkpoint: LeaderEpochs | None = None
     codes: frozenset[Code] = field(default_factory=frozenset)
+    rows: Sequence[AbortedTransaction] = ()
+    opened: Mapping[int, int] | None = None
+    last: Batch | None = None
 
 
 def check_epochs(found: Findings, segment: Segment, checkpoint: LeaderEpochs, batches: Sequence[Batch]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from segreader.errors import CorruptIndexError
 from segreader.evidence.batch import Batch
@@ -82,6 +82,63 @@ def check_has_rows(found: Findings, segment: Segment, size: int) -> None:
         name = segment.files.transaction_index or f"{segment.files.log.removesuffix('log')}txnindex"
         text = "found no byte, expected a row for each transaction that is aborted in the segment"
         found.add(Code.MISSING_TRANSACTION_INDEX, name, text, offset=segment.base_offset)
+
+
+def check_neighbours(
+    found: Findings,
+    name: str,
+    snapshot_name: str,
+    rows: Sequence[AbortedTransaction],
+    before: Mapping[int, int] | None,
+    after: Mapping[int, int] | None,
+    start: int,
+) -> None:
+    """Hold the rows of a segment against the transactions that are open at its two ends, which snapshots tell.
+
+    Args:
+        name, snapshot_name: of the transaction index and of the snapshot at the segment's end.
+        rows: with their markers in the segment.
+        before: first offset of each transaction that is open at ``start``, by producer id; ``None`` if it is not known.
+        after: of each that is open at the end.
+        start: the first offset of the segment.
+    """
+    for number, row in enumerate(rows):
+        if before is not None and row.first_offset < start and before.get(row.producer_id) != row.first_offset:
+            text = (
+                f"row {number}: producer {row.producer_id} aborts what it began at {row.first_offset}, and the "
+                f"snapshot of the segment before has {_open(before.get(row.producer_id))}"
+            )
+            found.add(Code.TRANSACTION_INDEX_MISMATCH, name, text, position=number * _ROW, offset=row.last_offset)
+        if after is not None and after.get(row.producer_id, row.last_offset) < row.last_offset:
+            text = (
+                f"producer {row.producer_id} has {_open(after[row.producer_id])}, and row {number} of the transaction "
+                f"index aborts it at {row.last_offset}"
+            )
+            found.add(Code.SNAPSHOT_CONTRADICTS_LOG, snapshot_name, text, offset=row.last_offset)
+    if before is None or after is None:
+        return
+    for producer_id, first in sorted(after.items()):
+        if first < start and before.get(producer_id) != first:
+            text = (
+                f"producer {producer_id} has {_open(first)}, and {_open(before.get(producer_id))} by the snapshot of "
+                "the segment before"
+            )
+            found.add(Code.SNAPSHOT_CONTRADICTS_LOG, snapshot_name, text, offset=first)
+
+
+def check_last_batch(found: Findings, snapshot_name: str, opened: Mapping[int, int], last: Batch) -> None:
+    """Hold a segment's last batch against the transactions that its snapshot calls open.
+
+    Data of a transaction at the very end has no marker in the segment. A snapshot that does not know it is stale.
+    """
+    if last.is_transactional and not last.is_control and last.record_count:
+        first = opened.get(last.producer_id)
+        if first is None or first > last.base_offset:
+            text = (
+                f"producer {last.producer_id} has {_open(first)}, and the log ends inside a transaction of it, with a "
+                f"batch at {last.base_offset}"
+            )
+            found.add(Code.SNAPSHOT_CONTRADICTS_LOG, snapshot_name, text, offset=last.base_offset)
 
 
 def check_snapshot(found: Findings, data: bytes, name: str, limit: int | None) -> ProducerSnapshot | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final
 
 from segreader.catalog.listing import PartitionLog
@@ -17,6 +18,7 @@ from segreader.errors import FormatError, ObjectChangedError, ObjectNotFoundErro
 from segreader.evidence.findings import Findings
 from segreader.evidence.transaction_checks import (
     check_has_rows,
+    check_neighbours,
     check_snapshot,
     check_transaction_index,
     settle_transaction_index,
@@ -112,6 +114,7 @@ def read_transaction_state(
                 enough = run[-1].stop
         open_at[run[-1].stop] = replayed.open
     aborted += _read_aborted(files, log.parts, offsets, enough)[0]
+    files.compare()
     told = {(entry.producer_id, entry.first_offset) for entry in aborted}
     held_back: dict[int, int] = {}
     for hole in log.holes:
@@ -223,6 +226,8 @@ class _Files:
 
     def __init__(self, store: ObjectStore, log: ResolvedLog, on_corrupt: str) -> None:
         self._store, self._log, self._on_corrupt = store, log, on_corrupt
+        self._rows: dict[int, list[AbortedTransaction]] = {}  # by the start of their part, as all here
+        self._open: dict[int, dict[int, int]] = {}
         self.notes: list[str] = []
         self.last_marker = self.last_of_producers = -1
 
@@ -256,6 +261,7 @@ class _Files:
         self.notes += settle_transaction_index(found, on_corrupt=self._on_corrupt, is_active=segment.is_active)
         if rows and self.is_newest(part):
             self.last_marker = max(row.last_offset for row in rows)
+        self._rows[part.start] = rows
         return rows
 
     def snapshot(self, part: Part) -> dict[int, int] | None:
@@ -273,7 +279,25 @@ class _Files:
         if snapshot.entries and self.is_newest(part):
             entries = (max(entry.last_offset, entry.current_txn_first_offset or -1) for entry in snapshot)
             self.last_of_producers = max(entries)
+        self._open[part.start] = snapshot.open_transactions()
         return snapshot.open_transactions()
+
+    def compare(self) -> None:
+        """Hold the rows that were read against the snapshots that were.
+
+        Raises:
+            CorruptIndexError: they contradict each other.
+        """
+        found = Findings(self._store, self._log.partition)
+        for before, part in pairwise([None, *self._log.parts] if self._open else []):
+            if part is None or part.start not in self._open:
+                continue
+            files = part.segment.files
+            rows = [row for row in self._rows.get(part.start, ()) if part.start <= row.last_offset < part.stop]
+            known = self._open.get(before.start) if before is not None and before.stop == part.start else None
+            index, snapshot = files.transaction_index or files.log, files.producer_snapshot or files.log
+            check_neighbours(found, index, snapshot, rows, known, self._open[part.start], part.start)
+        self.notes += found.settle(on_corrupt=self._on_corrupt)
 
     def at_start(self, name: str) -> dict[int, int]:
         """The transactions that a snapshot of the log's start calls open; none if it cannot be had."""

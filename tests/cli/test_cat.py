@@ -589,3 +589,23 @@ def test_a_note_says_so_where_only_a_marker_is_as_new_as_asked(tmp_path: Path, c
 
     assert (code, out) == (0, b"")
     assert "00:00:09.000Z, in t-0, of a transaction marker or an open transaction" in err
+
+
+def test_a_stale_snapshot_ends_with_an_error_before_undecided_data(cat: Cat, tmp_path: Path) -> None:
+    first = SegmentBuilder().batch([b"0"])
+    second = first.roll().batch([b"1"]).batch([b"2"], producer_id=1, transactional=True)
+    place = write_local_tiered(tmp_path, "orders", [first, second])
+    older, newest = (next(place.glob(f"{base:020d}-*.snapshot")) for base in (0, 1))
+    newest.write_bytes(older.read_bytes())
+    code, out, err = cat(tmp_path)
+    assert (code, [row["offset"] for row in parsed(out)]) == (5, [0, 1])
+    assert "producer 1 from offset 2 on" in err
+
+
+def test_a_range_that_ends_before_the_abort_gives_nothing_of_it(cat: Cat, tmp_path: Path) -> None:
+    built = SegmentBuilder().batch([b"0"]).batch([b"no"], producer_id=1, transactional=True)
+    place = write_local_tiered(tmp_path, "orders", [built, built.roll().batch([b"2"]).marker(1, abort=True)])
+    next(place.glob("*.txnindex")).unlink()
+    code, out, err = cat(tmp_path, "--offsets", "0:2")
+    assert (code, [row["offset"] for row in parsed(out)]) == (5, [0])
+    assert "ABORT of producer 1, whose records at offset 1 the indexes call committed" in err

@@ -394,3 +394,39 @@ def test_a_damaged_snapshot_is_noted_and_batches_say_what_is_open(tmp_path: Path
     assert read(tmp_path) == ([0, 3], None)
     (note,) = segreader.scan(tmp_path).plan().notes
     assert "fails its checksum" in note
+
+
+def newest_with_an_open_transaction(root: Path, *, is_stale: bool) -> Path:
+    """Data at 2 to 3 of a transaction without a marker. The last snapshot knows it, or it is an older one."""
+    first = SegmentBuilder().batch([b"0"])
+    second = first.roll().batch([b"1"]).batch([b"2", b"3"], producer_id=1, transactional=True).batch([b"4"])
+    place = write_local_tiered(root, "orders", [first, second])
+    if is_stale:
+        older, newest = (next(place.glob(f"{base:020d}-*.snapshot")) for base in (0, 1))
+        newest.write_bytes(older.read_bytes())
+    return root
+
+
+@pytest.mark.parametrize("split_bytes", [1, 1 << 20])
+def test_a_stale_snapshot_does_not_show_the_data_of_an_open_transaction(tmp_path: Path, split_bytes: int) -> None:
+    sound = newest_with_an_open_transaction(tmp_path / "sound", is_stale=False)
+    assert read(sound, split_bytes=split_bytes) == ([0, 1], None)
+    stale = newest_with_an_open_transaction(tmp_path / "stale", is_stale=True)
+    seen, error = read(stale, split_bytes=split_bytes)
+    assert (seen, type(error)) == ([0, 1], CorruptIndexError)
+    assert error is not None
+    assert error.offset == 2
+    assert "producer 1" in str(error)
+    assert ".snapshot of the last segment is stale" in str(error)
+    assert read(stale, offsets="0:3", split_bytes=split_bytes)[0] == [0, 1]
+    assert read(stale, offsets="0:2", split_bytes=split_bytes) == ([0, 1], None)
+
+
+def test_a_snapshot_that_calls_an_aborted_transaction_open_contradicts_its_row(tmp_path: Path) -> None:
+    place = write_local_tiered(tmp_path / "t", "orders", one_aborted())
+    before_the_abort = SegmentBuilder().batch([b"0"]).batch([b"no"], producer_id=1, transactional=True)
+    older = write_local_tiered(tmp_path / "older", "orders", [before_the_abort])
+    next(place.glob(f"{0:020d}-*.snapshot")).write_bytes(next(older.glob("*.snapshot")).read_bytes())
+    seen, error = read(tmp_path / "t", offsets="0:2")
+    assert (seen, type(error)) == ([], CorruptIndexError)
+    assert "row 0 of the transaction index aborts it at 2" in str(error)

@@ -104,6 +104,9 @@ def look_at_segment(
         was_rewritten=log.was_rewritten,
         spans=epoch_spans(log.seen),
         checkpoint=checkpoint,
+        rows=side.rows,
+        opened=None if side.snapshot is None else side.snapshot.open_transactions(),
+        last=log.seen[-1] if log.seen and log.seen[-1].last_offset == log.end else None,
     )
 
 

@@ -31,6 +31,7 @@ from segreader.evidence.listing_checks import (
 )
 from segreader.evidence.log_checks import check_base_offset
 from segreader.evidence.metadata_checks import MetadataAudit, check_partitions
+from segreader.evidence.transaction_checks import check_last_batch, check_neighbours
 from segreader.format.leader_epochs import LeaderEpochs
 from segreader.plan.lineage import Part
 from segreader.read.small_objects import read_each
@@ -196,8 +197,32 @@ class _Partition:
         known |= self._check_empty(found, all_facts, resolved.parts)
         check_lineage(found, store, resolved, all_facts, frozenset(known))
         yield from found.take()
-        if self._deep:
+        if not self._deep:  # which holds both against the batches
+            yield from self._check_transactions(all_facts, resolved.parts)
+        else:
             yield from self._audit(all_facts, resolved.parts, Copies(resolved))
+
+    def _check_transactions(self, all_facts: Sequence[SegmentFacts], parts: Sequence[Part]) -> Iterator[Finding]:
+        """Hold what each segment's files say of transactions against the snapshot of the one before."""
+        by_log = {facts.segment.files.log: facts for facts in all_facts}
+        before: Mapping[int, int] | None = None
+        stop = -1
+        for part in parts:
+            facts = by_log[part.segment.files.log]
+            files = facts.segment.files
+            index, snapshot = files.transaction_index or files.log, files.producer_snapshot
+            reaches_the_end = facts.end is not None and facts.end < part.stop
+            after = facts.opened if reaches_the_end and snapshot is not None else None
+            rows = [row for row in facts.rows if part.start <= row.last_offset < part.stop]
+            found = self._of_segment()
+            if len(rows) == len(facts.rows):
+                known = before if part.start == stop else None
+                check_neighbours(found, index, snapshot or index, rows, known, after, part.start)
+            if after is not None and facts.last is not None:
+                check_last_batch(found, snapshot or index, after, facts.last)
+            yield from found.take(facts.codes)
+            facts.codes |= found.codes
+            before, stop = after, part.stop
 
     def _check_empty(self, found: Findings, all_facts: Sequence[SegmentFacts], parts: Sequence[Part]) -> set[int]:
         """Note the finished logs without a byte that the cleaner did not leave; returns where they begin."""
