@@ -147,7 +147,7 @@ def _hint_of_layouts(layouts: Collection[str]) -> str:
     if log_directory.NAME in layouts and len(layouts) > 1:
         return (
             "Name the directory of the remote tier, and give the broker's log directory with log_directory "
-            "(--log-directory): its segments go on where the remote tier ends"
+            "(--log-directory): its segments go on where the remote tier ends; or choose one with layout (--layout)"
         )
     return "Choose one with layout (--layout), or name the directory of one"
 

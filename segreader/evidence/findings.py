@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,6 +24,9 @@ from segreader.storage.base import ObjectStore
 
 MOST_OF_A_SEGMENT: Final = 20
 """Findings of one code about one segment; more of them say nothing new."""
+
+MOST_NAMED: Final = 3
+"""Objects of one partition that a plan names where many have defects of one kind."""
 
 _LATELY: Final = 20
 
@@ -129,6 +133,14 @@ class Findings:
                 raise to_error(finding)
             notes.append(str(to_error(finding)))
         return notes
+
+
+def notes_of_many(found: Sequence[Findings]) -> list[str]:
+    """What a plan says of defects that take no records away: of the first objects, and how many more there are."""
+    notes = [note for one in found[:MOST_NAMED] for note in one.settle(on_corrupt="skip")]
+    if len(found) > MOST_NAMED:
+        notes.append(f"{len(found) - MOST_NAMED} more objects here have such defects: segreader verify names them")
+    return notes
 
 
 def to_error(finding: Finding) -> SegreaderError:

@@ -83,6 +83,7 @@ def read_lineage(
     if given is not None or local is not None or len(listed) > 1 or (listed and not listed[0].log_size):
         incomplete = [one.base_offset for one in log.incomplete]
         ends = with_ends(store, listed, incomplete, max_batch_bytes, too_short=log.too_short)
+        notes += ends.notes
     segments = [_completed(segment, known) for segment, known in zip(ends.segments, files, strict=True)]
     lineage, is_assumed, refused = _choose(store, log, segments, files, given, notes, max_batch_bytes)
     segments = _without_epochs(segments, refused)

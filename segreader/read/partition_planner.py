@@ -11,6 +11,8 @@ from typing import Final
 
 from segreader.errors import FormatError, ObjectChangedError, ObjectNotFoundError, SegmentGapError
 from segreader.evidence.end_checks import last_timed_offset
+from segreader.evidence.findings import Findings, notes_of_many
+from segreader.evidence.index_checks import check_offset_index
 from segreader.format.compression import DEFAULT_LIMIT
 from segreader.format.offset_index import OffsetIndex, parse_offset_index
 from segreader.isolation import AbortedTransactions, IsolationLevel
@@ -253,13 +255,19 @@ class PartitionPlanner:
         for first in range(0, max(1, len(needing)), _AT_ONCE):
             some = needing[first : first + _AT_ONCE]
             answers = read_each(lambda at: self._read_index(chosen[at][0].segment), some)
-            self._notes += [answer.note for answer in answers if isinstance(answer, _Misleading)]
+            for note in notes_of_many([answer.found for answer in answers if isinstance(answer, _Misleading)]):
+                if note not in self._notes:  # its last entries may have been read before
+                    self._notes.append(note)
             beyond = {
                 at: _Named(reaches=answer.last_offset)
                 for at, answer in zip(some, answers, strict=True)
                 if isinstance(answer, _Misleading)
             }
-            indexes = {at: answer for at, answer in zip(some, answers, strict=True) if isinstance(answer, OffsetIndex)}
+            indexes = {
+                at: index
+                for at, answer in zip(some, answers, strict=True)
+                if (index := answer.index if isinstance(answer, _Misleading) else answer) is not None
+            }
             stop = needing[first + _AT_ONCE] if first + _AT_ONCE < len(needing) else len(chosen)
             for at in range(start, stop):
                 named = beyond.get(at, _Named())
@@ -332,11 +340,17 @@ class PartitionPlanner:
             data = read_whole(self._store, name, segment.files.sizes.get(name))
         except ObjectNotFoundError:
             return None
+        index: OffsetIndex | None = None
+        named: int | None = None
         try:
-            return parse_offset_index(data, segment.base_offset, log_size=segment.log_size)
-        except FormatError as error:
-            note = f"{error.located(source=self._store.url(name))}; read without it"
-            return _Misleading(note, None if segment.is_active else self._named_beyond(segment, data))
+            index = parse_offset_index(data, segment.base_offset, log_size=segment.log_size)
+            if segment.is_active or not index.trailing_bytes:
+                return index
+        except FormatError:
+            named = None if segment.is_active else self._named_beyond(segment, data)
+        found = Findings(self._store, most=1)
+        check_offset_index(found, data, name, segment)
+        return _Misleading(found, index, named)
 
     def _named_beyond(self, segment: Segment, data: bytes) -> int | None:
         """The last offset that an index names, if the log is whole up to its end and does not have it."""
@@ -366,9 +380,10 @@ class _Named:
 
 @dataclass(frozen=True, slots=True)
 class _Misleading:
-    """An offset index that cannot be used: a note of why, and an offset that its log should have and has not."""
+    """An offset index that contradicts itself or its log: how, what of it is of use, and an offset that is missing."""
 
-    note: str
+    found: Findings
+    index: OffsetIndex | None
     last_offset: int | None
 
 

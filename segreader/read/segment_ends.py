@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Generator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 from typing import Final
@@ -16,7 +16,11 @@ from typing import Final
 from crc32c import crc32c
 
 from segreader.errors import FormatError, ObjectNotFoundError
+from segreader.evidence.codes import Code
 from segreader.evidence.end_checks import largest_named, why_not_emptied
+from segreader.evidence.findings import Findings, notes_of_many
+from segreader.evidence.index_checks import check_offset_index
+from segreader.evidence.log_checks import look_at_log
 from segreader.format.batch import CRC_START, RecordBatchHeader
 from segreader.format.compression import DEFAULT_LIMIT
 from segreader.format.leader_epochs import LeaderEpochs
@@ -45,6 +49,15 @@ _Header = RecordBatchHeader | MessageHeader
 
 
 @dataclass(frozen=True, slots=True)
+class _Indexed:
+    """What the end of an offset index says: an offset that is in what was appended at a position of the log."""
+
+    position: int = 0
+    offset: int | None = None
+    is_sound: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class _Walked:
     """What the headers of some batches say.
 
@@ -65,7 +78,7 @@ def read_last_offset(store: ObjectStore, segment: Segment, max_batch_bytes: int 
     Returns:
         ``base_offset - 1`` if it has no batch; ``None`` if damage keeps it from being read, or a finished log is cut.
     """
-    walked = _read_tail(store, segment, max_batch_bytes)
+    walked, _ = _read_tail(store, segment, max_batch_bytes)
     return None if walked is None else walked.last_offset
 
 
@@ -75,10 +88,12 @@ class EndedSegments:
 
     Args:
         lost: by the name of its log: why a segment's log should not be empty. Its last offset says what it lacks.
+        notes: on offset indexes that contradict themselves or their logs.
     """
 
     segments: Sequence[Segment]
     lost: Mapping[str, str]
+    notes: Sequence[str] = ()
 
 
 def with_ends(
@@ -106,7 +121,7 @@ def with_ends(
     bases = [segment.base_offset for segment in segments]
     following = dict(pairwise(sorted(set(bases))))
     tails = read_each(lambda segment: _read_tail(store, segment, max_batch_bytes), unknown)
-    walked = {id(segment): tail for segment, tail in zip(unknown, tails, strict=True)}
+    walked = {id(segment): tail for segment, (tail, _) in zip(unknown, tails, strict=True)}
     for segment in unknown:  # a jump to another segment's offsets is no end
         tail, next_base = walked[id(segment)], following.get(segment.base_offset)
         if tail is not None and tail.has_jumps and next_base is not None and tail.last_offset >= next_base:
@@ -139,7 +154,8 @@ def with_ends(
             told = min(behind) - 1 if behind else largest_named(store, segment) or 0
         lost[segment.files.log] = why
         ended[at] = segment.ended(max(told, segment.base_offset), segment.epochs)
-    return EndedSegments(_reaching(store, ended, incomplete, max_batch_bytes, is_compacted=seen), lost)
+    notes = notes_of_many([found for _, found in tails if found is not None])
+    return EndedSegments(_reaching(store, ended, incomplete, max_batch_bytes, is_compacted=seen), lost, notes)
 
 
 def _is_covered(empty: Segment, segments: Sequence[Segment]) -> bool:
@@ -207,7 +223,7 @@ def read_epochs(
     try:
         with closing(iter_headers(store, segment, 0, max_batch_bytes)) as headers:
             first = [_span(header, segment) for header in islice(headers, 1)]
-        with closing(iter_headers(store, segment, _last_indexed(store, segment)[0], max_batch_bytes)) as headers:
+        with closing(iter_headers(store, segment, _last_indexed(store, segment).position, max_batch_bytes)) as headers:
             last = [_span(header, segment) for header in deque(headers, maxlen=1)]
         if first and last and first[0].epoch == last[0].epoch:
             epoch = first[0].epoch
@@ -241,7 +257,7 @@ def bears_epochs(
     If none does the checkpoint is damaged, which has no checksum; if only one does not, that batch is.
     """
     has_epochs = False
-    for start in dict.fromkeys((_last_indexed(store, segment)[0], 0)) if segment.log_size else ():
+    for start in dict.fromkeys((_last_indexed(store, segment).position, 0)) if segment.log_size else ():
         try:
             for header in iter_headers(store, segment, start, max_batch_bytes):
                 if isinstance(header, RecordBatchHeader) and header.partition_leader_epoch >= 0:
@@ -253,16 +269,21 @@ def bears_epochs(
     return not has_epochs
 
 
-def _last_indexed(store: ObjectStore, segment: Segment) -> tuple[int, int | None]:
-    """Position and offset of the last index entry; the segment's start without one."""
-    if (name := segment.files.offset_index) is not None and segment.files.sizes.get(name) != 0:
-        try:
-            index = read_end_of_index(store, name, segment)
-            if (at := bisect_left(index.entry_positions, segment.log_size) - 1) >= 0:
-                return index.entry_positions[at], index.base_offset + index.relative_offsets[at]
-        except (FormatError, ObjectNotFoundError):
-            pass
-    return 0, None
+def _last_indexed(store: ObjectStore, segment: Segment) -> _Indexed:
+    """The last index entry that lies in the log."""
+    if (name := segment.files.offset_index) is None or segment.files.sizes.get(name) == 0:
+        return _Indexed()
+    try:
+        index = read_end_of_index(store, name, segment)
+    except FormatError:
+        return _Indexed(is_sound=False)
+    except ObjectNotFoundError:
+        return _Indexed()
+    at = bisect_left(index.entry_positions, segment.log_size) - 1
+    is_sound = segment.is_active or (at == len(index) - 1 and not index.trailing_bytes)
+    if at < 0:
+        return _Indexed(is_sound=is_sound)
+    return _Indexed(index.entry_positions[at], index.base_offset + index.relative_offsets[at], is_sound)
 
 
 def read_end_of_index(store: ObjectStore, name: str, segment: Segment) -> OffsetIndex:
@@ -285,12 +306,37 @@ def read_end_of_index(store: ObjectStore, name: str, segment: Segment) -> Offset
     return parse_offset_index(read_whole(store, name, size), segment.base_offset, log_size=segment.log_size)
 
 
-def _read_tail(store: ObjectStore, segment: Segment, max_batch_bytes: int) -> _Walked | None:
+def _read_tail(store: ObjectStore, segment: Segment, max_batch_bytes: int) -> tuple[_Walked | None, Findings | None]:
+    """How a log ends, and what is wrong with its offset index.
+
+    An index that contradicts the log counts for nothing if the batches lead from the segment's base to an end: without
+    a gap, where the index says nothing of the last batch but its offset.
+    """
     if not segment.log_size:
-        return _Walked(segment.base_offset - 1)
-    start, indexed = _last_indexed(store, segment)
-    walked = _walk(store, segment, start, indexed, max_batch_bytes)
-    return _walk(store, segment, 0, None, max_batch_bytes) if walked is None and start else walked
+        return _Walked(segment.base_offset - 1), None
+    indexed = _last_indexed(store, segment)
+    found = None if indexed.is_sound else _look_at_index(store, segment, is_log_sound=False)
+    walked = _walk(store, segment, indexed.position, indexed.offset, max_batch_bytes)
+    if walked is not None or indexed.offset is None:
+        return walked, found
+    walked = _walk(store, segment, 0, None, max_batch_bytes)
+    if walked is None or (walked.has_jumps and not indexed.position):
+        return None, found
+    if found is None and not (found := _look_at_index(store, segment, is_log_sound=True)).codes:
+        text = f"it names offset {indexed.offset} last, and its log ends with offset {walked.last_offset}"
+        found.add(Code.INDEX_WRONG_OFFSET, segment.files.offset_index or "", text, offset=indexed.offset)
+    return walked, found
+
+
+def _look_at_index(store: ObjectStore, segment: Segment, *, is_log_sound: bool) -> Findings:
+    """What is wrong with an offset index that cannot be right: by itself, and against a log that is sound."""
+    found, name = Findings(store, most=1), segment.files.offset_index or ""
+    with suppress(ObjectNotFoundError):
+        data = read_whole(store, name, segment.files.sizes.get(name))
+        index = check_offset_index(found, data, name, segment)
+        if is_log_sound and not found.codes:
+            look_at_log(found, store, segment, index)
+    return found
 
 
 def shows_cleaning(store: ObjectStore, segment: Segment, max_batch_bytes: int) -> bool:

@@ -86,3 +86,13 @@ def test_cat_refuses_a_batch_at_an_offset_that_the_time_index_contradicts(tmp_pa
     assert (code, count) == (5, 0)
     assert "a batch's offsets cannot be; found offsets 4 to 5" in err
     assert "expected a batch with offset 1, which the time index names" in err
+
+
+def test_cat_says_what_is_wrong_with_an_offset_index(tmp_path: Path, cat: Cat) -> None:
+    planted = Planted(tmp_path)
+    whole = cat(planted)[1]
+    planted.put(1, "index", planted.data(1, "index") * 2)
+    code, count, err = cat(planted)
+    assert (code, count) == (0, whole)
+    assert "an offset index has entries that do not rise" in err
+    assert planted.name(1, "index") in err
