@@ -80,7 +80,8 @@ def read_lineage(
     if _is_of_old_format(store, log.segments, files):
         files = [_from_the_first_segment(known, listed) for known in files]
     ends = EndedSegments(listed, {})
-    if given is not None or local is not None or len(listed) > 1 or (listed and not listed[0].log_size):
+    is_enough = len(listed) == 1 and listed[0].log_size and not log.incomplete
+    if listed and (given is not None or local is not None or not is_enough):
         incomplete = [one.base_offset for one in log.incomplete]
         ends = with_ends(store, listed, incomplete, max_batch_bytes, too_short=log.too_short)
         notes += ends.notes

@@ -146,3 +146,11 @@ def test_an_unfinished_upload_is_a_note_and_a_repeated_one_is_none(tmp_path: Pat
     again.files[log[:-26] + "B" * 22 + ".log"] = again.files[log]
     write_files(again.root, again.files)
     assert segreader.scan(again.root).plan().notes == ()
+
+
+def test_an_unfinished_set_behind_the_only_segment_is_noted(tmp_path: Path) -> None:
+    planted = Planted(tmp_path, sound_log(2))
+    planted.remove(1, "snapshot")
+    write_files(tmp_path, planted.files)
+    plan = segreader.scan(tmp_path, isolation_level="read_uncommitted").plan()
+    assert [note for note in plan.notes if "has no snapshot" in note]
