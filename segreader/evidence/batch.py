@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from segreader.format.batch import (
     CONTROL_FLAG,
@@ -14,6 +14,9 @@ from segreader.format.batch import (
 )
 from segreader.format.columns import TABLE_WIDTH, Table
 from segreader.format.message_set import MessageHeader
+
+LARGEST_RELATIVE_OFFSET: Final = (1 << 31) - 1
+"""How far above its base offset a segment can reach. Source: ``LogSegment.canConvertToRelativeOffset`` (4.3)."""
 
 
 class Batch(NamedTuple):

@@ -8,7 +8,7 @@ from operator import gt
 from typing import NamedTuple
 
 from segreader.errors import CorruptIndexError, SegreaderError
-from segreader.evidence.batch import is_beside
+from segreader.evidence.batch import LARGEST_RELATIVE_OFFSET, is_beside
 from segreader.format.columns import TABLE_WIDTH, Decision, Table
 from segreader.format.scanner import BatchRun
 from segreader.plan.split import Split
@@ -21,33 +21,52 @@ class Deliverable(NamedTuple):
     error: SegreaderError | None = None
 
 
-def begins_late(split: Split, position: int, base_offset: int, url: Callable[[str], str]) -> CorruptIndexError | None:
-    """The error if the index led past offsets: its entries do not count from the base in the segment's name.
+def begins_late(
+    split: Split, run: BatchRun, lasts: Sequence[int], before: int, url: Callable[[str], str], *, is_whole: bool
+) -> CorruptIndexError | None:
+    """The error if the first batches are not those to which the index led: it, or their base offsets, are wrong.
 
     Args:
-        position: of the first batch that was read.
-        base_offset: of that batch.
+        run: the first one of the split.
+        lasts: last offsets of its rows.
+        before: the last offset ahead of it, if it is in the segment; a batch that goes on there is right.
         url: how an object is named to people.
+        is_whole: the split ends with this run.
     """
-    if split.first_bound is None or position > split.positions.start or base_offset <= split.first_bound:
+    named, base_offset = split.first_bound, run.table[Table.BASE_OFFSET]
+    if named is None or run.table[Table.POSITION] > split.positions.start:
         return None
+    expected = f"one that begins at {named} or below"
+    if base_offset <= named:
+        goes_on = base_offset == before + 1 and (before >= split.base_offset or not split.positions.start)
+        if split.offset_index is None or goes_on:
+            return None
+        row = next((row for row, last in enumerate(lasts) if last >= named), len(lasts) - 1)
+        is_old = run.table[row * TABLE_WIDTH + Table.MAGIC] < 2
+        if is_old or lasts[row] == named or (lasts[row] < named and not is_whole):
+            return None
+        base_offset, expected = run.table[row * TABLE_WIDTH + Table.BASE_OFFSET], f"one that ends with offset {named}"
     return CorruptIndexError(
-        "the offset index leads past offsets of its log",
+        "the offset index and the batches to which it leads say other offsets",
         source=url(split.offset_index or split.log),
         base_offset=split.base_offset,
         offset=split.offsets.start,
-        found=f"a batch from offset {base_offset} on, at byte {position} of the log",
-        expected=f"one that begins at {split.first_bound} or below",
-        hint="The base offset in the names is wrong, or the index is another segment's",
+        found=f"a batch from offset {base_offset} on, from byte {split.positions.start} of the log on",
+        expected=expected,
+        hint="The base offset in the names or in a batch is wrong, or the index is another segment's",
     )
 
 
 def beyond(split: Split, bases: Sequence[int], lasts: Sequence[int], before: int) -> list[tuple[int, str, str]]:
-    """The row that jumps to where another segment takes over, if there is one.
+    """The row that jumps to where another segment takes over, or to where its own cannot reach, if there is one.
 
-    A segment may well reach beyond: then its batches go on there without a gap. ``before`` is the last offset ahead
-    of the first row.
+    A segment may well reach beyond the first: then its batches go on there without a gap. ``before`` is the last offset
+    ahead of the first row.
     """
+    largest = split.base_offset + LARGEST_RELATIVE_OFFSET
+    if max(lasts) > largest:
+        row = next(row for row, last in enumerate(lasts) if last > largest)
+        return [(row, "offsets", f"at most {largest}: no segment from {split.base_offset} on reaches farther")]
     if split.stop_of_part is None or max(lasts) < split.stop_of_part:
         return []
     row = next(row for row, last in enumerate(lasts) if last >= (split.stop_of_part or 0))

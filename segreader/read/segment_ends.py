@@ -16,6 +16,7 @@ from typing import Final
 from crc32c import crc32c
 
 from segreader.errors import FormatError, ObjectNotFoundError
+from segreader.evidence.batch import LARGEST_RELATIVE_OFFSET
 from segreader.evidence.codes import Code
 from segreader.evidence.end_checks import largest_named, why_not_emptied
 from segreader.evidence.findings import Findings, notes_of_many
@@ -41,9 +42,6 @@ _INDEX_ENTRIES: Final = 24
 
 _INDEX_END: Final = 256 * _INDEX_ENTRIES
 """Bytes of an offset index that are read for its last entry; a large one has half a million."""
-
-_LARGEST_RELATIVE_OFFSET: Final = (1 << 31) - 1
-"""How far above its base offset a segment can reach. Source: ``LogSegment.canConvertToRelativeOffset`` (4.3)."""
 
 _Header = RecordBatchHeader | MessageHeader
 
@@ -372,7 +370,7 @@ def _walk(
         return None
     if last is None or (indexed is not None and last < indexed):
         return None
-    if last - segment.base_offset > _LARGEST_RELATIVE_OFFSET:
+    if last - segment.base_offset > LARGEST_RELATIVE_OFFSET:
         return None
     return _Walked(last, has_jumps, is_compacted)
 

@@ -101,7 +101,8 @@ class SplitReader:
         )
         self.next_offset = 0
         self.trail: Trail | None = None
-        self._last_offset = -1  # of the batch before, in this split
+        self._last_offset = -1  # of the batch before, in this log
+        self._log: str | None = None
         self._markers: MarkerCheck | None = None
         self._next_split: Split | None = None  # the one that goes on where the last one ended
         self._wrong_from: int | None = None  # what was decoded from this offset on is not handed out
@@ -125,7 +126,9 @@ class SplitReader:
         state[State.NEXT_OFFSET] = max(split.offsets.start, next_offset or 0)
         state[State.STOP_OFFSET] = NO_STOP if split.offsets.stop is None else split.offsets.stop
         self.metrics.splits += 1
-        self._last_offset = split.base_offset - 1
+        if not goes_on or self._log != split.log:
+            self._last_offset = split.base_offset - 1
+        self._log = split.log
         is_committed = split.isolation_level is IsolationLevel.READ_COMMITTED and len(split.aborted) > 0
         self._aborted_of = split.aborted.in_order() if is_committed else None
         is_read_committed = split.isolation_level is IsolationLevel.READ_COMMITTED
@@ -352,7 +355,12 @@ class SplitReader:
         table = run.table
         bases = table[Table.BASE_OFFSET : run.rows * TABLE_WIDTH : TABLE_WIDTH]
         lasts = table[Table.LAST_OFFSET : run.rows * TABLE_WIDTH : TABLE_WIDTH]
-        if (late := begins_late(split, table[Table.POSITION], bases[0], self._store.url)) is not None:
+        is_whole = (
+            table[(run.rows - 1) * TABLE_WIDTH + Table.POSITION] + table[(run.rows - 1) * TABLE_WIDTH + Table.SIZE]
+            >= split.positions.stop
+        )
+        late = begins_late(split, run, lasts, self._last_offset, self._store.url, is_whole=is_whole)
+        if late is not None:
             if self._options.on_corrupt == "fail":
                 return Deliverable(0, late)
             self.metrics.notes.append(str(late))

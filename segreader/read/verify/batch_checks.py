@@ -11,7 +11,7 @@ from typing import Final
 import crc32c
 
 from segreader.errors import FormatError, UnsupportedCodecError
-from segreader.evidence.batch import Batch, batch_of_row
+from segreader.evidence.batch import LARGEST_RELATIVE_OFFSET, Batch, batch_of_row
 from segreader.evidence.codes import Code
 from segreader.evidence.findings import Findings
 from segreader.format.columns import TABLE_WIDTH, Buffer, BufferPool, ColumnBuffers, Damage, Outcome, State, Table
@@ -133,7 +133,10 @@ class _Order:
             return False
         if base < self._segment.base_offset and not is_first:  # of the first one the name is held to account
             self._note(Code.BATCH_OUTSIDE_SEGMENT, f"{where}, below {self._segment.base_offset}", batch)
-        if self._limit is not None and batch.last_offset > self._limit:
+        farthest = self._segment.base_offset + LARGEST_RELATIVE_OFFSET
+        if batch.last_offset > farthest:
+            self._note(Code.BATCH_OUTSIDE_SEGMENT, f"{where}, and no segment reaches beyond {farthest}", batch)
+        elif self._limit is not None and batch.last_offset > self._limit:
             self._note(Code.BATCH_OUTSIDE_SEGMENT, f"{where}, and the segment ends with {self._limit}", batch)
         self.last = batch.last_offset
         return True

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from segreader.errors import CorruptBatchError, FormatError, ObjectNotFoundError, SegreaderError
-from segreader.evidence.batch import Batch
+from segreader.evidence.batch import LARGEST_RELATIVE_OFFSET, Batch
 from segreader.evidence.codes import Code
 from segreader.evidence.findings import Findings
 from segreader.evidence.index_checks import (
@@ -91,6 +91,9 @@ def look_at_segment(
         checkpoint = None  # the segment is of another history, or its checkpoint is
     if segment.last_offset is not None and log.end is not None and log.end > segment.last_offset:
         text = f"its last batch ends with offset {log.end}, and the catalogue says {segment.last_offset}"
+        found.add(Code.BATCH_OUTSIDE_SEGMENT, segment.files.log, text, offset=log.end)
+    elif log.end is not None and log.end - segment.base_offset > LARGEST_RELATIVE_OFFSET:
+        text = f"its last batch ends with offset {log.end}, and no segment reaches that far from {segment.base_offset}"
         found.add(Code.BATCH_OUTSIDE_SEGMENT, segment.files.log, text, offset=log.end)
     _check_end(found, segment, log, last, side.last_offset)
     if Code.TRUNCATED_LOG in found.codes and not segment.log_size:
