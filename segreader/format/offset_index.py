@@ -62,6 +62,15 @@ class OffsetIndex:
         index = bisect_right(self.relative_offsets, offset - self.base_offset) - 1
         return self._entry(index) if index >= 0 else OffsetPosition(self.base_offset, 0)
 
+    def around(self, offset: int, log_size: int) -> tuple[int, int]:
+        """The bytes of a log, start and stop, in which the batch of ``offset`` lies.
+
+        An entry names the last offset of what was appended at its position, so the batch may be the next entry's.
+        """
+        index = bisect_right(self.relative_offsets, offset - self.base_offset) - 1
+        start = self.entry_positions[index] if index >= 0 else 0
+        return start, self.entry_positions[index + 2] if index + 2 < len(self) else log_size
+
     def upper_bound(self, position: int, size: int) -> OffsetPosition | None:
         """The first entry whose batch begins at or after the end of ``size`` bytes from ``position``.
 

@@ -70,6 +70,16 @@ class Dropped:
             what += f" (its epochs here: {own[0][0]}" + (f" to {own[-1][0]})" if len(own) > 1 else ")")
         return what
 
+    @property
+    def deciding_offsets(self) -> tuple[int, ...]:
+        """Where the batches must bear the epochs that the segment claims, for these offsets to be dropped justly.
+
+        Epochs do not fall in a log: where the first and the last batch of an epoch bear it, so does every other one.
+        """
+        own = epochs_within(self.segment.epochs or LeaderEpochs(), self.start, self.stop)
+        borders = [offset for _, offset in own if offset > self.start]
+        return tuple(sorted({self.start, self.stop - 1, *borders, *(offset - 1 for offset in borders)}))
+
 
 @dataclass(frozen=True, slots=True)
 class Hole:

@@ -13,10 +13,13 @@ from typing import Final
 from segreader.catalog.layouts import log_directory
 from segreader.catalog.listing import PartitionLog
 from segreader.errors import AccessDeniedError, FormatError, ObjectNotFoundError
+from segreader.evidence.findings import Findings
+from segreader.evidence.lineage_checks import check_epochs
 from segreader.evidence.listing_checks import incomplete_notes
 from segreader.format.compression import DEFAULT_LIMIT
 from segreader.format.leader_epochs import LeaderEpoch, LeaderEpochs, parse_leader_epochs
 from segreader.plan.lineage import (
+    Dropped,
     DropReason,
     Hole,
     ResolvedLog,
@@ -27,7 +30,15 @@ from segreader.plan.lineage import (
     resolve,
 )
 from segreader.ranges import ByteRange
-from segreader.read.segment_ends import OPEN_END, EndedSegments, bears_epochs, read_epochs, read_last_offset, with_ends
+from segreader.read.segment_ends import (
+    OPEN_END,
+    EndedSegments,
+    bears_epochs,
+    read_batches_at,
+    read_epochs,
+    read_last_offset,
+    with_ends,
+)
 from segreader.read.small_objects import read_each, read_whole
 from segreader.segment import Segment
 from segreader.storage.base import ObjectStore
@@ -86,7 +97,11 @@ def read_lineage(
         ends = with_ends(store, listed, incomplete, max_batch_bytes, too_short=log.too_short)
         notes += ends.notes
     segments = [_completed(segment, known) for segment, known in zip(ends.segments, files, strict=True)]
+    stated = {one.files.log for one in listed if one.epochs is not None}
     lineage, is_assumed, refused = _choose(store, log, segments, files, given, notes, max_batch_bytes)
+    chosen = next(
+        (one.files.log for one, known in zip(segments, files, strict=True) if known and known is lineage), None
+    )
     segments = _without_epochs(segments, refused)
     if lineage or _overlap(segments):
         segments, lineage, is_assumed = _with_epochs_of_batches(
@@ -99,13 +114,31 @@ def read_lineage(
         log_start = max(log_start or 0, _read_log_start(store, local) or 0)
     missing = [*log.missing, *_cut_off(segments, log.too_short)]
     resolved = resolve(log.partition, [*segments, *missing], lineage, log_start=log_start, is_assumed=is_assumed)
-    if lineage and (untrue := _contradicted(store, resolved, max_batch_bytes)):
+    believed: set[str] = set()
+    by_batches = {
+        one.files.log for one, known in zip(listed, files, strict=True) if one.epochs is None and not known
+    } | {*refused}
+    while lineage and (untrue := _contradicted(store, resolved, missing, stated, believed, max_batch_bytes)):
         notes += [
             f"{store.url(name)}: its batches bear other leader epochs than its checkpoint says" for name in untrue
         ]
-        segments, lineage, _ = _with_epochs_of_batches(
-            store, log, _without_epochs(segments, untrue), lineage, is_assumed, notes, max_batch_bytes
+        believed.update(untrue)
+        bare, known_lineage = _without_epochs(segments, untrue), lineage
+        if chosen in untrue:  # what extended it counts for nothing, either
+            by_batches.update(believed)
+            files = [None if one.files.log in by_batches else known for one, known in zip(segments, files, strict=True)]
+            bare = _without_epochs(segments, by_batches)
+            lineage, _, refused = _choose(store, log, bare, files, given, [], max_batch_bytes)
+            chosen = next(
+                (one.files.log for one, known in zip(bare, files, strict=True) if known and known is lineage), None
+            )
+            by_batches.update(refused)
+            bare = _without_epochs(bare, refused)
+        corrected, lineage, _ = _with_epochs_of_batches(
+            store, log, bare, lineage or None, is_assumed, notes, max_batch_bytes
         )
+        lineage = lineage or known_lineage
+        segments = [one if one.epochs else before for one, before in zip(corrected, segments, strict=True)]
         resolved = resolve(log.partition, [*segments, *missing], lineage, log_start=log_start, is_assumed=is_assumed)
     empty = [segment for segment in segments if segment.files.log in ends.lost]
     resolved = _without_missing(resolved, [*missing, *empty])
@@ -158,33 +191,52 @@ def _without_epochs(segments: Sequence[Segment], names: Collection[str]) -> list
     return [replace(one, epochs=None) if one.files.log in names else one for one in segments]
 
 
-def _contradicted(store: ObjectStore, log: ResolvedLog, max_batch_bytes: int) -> list[str]:
+def _contradicted(
+    store: ObjectStore,
+    log: ResolvedLog,
+    missing: Sequence[Segment],
+    stated: Collection[str],
+    believed: Collection[str],
+    max_batch_bytes: int,
+) -> list[str]:
     """The logs whose batches do not bear the epochs for which offsets of theirs were dropped.
 
-    Only those are asked whose offsets no other segment delivers, and the one that was uploaded last: what a lost branch
-    leaves is older, and mostly below the end of the live one.
+    Of those that diverged only these are read: whose offsets no other segment delivers, and the one that was uploaded
+    last. What a lost branch leaves is older, and mostly below the end of the live one.
+
+    Args:
+        missing: segments that have no log.
+        stated: the logs whose epochs the catalogue tells: no checkpoint gives their offsets to a copy.
+        believed: the logs that were read before.
     """
-    diverged = [one for one in log.dropped if one.reason is DropReason.DIVERGED and one.segment.log_size]
-    if not diverged:
-        return []
-    newest = max([*(part.segment.version for part in log.parts), *(one.segment.version for one in log.dropped)])
-    suspects = {
-        one.segment.files.log: one.segment
-        for one in diverged
-        if one.stop > log.stop
-        or (newest > 0 and one.segment.version == newest)
-        or any(one.start < hole.stop and hole.start < one.stop for hole in log.holes)
-    }
-    answers = read_each(lambda name: read_epochs(store, suspects[name], max_batch_bytes), list(suspects))
-    return [
-        name
-        for (name, segment), spans in zip(suspects.items(), answers, strict=True)
-        if any(
-            (segment.epochs or LeaderEpochs()).epoch_for(at) not in (None, span.epoch)
-            for span in spans or ()
-            for at in (span.first_offset, span.last_offset)
+    gone = {id(segment) for segment in missing}
+    there = [one for one in log.dropped if one.segment.log_size and id(one.segment) not in gone]
+    newest = max([*(part.segment.version for part in log.parts), *(one.segment.version for one in there)], default=0)
+
+    def is_suspect(one: Dropped) -> bool:
+        if one.reason is DropReason.DUPLICATE:
+            return one.segment.files.log not in stated
+        return one.reason is DropReason.DIVERGED and (
+            one.stop > log.stop
+            or (newest > 0 and one.segment.version == newest)
+            or any(one.start < hole.stop and hole.start < one.stop for hole in log.holes)
         )
-    ]
+
+    suspects: dict[str, tuple[Segment, set[int]]] = {}
+    for one in filter(is_suspect, there):
+        if one.segment.epochs and one.segment.files.log not in believed:
+            suspects.setdefault(one.segment.files.log, (one.segment, set()))[1].update(one.deciding_offsets)
+
+    def is_contradicted(name: str) -> bool:
+        segment, offsets = suspects[name]
+        try:
+            batches = read_batches_at(store, segment, sorted(offsets), max_batch_bytes)
+        except ObjectNotFoundError:
+            return False  # the copy that is read may be there
+        return not check_epochs(Findings(store), segment, segment.epochs or LeaderEpochs(), batches)
+
+    answers = read_each(is_contradicted, list(suspects))
+    return [name for name, answer in zip(suspects, answers, strict=True) if answer]
 
 
 def _with_epochs_of_batches(

@@ -16,7 +16,7 @@ from typing import Final
 from crc32c import crc32c
 
 from segreader.errors import FormatError, ObjectNotFoundError
-from segreader.evidence.batch import LARGEST_RELATIVE_OFFSET
+from segreader.evidence.batch import LARGEST_RELATIVE_OFFSET, Batch, batch_of_header
 from segreader.evidence.codes import Code
 from segreader.evidence.end_checks import largest_named, why_not_emptied
 from segreader.evidence.findings import Findings, notes_of_many
@@ -236,6 +236,37 @@ def read_epochs(
     except FormatError:
         return None
     return tuple(spans)
+
+
+def read_batches_at(
+    store: ObjectStore, segment: Segment, offsets: Sequence[int], max_batch_bytes: int = DEFAULT_LIMIT
+) -> list[Batch]:
+    """The batches that hold some offsets, with those around them that the offset index does not tell apart.
+
+    Where the cleaner removed such a batch, those before and after its place; where damage hides them, fewer.
+
+    Raises:
+        ObjectNotFoundError: the log is not there.
+    """
+    index = None
+    if (name := segment.files.offset_index) is not None:
+        with suppress(FormatError, ObjectNotFoundError):
+            data = read_whole(store, name, segment.files.sizes.get(name))
+            index = parse_offset_index(data, segment.base_offset, log_size=segment.log_size)
+    batches: dict[int, Batch] = {}
+    for offset in offsets:
+        position, stop = (0, segment.log_size) if index is None else index.around(offset, segment.log_size)
+        if position in batches and any(batch.last_offset >= offset for batch in batches.values()):
+            continue
+        with suppress(FormatError):
+            part = replace(segment, log_size=stop)
+            with closing(iter_headers(store, part, position, max_batch_bytes)) as headers:
+                for header in headers:
+                    batch = batches[position] = batch_of_header(header, position)
+                    position += batch.size
+                    if batch.last_offset >= offset:
+                        break
+    return [batches[position] for position in sorted(batches)]
 
 
 def _span(header: _Header, segment: Segment) -> EpochSpan:

@@ -6,6 +6,7 @@ import base64
 import csv
 import io
 import json
+import os
 import sys
 from collections.abc import Generator, Sequence
 from pathlib import Path
@@ -560,6 +561,19 @@ def test_a_lost_branch_whose_checkpoint_is_gone_is_not_printed_and_a_note_says_s
 
     assert (code, [row["value"] for row in parsed(out)]) == (0, ["0", "live"])
     assert "1 segments have no sound leader-epoch checkpoint" in err
+
+
+def test_a_stale_checkpoint_of_the_newest_segment_prints_no_dead_record(cat: Cat, tmp_path: Path) -> None:
+    old = SegmentBuilder(0, leader_epoch=2).batch([b"0"]).batch([b"dead"]).batch([b"dead"])
+    new = SegmentBuilder(1, leader_epoch=4).batch([b"live"])
+    new.leader_epochs = list(old.leader_epochs)
+    for file in write_local_tiered(tmp_path, "orders", [old, new]).iterdir():
+        os.utime(file, (0, 0))
+
+    code, out, err = cat(tmp_path)
+
+    assert (code, [row["value"] for row in parsed(out)]) == (0, ["0", "live"])
+    assert "its batches bear other leader epochs than its checkpoint says" in err
 
 
 def test_a_note_says_the_newest_time_where_no_record_is_as_new_as_asked(tmp_path: Path, cat: Cat) -> None:

@@ -40,6 +40,14 @@ def test_a_lookup_finds_the_last_entry_at_or_below_the_offset(offset: int, found
     assert parse_offset_index(EIGHT + bytes(zeros), 100).lookup(offset) == found
 
 
+@pytest.mark.parametrize(
+    ("offset", "start", "stop"),
+    [(0, 0, 8400), (106, 0, 8400), (107, 4200, 9000), (118, 4200, 9000), (119, 8400, 9000), (1 << 62, 8400, 9000)],
+)
+def test_the_bytes_around_an_offset_reach_over_the_batch_of_the_next_entry(offset: int, start: int, stop: int) -> None:
+    assert parse_offset_index(EIGHT, 100).around(offset, 9000) == (start, stop)
+
+
 def test_an_index_lists_its_entries_in_order() -> None:
     index = parse_offset_index(memoryview(EIGHT), 100, log_size=8401)
 

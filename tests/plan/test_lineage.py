@@ -473,3 +473,11 @@ def test_the_epochs_of_a_range_answer_for_each_of_its_offsets(seed: int, data: s
     for offset in range(start, stop):
         assert [epoch for epoch, first in answers if first <= offset][-1] == live.written[offset]
     assert {epoch for epoch, _ in answers} == set(live.written[start:stop])
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "offsets"),
+    [(50, 80, (50, 79)), (50, 120, (50, 79, 80, 119)), (80, 81, (80,)), (79, 81, (79, 80)), (100, 120, (100, 119))],
+)
+def test_dropped_offsets_are_decided_by_the_ends_of_each_epoch(start: int, stop: int, offsets: tuple[int, ...]) -> None:
+    assert Dropped(S3, start, stop, DUPLICATE).deciding_offsets == offsets

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import os
 import pickle
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,9 +15,14 @@ from corpus import cases, normal
 from loading import from_log_start, truth_of
 
 import segreader
-from segreader.errors import CorruptIndexError, ObjectNotFoundError, OptionError, SegmentGapError
+from segreader.errors import CorruptBatchError, CorruptIndexError, ObjectNotFoundError, OptionError, SegmentGapError
+from segreader.evidence.batch import Batch
 from segreader.plan.lineage import DropReason
 from segreader.plan.split import EndReason
+from segreader.read import lineage
+from segreader.read.segment_ends import read_batches_at
+from segreader.segment import Segment
+from segreader.storage.base import ObjectStore
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import local_tiered_files, write_broker_log, write_local_tiered
 
@@ -32,6 +41,12 @@ def without(place: Path, base: int, *kinds: str) -> None:
     for kind in kinds or ("*",):
         for file in place.glob(f"{base:020d}-*.{kind}"):
             file.unlink()
+
+
+def uploaded_at_once(place: Path) -> None:
+    """Leave nothing in the times of the files that tells which segment is the newest."""
+    for file in place.iterdir():
+        os.utime(file, (0, 0))
 
 
 def test_offsets_that_no_segment_has_are_an_error_before_anything_is_read(tmp_path: Path) -> None:
@@ -155,6 +170,88 @@ def test_no_lost_checkpoint_changes_a_record_of_real_elections(tmp_path: Path) -
                 assert records == truth_of(which, "committed"), f"{which}: {[name.name for name in chosen]} {left!r}"
                 for name, data in kept.items():
                     name.write_bytes(data)
+
+
+def test_a_stale_checkpoint_does_not_make_the_newest_segment_a_duplicate(tmp_path: Path) -> None:
+    dead = SegmentBuilder(2, leader_epoch=1)
+    live = SegmentBuilder(3, leader_epoch=2).batch([b"live 3"]).batch([b"live 4"])
+    for value in (b"2", b"dead 3", b"dead 4", b"dead 5"):
+        dead.batch([value])
+    dead.leader_epochs = live.leader_epochs = [(0, 0), (1, 2)]  # the live one's lacks (2, 3)
+    place = write_local_tiered(tmp_path, "orders", [SegmentBuilder(0).batch([b"0"]).batch([b"1"]), dead, live])
+    uploaded_at_once(place)
+
+    scan = segreader.scan(tmp_path)
+
+    assert [record.value for record in scan.records()] == [b"0", b"1", b"2", b"live 3", b"live 4"]
+    assert any("its batches bear other leader epochs" in note for note in scan.plan().notes)
+
+
+def test_a_border_moved_in_a_checkpoint_gives_no_dead_record_to_a_reader(tmp_path: Path) -> None:
+    dead = SegmentBuilder(0, leader_epoch=1)
+    for value in (b"0", b"1", b"dead 2", b"dead 3"):
+        dead.batch([value])
+    dead.leader_epochs = [(1, 0)]
+    live = SegmentBuilder(1, leader_epoch=1).batch([b"1"])
+    live.leader_epoch = 2
+    live.batch([b"live 2"]).batch([b"live 3"]).batch([b"live 4"])
+    live.leader_epochs = [(1, 0), (2, 3)]  # it began at offset 2
+    uploaded_at_once(write_local_tiered(tmp_path, "orders", [dead, live]))
+
+    scan = segreader.scan(tmp_path)
+
+    with contextlib.suppress(CorruptBatchError):
+        for record in scan.records():
+            assert not (record.value or b"").startswith(b"dead")
+    assert any("its batches bear other leader epochs" in note for note in scan.plan().notes)
+
+
+def test_a_sound_copy_costs_one_look_at_its_index_and_adds_no_note(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[str] = []
+
+    def look(store: ObjectStore, segment: Segment, wanted: Sequence[int], limit: int) -> list[Batch]:
+        looked.append(segment.files.log)
+        return read_batches_at(store, segment, wanted, limit)
+
+    monkeypatch.setattr(lineage, "read_batches_at", look)
+    place = write_local_tiered(tmp_path, "orders", three_segments())
+    assert offsets(segreader.scan(tmp_path)) == list(range(8))
+    assert looked == []
+    for file in place.glob(f"{4:020d}-*"):
+        (place / (file.name[:21] + "B" * 22 + file.name[43:])).write_bytes(file.read_bytes())
+
+    scan = segreader.scan(tmp_path)
+
+    assert offsets(scan) == list(range(8))
+    assert looked == [one.log for one in scan.plan().dropped]
+    assert scan.plan().notes == ()
+
+
+def test_no_checkpoint_of_another_segment_changes_real_elections_silently(tmp_path: Path) -> None:
+    """Each segment's in place of each other one's, and two exchanged, in all topics with elections."""
+    for which in cases("cluster", remote=True):
+        (directory,) = which.remote
+        place = tmp_path / which.topic / directory.name
+        shutil.copytree(directory, place)
+        sound = [
+            normal(record) for record in segreader.scan(place.parent, isolation_level="read_uncommitted").records()
+        ]
+        own = {name: name.read_bytes() for name in sorted(place.glob("*.leader_epoch_checkpoint"))}
+        taken = [{one: own[other]} for one, other in itertools.permutations(own, 2)]
+        exchanged = [{one: own[other], other: own[one]} for one, other in itertools.combinations(own, 2)]
+        for left in (*taken, *exchanged):
+            for name, data in left.items():
+                name.write_bytes(data)
+            with contextlib.suppress(CorruptBatchError, SegmentGapError):
+                found = [
+                    normal(record)
+                    for record in segreader.scan(place.parent, isolation_level="read_uncommitted").records()
+                ]
+                assert found == sound, f"{which}: {[name.name for name in left]}"
+            for name in left:
+                name.write_bytes(own[name])
 
 
 def test_a_log_directory_says_how_a_transaction_ended_that_the_remote_tier_leaves_open(tmp_path: Path) -> None:
