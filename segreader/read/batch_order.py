@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from segreader.errors import CorruptIndexError, SegreaderError
 from segreader.evidence.batch import LARGEST_RELATIVE_OFFSET, is_beside
+from segreader.format.batch import DELETE_HORIZON_FLAG
 from segreader.format.columns import TABLE_WIDTH, Decision, Table
 from segreader.format.scanner import BatchRun
 from segreader.plan.split import Split
@@ -55,6 +56,59 @@ def begins_late(
         expected=expected,
         hint="The base offset in the names or in a batch is wrong, or the index is another segment's",
     )
+
+
+class Jumps:
+    """Offsets of one log that no batch has, and whether a batch shows that the cleaner was at work there."""
+
+    def __init__(self) -> None:
+        self._first: tuple[int, int] | None = None
+        self._count = 0
+        self._is_explained = False
+        self.shows_cleaning = False
+
+    def follow(self, split: Split, run: BatchRun, bases: Sequence[int], lasts: Sequence[int], before: int) -> None:
+        """Take the next batches.
+
+        Args:
+            before: the last offset ahead of them; of no meaning below the segment's base, but where the log begins.
+        """
+        if self._is_explained:
+            return
+        if split.positions.start and before < split.base_offset:
+            before = bases[0] - 1
+        stop = run.rows * TABLE_WIDTH
+        offsets = sum(lasts) - sum(bases) + run.rows
+        if offsets != sum(run.table[Table.RECORD_COUNT : stop : TABLE_WIDTH]):  # or the format is an old one
+            self._is_explained = self.shows_cleaning = True
+        elif offsets != lasts[-1] - before:
+            attributes = run.table[Table.ATTRIBUTES : stop : TABLE_WIDTH]
+            self._is_explained = self.shows_cleaning = any(one & DELETE_HORIZON_FLAG for one in attributes)
+            wanted = split.offsets
+            for base, last in zip(bases, (before, *lasts), strict=False):
+                if base > last + 1 and base > wanted.start and (wanted.stop is None or last + 1 < wanted.stop):
+                    self._first = self._first or (last + 1, base - 1)
+                    self._count += 1
+
+    @property
+    def is_explained(self) -> bool:
+        """Whether a batch shows it, or something else says why batches are missing."""
+        return self._is_explained
+
+    def explain(self) -> None:
+        """Something else says why batches are missing."""
+        self._is_explained = True
+
+    def note(self, log: str) -> str | None:
+        """What a reader of the log says, if nothing explains the jumps."""
+        if self._first is None or self._is_explained:
+            return None
+        first, last = self._first
+        more = f" and {self._count - 1} more ranges" if self._count > 1 else ""
+        return (
+            f"{log}: offsets {first} to {last}{more} are in no batch of the log, and no batch that was read shows that "
+            "the log cleaner was at work: unless the topic was compacted, batches are lost"
+        )
 
 
 def beyond(split: Split, bases: Sequence[int], lasts: Sequence[int], before: int) -> list[tuple[int, str, str]]:

@@ -147,12 +147,28 @@ def read_lineage(
     lacking = {at: why for at, why in lacking.items() if any(hole.start <= at < hole.stop for hole in resolved.holes)}
     notes += [f"{log.partition}: offsets from {at} on are missing: {why}" for at, why in sorted(lacking.items())]
     notes += incomplete_notes(store, log, resolved)
+    notes += _below_the_lineage(store, resolved, log_start or 0)
     if resolved.dropped and not resolved.parts and lineage:
         notes.append(
             f"{log.partition}: nothing is read: none of its segments belongs to the live log, whose leader epochs are "
             + ", ".join(f"{one.epoch} from offset {one.start_offset}" for one in lineage)
         )
     return ReadableLog(resolved, tuple(notes), lacking)
+
+
+def _below_the_lineage(store: ObjectStore, log: ResolvedLog, log_start: int) -> list[str]:
+    """A note if offsets are left out only because the leader epochs begin behind them."""
+    below = [one for one in log.dropped if one.reason is DropReason.BELOW_LOG_START and one.stop > log_start]
+    if not below:
+        return []
+    stop, segment = below[-1].stop, below[-1].segment
+    if not segment.epochs or segment.epochs.entries[0].start_offset < stop:  # another one's checkpoint counts
+        segment = newest_first([part.segment for part in log.parts] or [segment], 1)[0]
+    name = store.url(segment.files.leader_epochs or segment.files.log)
+    return [
+        f"{log.partition}: offsets {max(below[0].start, log_start)} to {stop - 1} are here and are not read: the "
+        f"leader epochs begin with offset {stop}, as DeleteRecords leaves them, by {name}"
+    ]
 
 
 def _with_first_segments(store: ObjectStore, log: PartitionLog, notes: list[str], max_batch_bytes: int) -> PartitionLog:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, pairwise
 from operator import attrgetter
 from typing import Final
 
@@ -251,6 +251,7 @@ class PartitionPlanner:
     ) -> None:
         """Cut the parts, each with the offsets wanted of it; a few indexes at a time are read and held."""
         needing = [at for at, (part, wanted) in enumerate(chosen) if needs_index(part, wanted, self._split_bytes)]
+        cutting = {id(one) for one, two in pairwise(log.parts) if two.segment.base_offset < one.stop}
         start = 0
         for first in range(0, max(1, len(needing)), _AT_ONCE):
             some = needing[first : first + _AT_ONCE]
@@ -270,9 +271,11 @@ class PartitionPlanner:
             }
             stop = needing[first + _AT_ONCE] if first + _AT_ONCE < len(needing) else len(chosen)
             for at in range(start, stop):
-                named = beyond.get(at, _Named())
-                if chosen[at][0] is log.parts[-1]:
+                named, part = beyond.get(at, _Named()), chosen[at][0]
+                if part is log.parts[-1]:
                     named = of_newest.joined(named)
+                elif id(part) in cutting:  # the next segment is not read for offsets that this one has
+                    named = named.joined(_Named(reaches=part.stop - 1))
                 self._split(log, *chosen[at], indexes.get(at), aborted, named)
             start = stop
 

@@ -17,6 +17,7 @@ from segreader.errors import (
     SegreaderError,
     StorageError,
 )
+from segreader.evidence.findings import MOST_NAMED
 from segreader.format.append import append_records
 from segreader.format.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG
 from segreader.format.columns import (
@@ -39,13 +40,22 @@ from segreader.isolation import CoveredBatches, IsolationLevel
 from segreader.plan.split import Split
 from segreader.ranges import ByteRange
 from segreader.read.arrow import to_record_batch
-from segreader.read.batch_order import Deliverable, begins_late, beside_timed, beyond, of_other_epochs, out_of_order
+from segreader.read.batch_order import (
+    Deliverable,
+    Jumps,
+    begins_late,
+    beside_timed,
+    beyond,
+    of_other_epochs,
+    out_of_order,
+)
 from segreader.read.marker_check import MarkerCheck, Transactional
 from segreader.read.metrics import Hole, MissingOffsets, ScanMetrics, records_within
 from segreader.read.options import ReadOptions
 from segreader.read.segment_tail import ends_early, truncated
 from segreader.read.small_objects import read_whole
 from segreader.read.trail import Trail
+from segreader.segment import TopicIdPartition
 from segreader.storage.base import ObjectStore, read_listed
 
 _MARKED = CONTROL_FLAG | TRANSACTIONAL_FLAG
@@ -103,6 +113,8 @@ class SplitReader:
         self.trail: Trail | None = None
         self._last_offset = -1  # of the batch before, in this log
         self._log: str | None = None
+        self._jumps = Jumps()
+        self._noted_jumps: dict[TopicIdPartition, list[str] | None] = {}
         self._markers: MarkerCheck | None = None
         self._next_split: Split | None = None  # the one that goes on where the last one ended
         self._wrong_from: int | None = None  # what was decoded from this offset on is not handed out
@@ -128,6 +140,7 @@ class SplitReader:
         self.metrics.splits += 1
         if not goes_on or self._log != split.log:
             self._last_offset = split.base_offset - 1
+            self._jumps = Jumps()
         self._log = split.log
         is_committed = split.isolation_level is IsolationLevel.READ_COMMITTED and len(split.aborted) > 0
         self._aborted_of = split.aborted.in_order() if is_committed else None
@@ -169,6 +182,8 @@ class SplitReader:
                 raise
         if then is None or self._markers is None or not self._markers.is_undecided:
             yield from self._flush(split)
+        if then is None or then.log != split.log:
+            self._note_jumps(split)
         self._next_split = then
         self.next_offset = self._undelivered
         self.metrics.body_bytes = state[State.BODY_BYTES]
@@ -207,6 +222,23 @@ class SplitReader:
             if sound.error is not None:
                 yield from self._flush(split)
                 raise sound.error
+
+    def _note_jumps(self, split: Split) -> None:
+        """Say which offsets the first few logs of a partition jump over, until one shows the log cleaner's work."""
+        noted = self._noted_jumps.setdefault(split.partition, [])
+        if noted is None:
+            return
+        if self._jumps.shows_cleaning:
+            for note in noted:
+                if note in self.metrics.notes:
+                    self.metrics.notes.remove(note)
+            self._noted_jumps[split.partition] = None
+            return
+        jumps = self._jumps.note(self._store.url(split.log))
+        if jumps is not None and len(noted) <= MOST_NAMED:
+            is_last = len(noted) == MOST_NAMED
+            noted.append(f"{split.partition}: more logs jump over offsets like that" if is_last else jumps)
+            self.metrics.notes.append(noted[-1])
 
     def _look_behind(self, split: Split, position: int, then: Split | None) -> Iterator[pa.RecordBatch]:
         """Look for the markers of transactions that go on behind a split which no other one follows."""
@@ -386,6 +418,7 @@ class SplitReader:
         wrong = beyond(split, bases, lasts, self._last_offset) + of_other_epochs(split, run)
         if split.timed is not None:
             wrong += beside_timed(split, run, lasts, self._last_offset)
+        self._jumps.follow(split, run, bases, lasts, self._last_offset)
         self._last_offset = max(self._last_offset, *lasts)
         for row, what, expected in sorted(wrong):
             start = table[row * TABLE_WIDTH + Table.POSITION]
@@ -408,8 +441,11 @@ class SplitReader:
     def _check_tail(self, split: Split, done: Done) -> None:
         """Say what stands after the last whole batch: a note for a live log, an error for a finished segment."""
         if done.tail is Tail.END:
-            if split.is_last_of_segment and split.reaches is not None and self._last_offset < split.reaches:
-                raise ends_early(self._store.url(split.log), split.log_size, self._last_offset, split.reaches)
+            reaches = split.reaches if split.is_last_of_segment else None
+            if reaches is None or self._last_offset >= reaches:
+                return
+            if reaches + 1 != split.stop_of_part or not self._jumps.is_explained:  # else the cleaner took the last ones
+                raise ends_early(self._store.url(split.log), split.log_size, self._last_offset, reaches)
             return
         source = self._store.url(split.log)
         if not split.is_last_of_segment:
@@ -439,6 +475,7 @@ class SplitReader:
             raise error
         if stop is None:
             stop = self._next_indexed(split, start)
+        self._jumps.explain()
         if self._markers is not None:
             self._markers.pass_over()
         self.metrics.holes.append(Hole(source, start, stop, str(error)))
