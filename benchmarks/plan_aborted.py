@@ -21,7 +21,7 @@ from segreader.format.compression import Codec
 from segreader.format.record import Record, TimestampType
 from segreader.plan.planner import DEFAULT_SPLIT_BYTES
 from segreader.read.scan import scan
-from segreader.testing.batches import ABORT, control_key, encode_batch, end_marker_value
+from segreader.testing.batches import ABORT, COMMIT, control_key, encode_batch, end_marker_value
 from segreader.testing.directory import write_files
 from segreader.testing.side_files import (
     AbortedEntry,
@@ -37,16 +37,17 @@ RECORDS = 10
 CONTROL = 0x20
 
 
-def batch(producer_id: int, values: Sequence[bytes], *, codec: int = Codec.NONE, control: bool = False) -> bytes:
-    """A transactional batch but for its base offset, which no CRC covers."""
+def batch(producer_id: int, values: Sequence[bytes], *, codec: int = Codec.NONE, ends: int | None = None) -> bytes:
+    """A transactional batch but for its base offset, which no CRC covers; with ``ends`` a marker of that type."""
+    is_marker = ends is not None
     records = [
-        Record(at, FIRST_TIME_MS, TimestampType.CREATE_TIME, control_key(ABORT) if control else b"key", value)
+        Record(at, FIRST_TIME_MS, TimestampType.CREATE_TIME, b"key" if ends is None else control_key(ends), value)
         for at, value in enumerate(values)
     ]
     last = len(values) - 1
     made = encode_batch(
         records, base_offset=0, last_offset=last, codec=codec, producer_id=producer_id, producer_epoch=0,
-        base_sequence=0, transactional=True, control=control,
+        base_sequence=0, transactional=True, control=is_marker,
     )  # fmt: skip
     return made[8:]
 
@@ -78,7 +79,7 @@ def write_pair(place: Path, transactions: int, producers: int, value_size: int, 
     )
     ids = range(FIRST_ABORTING, FIRST_ABORTING + producers)
     data = [batch(one, [b"x" * 100]) for one in ids]
-    markers = [batch(one, [end_marker_value(0)], control=True) for one in ids]
+    markers = [batch(one, [end_marker_value(0)], ends=ABORT) for one in ids]
     size = _write(place / "aborted", transactions, committed, data, markers, is_aborted=True)
     hidden = [as_control(one) for one in data]
     if _write(place / "none", transactions, committed, hidden, markers, is_aborted=False) != size:
@@ -103,6 +104,10 @@ def _write(
             pieces += (struct.pack(">q", offset), made)
             offset, position = offset + count, position + len(made) + 8
         rows.append(AbortedEntry(FIRST_ABORTING + producer, first, first + 1, first + 2))
+    commit = batch(COMMITTING, [end_marker_value(0)], ends=COMMIT)
+    index.append(position, len(commit) + 8, offset, FIRST_TIME_MS)
+    pieces += (struct.pack(">q", offset), commit)
+    position += len(commit) + 8
     files = {
         f"{stem}.index": index.offset_index(),
         f"{stem}.timeindex": index.time_index(),

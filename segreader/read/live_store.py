@@ -6,7 +6,7 @@ transactions were aborted by markers that lie behind everything in the store.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -212,8 +212,11 @@ class _RunPlanner(PartitionPlanner):
     def _read_state(self, source: SourceLog, log: ResolvedLog, wanted: OffsetRange) -> TransactionState:
         return TransactionState(self.aborted)
 
-    def _following(self, log: ResolvedLog, part: Part) -> tuple[tuple[str, int, int], ...]:
-        return tuple(one for one in super()._following(log, part) if one != END_OF_LOG)  # the broker has more
+    def _following(
+        self, log: ResolvedLog, chosen: Sequence[tuple[Part, OffsetRange]]
+    ) -> Iterator[tuple[tuple[str, int, int], ...]]:
+        for logs in super()._following(log, chosen):
+            yield tuple(one for one in logs if one != END_OF_LOG)  # the broker has more
 
 
 def aborted_at_either(

@@ -89,29 +89,30 @@ class MarkerCheck:
         columns = _Columns(run)
         producers, bases = columns.of(Table.PRODUCER_ID), columns.of(Table.BASE_OFFSET)
         data = _wanted(split.offsets.start, split.offsets.stop, columns, rows.data)
+        of_hidden = _wanted(split.offsets.start, split.offsets.stop, columns, rows.aborted)
         control = _wanted(split.offsets.start, split.stop_of_part, columns, rows.control)
         if columns.has_empty:
-            data = [row for row in data if columns.of(Table.RECORD_COUNT)[row]]
-        aborted = set(rows.aborted)
-        hidden = {producers[row]: row for row in data if row in aborted}
-        shown = {producers[row]: row for row in data if row not in aborted}
+            counts = columns.of(Table.RECORD_COUNT)
+            data, of_hidden = [row for row in data if counts[row]], [row for row in of_hidden if counts[row]]
+        aborted = set(of_hidden)
+        of_shown = [row for row in data if row not in aborted] if aborted else data
+        hidden = {producers[row]: row for row in of_hidden}
+        shown = {producers[row]: row for row in of_shown}
         hidden.pop(-1, None)
         shown.pop(-1, None)
-        ends = {producers[row]: row for row in control}
         of_both = (hidden.keys() | self._hidden.keys()) & (shown.keys() | self._shown.keys())
         if (of_both or self._may_contradict(columns, control, hidden, shown)) and (
             found := self._walk(split, columns, data, control, aborted)
         ):
             return found
-        for open_before, last in ((self._hidden, hidden), (self._shown, shown)):
+        ends = {producers[row]: row for row in control}
+        for open_before, of_data, last in ((self._hidden, of_hidden, hidden), (self._shown, of_shown, shown)):
             for producer_id in ends.keys() & open_before.keys():
                 del open_before[producer_id]
             begun = {one for one, row in last.items() if row > ends.get(one, -1)} - open_before.keys()
-            if begun:
-                of_hidden = open_before is self._hidden
-                for row in data:
-                    if (one := producers[row]) in begun and row > ends.get(one, -1) and (row in aborted) is of_hidden:
-                        open_before.setdefault(one, bases[row])
+            for row in of_data if begun else ():
+                if (one := producers[row]) in begun and row > ends.get(one, -1):
+                    open_before.setdefault(one, bases[row])
         return None
 
     def look_ahead(self, store: ObjectStore, split: Split, position: int, max_batch_bytes: int) -> Contradiction | None:
@@ -176,9 +177,8 @@ class MarkerCheck:
         for row in _wanted(floor, stop, columns, control):
             if (told := waiting.pop(producers[row], None)) is not None:
                 is_hidden, offset = told
-                is_abort = self._is_abort(columns, row)
-                if is_abort is not None and is_abort != is_hidden:
-                    error = _contradiction(columns, row, is_abort, offset)
+                if self._says_otherwise(columns, row, is_hidden):
+                    error = _contradiction(columns, row, not is_hidden, offset)
                     first = min([offset, *(other for _, other in waiting.values())])
                     return Contradiction(-1, first, error.located(source=store.url(log)))
         return None
@@ -208,15 +208,16 @@ class MarkerCheck:
         opened = {one: (True, -1, base) for one, base in self._hidden.items()}
         opened |= {one: (False, -1, base) for one, base in self._shown.items()}
         for row in sorted((*data, *control)):
-            producer_id, is_aborted, error = producers[row], row in aborted, None
+            producer_id, error = producers[row], None
+            told = opened.get(producer_id)
             if row not in ends:
-                told = opened.setdefault(producer_id, (is_aborted, row, bases[row]))
-                if told[0] is not is_aborted and producer_id >= 0:
+                if told is None:
+                    opened[producer_id] = (row in aborted, row, bases[row])
+                elif told[0] is not (row in aborted) and producer_id >= 0:
                     error = _in_parts(columns, row, max(told[2], split.offsets.start))
-            elif producer_id in opened:
-                is_abort = self._is_abort(columns, row)
-                if is_abort is not None and is_abort is not opened[producer_id][0]:
-                    error = _contradiction(columns, row, is_abort, max(opened[producer_id][2], split.offsets.start))
+            elif told is not None:
+                if self._says_otherwise(columns, row, told[0]):
+                    error = _contradiction(columns, row, not told[0], max(told[2], split.offsets.start))
                 else:
                     del opened[producer_id]
             if error is not None:  # what the indexes call the other ones is not to be believed, too
@@ -224,16 +225,19 @@ class MarkerCheck:
                 return Contradiction(min(rows), min(offsets), error)
         return None
 
-    def _is_abort(self, columns: _Columns, row: int) -> bool | None:
+    def _says_otherwise(self, columns: _Columns, row: int, is_hidden: bool) -> bool:
+        """Whether a sound marker is a COMMIT of hidden data, or an ABORT of shown data."""
         run = columns.run
-        start = columns.of(Table.POSITION)[row] - run.data_position
-        batch = run.data[start : start + columns.of(Table.SIZE)[row]]
+        start, size = columns.of(Table.POSITION)[row] - run.data_position, columns.of(Table.SIZE)[row]
+        if size == _USUAL_SIZE and run.data[start + _TYPE_POSITION] == (_ABORT if is_hidden else _COMMIT):
+            return False
+        batch = run.data[start : start + size]
         try:
             if crc32c.crc32c(batch[CRC_START:]) != columns.of(Table.CRC)[row]:
-                return None
-            return is_abort_marker(parse_batch_header(batch), batch, self._decompressor, True)
+                return False
+            return is_abort_marker(parse_batch_header(batch), batch, self._decompressor, True) is (not is_hidden)
         except FormatError:
-            return None  # damaged: decoding says so
+            return False  # damaged: decoding says so
 
 
 def _pieces(store: ObjectStore, log: str, start: int, stop: int) -> Iterator[bytes]:

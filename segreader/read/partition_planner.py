@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice, pairwise
-from operator import attrgetter
+from itertools import accumulate, pairwise, repeat
 from typing import Final
 
 from segreader.errors import FormatError, ObjectChangedError, ObjectNotFoundError, SegmentGapError
@@ -42,7 +41,6 @@ from segreader.segment import Segment
 from segreader.storage.base import ObjectStore
 
 _AT_ONCE: Final = 16
-_START: Final = attrgetter("start")
 
 
 class PartitionPlanner:
@@ -250,6 +248,7 @@ class PartitionPlanner:
         of_newest: _Named,
     ) -> None:
         """Cut the parts, each with the offsets wanted of it; a few indexes at a time are read and held."""
+        following = self._following(log, chosen)
         needing = [at for at, (part, wanted) in enumerate(chosen) if needs_index(part, wanted, self._split_bytes)]
         cutting = {id(one) for one, two in pairwise(log.parts) if two.segment.base_offset < one.stop}
         start = 0
@@ -270,13 +269,13 @@ class PartitionPlanner:
                 if (index := answer.index if isinstance(answer, _Misleading) else answer) is not None
             }
             stop = needing[first + _AT_ONCE] if first + _AT_ONCE < len(needing) else len(chosen)
-            for at in range(start, stop):
-                named, part = beyond.get(at, _Named()), chosen[at][0]
+            for at, behind in zip(range(start, stop), following, strict=False):
+                named, part = beyond.get(at, _NOTHING), chosen[at][0]
                 if part is log.parts[-1]:
                     named = of_newest.joined(named)
                 elif id(part) in cutting:  # the next segment is not read for offsets that this one has
                     named = named.joined(_Named(reaches=part.stop - 1))
-                self._split(log, *chosen[at], indexes.get(at), aborted, named)
+                self._split(log, *chosen[at], indexes.get(at), aborted, named, behind)
             start = stop
 
     def _split(
@@ -287,6 +286,7 @@ class PartitionPlanner:
         index: OffsetIndex | None,
         aborted: AbortedTransactions,
         named: _Named,
+        following: tuple[tuple[str, int, int], ...],
     ) -> None:
         segment, files = part.segment, part.segment.files
         is_open = wanted.stop is None or wanted.stop >= OPEN_END
@@ -294,7 +294,6 @@ class PartitionPlanner:
         mine = aborted.within(max(segment.base_offset, wanted.start), stop) if len(aborted) else aborted
         before = self._splits[-1].epochs if self._splits and self._splits[-1].partition is log.partition else ()
         epochs = before if _is_of(segment, before) else _epochs_of(log, segment, wanted.start, stop)
-        following = self._following(log, part)
         for positions in cut_segment(segment, index, wanted, self._split_bytes):
             self._splits.append(
                 Split(
@@ -321,18 +320,28 @@ class PartitionPlanner:
                 )
             )
 
-    def _following(self, log: ResolvedLog, part: Part) -> tuple[tuple[str, int, int], ...]:
-        """See ``Split.following``: as many logs as may have to be looked into, up to the next hole."""
+    def _following(
+        self, log: ResolvedLog, chosen: Sequence[tuple[Part, OffsetRange]]
+    ) -> Iterator[tuple[tuple[str, int, int], ...]]:
+        """``Split.following`` of each chosen part: as many logs as may have to be looked into, up to the next hole."""
         if self._isolation_level is not IsolationLevel.READ_COMMITTED:
-            return ()
-        found: list[tuple[str, int, int]] = []
-        stop, size = part.stop, 0
-        for after in islice(log.parts, bisect_right(log.parts, part.start, key=_START), None):
-            if after.start != stop or len(found) == MOST_LOGS_AHEAD or size >= LOOK_AHEAD:
-                return tuple(found)
-            stop, size = after.stop, size + after.segment.log_size
-            found.append((after.segment.files.log, after.segment.log_size, stop))
-        return (*found, END_OF_LOG)
+            yield from repeat((), len(chosen))
+            return
+        logs = [(part.segment.files.log, part.segment.log_size, part.stop) for part in log.parts]
+        starts = [part.start for part in log.parts]
+        sizes = list(accumulate((size for _, size, _ in logs), initial=0))
+        end = 0
+        for part, _ in chosen:
+            first = bisect_right(starts, part.start)
+            end = max(end, first)
+            while (
+                end < len(logs)
+                and starts[end] == logs[end - 1][2]
+                and end - first < MOST_LOGS_AHEAD
+                and sizes[end] - sizes[first] < LOOK_AHEAD
+            ):
+                end += 1
+            yield (*logs[first:end], END_OF_LOG) if end == len(logs) else tuple(logs[first:end])
 
     def _read_index(self, segment: Segment) -> OffsetIndex | _Misleading | None:
         """The segment's offset index; a missing or damaged one costs reading, not records."""
@@ -379,6 +388,9 @@ class _Named:
         """Both together."""
         both = [one for one in (self.reaches, other.reaches) if one is not None]
         return _Named(self.timed, max(both, default=None))
+
+
+_NOTHING: Final = _Named()
 
 
 @dataclass(frozen=True, slots=True)

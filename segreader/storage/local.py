@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
+from operator import attrgetter
 from pathlib import Path
 
 from segreader.errors import (
@@ -74,18 +75,18 @@ class LocalStore:
             raise _storage_error(error, self.url(directory)) from error
         except ValueError:  # no file can have such a name: it holds a zero byte
             return
-        yield from sorted((info for info in found if info is not None), key=lambda info: info.name)
+        yield from sorted((info for info in found if info is not None), key=attrgetter("name"))
 
     def _info(self, entry: os.DirEntry[str], parent: str) -> ObjectInfo | None:
         """What one entry is; ``None`` for what is neither file nor directory, is gone, or leads back up."""
         name = parent + entry.name
         try:
-            if entry.is_dir():
-                is_loop = entry.is_symlink() and self._comes_through(entry.stat(), parent)
-                return None if is_loop else ObjectInfo(f"{name}/", -1)
             if entry.is_file():
                 status = entry.stat()
                 return ObjectInfo(name, status.st_size, status.st_mtime_ns // 1_000_000, _tag(status))
+            if entry.is_dir():
+                is_loop = entry.is_symlink() and self._comes_through(entry.stat(), parent)
+                return None if is_loop else ObjectInfo(f"{name}/", -1)
         except FileNotFoundError:
             pass
         return None
