@@ -153,7 +153,16 @@ def with_ends(
         lost[segment.files.log] = why
         ended[at] = segment.ended(max(told, segment.base_offset), segment.epochs)
     notes = notes_of_many([found for _, found in tails if found is not None])
-    return EndedSegments(_reaching(store, ended, incomplete, max_batch_bytes, is_compacted=seen), lost, notes)
+    removed: list[tuple[int, int]] = []
+    ended = _reaching(store, ended, incomplete, max_batch_bytes, removed, is_compacted=seen)
+    if removed:
+        (start, stop), *others = removed
+        more = f" and {len(others)} more ranges between segments" if others else ""
+        notes.append(
+            f"{segments[0].partition}: offsets {start} to {stop}{more} are in no batch; the log was compacted, so they "
+            "count as removed: only the metadata topic (--metadata) can tell them from a segment that is missing"
+        )
+    return EndedSegments(ended, lost, notes)
 
 
 def _is_covered(empty: Segment, segments: Sequence[Segment]) -> bool:
@@ -181,10 +190,11 @@ def _reaching(
     segments: list[Segment],
     incomplete: Collection[int],
     max_batch_bytes: int,
+    removed: list[tuple[int, int]],
     *,
     is_compacted: bool,
 ) -> list[Segment]:
-    """Close the gaps that the cleaner left."""
+    """Close the gaps that the cleaner left; the first and the last offset of each are added to ``removed``."""
     by_base: dict[int, list[Segment]] = defaultdict(list)
     for segment in segments:
         by_base[segment.base_offset].append(segment)
@@ -197,6 +207,8 @@ def _reaching(
             beside = [farthest, *by_base[base]]
             is_compacted = is_compacted or any(shows_cleaning(store, one, max_batch_bytes) for one in beside)
             if is_compacted:
+                if reach + 1 not in by_base:  # else a segment that the cleaner emptied is there
+                    removed.append((reach + 1, base - 1))
                 longer[id(farthest)] = reach = base - 1
         if not by_base[base] and reach < base:
             farthest = None  # what the incomplete set had is missing

@@ -91,3 +91,14 @@ def test_a_manifest_that_claims_offsets_of_the_next_segment_hides_none(tmp_path:
                 seen.append(record.offset)
         assert seen == before
     assert kafka_uuid("orders") in name
+
+
+def test_offsets_between_segments_of_a_compacted_log_are_one_note(tmp_path: Path) -> None:
+    segments = [SegmentBuilder(0).batch([b"a"], last_offset=3)]
+    for _ in range(3):
+        segments.append(segments[-1].skip(2).roll().batch([b"b"], last_offset=segments[-1].next_offset + 5))
+    planted = Planted(tmp_path, segments)
+    write_files(planted.root, planted.files)
+    (note,) = segreader.scan(tmp_path).plan().notes
+    assert note.startswith("orders-0: offsets 4 to 5 and 2 more ranges between segments are in no batch")
+    assert "(--metadata)" in note
