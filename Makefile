@@ -27,7 +27,7 @@ FLINK_TESTS := tests/examples/test_pyflink_backfill.py tests/read/test_corpus_re
 ASAN := build/asan
 ASAN_LIBRARIES = $(shell gcc -print-file-name=libasan.so) $(shell gcc -print-file-name=libstdc++.so)
 
-.PHONY: help demo test test-oldest test-flink test-broker soak check lint layers api fixtures chaos bench-decode bench-plan bench-spark-plan bench-storage bench-spark bench-kafka bench-broker bench-loader test-asan wheel clean java
+.PHONY: help demo test test-oldest test-flink test-broker soak check lint layers api fixtures chaos chaos-bucket bench-decode bench-plan bench-spark-plan bench-storage bench-spark bench-kafka bench-broker bench-loader test-asan wheel clean java
 
 help:  ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | column -t -s '|' | sed 's/^/  make /'
@@ -74,6 +74,9 @@ fixtures: $(VENV)/.dev  ## rebuild the made fixtures from their recipes
 
 chaos: $(VENV)/.dev java  ## kill 200 backfills on a cluster and 200 without Spark, and prove each output (CHAOS=n)
 	CHAOS=$(or $(CHAOS),200) $(BIN)/pytest -q -k at_random tests/spark_jobs/test_backfill_chaos.py
+
+chaos-bucket: $(VENV)/.dev  ## plant every defect into buckets of every layout, and find none that is silent (CHAOS_BUCKET=n a topic)
+	CHAOS_BUCKET=$(or $(CHAOS_BUCKET),0) $(BIN)/pytest -q -n $(JOBS) tests/read/test_damaged_buckets.py
 
 bench-decode: $(BENCH_VENV)/.made  ## measure decoding against aiokafka
 	SEGREADER_KERNEL=native $(BENCH_VENV)/bin/python -m benchmarks.decode $(BENCH)

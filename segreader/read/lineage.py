@@ -6,6 +6,7 @@ tell the last offset, the last batch does.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -90,6 +91,7 @@ def read_lineage(
     files = files[:remote] + [_from_the_first_segment(known, listed[remote:]) for known in files[remote:]]
     if _is_of_old_format(store, log.segments, files):
         files = [_from_the_first_segment(known, listed) for known in files]
+    listed = _with_true_ends(store, listed, notes, max_batch_bytes)
     ends = EndedSegments(listed, {})
     is_enough = len(listed) == 1 and listed[0].log_size and not log.incomplete
     if listed and (given is not None or local is not None or not is_enough):
@@ -293,6 +295,35 @@ def _with_epochs_of_batches(
         last = found[-1].last_offset if one.last_offset is None else one.last_offset
         segments[at] = replace(one, epochs=epochs_of_batches(found, one.base_offset, last, lineage))
     return segments, lineage, is_assumed
+
+
+def _with_true_ends(
+    store: ObjectStore, segments: Sequence[Segment], notes: list[str], max_batch_bytes: int
+) -> tuple[Segment, ...]:
+    """The segments; a stated end that reaches into another segment is replaced by that of the last batch.
+
+    A manifest has no checksum. Overlaps are rare: a log that no retry and no election touched costs no read.
+    """
+    bases = sorted({segment.base_offset for segment in segments})
+    checked = list(segments)
+    for at, segment in enumerate(segments):
+        stated = segment.last_offset
+        if stated is None or segment.is_active or stated < segment.base_offset or not segment.log_size:
+            continue
+        behind = bisect_right(bases, segment.base_offset)
+        if behind == len(bases) or stated < bases[behind]:
+            continue
+        try:
+            last = read_last_offset(store, segment, max_batch_bytes)
+        except ObjectNotFoundError:
+            continue  # reading says so
+        if last is not None and last < stated:
+            notes.append(
+                f"{store.url(segment.files.log)}: its last batch ends with offset {last}, and the catalogue says "
+                f"{stated}; the batch is believed"
+            )
+            checked[at] = replace(segment, last_offset=last)
+    return tuple(checked)
 
 
 def _completed(segment: Segment, known: LeaderEpochs | None) -> Segment:

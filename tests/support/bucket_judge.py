@@ -25,7 +25,7 @@ Row = tuple[Any, ...]
 _COLUMNS = ("partition", "offset", "timestamp_ms", "key", "value")
 LEVELS = ("read_committed", "read_uncommitted")
 LONG_LATER_MS = 4_000_000_000_000
-_BAD = ("wrong untold", "lost untold", "wrong before the error", "wrong but noted", "crashed")
+_SILENT = ("wrong untold", "lost untold", "crashed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +124,9 @@ def judge(sound: Answer, damaged: Answer, way: Way) -> str:
     return "wrong but noted" if is_told else "wrong untold"
 
 
-def is_bad(verdict: str) -> bool:
-    """Whether a verdict breaks the promise."""
-    return verdict in _BAD
+def is_silent(verdict: str) -> bool:
+    """Whether records are wrong or lost and nothing says so, or the reader does not end with an error of its own."""
+    return verdict in _SILENT
 
 
 def _is_part(some: Sequence[Row], whole: Sequence[Row]) -> bool:

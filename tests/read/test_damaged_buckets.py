@@ -1,0 +1,131 @@
+"""Buckets that lost, cut, mixed up or changed objects: no record is wrong or lost without a word.
+
+``make chaos-bucket`` plants every defect; ``make test`` a sample of them that is always the same.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bucket_judge import Answer, Place, Way, is_silent, judge, read, verify_errors, ways
+from bucket_plants import Bucket, Plant, plants
+from corpus import FIXTURES, Case, cases
+from layout_writers import WAYS
+from layout_writers import Way as Layout
+from planted import sound_log
+
+from segreader.read.source import Catalog
+
+PLANTS = int(os.environ.get("CHAOS_BUCKET", "12"))
+"""Defects planted into each topic; 0 for all of them."""
+
+SEED = os.environ.get("CHAOS_SEED", "1")
+
+TOPICS = ("txn", "diverged", "epochs-txn", "compacted")
+NEEDS_A_LINEAGE = "diverged-hanging"
+CASES = [
+    case for case in cases(remote=True) if any(word in case.topic for word in TOPICS) and case.topic != NEEDS_A_LINEAGE
+]
+
+
+@dataclass(frozen=True)
+class Topic:
+    """One partition's objects, sound, and how to read them."""
+
+    name: str
+    place: Place
+    bucket: Bucket = field(repr=False)
+    other: Bucket = field(repr=False)
+
+
+def objects_of(case: Case) -> Bucket:
+    root = case.root / "remote"
+    files = (path for directory in case.remote for path in sorted(directory.rglob("*")) if path.is_file())
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in files}
+
+
+def topic_of_corpus(case: Case) -> Topic:
+    given: dict[str, Any] = {}
+    if case.set_name == "aiven-encrypted":
+        given["rsm_config"] = FIXTURES / "aiven-encrypted.properties"
+    other = next(one for one in CASES if one.set_name == case.set_name and one != case)
+    place = Place(case.topic, case.topic_id, Catalog(**given))
+    return Topic(str(case), place, objects_of(case), objects_of(other))
+
+
+def topic_of_layout(way: Layout, directory: Path) -> Topic:
+    catalog = Catalog(layout=way.layout if way.is_pattern else None, **way.arguments(directory))
+    files = way.write("orders", 0, sound_log())
+    return Topic(str(way), Place(way.shown("orders"), None, catalog), files, way.files("a-1-0"))
+
+
+def is_beyond_the_bucket(plant: Plant) -> str | None:
+    """Why nothing in the bucket can tell of a defect, as docs/reliability.md says; ``None`` where something does."""
+    if plant.kind == "missing" and plant.place != "middle" and (plant.role == "set" or is_alone(plant)):
+        return "retention and uploads that are still to come leave the same objects"
+    return None
+
+
+def is_alone(plant: Plant) -> bool:
+    """Whether a log was the only object of its segment, so that nothing is left of it."""
+    stem = plant.name.removesuffix(".log")
+    return plant.role == "log" and not any(name.startswith(stem) for name in plant.bucket)
+
+
+def silences(topic: Topic) -> list[str]:
+    """Every plant that gives wrong or fewer records without a word, a line each."""
+    dice = random.Random(f"{SEED} {topic.name}")
+    planted = plants(topic.bucket, topic.other, dice)
+    chosen = planted if not PLANTS or len(planted) <= PLANTS else dice.sample(planted, PLANTS)
+    rows = read(topic.bucket, topic.place, Way("read_uncommitted")).rows
+    assert rows, topic.name
+    found: list[str] = []
+    sound: dict[Way, Answer] = {}
+    for plant in chosen:
+        for way in ways(rows, dice):
+            if way not in sound:
+                sound[way] = read(topic.bucket, topic.place, way)
+            verdict = judge(sound[way], read(plant.bucket, topic.place, way), way)
+            is_late = verdict == "wrong before the error" and plant.role.endswith("txnindex")
+            if (is_late or is_silent(verdict)) and is_beyond_the_bucket(plant) is None:
+                found.append(f"{verdict}: {topic.name} {way}: {plant}")
+    return found
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_no_damage_to_a_brokers_segments_is_silent(case: Case) -> None:
+    assert silences(topic_of_corpus(case)) == []
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_no_damage_in_any_layout_is_silent(way: Layout, tmp_path: Path) -> None:
+    assert silences(topic_of_layout(way, tmp_path / "keys")) == []
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.set_name in ("tv2", "k39", "cluster")], ids=str)
+def test_the_metadata_topic_tells_of_segments_that_are_gone_at_either_end(case: Case) -> None:
+    topic = topic_of_corpus(case)
+    place = replace(topic.place, catalog=replace(topic.place.catalog, metadata=case.root / "metadata"))
+    way = Way("read_uncommitted")
+    sound = read(topic.bucket, place, way)
+    assert sound.error is None
+    missing = [one for one in plants(topic.bucket, {}, random.Random(0)) if (one.role, one.kind) == ("set", "missing")]
+    assert missing
+    for plant in missing:
+        damaged = read(plant.bucket, place, way)
+        assert damaged.error is not None or damaged.notes - sound.notes, plant
+        assert not is_silent(judge(sound, damaged, way)), plant
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.set_name == "tv1"], ids=str)
+def test_deep_verification_finds_every_row_that_is_lost(case: Case) -> None:
+    topic = topic_of_corpus(case)
+    assert not verify_errors(topic.bucket, topic.place, deep=True)
+    for plant in plants(topic.bucket, topic.other, random.Random(0)):
+        if plant.role == "txnindex" and plant.kind in ("row lost", "empty", "missing"):
+            assert verify_errors(plant.bucket, topic.place, deep=True), plant
