@@ -68,6 +68,8 @@ def is_beyond_the_bucket(plant: Plant) -> str | None:
     """Why nothing in the bucket can tell of a defect, as docs/reliability.md says; ``None`` where something does."""
     if plant.kind == "missing" and plant.place != "middle" and (plant.role == "set" or is_alone(plant)):
         return "retention and uploads that are still to come leave the same objects"
+    if plant.kind.startswith("that of") and plant.place != "middle" and is_without_an_offset(plant):
+        return "two uploads of one segment, and another one that is gone"
     return None
 
 
@@ -75,6 +77,11 @@ def is_alone(plant: Plant) -> bool:
     """Whether a log was the only object of its segment, so that nothing is left of it."""
     stem = plant.name.removesuffix(".log")
     return plant.role == "log" and not any(name.startswith(stem) for name in plant.bucket)
+
+
+def is_without_an_offset(plant: Plant) -> bool:
+    """Whether a segment is one object whose name does not say where it begins: the HDFS plugin's."""
+    return plant.role == "log" and "." not in plant.name.rpartition("/")[2]
 
 
 def silences(topic: Topic) -> list[str]:
