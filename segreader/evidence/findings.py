@@ -151,7 +151,7 @@ def to_error(finding: Finding) -> SegreaderError:
         source=finding.object,
         position=finding.position,
         offset=finding.offset,
-        found=finding.explanation,
+        found=finding.explanation.removeprefix("found "),
         hint=finding.action.removesuffix("."),
     )
 
