@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
-from operator import attrgetter
 from pathlib import Path
 
 from segreader.errors import (
@@ -64,18 +63,21 @@ class LocalStore:
         directory, slash, begin = prefix.rpartition("/")
         if slash and not {"", ".", ".."}.isdisjoint(directory.split("/")):
             return
+        parent = directory + slash
         try:
             with os.scandir(self.root / directory) as entries:
-                found = [self._info(entry, directory + slash) for entry in entries if entry.name.startswith(begin)]
+                found = [entry for entry in entries if entry.name.startswith(begin)]
+            found.sort(key=_listed_name)
+            for entry in found:  # asked for its size when its turn comes: who looks at a few names pays for these
+                if (info := self._info(entry, parent)) is not None:
+                    yield info
         except (FileNotFoundError, NotADirectoryError) as error:
             if not slash:
                 raise _storage_error(error, str(self.root)) from error
-            return
         except OSError as error:
             raise _storage_error(error, self.url(directory)) from error
         except ValueError:  # no file can have such a name: it holds a zero byte
             return
-        yield from sorted((info for info in found if info is not None), key=attrgetter("name"))
 
     def _info(self, entry: os.DirEntry[str], parent: str) -> ObjectInfo | None:
         """What one entry is; ``None`` for what is neither file nor directory, is gone, or leads back up."""
@@ -165,6 +167,11 @@ class LocalStore:
                     hint="It was cut while it was read; list the directory again",
                 )
             done += got
+
+
+def _listed_name(entry: os.DirEntry[str]) -> str:
+    """The name by which an entry is listed, and sorted: a directory's ends with a slash."""
+    return f"{entry.name}/" if entry.is_dir() else entry.name
 
 
 def _tag(status: os.stat_result) -> str:
