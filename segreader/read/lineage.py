@@ -16,7 +16,7 @@ from segreader.catalog.listing import PartitionLog
 from segreader.errors import AccessDeniedError, FormatError, ObjectNotFoundError
 from segreader.evidence.findings import Findings
 from segreader.evidence.lineage_checks import check_epochs
-from segreader.evidence.listing_checks import incomplete_notes
+from segreader.evidence.listing_checks import incomplete_notes, incomplete_offsets
 from segreader.format.compression import DEFAULT_LIMIT
 from segreader.format.leader_epochs import LeaderEpoch, LeaderEpochs, parse_leader_epochs
 from segreader.plan.lineage import (
@@ -93,7 +93,7 @@ def read_lineage(
         files = [_from_the_first_segment(known, listed) for known in files]
     listed = _with_true_ends(store, listed, notes, max_batch_bytes)
     ends = EndedSegments(listed, {})
-    is_enough = len(listed) == 1 and listed[0].log_size and not log.incomplete
+    is_enough = len(listed) == 1 and listed[0].log_size and not incomplete_offsets(log)
     if listed and (given is not None or local is not None or not is_enough):
         incomplete = [one.base_offset for one in log.incomplete]
         ends = with_ends(store, listed, incomplete, max_batch_bytes, too_short=log.too_short)

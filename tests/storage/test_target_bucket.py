@@ -203,7 +203,7 @@ def test_a_trial_whose_answers_are_lost_is_still_one(bucket: FaultyBucket) -> No
 def test_a_store_that_is_away_during_the_trial_is_not_called_lax(bucket: FaultyBucket) -> None:
     bucket.before = iter([TimeoutError("connection timed out")] * 3)
     target = BucketTarget(bucket, "", clock=Still())
-    with pytest.raises(StorageError, match="connection timed out"):
+    with pytest.raises(StorageError, match="found TimeoutError"):
         target.put_if_absent("a", b"ours")
     assert target.put_if_absent("a", b"ours")
 
@@ -217,7 +217,7 @@ def test_parts_have_one_size_and_the_last_is_never_empty(bucket: FaultyBucket, t
 
 def test_a_part_that_fails_is_the_error_and_the_upload_is_given_up(bucket: FaultyBucket, target: BucketTarget) -> None:
     bucket.before = iter([None, ConnectionError("gone")])
-    with pytest.raises(StorageError, match="gone") as caught, target.create("a") as file:
+    with pytest.raises(StorageError, match="found ConnectionError") as caught, target.create("a") as file:
         file.write(bytes(3 * PART_SIZE))
     assert caught.value.source == "s3://bucket/out/a"
     assert bucket.aborted == 1
