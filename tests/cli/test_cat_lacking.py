@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from planted import Planted
+from planted import Planted, Told
 
 from segreader.cli.main import main
 from segreader.format.batch import check_common
@@ -96,3 +96,16 @@ def test_cat_says_what_is_wrong_with_an_offset_index(tmp_path: Path, cat: Cat) -
     assert (code, count) == (0, whole)
     assert "an offset index has entries that do not rise" in err
     assert planted.name(1, "index") in err
+
+
+def test_cat_ends_with_an_error_where_the_metadata_topic_counts_more_bytes(tmp_path: Path, cat: Cat) -> None:
+    told = Told(tmp_path)
+    assert cat(told.planted, "--metadata", str(told.write_metadata()))[0] == 0
+    told.planted.put(2, "log", b"")
+    options = ("--metadata", str(told.write_metadata()))
+    code, count, err = cat(told.planted, *options)
+    assert (code, count) == (5, 0)
+    assert "found no segment with 61 to 91" in err
+    code, count, err = cat(told.planted, "--on-gap", "report", *options)
+    assert (code, count > 0) == (1, True)
+    assert "bytes, and" in err
