@@ -64,19 +64,28 @@ def topic_of_layout(way: Layout, directory: Path) -> Topic:
     return Topic(str(way), Place(way.shown("orders"), None, catalog), files, way.files("a-1-0"))
 
 
-def is_beyond_the_bucket(plant: Plant) -> str | None:
+def is_beyond_the_bucket(topic: Topic, plant: Plant) -> str | None:
     """Why nothing in the bucket can tell of a defect, as docs/reliability.md says; ``None`` where something does."""
     if plant.kind == "missing" and plant.place != "middle" and (plant.role == "set" or is_alone(plant)):
         return "retention and uploads that are still to come leave the same objects"
     if plant.kind.startswith("that of") and plant.place != "middle" and is_without_an_offset(plant):
         return "two uploads of one segment, and another one that is gone"
+    if plant.role == "log" and plant.kind == "cut between batches" and is_newest_log(topic, plant):
+        if is_alone(plant):
+            return "no file beside the log says how far it reaches"
+        if topic.name.startswith("log-directory"):
+            return "a broker has not written more of it yet"
     return None
 
 
 def is_alone(plant: Plant) -> bool:
-    """Whether a log was the only object of its segment, so that nothing is left of it."""
+    """Whether a segment has no object but its log."""
     stem = plant.name.removesuffix(".log")
-    return plant.role == "log" and not any(name.startswith(stem) for name in plant.bucket)
+    return plant.role == "log" and not any(name.startswith(stem) for name in plant.bucket if name != plant.name)
+
+
+def is_newest_log(topic: Topic, plant: Plant) -> bool:
+    return plant.name == max((name for name in topic.bucket if name.endswith(".log")), default="")
 
 
 def is_without_an_offset(plant: Plant) -> bool:
@@ -99,7 +108,7 @@ def silences(topic: Topic) -> list[str]:
                 sound[way] = read(topic.bucket, topic.place, way)
             verdict = judge(sound[way], read(plant.bucket, topic.place, way), way)
             is_late = verdict == "wrong before the error" and plant.role.endswith("txnindex")
-            if (is_late or is_silent(verdict)) and is_beyond_the_bucket(plant) is None:
+            if (is_late or is_silent(verdict)) and is_beyond_the_bucket(topic, plant) is None:
                 found.append(f"{verdict}: {topic.name} {way}: {plant}")
     return found
 
