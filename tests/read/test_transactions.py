@@ -357,7 +357,7 @@ def test_a_transaction_index_cut_inside_a_row_is_an_error(tmp_path: Path, bytes_
     assert (seen, type(error)) == ([], CorruptIndexError)
     assert error is not None
     assert (error.source, error.position) == (str(index_file(tmp_path)), 0)
-    assert error.found == f"found {bytes_left} bytes, expected a multiple of 34"
+    assert error.found == f"{bytes_left} bytes, expected a multiple of 34"
     assert any("ends inside a row" in note for note in segreader.scan(tmp_path, on_corrupt="skip").plan().notes)
 
 

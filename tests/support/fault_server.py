@@ -180,7 +180,7 @@ def throttle(call: _Call) -> None:
 @scenario
 def together(call: _Call) -> None:
     """``together-3``: the first answers wait until so many requests are under way, or for ``late_s``."""
-    if call.number >= int(call.argument):
+    if call.number >= int(call.argument or 1):
         call.server.together.set()
     if not call.server.together.wait(call.server.late_s):
         call.server.together.set()
