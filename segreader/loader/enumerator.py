@@ -26,6 +26,7 @@ from segreader.loader.seen_log import SeenLog, see
 from segreader.loader.splits import LoaderSplit
 from segreader.plan.split import EndReason
 from segreader.ranges import OffsetRange
+from segreader.read.indexed_times import note_if_older
 from segreader.read.partition_planner import PartitionPlanner
 from segreader.read.small_objects import read_each
 from segreader.read.source import SourceLog
@@ -38,7 +39,7 @@ class SplitEnumerator:
     Use one from one thread; splits and positions may be used anywhere. ``notes`` says what was passed over: offsets
     that no segment has, or that were deleted unread, where ``on_gap='report'``. They are passed over for good: what is
     uploaded there later is not handed out. It says, too, where damage hides what comes next: the next ``discover``
-    raises.
+    raises. And it says how new the records are where the first ``discover`` finds none as new as ``since``.
 
     Args:
         query: what is loaded.
@@ -62,6 +63,7 @@ class SplitEnumerator:
         self._source = query.open(storage_options)
         self._seen: dict[TopicIdPartition, SeenLog] = {}
         self._is_closed = False
+        self._has_discovered = state is not None
         self.notes: list[str] = []
 
     def discover(self) -> list[LoaderSplit]:
@@ -107,6 +109,11 @@ class SplitEnumerator:
                 frontiers[end.partition] = wanted[end.partition].frontier(end.offset)
         splits = self._with_ends(with_own_offsets(self._source.store, plan.splits))
         self.notes += [*plan.notes, *(gap.text for gap in plan.gaps), *(one for one in hidden if one not in self.notes)]
+        if not splits and not plan.gaps and not self._has_discovered:
+            logs = [seen.source.segments for seen in there]
+            note = note_if_older(self._source.store, logs, self.query.times, self.query.offset_range)
+            self.notes += [] if note is None else [note]
+        self._has_discovered = True
         self._frontiers = frontiers
         return splits
 

@@ -20,7 +20,7 @@ from segreader.format.leader_epochs import LeaderEpochs, parse_leader_epochs
 from segreader.format.partition_metadata import parse_partition_metadata
 from segreader.read.small_objects import read_whole
 from segreader.read.topic_ids import ids_by_topic
-from segreader.segment import TopicIdPartition
+from segreader.segment import Segment, TopicIdPartition
 from segreader.storage.base import ObjectStore
 
 LOCAL = "log-directory:"
@@ -48,9 +48,14 @@ class SourceLog:
     leader_epochs: LeaderEpochs | None = None
 
     @property
+    def segments(self) -> tuple[Segment, ...]:
+        """Those of the location, then those of the log directory."""
+        return self.log.segments + (() if self.local is None else self.local.segments)
+
+    @property
     def has_segments(self) -> bool:
         """Whether any segment of it is there, in the location or in the log directory."""
-        return bool(self.log.segments or (self.local is not None and self.local.segments))
+        return bool(self.segments)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

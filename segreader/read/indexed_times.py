@@ -15,8 +15,9 @@ from segreader.errors import (
     ObjectNotFoundError,
 )
 from segreader.format.time_index import parse_time_index
-from segreader.ranges import ByteRange
+from segreader.ranges import ByteRange, OffsetRange
 from segreader.read.small_objects import read_each, read_whole
+from segreader.read.times import TimeRange
 from segreader.segment import Segment
 from segreader.storage.base import ObjectStore
 
@@ -43,7 +44,34 @@ def times_of_log(store: ObjectStore, segments: Sequence[Segment]) -> tuple[int |
     return first_ms, max(known)
 
 
-def newest_time(store: ObjectStore, logs: Iterable[Sequence[Segment]]) -> tuple[int, str] | None:
+def note_if_older(
+    store: ObjectStore, logs: Iterable[Sequence[Segment]], times: TimeRange, offsets: OffsetRange
+) -> str | None:
+    """A note for people, with the newest time, where a read has no record because all are older than it asks for.
+
+    Args:
+        logs: the segments of each partition that is read, by base offset.
+        times, offsets: asked for.
+
+    Returns:
+        ``None`` also where records may be as new and lie outside of the offsets, or at ``until`` or later.
+    """
+    since_ms = times.since_ms
+    if since_ms is None:
+        return None
+    newest = _newest_time(store, logs)
+    is_bounded = offsets != OffsetRange() or times.until_ms is not None
+    if is_bounded and (newest is None or newest[0] >= since_ms):
+        return None
+    note = f"no record that can be read is as new as {_shown(since_ms)}"
+    if newest is None:
+        return note
+    newest_ms, partition = newest
+    note += f": the newest time there is {_shown(newest_ms)}, in {partition}"
+    return note if newest_ms < since_ms else f"{note}, of a transaction marker or an open transaction"
+
+
+def _newest_time(store: ObjectStore, logs: Iterable[Sequence[Segment]]) -> tuple[int, str] | None:
     """The newest time of some partitions, in ms, and the partition that has it; ``None`` where none is known.
 
     Args:
@@ -53,20 +81,6 @@ def newest_time(store: ObjectStore, logs: Iterable[Sequence[Segment]]) -> tuple[
     times = read_each(lambda one: one.max_timestamp_ms or times_of_segment(store, one)[1] or -1, segments)
     found = max(zip(times, (str(one.partition) for one in segments), strict=True), default=(-1, ""))
     return found if found[0] > 0 else None
-
-
-def note_of_newest(since_ms: int, newest: tuple[int, str] | None) -> str:
-    """A note for people that no record is as new as a time.
-
-    Args:
-        newest: as ``newest_time`` gives it.
-    """
-    note = f"no record that can be read is as new as {_shown(since_ms)}"
-    if newest is None:
-        return note
-    newest_ms, partition = newest
-    note += f": the newest time there is {_shown(newest_ms)}, in {partition}"
-    return note if newest_ms < since_ms else f"{note}, of a transaction marker or an open transaction"
 
 
 def _shown(time_ms: int) -> str:

@@ -19,7 +19,7 @@ from segreader.isolation import IsolationLevel
 from segreader.plan.planner import DEFAULT_SPLIT_BYTES
 from segreader.plan.split import ReadPlan, join_plans
 from segreader.ranges import OffsetRange
-from segreader.read.indexed_times import UNREADABLE, newest_time, note_of_newest
+from segreader.read.indexed_times import UNREADABLE, note_if_older
 from segreader.read.metrics import ScanMetrics
 from segreader.read.options import DEFAULT_COLUMNS, ReadOptions
 from segreader.read.partition_planner import PartitionPlanner
@@ -116,16 +116,11 @@ class Scan(ScanFace):
 
     def with_newest(self, plan: ReadPlan, logs: Iterable[SourceLog]) -> ReadPlan:
         """The plan; where all is older than ``since``, with a note that says how new it is."""
-        since_ms = None if self.times is None else self.times.since_ms
         is_empty = all(one.offsets.stop is not None and one.offsets.start >= one.offsets.stop for one in plan.splits)
-        if since_ms is None or plan.gaps or not is_empty:
+        if self.times is None or plan.gaps or not is_empty:
             return plan
-        segments = [source.log.segments + (() if source.local is None else source.local.segments) for source in logs]
-        newest = newest_time(self.store, segments)
-        is_bounded = self.offsets != OffsetRange() or (self.times is not None and self.times.until_ms is not None)
-        if is_bounded and (newest is None or newest[0] >= since_ms):
-            return plan  # records may be as new and not asked for
-        return replace(plan, notes=(*plan.notes, note_of_newest(since_ms, newest)))
+        note = note_if_older(self.store, [log.segments for log in logs], self.times, self.offsets)
+        return plan if note is None else replace(plan, notes=(*plan.notes, note))
 
     def planner(self, on_gap: str | None = None) -> PartitionPlanner:
         """A planner that knows how this scan is to be read, for those who choose of its partitions and offsets.

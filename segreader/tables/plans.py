@@ -99,11 +99,10 @@ class FilteredPlans:
             readable, wanted = self._resolve(planner, source)
             planner.add(source, wanted, readable=readable)
             return
-        segments = [*source.log.segments, *(source.local.segments if source.local is not None else ())]
         whole = Region(partition.topic, partition.partition, offsets.start, offsets.stop)
         if offsets.stop == offsets.start:
             return
-        places = [segment.base_offset for segment in segments]
+        places = [segment.base_offset for segment in source.segments]
         only = matching_offsets(self._regions, predicate, whole, places)
         if not only:
             return

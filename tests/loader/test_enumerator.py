@@ -94,6 +94,24 @@ def test_times_are_looked_up_as_a_scan_does(log: GrowingLog) -> None:
             assert offsets_in(given, enumerator.discover()) == wanted
 
 
+@pytest.mark.parametrize("more", [{}, {"until": "2200-01-01T00:00Z"}, {"offsets": "5:"}])
+def test_a_load_of_nothing_as_new_as_asked_has_the_note_of_a_scan(log: GrowingLog, more: dict[str, str]) -> None:
+    log.upload("orders", 0, 30)
+    given = query(log, since="2199-01-01T00:00Z", **more)
+    (note,) = segreader.scan(log.root, topic="orders", since=given.since, **more).plan().notes
+    assert "no record that can be read is as new as 2199-01-01" in note
+    with SplitEnumerator(given) as enumerator:
+        assert enumerator.discover() == []
+        assert enumerator.notes == [note]
+        assert enumerator.discover() == []
+        assert enumerator.notes == [note]
+        state = enumerator.state()
+    with SplitEnumerator(given, state=state) as enumerator, SplitEnumerator(query(log, since=0)) as full:
+        assert enumerator.discover() == []
+        assert len(full.discover()) > 0
+        assert enumerator.notes == full.notes == []
+
+
 def test_records_of_an_open_transaction_are_held_back_until_they_are_decided(log: GrowingLog) -> None:
     log.upload("orders", 0, 30, open_transaction=True)
     committed, uncommitted = query(log), query(log, isolation_level="read_uncommitted")
