@@ -20,9 +20,8 @@ from segreader.read.arrow import schema
 from segreader.read.options import DEFAULT_COLUMNS, ReadOptions
 from segreader.read.scan import is_cluster, parse_isolation_level, parse_offsets
 from segreader.read.scan_face import Offsets
-from segreader.read.source import Catalog, LocationSource, UrlSource, open_source
+from segreader.read.source import Catalog, LocationSource, UrlSource, open_source, refuse_credentials
 from segreader.read.times import Time, TimeRange, parse_time_range
-from segreader.storage.signed_url import redact
 
 _KIND = "query"
 
@@ -75,12 +74,7 @@ class LoadQuery:
             value: Any = getattr(self, name)
             if value is not None:
                 self._set(name, os.fspath(value))
-                if redact(os.fspath(value)) != os.fspath(value):
-                    raise OptionError(
-                        f"{name} holds a credential",
-                        found=redact(os.fspath(value)),
-                        hint="Give credentials as storage_options, on each machine: a query travels",
-                    )
+        refuse_credentials({name: getattr(self, name) for name in _PATHS})
         if is_cluster(self.location):
             raise OptionError(
                 "a loader reads stores, not brokers",

@@ -24,7 +24,7 @@ from segreader.read.metrics import ScanMetrics
 from segreader.read.options import DEFAULT_COLUMNS, ReadOptions
 from segreader.read.partition_planner import PartitionPlanner
 from segreader.read.scan_face import Offsets, ScanFace
-from segreader.read.source import Catalog, Source, SourceLog, Wants, open_source
+from segreader.read.source import Catalog, LocationSource, Source, SourceAddress, SourceLog, Wants, open_source
 from segreader.read.split_reader import SplitReader
 from segreader.read.times import Time, parse_time_range
 from segreader.segment import TopicIdPartition
@@ -70,6 +70,11 @@ class Scan(ScanFace):
     def store(self) -> ObjectStore:
         """The store that segments are read from."""
         return self._source.store
+
+    @property
+    def address(self) -> SourceAddress | None:
+        """What other processes open to read the same segments; ``None`` where they cannot."""
+        return self._source.address if isinstance(self._source, LocationSource) else None
 
     def plan(self) -> ReadPlan:
         """What a read will do, decided from listings, indexes and snapshots; made once.

@@ -9,7 +9,9 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
+from threading import Lock
+from typing import Any, Protocol
+from weakref import finalize
 
 from segreader.catalog.layouts import local_tiered, log_directory, pinterest
 from segreader.catalog.layouts.base import PartitionPlace
@@ -25,8 +27,10 @@ from segreader.segment import Segment, TopicIdPartition
 from segreader.storage.base import ObjectStore
 from segreader.storage.location import open_store
 from segreader.storage.mounts import MountedStores
+from segreader.storage.options import options_without_secrets
+from segreader.storage.signed_url import redact
 
-__all__ = ["Catalog", "LocationSource", "Source", "SourceLog", "UrlSource", "Wants", "open_source"]
+__all__ = ["Catalog", "LocationSource", "Source", "SourceAddress", "SourceLog", "UrlSource", "Wants", "open_source"]
 
 _PLAIN = ("http://", "https://")
 
@@ -56,11 +60,73 @@ class Source(Protocol):
         """
 
 
+class SourceAddress:
+    """What ``open_source`` was given, as it travels to other processes: they open its store when they first need it.
+
+    A pickle holds no secret: credentials are those that the environment and the files of the other process give.
+    """
+
+    def __init__(
+        self,
+        location: str | os.PathLike[str] | None,
+        storage_options: Mapping[str, object] | None,
+        catalog: Catalog,
+    ) -> None:
+        self._location, self._storage_options, self._catalog = location, storage_options, catalog
+        self._lock = Lock()
+        self._store: ObjectStore | None = None
+
+    @property
+    def store(self) -> ObjectStore:
+        """The store that segments are read from; raises as ``open_source``. It is closed when this is garbage."""
+        with self._lock:
+            if self._store is None:
+                self._store = open_source(
+                    self._location, storage_options=self._storage_options, catalog=self._catalog
+                ).store
+                finalize(self, self._store.close).atexit = False
+            return self._store
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Raises ``OptionError`` where a secret was given."""
+        catalog, location = self._catalog, "" if self._location is None else os.fspath(self._location)
+        places = {name: getattr(catalog, name) for name in ("rsm_config", "metadata", "log_directory", "leader_epochs")}
+        refuse_credentials({"location": location, **places})
+        here = {name: None if place is None else _absolute(place) for name, place in places.items()}
+        options = options_without_secrets(location, self._storage_options or {})
+        return SourceAddress, (_absolute(location) if location else None, options, replace(catalog, **here))
+
+
+def _absolute(place: str | os.PathLike[str]) -> str:
+    """A place as it is named from any directory."""
+    text = os.fspath(place)
+    return text if "://" in text or text.startswith("file:") else os.path.abspath(text)
+
+
+def refuse_credentials(places: Mapping[str, str | os.PathLike[str] | None]) -> None:
+    """Raise if the text of a place holds a credential.
+
+    Args:
+        places: by the names of the arguments that give them.
+
+    Raises:
+        OptionError: one does.
+    """
+    for name, place in places.items():
+        if place is not None and redact(os.fspath(place)) != os.fspath(place):
+            raise OptionError(
+                f"{name} holds a credential",
+                found=redact(os.fspath(place)),
+                hint="Give credentials as storage_options, on each machine: what travels names places only",
+            )
+
+
 class LocationSource:
     """A directory, bucket or prefix; its layout tells what is in it.
 
     Args:
         opened: what ``open_store`` gave for the location; by default it is opened here.
+        address: what other processes open; ``None`` where they cannot.
     """
 
     def __init__(
@@ -70,8 +136,10 @@ class LocationSource:
         *,
         catalog: Catalog | None = None,
         opened: tuple[ObjectStore, str] | None = None,
+        address: SourceAddress | None = None,
     ) -> None:
         self.catalog = catalog or Catalog()
+        self.address = address
         self.layouts = choose_layouts(self.catalog.layout, rsm_config=self.catalog.rsm_config)
         self._storage_options = storage_options
         store, self.prefix = opened or open_store(location, storage_options=storage_options)
@@ -326,6 +394,7 @@ def open_source(
         OptionError: neither or both are given, or a storage option is wrong.
         ObjectNotFoundError: the directory is not there.
     """
+    address = SourceAddress(location, storage_options, catalog or Catalog())
     if location is None and urls is None and catalog is not None and catalog.rsm_config is not None:
         location, found = location_of(catalog.rsm_config)
         storage_options = {**found, **(storage_options or {})}
@@ -343,7 +412,7 @@ def open_source(
     text = os.fspath(location) if location is not None else ""
     if _is_url(location):
         return UrlSource([text], storage_options, is_trusted=True, renew=renew, rsm_config=catalog.rsm_config)
-    return LocationSource(text, storage_options, catalog=catalog)
+    return LocationSource(text, storage_options, catalog=catalog, address=address)
 
 
 def _is_url(location: str | os.PathLike[str] | None) -> bool:

@@ -294,6 +294,33 @@ def only_for(kind: Kind, values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if kind in _SETTINGS[name].kinds}
 
 
+def options_without_secrets(location: str, given: Mapping[str, object]) -> dict[str, object]:
+    """The options of a location as they may travel to another process, which finds its credentials for itself.
+
+    Raises:
+        OptionError: one is a secret, or may be; its value is not shown.
+    """
+    kind = kind_of(location) if location else None
+    if kind is Kind.OTHER:
+        if given:
+            raise OptionError(
+                "the storage options may hold a secret, which cannot travel to another process",
+                found=", ".join(sorted(given)),
+                hint="Put them into fsspec's configuration files on each machine, and leave them out here",
+            )
+        return {}
+    values = parse_values(given, kind)
+    secrets = sorted(name for name, value in values.items() if isinstance(value, Secret))
+    if secrets:
+        raise OptionError(
+            "the storage options hold a secret, which cannot travel to another process",
+            found=", ".join(secrets),
+            hint=f"Leave it out, and set it on each machine: as SEGREADER_STORAGE_{secrets[0].upper()}, in its "
+            "configuration file, or as the cloud's own clients find it",
+        )
+    return values
+
+
 def for_s3fs(options: StorageOptions) -> dict[str, Any]:
     """Arguments of ``s3fs.S3FileSystem``; what is not set is left to what AWS clients read themselves."""
     verify = False if options.verify is False else options.ca_file

@@ -17,7 +17,7 @@ from segreader.read.metrics import ScanMetrics, texts_of
 from segreader.read.scan import Scan, scan
 from segreader.read.scan_face import ScanFace
 from segreader.tables.plans import FilteredPlans
-from segreader.tables.rows import LiveRows, Rows, StoredRows
+from segreader.tables.rows import LiveRows, PartOfRows, Rows, StoredRows, sum_of
 from segreader.tables.scanner import Columns, TopicScanner
 
 _BATCH_ROWS = 1 << 16
@@ -29,13 +29,43 @@ _LOCAL_THREADS = 1
 time than it gives (``benchmarks/results/2026-11-22-loader.md``)."""
 
 
-class TopicFragment:
+class _Scannable:
+    """What pyarrow's datasets and fragments have in common: one scan, taken in several ways."""
+
+    def scanner(self, *arguments: Any, **options: Any) -> TopicScanner:
+        """A scan of some columns of the rows that a filter matches."""
+        raise NotImplementedError
+
+    def to_batches(self, *arguments: Any, **options: Any) -> Any:
+        """Batches of ``scanner`` with the same arguments."""
+        return self.scanner(*arguments, **options).to_batches()
+
+    def to_table(self, *arguments: Any, **options: Any) -> pa.Table:
+        """The table of ``scanner`` with the same arguments."""
+        return self.scanner(*arguments, **options).to_table()
+
+    def head(self, num_rows: int, *arguments: Any, **options: Any) -> pa.Table:
+        """The first rows of ``scanner`` with the same arguments; reading ends with them."""
+        return self.scanner(*arguments, **options).head(num_rows)
+
+    def count_rows(self, filter: pc.Expression | None = None, **_: Any) -> int:
+        """How many rows a filter matches."""
+        return self.scanner(columns=[], filter=filter).count_rows()
+
+
+class TopicFragment(_Scannable):
     """Rows of one split of a topic, for engines that share the work: what a pyarrow ``Fragment`` is to a ``Dataset``.
 
-    Any thread may read it, at the same time as others.
+    Any thread may read it, at the same time as others. One of a location pickles, without a secret: another process
+    opens the location when it first reads, with credentials that it finds for itself.
+
+    Raises:
+        OptionError: when it is pickled, if a secret was given as a storage option, or it is of URLs or a live topic.
     """
 
-    def __init__(self, schema: pa.Schema, rows: Rows, keep: Callable[[BaseException], None]) -> None:
+    def __init__(
+        self, schema: pa.Schema, rows: PartOfRows, keep: Callable[[BaseException], None] = lambda error: None
+    ) -> None:
         self.physical_schema = schema
         self.partition_expression = pc.scalar(True)
         self._rows, self._keep = rows, keep
@@ -61,24 +91,16 @@ class TopicFragment:
             )
         return TopicScanner(self.physical_schema, self._rows, columns, filter, batch_size, self._keep)
 
-    def to_batches(self, *arguments: Any, **options: Any) -> Any:
-        """Batches of ``scanner`` with the same arguments."""
-        return self.scanner(*arguments, **options).to_batches()
+    @property
+    def metrics(self) -> ScanMetrics:
+        """What reads of it have met and cost in this process: damage that was left out, too."""
+        return self._rows.metrics
 
-    def to_table(self, *arguments: Any, **options: Any) -> pa.Table:
-        """The table of ``scanner`` with the same arguments."""
-        return self.scanner(*arguments, **options).to_table()
-
-    def head(self, num_rows: int, *arguments: Any, **options: Any) -> pa.Table:
-        """The first rows of ``scanner`` with the same arguments; reading ends with them."""
-        return self.scanner(*arguments, **options).head(num_rows)
-
-    def count_rows(self, filter: pc.Expression | None = None, **_: Any) -> int:
-        """How many rows a filter matches."""
-        return self.scanner(None, [], filter).count_rows()
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TopicFragment, (self.physical_schema, self._rows)
 
 
-class TopicDataset(ds.UnionDataset):  # type: ignore[misc]
+class TopicDataset(_Scannable, ds.UnionDataset):  # type: ignore[misc]
     """The records of a scan as a table that is read for what is asked of it.
 
     A filter is applied exactly. Before, it chooses what is read: partitions and offsets that it rules out are not,
@@ -130,22 +152,6 @@ class TopicDataset(ds.UnionDataset):  # type: ignore[misc]
         """
         return TopicScanner(self._schema, self._rows, columns, filter, batch_size, self._keep)
 
-    def to_batches(self, *arguments: Any, **options: Any) -> Any:
-        """Batches of ``scanner`` with the same arguments."""
-        return self.scanner(*arguments, **options).to_batches()
-
-    def to_table(self, *arguments: Any, **options: Any) -> pa.Table:
-        """The table of ``scanner`` with the same arguments."""
-        return self.scanner(*arguments, **options).to_table()
-
-    def head(self, num_rows: int, *arguments: Any, **options: Any) -> pa.Table:
-        """The first rows of ``scanner`` with the same arguments; reading ends with them."""
-        return self.scanner(*arguments, **options).head(num_rows)
-
-    def count_rows(self, filter: pc.Expression | None = None, **_: Any) -> int:
-        """How many rows a filter matches."""
-        return self.scanner([], filter).count_rows()
-
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> Any:
         """The Arrow C stream of all rows. Source: the Arrow PyCapsule interface."""
         return self.scanner().__arrow_c_stream__(requested_schema)
@@ -171,7 +177,7 @@ class TopicDataset(ds.UnionDataset):  # type: ignore[misc]
     @property
     def metrics(self) -> ScanMetrics:
         """What the last read has met and cost up to now."""
-        return _sum(self._counts)
+        return sum_of(self._counts)
 
     @property
     def notes(self) -> list[str]:
@@ -181,7 +187,7 @@ class TopicDataset(ds.UnionDataset):  # type: ignore[misc]
     @property
     def reads(self) -> list[tuple[ReadPlan, ScanMetrics]]:
         """What was read, and what was met, by each read since ``keeps_reads`` was set: one query may be several."""
-        return [(plan, _sum(counts)) for plan, counts in self._reads.values()]
+        return [(plan, sum_of(counts)) for plan, counts in self._reads.values()]
 
     def _tell(self, plan: ReadPlan, counts: Sequence[ScanMetrics]) -> None:
         self.last_plan, self._counts = plan, counts
@@ -206,13 +212,6 @@ class TopicDataset(ds.UnionDataset):  # type: ignore[misc]
     def partition_expression(self) -> pc.Expression:
         """What is true of every row: nothing is known."""
         return pc.scalar(True)
-
-
-def _sum(counts: Sequence[ScanMetrics]) -> ScanMetrics:
-    whole = ScanMetrics()
-    for one in counts:
-        whole.add(one)
-    return whole
 
 
 def _without_files(schema: pa.Schema) -> ds.Dataset:

@@ -7,22 +7,25 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from copy import copy
 from dataclasses import replace
-from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from threading import Lock
-from typing import Protocol
+from typing import Any, NoReturn, Protocol
 
 import pyarrow as pa
 import pyarrow.acero as acero
 import pyarrow.compute as pc
 
+from segreader.errors import OptionError
 from segreader.plan.split import ReadEnd, ReadPlan, Split
 from segreader.read.metrics import ScanMetrics
+from segreader.read.options import ReadOptions
 from segreader.read.scan import Scan
 from segreader.read.scan_face import ScanFace
+from segreader.read.source import SourceAddress
 from segreader.read.split_counter import COUNTED_COLUMNS, SplitCounter
 from segreader.read.split_reader import SplitReader
+from segreader.storage.base import ObjectStore
 from segreader.tables.plans import FilteredPlans
 from segreader.tables.stream import ReadSplit, read_in_order
 
@@ -33,8 +36,12 @@ TellPlan = Callable[[ReadPlan, Sequence[ScanMetrics]], None]
 """Is told what a read does: its plan, and what its readers count while they read."""
 
 
-class Rows(Protocol):
-    """Where rows come from."""
+Count = Callable[[ScanMetrics], None]
+"""Is given what a reader counts while it reads, before it does."""
+
+
+class PartOfRows(Protocol):
+    """Rows that are read by one reader at a time."""
 
     def batches(
         self, columns: tuple[str, ...], predicate: pc.Expression | None, shape: Shape, rows: int | None
@@ -46,7 +53,20 @@ class Rows(Protocol):
             rows: of a batch at most, where the caller minds.
         """
 
-    def parts(self, predicate: pc.Expression | None) -> list[Rows]:
+    @property
+    def metrics(self) -> ScanMetrics:
+        """What reads of it have met and cost up to now, in this process."""
+
+
+class Rows(Protocol):
+    """Where rows come from."""
+
+    def batches(
+        self, columns: tuple[str, ...], predicate: pc.Expression | None, shape: Shape, rows: int | None
+    ) -> Generator[pa.RecordBatch, None, None]:
+        """As ``PartOfRows.batches``."""
+
+    def parts(self, predicate: pc.Expression | None) -> Sequence[PartOfRows]:
         """The rows that ``predicate`` may match in pieces, in order: each can be read by itself, by any thread."""
 
     def close(self) -> None:
@@ -71,45 +91,62 @@ class StoredRows:
         plan = self._plans.plan(predicate)
         counts = [ScanMetrics(notes=list(plan.notes))]
         self._tell(plan, counts)
-        return self._read(plan, counts, columns, shape, rows)
+        store, options = self._scan.store, self._scan.options
+        return _read(store, options, plan, columns, shape, rows, count=counts.append, threads=self._threads)
 
-    def parts(self, predicate: pc.Expression | None) -> list[Rows]:
+    def parts(self, predicate: pc.Expression | None) -> Sequence[PartOfRows]:
         plan = self._plans.plan(predicate)
         counts = [ScanMetrics(notes=list(plan.notes))]
         self._tell(plan, counts)
-        return [_PartOfRows(partial(self._read, part, counts), self.close) for part in _parts(plan)]
-
-    def _read(
-        self, plan: ReadPlan, counts: list[ScanMetrics], columns: tuple[str, ...], shape: Shape, rows: int | None
-    ) -> Generator[pa.RecordBatch, None, None]:
-        """What is planned.
-
-        Args:
-            counts: is given what each reader counts.
-        """
-        scan, options = self._scan, replace(self._scan.options, columns=columns)
-        if rows is not None:
-            options = replace(options, batch_rows=min(rows, options.batch_rows))
-        reader_of = SplitCounter if COUNTED_COLUMNS.issuperset(columns) else SplitReader
-
-        def open_reader() -> ReadSplit:
-            reader = reader_of(scan.store, options)
-            counts.append(reader.metrics)
-
-            def read(split: Split) -> Iterator[pa.RecordBatch]:
-                with closing(reader.read(split)) as batches:  # type: ignore[type-var]
-                    for batch in batches:
-                        yield shape(batch)
-
-            return read
-
-        for splits, end in _runs(plan, options.on_corrupt == "fail"):
-            yield from read_in_order(splits, open_reader, self._threads)
-            if end is not None and end.damage is not None:
-                raise copy(end.damage)
+        return [SplitRows(self._scan, self._scan.options, part, counts.append) for part in _parts(plan)]
 
     def close(self) -> None:
         self._scan.close()
+
+
+def _read(
+    store: ObjectStore,
+    options: ReadOptions,
+    plan: ReadPlan,
+    columns: tuple[str, ...],
+    shape: Shape,
+    rows: int | None,
+    *,
+    count: Count,
+    threads: int,
+) -> Generator[pa.RecordBatch, None, None]:
+    """What is planned.
+
+    Args:
+        count: is given what each reader counts.
+    """
+    options = _with(options, columns, rows)
+    reader_of = SplitCounter if COUNTED_COLUMNS.issuperset(columns) else SplitReader
+
+    def open_reader() -> ReadSplit:
+        reader = reader_of(store, options)
+        count(reader.metrics)
+
+        def read(split: Split) -> Iterator[pa.RecordBatch]:
+            with closing(reader.read(split)) as batches:  # type: ignore[type-var]
+                for batch in batches:
+                    yield shape(batch)
+
+        return read
+
+    for splits, end in _runs(plan, options.on_corrupt == "fail"):
+        yield from read_in_order(splits, open_reader, threads)
+        if end is not None and end.damage is not None:
+            raise copy(end.damage)
+
+
+def _with(options: ReadOptions, columns: tuple[str, ...], rows: int | None) -> ReadOptions:
+    """The options of one read.
+
+    Args:
+        rows: of a batch at most, where the caller minds.
+    """
+    return replace(options, columns=columns, batch_rows=min(rows or options.batch_rows, options.batch_rows))
 
 
 def _cores() -> int:
@@ -140,27 +177,44 @@ def _parts(plan: ReadPlan) -> Iterator[ReadPlan]:
             yield ReadPlan(plan.location, tuple(splits[-1:]), (end,))
 
 
-class _PartOfRows:
-    """Rows of one split.
+class SplitRows:
+    """Rows of one split. They pickle: another process opens the store with its own credentials, when it first reads.
 
     Args:
-        read: reads it, given columns, shape and rows of a batch.
+        place: whose store has the split.
+        options: how it is read.
+        plan: of this split.
+        count: is given what each reader counts.
     """
 
     def __init__(
-        self,
-        read: Callable[[tuple[str, ...], Shape, int | None], Generator[pa.RecordBatch, None, None]],
-        close: Callable[[], None],
+        self, place: Scan | SourceAddress, options: ReadOptions, plan: ReadPlan, count: Count | None = None
     ) -> None:
-        self._read, self.close = read, close
+        self._place, self._options, self._plan, self._tell_count = place, options, plan, count
+        self._counts: list[ScanMetrics] = []
 
     def batches(
         self, columns: tuple[str, ...], predicate: pc.Expression | None, shape: Shape, rows: int | None
     ) -> Generator[pa.RecordBatch, None, None]:
-        return self._read(columns, shape, rows)
+        return _read(self._place.store, self._options, self._plan, columns, shape, rows, count=self._count, threads=1)
 
-    def parts(self, predicate: pc.Expression | None) -> list[Rows]:
-        return [self]
+    @property
+    def metrics(self) -> ScanMetrics:
+        return sum_of(self._counts)
+
+    def _count(self, metrics: ScanMetrics) -> None:
+        self._counts.append(metrics)
+        if self._tell_count is not None:
+            self._tell_count(metrics)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        address = self._place.address if isinstance(self._place, Scan) else self._place
+        if address is None:
+            raise OptionError(
+                "a fragment of signed URLs, or of a store that the program opened, cannot travel to another process",
+                hint="Give a location, and credentials that each machine finds for itself; or read it in this process",
+            )
+        return SplitRows, (address, self._options, self._plan)
 
 
 class LiveRows:
@@ -175,10 +229,7 @@ class LiveRows:
     def batches(
         self, columns: tuple[str, ...], predicate: pc.Expression | None, shape: Shape, rows: int | None
     ) -> Generator[pa.RecordBatch, None, None]:
-        scan = self._scan
-        options = replace(scan.options, columns=columns)
-        if rows is not None:
-            options = replace(options, batch_rows=min(rows, options.batch_rows))
+        scan, options = self._scan, _with(self._scan.options, columns, rows)
         with self._lock:
             self._tell(scan.plan(), [])
         with closing(scan._batches(options)) as batches:  # type: ignore[type-var]
@@ -190,11 +241,29 @@ class LiveRows:
                     return
                 yield shape(batch)
 
-    def parts(self, predicate: pc.Expression | None) -> list[Rows]:
+    def parts(self, predicate: pc.Expression | None) -> Sequence[PartOfRows]:
         return [self]  # the connections are one reader's at a time
+
+    @property
+    def metrics(self) -> ScanMetrics:
+        return self._scan.metrics
 
     def close(self) -> None:
         self._scan.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise OptionError(
+            "a fragment of a live topic holds connections to brokers, and cannot travel to another process",
+            hint="Read it in this process, or give the location alone: what is in the store is read by any process",
+        )
+
+
+def sum_of(counts: Sequence[ScanMetrics]) -> ScanMetrics:
+    """What some readers have met and cost together."""
+    whole = ScanMetrics()
+    for one in counts:
+        whole.add(one)
+    return whole
 
 
 def shaped(predicate: pc.Expression | None, names: list[str], values: list[pc.Expression]) -> Shape:

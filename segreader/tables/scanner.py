@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from segreader.errors import OptionError
-from segreader.tables.rows import Rows, chosen, shaped
+from segreader.tables.rows import PartOfRows, Rows, chosen, shaped
 
 Columns = Sequence[str] | Mapping[str, pc.Expression] | None
 """Columns by name, or new ones by what they are computed from; ``None`` is all."""
@@ -32,7 +32,7 @@ class TopicScanner:
     def __init__(
         self,
         schema: pa.Schema,
-        rows: Rows,
+        rows: Rows | PartOfRows,
         columns: Columns,
         predicate: pc.Expression | None,
         batch_size: int | None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 
 import duckdb
 import polars as pl
@@ -14,6 +15,7 @@ from segreader.cli.main import main
 from segreader.duckdb import register
 from segreader.errors import OptionError
 from segreader.polars import scan as scan_polars
+from segreader.tables.dataset import open_dataset
 
 ONE = case("tv2", "txn-open")
 CLUSTER = "kafka://b:9092"
@@ -61,3 +63,9 @@ def test_a_query_of_the_command_reads_brokers(capsysbinary: pytest.CaptureFixtur
 def test_a_live_topic_cannot_be_refreshed() -> None:
     with pytest.raises(OptionError, match="one snapshot"):
         register(duckdb.connect(), "t", CLUSTER, topic=ONE.topic, refresh=True)
+
+
+def test_a_fragment_of_a_live_topic_does_not_pickle() -> None:
+    (fragment,) = open_dataset(CLUSTER, topic=ONE.topic).get_fragments()
+    with pytest.raises(OptionError, match="a live topic holds connections to brokers"):
+        pickle.dumps(fragment)
