@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from operator import gt
 from typing import NamedTuple
 
-from segreader.errors import CorruptIndexError, SegreaderError
+from segreader.errors import CorruptBatchError, CorruptIndexError, FormatError, SegreaderError
 from segreader.evidence.batch import LARGEST_RELATIVE_OFFSET, is_beside
-from segreader.format.batch import DELETE_HORIZON_FLAG
+from segreader.format.batch import COMMON_SIZE, DELETE_HORIZON_FLAG, check_common
 from segreader.format.columns import TABLE_WIDTH, Decision, Table
 from segreader.format.scanner import BatchRun
 from segreader.plan.split import Split
@@ -198,3 +198,41 @@ def out_of_order(bases: Sequence[int], lasts: Sequence[int], before: int) -> lis
         else:
             wrong.append((row, floor))
     return sorted(wrong)
+
+
+def bytes_behind(split: Split) -> int:
+    """How many bytes behind a split that is read alone show whether the next batch goes on there.
+
+    They come with the same request; none are asked for where no other split has offsets wanted, or where they would
+    take one more chunk.
+    """
+    stop, bound, chunk_size = split.positions.stop, split.offset_bound, split.chunk_size
+    if bound is None or (split.offsets.stop is not None and bound >= split.offsets.stop):
+        return 0
+    room = split.log_size - stop
+    if chunk_size is not None:
+        room = min(room, -stop % chunk_size)
+    return COMMON_SIZE if room >= COMMON_SIZE else 0
+
+
+def goes_back(behind: bytes, before: int) -> CorruptBatchError | None:
+    """The error if the batch behind a split begins at or below the last offset in it.
+
+    Args:
+        behind: the first bytes of that batch; fewer than its common header say nothing.
+        before: the last offset of the split.
+    """
+    try:
+        base_offset = check_common(behind, 0)[0] if len(behind) >= COMMON_SIZE else None
+    except FormatError:  # the reader of that batch says so
+        return None
+    if base_offset is None or base_offset > before:
+        return None
+    return CorruptBatchError(
+        "a batch's offsets do not fit between its neighbours'",
+        position=0,
+        base_offset=base_offset,
+        found=f"a batch from offset {base_offset} on",
+        expected=f"more than {before}, where the batch before it ends",
+        hint="A batch is there twice, or one of the two base offsets is wrong: read another copy of this segment",
+    )

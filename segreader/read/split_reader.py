@@ -46,6 +46,8 @@ from segreader.read.batch_order import (
     begins_late,
     beside_timed,
     beyond,
+    bytes_behind,
+    goes_back,
     of_other_epochs,
     out_of_order,
 )
@@ -159,7 +161,7 @@ class SplitReader:
                 kernel=self._kernel,
             )
             try:
-                yield from self._scan(split, scanner)
+                yield from self._scan(split, scanner, 0 if then is not None else bytes_behind(split))
                 yield from self._look_behind(split, scanner.position, then)
                 break
             except FormatError as error:
@@ -188,22 +190,28 @@ class SplitReader:
         self.next_offset = self._undelivered
         self.metrics.body_bytes = state[State.BODY_BYTES]
 
-    def _scan(self, split: Split, scanner: SegmentScanner) -> Iterator[pa.RecordBatch]:
-        wanted = ByteRange(scanner.position, split.positions.stop)
+    def _scan(self, split: Split, scanner: SegmentScanner, behind: int) -> Iterator[pa.RecordBatch]:
+        wanted = ByteRange(scanner.position, split.positions.stop + behind)
         size, tag = (None, None) if split.is_active else (split.log_size, split.log_tag)
         with closing(read_listed(self._store, split.log, wanted, size=size, tag=tag)) as pieces:
-            yield from self._scan_pieces(split, scanner, pieces)
+            yield from self._scan_pieces(split, scanner, pieces, wanted.stop)
 
     def _scan_pieces(
-        self, split: Split, scanner: SegmentScanner, pieces: Iterator[memoryview]
+        self, split: Split, scanner: SegmentScanner, pieces: Iterator[memoryview], stop: int
     ) -> Iterator[pa.RecordBatch]:
+        behind = b""
         while True:
             answer = scanner.next_run()
             if isinstance(answer, NeedData):
-                scanner.feed(self._next_piece(split, pieces))
+                piece = self._next_piece(split, pieces)
+                behind = bytes(piece[split.positions.stop - answer.range.start :])
+                scanner.feed(piece)
                 continue
             if isinstance(answer, Done):
                 self._check_tail(split, answer)
+                while answer.position + len(behind) < stop and len(piece := self._next_piece(split, pieces)):
+                    behind += piece
+                self._check_next(split, behind)
                 return
             after = split.offset_bound if scanner.position >= split.positions.stop else scanner.next_base_offset
             sound = self._deliverable(split, answer, after)
@@ -466,6 +474,16 @@ class SplitReader:
             )
             return
         raise truncated(done)
+
+    def _check_next(self, split: Split, behind: bytes) -> None:
+        """Hold the header behind a split that is read alone against the last offset in it."""
+        error = goes_back(behind, self._last_offset)
+        if error is None:
+            return
+        error.located(source=self._store.url(split.log), position_shift=split.positions.stop)
+        if self._options.on_corrupt == "fail":
+            raise error
+        self.metrics.notes.append(str(error))
 
     def _pass_over(self, error: FormatError, split: Split, start: int, stop: int | None) -> int:
         """Raise, or note the hole and say where reading can go on: behind the batch, or at the next index entry."""
