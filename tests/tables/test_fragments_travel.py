@@ -13,10 +13,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from corpus import CORPUS
+from corpus import CORPUS, FIXTURES
 from servers.pool import ServerPool
 
-from segreader.errors import CorruptBatchError, OptionError
+from segreader.errors import CorruptBatchError, ObjectChangedError, OptionError
 from segreader.storage.signed_url import Secret
 from segreader.tables.dataset import TopicDataset, open_dataset
 from segreader.testing.builder import SegmentBuilder
@@ -192,3 +192,22 @@ def test_a_bucket_is_read_with_the_credentials_of_the_other_process(
     data = pickle.dumps(list(open_dataset(location, storage_options=options).get_fragments()))
     assert not [value for value in secrets.values() if value.encode() in data]
     assert read_elsewhere(data, tmp_path, **variables)["value"].to_pylist() == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("root", ["tv2", "k39", "aiven-zstd", "aiven-encrypted"])
+def test_fragments_of_any_layout_and_of_a_log_directory_are_read_after_a_pickle(root: str) -> None:
+    rsm_config = FIXTURES / "aiven-encrypted.properties" if root == "aiven-encrypted" else None
+    dataset = open_dataset(CORPUS / root / "remote", log_directory=CORPUS / root / "local", rsm_config=rsm_config)
+    for before, after in zip(dataset.get_fragments(), through_pickle(dataset), strict=True):
+        assert after.to_table().equals(before.to_table())
+    assert dataset.last_plan is not None
+    assert {one.log.startswith("log-directory:") for one in dataset.last_plan.splits} == {True, False}
+
+
+def test_a_segment_that_was_replaced_since_the_pickle_is_an_error(tmp_path: Path) -> None:
+    place = write_local_tiered(tmp_path, "t", [SegmentBuilder().batch([b"a"])])
+    (fragment,) = through_pickle(open_dataset(tmp_path))
+    (log,) = place.glob("*.log")
+    os.utime(log, (1, 1))
+    with pytest.raises(ObjectChangedError, match="plan again"):
+        fragment.to_table()
