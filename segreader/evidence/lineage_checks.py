@@ -106,12 +106,34 @@ def epoch_spans(batches: Sequence[Batch]) -> tuple[EpochSpan, ...]:
     return tuple(spans)
 
 
+class EpochStarts:
+    """Remembers where each epoch of a partition begins by its checkpoints."""
+
+    def __init__(self) -> None:
+        self._starts: dict[int, dict[int, tuple[int, str]]] = defaultdict(dict)
+
+    def add(self, checkpoint: LeaderEpochs, name: str) -> None:
+        """Take a segment's checkpoint, which is the object ``name``."""
+        for entry in checkpoint.entries[1:]:  # the first one moves with the log start
+            starts = self._starts[entry.epoch]
+            count, first = starts.get(entry.start_offset, (0, name))
+            starts[entry.start_offset] = (count + 1, first)
+
+    def check(self, found: Findings) -> None:
+        """Note checkpoints that say another start of an epoch than most: an epoch has one leader, and begins once."""
+        for epoch, starts in self._starts.items():
+            most = max(starts, key=lambda start: starts[start][0])
+            for start in sorted(starts.keys() - {most}):
+                text = f"epoch {epoch} begins at offset {start} by it, and at {most} by {starts[most][0]} others"
+                found.add(Code.BAD_LEADER_EPOCHS, starts[start][1], text, offset=start)
+
+
 class Lineages:
     """Remembers of all checkpoints of a partition the newest one, and where each epoch begins by the others."""
 
     def __init__(self) -> None:
         self._newest: tuple[Segment, LeaderEpochs] | None = None
-        self._starts: dict[int, dict[int, tuple[int, str]]] = defaultdict(dict)
+        self._starts = EpochStarts()
 
     def add(self, facts: SegmentFacts) -> None:
         """Take a segment's checkpoint, and leave with the segment only what it says of that."""
@@ -124,18 +146,11 @@ class Lineages:
             return
         if self._newest is None or newest_first([self._newest[0], ended])[0] is ended:
             self._newest = (ended, checkpoint)
-        for entry in checkpoint.entries[1:]:  # the first one moves with the log start
-            starts = self._starts[entry.epoch]
-            count, name = starts.get(entry.start_offset, (0, ended.files.leader_epochs or ended.files.log))
-            starts[entry.start_offset] = (count + 1, name)
+        self._starts.add(checkpoint, ended.files.leader_epochs or ended.files.log)
 
     def check(self, found: Findings) -> None:
-        """Note checkpoints that say another start of an epoch than most: an epoch has one leader, and begins once."""
-        for epoch, starts in self._starts.items():
-            most = max(starts, key=lambda start: starts[start][0])
-            for start in sorted(starts.keys() - {most}):
-                text = f"epoch {epoch} begins at offset {start} by it, and at {most} by {starts[most][0]} others"
-                found.add(Code.BAD_LEADER_EPOCHS, starts[start][1], text, offset=start)
+        """Note checkpoints that say another start of an epoch than most."""
+        self._starts.check(found)
 
     def resolve(self, log: PartitionLog, facts: Sequence[SegmentFacts], given: LeaderEpochs | None) -> ResolvedLog:
         """Which segment delivers which offsets, by what was seen of each.

@@ -14,8 +14,8 @@ from typing import Final
 from segreader.catalog.layouts import log_directory
 from segreader.catalog.listing import PartitionLog
 from segreader.errors import AccessDeniedError, FormatError, ObjectNotFoundError
-from segreader.evidence.findings import Findings
-from segreader.evidence.lineage_checks import check_epochs
+from segreader.evidence.findings import MOST_NAMED, Findings
+from segreader.evidence.lineage_checks import EpochStarts, check_epochs
 from segreader.evidence.listing_checks import incomplete_notes, incomplete_offsets
 from segreader.format.compression import DEFAULT_LIMIT
 from segreader.format.leader_epochs import LeaderEpoch, LeaderEpochs, parse_leader_epochs
@@ -88,6 +88,7 @@ def read_lineage(
     listed = (*log.segments, *(_local_segments(local, has_remote=bool(log.segments)) if local is not None else ()))
     files = _read_checkpoints(store, listed, notes)
     remote = len(log.segments)
+    notes += _differing_starts(store, log.segments, files)
     files = files[:remote] + [_from_the_first_segment(known, listed[remote:]) for known in files[remote:]]
     if _is_of_old_format(store, log.segments, files):
         files = [_from_the_first_segment(known, listed) for known in files]
@@ -156,6 +157,18 @@ def read_lineage(
             + ", ".join(f"{one.epoch} from offset {one.start_offset}" for one in lineage)
         )
     return ReadableLog(resolved, tuple(notes), lacking)
+
+
+def _differing_starts(
+    store: ObjectStore, segments: Sequence[Segment], files: Sequence[LeaderEpochs | None]
+) -> list[str]:
+    """Notes of the checkpoints that say another start of an epoch than most."""
+    starts, found = EpochStarts(), Findings(store, most=MOST_NAMED)
+    for segment, known in zip(segments, files, strict=False):
+        if known:
+            starts.add(known, segment.files.leader_epochs or segment.files.log)
+    starts.check(found)
+    return found.settle(on_corrupt="skip")
 
 
 def _below_the_lineage(store: ObjectStore, log: ResolvedLog, log_start: int) -> list[str]:
