@@ -27,6 +27,7 @@ from segreader.plan.lineage import (
     assumed_lineage,
     clip,
     epochs_of_batches,
+    epochs_within,
     newest_first,
     resolve,
 )
@@ -151,6 +152,8 @@ def read_lineage(
     notes += [f"{log.partition}: offsets from {at} on are missing: {why}" for at, why in sorted(lacking.items())]
     notes += incomplete_notes(store, log, resolved)
     notes += _below_the_lineage(store, resolved, log_start or 0)
+    if given is None and resolved.parts:
+        notes += _outside_the_lineage(store, resolved, next((one for one in segments if one.files.log == chosen), None))
     if resolved.dropped and not resolved.parts and lineage:
         notes.append(
             f"{log.partition}: nothing is read: none of its segments belongs to the live log, whose leader epochs are "
@@ -183,6 +186,34 @@ def _below_the_lineage(store: ObjectStore, log: ResolvedLog, log_start: int) -> 
     return [
         f"{log.partition}: offsets {max(below[0].start, log_start)} to {stop - 1} are here and are not read: the "
         f"leader epochs begin with offset {stop}, as DeleteRecords leaves them, by {name}"
+    ]
+
+
+def _outside_the_lineage(store: ObjectStore, log: ResolvedLog, chosen: Segment | None) -> list[str]:
+    """A note if offsets before the first that is read, or behind the last, are left out by their leader epochs.
+
+    Nothing is missing between two parts then, so no gap says it.
+
+    Args:
+        chosen: the segment whose checkpoint is the lineage; ``None`` if it is no segment's.
+    """
+    outside = [
+        (max(one.start, start), min(one.stop, stop), one)
+        for one in log.dropped
+        if one.reason is DropReason.DIVERGED and one.segment.log_size
+        for start, stop in ((one.start, log.start), (log.stop, one.stop))
+        if max(one.start, start) < min(one.stop, stop)
+    ]
+    if not outside:
+        return []
+    start, stop, first = outside[0]
+    more = f" and {len(outside) - 1} more ranges" if len(outside) > 1 else ""
+    by = f"by {store.url(chosen.files.leader_epochs or chosen.files.log)}" if chosen else "by the lineage"
+    epochs = epochs_within(first.segment.epochs or LeaderEpochs(), start, stop)
+    own = f" {epochs[0][0]}" if epochs else ""
+    return [
+        f"{log.partition}: offsets {start} to {stop - 1}{more} are in {store.url(first.segment.files.log)} and are not "
+        f"read: {by}, their leader epoch{own} did not write them"
     ]
 
 
@@ -248,7 +279,8 @@ def _contradicted(
         if one.reason is DropReason.DUPLICATE:
             return one.segment.files.log not in stated
         return one.reason is DropReason.DIVERGED and (
-            one.stop > log.stop
+            one.start < log.start
+            or one.stop > log.stop
             or (newest > 0 and one.segment.version == newest)
             or any(one.start < hole.stop and hole.start < one.stop for hole in log.holes)
         )

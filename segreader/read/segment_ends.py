@@ -36,6 +36,8 @@ from segreader.storage.base import ObjectStore
 
 OPEN_END: Final = 1 << 63
 """The last offset of a segment whose end is not known, and that nothing follows: no offset is as large."""
+_MOST_RANGES: Final = 8
+"""That a note names; of the others it says how many."""
 
 _INDEX_ENTRIES: Final = 24
 """Bytes that hold whole entries of an offset index, whether these have 8 bytes or 12."""
@@ -156,11 +158,11 @@ def with_ends(
     removed: list[tuple[int, int]] = []
     ended = _reaching(store, ended, incomplete, max_batch_bytes, removed, is_compacted=seen)
     if removed:
-        (start, stop), *others = removed
-        more = f" and {len(others)} more ranges between segments" if others else ""
+        spans = ", ".join(f"{start} to {stop}" for start, stop in removed[:_MOST_RANGES])
+        more = f" and {len(removed) - _MOST_RANGES} more ranges" if len(removed) > _MOST_RANGES else ""
         notes.append(
-            f"{segments[0].partition}: offsets {start} to {stop}{more} are in no batch; the log was compacted, so they "
-            "count as removed: only the metadata topic (--metadata) can tell them from a segment that is missing"
+            f"{segments[0].partition}: between segments, offsets {spans}{more} are in no batch; the log was compacted, "
+            "so they count as removed: only the metadata topic (--metadata) tells them from a segment that is missing"
         )
     return EndedSegments(ended, lost, notes)
 
@@ -207,8 +209,7 @@ def _reaching(
             beside = [farthest, *by_base[base]]
             is_compacted = is_compacted or any(shows_cleaning(store, one, max_batch_bytes) for one in beside)
             if is_compacted:
-                if reach + 1 not in by_base:  # else a segment that the cleaner emptied is there
-                    removed.append((reach + 1, base - 1))
+                removed.append((reach + 1, base - 1))
                 longer[id(farthest)] = reach = base - 1
         if not by_base[base] and reach < base:
             farthest = None  # what the incomplete set had is missing

@@ -92,7 +92,9 @@ def test_the_cleaner_may_empty_a_log_where_another_one_was_compacted(tmp_path: P
     scan = segreader.scan(tmp_path)
     assert offsets(scan) == sorted({0, 1, 2, 3, 4, 5} - {2 * number, 2 * number + 1, 2 * seen + 1})
     assert scan.plan().gaps == ()
-    assert scan.plan().notes == ()
+    assert [
+        note for note in scan.plan().notes if f"offsets {2 * number} to {2 * number + 1} are in no batch" not in note
+    ] == []
     planted.put(number, "timeindex", bytes(11) + b"\1")
     assert planted.codes_of_both() == {"truncated-log"}
     with pytest.raises(SegmentGapError, match="timeindex beside it has entries"):

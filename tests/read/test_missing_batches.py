@@ -97,5 +97,5 @@ def test_offsets_between_segments_of_a_compacted_log_are_one_note(tmp_path: Path
     planted = Planted(tmp_path, segments)
     write_files(planted.root, planted.files)
     (note,) = segreader.scan(tmp_path).plan().notes
-    assert note.startswith("orders-0: offsets 4 to 5 and 2 more ranges between segments are in no batch")
+    assert note.startswith("orders-0: between segments, offsets 4 to 5, 12 to 13, 20 to 21 are in no batch")
     assert "(--metadata)" in note

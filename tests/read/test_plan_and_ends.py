@@ -114,9 +114,38 @@ def test_a_lost_branch_without_its_checkpoint_stays_lost(left: bytes | None, tmp
     assert [record.value for record in scan.records()] == [b"0", b"1", b"live 2"]
     (dropped,) = scan.plan().dropped
     assert (dropped.start, dropped.stop, dropped.reason) == (2, 4, DropReason.DIVERGED)
-    assert scan.plan().notes == (
-        "orders-0: 1 segments have no sound leader-epoch checkpoint: their batches tell the epochs",
-    )
+    no_checkpoint, not_read = scan.plan().notes
+    assert no_checkpoint == "orders-0: 1 segments have no sound leader-epoch checkpoint: their batches tell the epochs"
+    assert not_read.startswith("orders-0: offsets 3 to 3 are in ")
+    assert not_read.endswith("their leader epoch 0 did not write them")
+
+
+def test_a_false_first_epoch_in_an_old_checkpoint_takes_no_records_away(tmp_path: Path) -> None:
+    old = SegmentBuilder(0).batch([b"0"]).batch([b"1"])
+    new = SegmentBuilder(2, leader_epoch=2).batch([b"2"])
+    new.leader_epochs = [*old.leader_epochs, *new.leader_epochs]
+    place = write_local_tiered(tmp_path, "orders", [old, new])
+    (checkpoint,) = place.glob(f"{0:020d}-*.leader_epoch_checkpoint")
+    checkpoint.write_bytes(b"0\n1\n1 0\n")
+
+    scan = segreader.scan(tmp_path)
+
+    assert [record.value for record in scan.records()] == [b"0", b"1", b"2"]
+    assert any("bear other leader epochs than its checkpoint says" in note for note in scan.plan().notes)
+
+
+def test_first_offsets_that_the_newest_checkpoint_disowns_are_named_in_a_note(tmp_path: Path) -> None:
+    old = SegmentBuilder(0).batch([b"0"]).batch([b"1"])
+    new = SegmentBuilder(2, leader_epoch=2).batch([b"2"])
+    new.leader_epochs = [*old.leader_epochs, *new.leader_epochs]
+    place = write_local_tiered(tmp_path, "orders", [old, new])
+    (checkpoint,) = place.glob(f"{2:020d}-*.leader_epoch_checkpoint")
+    checkpoint.write_bytes(b"0\n2\n1 0\n2 2\n")
+
+    (note,) = segreader.scan(tmp_path).plan().notes
+
+    assert note.startswith(f"orders-0: offsets 0 to 1 are in {place}/{0:020d}-")
+    assert note.endswith(f"{checkpoint}, their leader epoch 0 did not write them")
 
 
 def test_a_stale_checkpoint_does_not_take_the_newest_records_away(tmp_path: Path) -> None:
