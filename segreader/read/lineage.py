@@ -14,6 +14,7 @@ from typing import Final
 from segreader.catalog.layouts import log_directory
 from segreader.catalog.listing import PartitionLog
 from segreader.errors import AccessDeniedError, FormatError, ObjectNotFoundError
+from segreader.evidence.batch import Batch
 from segreader.evidence.findings import MOST_NAMED, Findings
 from segreader.evidence.lineage_checks import EpochStarts, check_epochs
 from segreader.evidence.listing_checks import incomplete_notes, incomplete_offsets
@@ -57,11 +58,13 @@ class ReadableLog:
 
     Args:
         lacking: why offsets are missing though an object for them is there, by the first of these offsets.
+        last_batches: by the name of its log: the last batch of each segment whose end was read.
     """
 
     resolved: ResolvedLog
     notes: tuple[str, ...] = ()
     lacking: Mapping[int, str] = field(default_factory=dict)
+    last_batches: Mapping[str, Batch] = field(default_factory=dict)
 
 
 def read_lineage(
@@ -106,7 +109,7 @@ def read_lineage(
     chosen = next(
         (one.files.log for one, known in zip(segments, files, strict=True) if known and known is lineage), None
     )
-    segments = _without_epochs(segments, refused)
+    segments, chosen_lineage = _without_epochs(segments, refused), lineage
     if lineage or _overlap(segments):
         segments, lineage, is_assumed = _with_epochs_of_batches(
             store, log, segments, lineage or None, is_assumed or not lineage, notes, max_batch_bytes
@@ -122,24 +125,28 @@ def read_lineage(
     by_batches = {
         one.files.log for one, known in zip(listed, files, strict=True) if one.epochs is None and not known
     } | {*refused}
-    while lineage and (untrue := _contradicted(store, resolved, missing, stated, believed, max_batch_bytes)):
+    while lineage and (
+        untrue := _contradicted(store, resolved, missing, ends.last_batches, stated, believed, max_batch_bytes)
+        or _false_winners(store, resolved, ends.last_batches, stated, believed, max_batch_bytes)
+    ):
         notes += [
             f"{store.url(name)}: its batches bear other leader epochs than its checkpoint says" for name in untrue
         ]
         believed.update(untrue)
-        bare, known_lineage = _without_epochs(segments, untrue), lineage
+        by_batches.update(untrue)
+        known_lineage = lineage
+        bare = _without_epochs(segments, by_batches)
         if chosen in untrue:  # what extended it counts for nothing, either
-            by_batches.update(believed)
             files = [None if one.files.log in by_batches else known for one, known in zip(segments, files, strict=True)]
-            bare = _without_epochs(segments, by_batches)
-            lineage, _, refused = _choose(store, log, bare, files, given, [], max_batch_bytes)
+            chosen_lineage, _, refused = _choose(store, log, bare, files, given, [], max_batch_bytes)
             chosen = next(
-                (one.files.log for one, known in zip(bare, files, strict=True) if known and known is lineage), None
+                (one.files.log for one, known in zip(bare, files, strict=True) if known and known is chosen_lineage),
+                None,
             )
             by_batches.update(refused)
             bare = _without_epochs(bare, refused)
         corrected, lineage, _ = _with_epochs_of_batches(
-            store, log, bare, lineage or None, is_assumed, notes, max_batch_bytes
+            store, log, bare, chosen_lineage or None, is_assumed, notes, max_batch_bytes
         )
         lineage = lineage or known_lineage
         segments = [one if one.epochs else before for one, before in zip(corrected, segments, strict=True)]
@@ -159,7 +166,7 @@ def read_lineage(
             f"{log.partition}: nothing is read: none of its segments belongs to the live log, whose leader epochs are "
             + ", ".join(f"{one.epoch} from offset {one.start_offset}" for one in lineage)
         )
-    return ReadableLog(resolved, tuple(notes), lacking)
+    return ReadableLog(resolved, tuple(notes), lacking, ends.last_batches)
 
 
 def _differing_starts(
@@ -257,17 +264,20 @@ def _contradicted(
     store: ObjectStore,
     log: ResolvedLog,
     missing: Sequence[Segment],
+    last_batches: Mapping[str, Batch],
     stated: Collection[str],
     believed: Collection[str],
     max_batch_bytes: int,
 ) -> list[str]:
     """The logs whose batches do not bear the epochs for which offsets of theirs were dropped.
 
-    Of those that diverged only these are read: whose offsets no other segment delivers, and the one that was uploaded
-    last. What a lost branch leaves is older, and mostly below the end of the live one.
+    Of those that diverged only these are read: whose offsets no other segment delivers, the one that was uploaded
+    last, and those whose last batch bears another epoch. What a lost branch leaves is older, and mostly below the end
+    of the live one.
 
     Args:
         missing: segments that have no log.
+        last_batches: by the name of its log: the last batch of each segment whose end was read.
         stated: the logs whose epochs the catalogue tells: no checkpoint gives their offsets to a copy.
         believed: the logs that were read before.
     """
@@ -283,11 +293,15 @@ def _contradicted(
             or one.stop > log.stop
             or (newest > 0 and one.segment.version == newest)
             or any(one.start < hole.stop and hole.start < one.stop for hole in log.holes)
+            or (
+                _contradicts_last(store, one.segment, last_batches)
+                and not bears_epochs(store, one.segment, one.segment.epochs or LeaderEpochs(), max_batch_bytes)
+            )
         )
 
     suspects: dict[str, tuple[Segment, set[int]]] = {}
-    for one in filter(is_suspect, there):
-        if one.segment.epochs and one.segment.files.log not in believed:
+    for one in there:
+        if one.segment.epochs and one.segment.files.log not in believed and is_suspect(one):
             suspects.setdefault(one.segment.files.log, (one.segment, set()))[1].update(one.deciding_offsets)
 
     def is_contradicted(name: str) -> bool:
@@ -300,6 +314,62 @@ def _contradicted(
 
     answers = read_each(is_contradicted, list(suspects))
     return [name for name, answer in zip(suspects, answers, strict=True) if answer]
+
+
+def _false_winners(
+    store: ObjectStore,
+    log: ResolvedLog,
+    last_batches: Mapping[str, Batch],
+    stated: Collection[str],
+    believed: Collection[str],
+    max_batch_bytes: int,
+) -> list[str]:
+    """The logs that deliver offsets of other copies, and whose batches there do not bear the epochs that they claim.
+
+    The last batch of each is known, and only where it contradicts the checkpoint are others read. Where both copies
+    have the same batch its epoch is damaged: it is not under the CRC.
+    """
+
+    def is_another_history(segment: Segment, other: Segment, offset: int) -> bool:
+        try:
+            one, two = (_batch_at(store, each, offset, max_batch_bytes) for each in (segment, other))
+        except ObjectNotFoundError:
+            return False  # reading says so
+        if one is None or two is None or one.crc == two.crc:
+            return False
+        return not check_epochs(Findings(store), segment, segment.epochs or LeaderEpochs(), [one])
+
+    false = []
+    for part in log.parts:
+        segment, name = part.segment, part.segment.files.log
+        if name in stated or name in believed or not _contradicts_last(store, segment, last_batches):
+            continue
+        beside = [
+            (one.segment, min(one.stop, part.stop) - 1)
+            for one in log.dropped
+            if one.segment is not segment
+            and one.segment.log_size
+            and one.reason is not DropReason.BELOW_LOG_START
+            and max(one.start, part.start) < min(one.stop, part.stop)
+        ]
+        if any(is_another_history(segment, other, offset) for other, offset in beside):
+            false.append(name)
+    return false
+
+
+def _contradicts_last(store: ObjectStore, segment: Segment, last_batches: Mapping[str, Batch]) -> bool:
+    """Whether a segment's last batch, if it is known, bears another epoch than its checkpoint says."""
+    last = last_batches.get(segment.files.log)
+    return (
+        last is not None
+        and bool(segment.epochs)
+        and not check_epochs(Findings(store), segment, segment.epochs or LeaderEpochs(), [last])
+    )
+
+
+def _batch_at(store: ObjectStore, segment: Segment, offset: int, max_batch_bytes: int) -> Batch | None:
+    batches = read_batches_at(store, segment, [offset], max_batch_bytes)
+    return next((one for one in batches if one.base_offset <= offset <= one.last_offset), None)
 
 
 def _with_epochs_of_batches(

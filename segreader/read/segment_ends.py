@@ -5,12 +5,12 @@ A base offset is not under a batch's CRC, so an end is believed only if the batc
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict, deque
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
-from itertools import islice, pairwise
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, islice, pairwise
 from typing import Final
 
 from crc32c import crc32c
@@ -65,11 +65,13 @@ class _Walked:
         last_offset: of the last one.
         has_jumps: offsets are missing between two batches.
         is_compacted: offsets are missing between or in batches, as only the cleaner leaves them.
+        last: the last one, where there is one.
     """
 
     last_offset: int
     has_jumps: bool = False
     is_compacted: bool = False
+    last: Batch | None = None
 
 
 def read_last_offset(store: ObjectStore, segment: Segment, max_batch_bytes: int = DEFAULT_LIMIT) -> int | None:
@@ -89,11 +91,13 @@ class EndedSegments:
     Args:
         lost: by the name of its log: why a segment's log should not be empty. Its last offset says what it lacks.
         notes: on offset indexes that contradict themselves or their logs.
+        last_batches: by the name of its log: the last batch of each segment whose end was read.
     """
 
     segments: Sequence[Segment]
     lost: Mapping[str, str]
     notes: Sequence[str] = ()
+    last_batches: Mapping[str, Batch] = field(default_factory=dict)
 
 
 def with_ends(
@@ -142,8 +146,9 @@ def with_ends(
         ended.append(segment)
     seen = any(tail is not None and tail.is_compacted for tail in walked.values())
     lost: dict[str, str] = {}
+    is_covered = _covering(ended)
     for at, segment in enumerate(ended):
-        if segment.log_size or segment.is_active or id(segments[at]) not in walked or _is_covered(segment, ended):
+        if segment.log_size or segment.is_active or id(segments[at]) not in walked or is_covered(segment.base_offset):
             continue
         told = too_short.get(segment.files.log)
         why = "the metadata topic says that it has bytes" if told is not None else None
@@ -164,13 +169,21 @@ def with_ends(
             f"{segments[0].partition}: between segments, offsets {spans}{more} are in no batch; the log was compacted, "
             "so they count as removed: only the metadata topic (--metadata) tells them from a segment that is missing"
         )
-    return EndedSegments(ended, lost, notes)
+    lasts = {one.files.log: tail.last for one in unknown if (tail := walked[id(one)]) and tail.last is not None}
+    return EndedSegments(ended, lost, notes, lasts)
 
 
-def _is_covered(empty: Segment, segments: Sequence[Segment]) -> bool:
-    """Whether another segment holds the offset at which an empty one begins."""
-    base = empty.base_offset
-    return any(one.base_offset <= base <= (one.last_offset or 0) for one in segments if one.log_size)
+def _covering(segments: Sequence[Segment]) -> Callable[[int], bool]:
+    """Says of an offset whether a segment that is not empty holds it."""
+    spans = sorted((one.base_offset, one.last_offset or 0) for one in segments if one.log_size)
+    bases = [base for base, _ in spans]
+    reaches = list(accumulate((last for _, last in spans), max))
+
+    def is_covered(offset: int) -> bool:
+        below = bisect_right(bases, offset)
+        return below > 0 and offset <= reaches[below - 1]
+
+    return is_covered
 
 
 def _without_false_index(store: ObjectStore, segment: Segment, max_batch_bytes: int) -> Segment:
@@ -397,8 +410,11 @@ def _walk(
     """
     last = None if start else segment.base_offset - 1
     has_jumps = is_compacted = False
+    newest: _Header | None = None
+    at, position = start, start
     try:
         for header in iter_headers(store, segment, start, max_batch_bytes):
+            newest, at, position = header, position, position + header.size
             if not isinstance(header, RecordBatchHeader):
                 last = max(header.offset, header.offset if last is None else last)
                 continue
@@ -416,7 +432,7 @@ def _walk(
         return None
     if last - segment.base_offset > LARGEST_RELATIVE_OFFSET:
         return None
-    return _Walked(last, has_jumps, is_compacted)
+    return _Walked(last, has_jumps, is_compacted, None if newest is None else batch_of_header(newest, at))
 
 
 def iter_headers(

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from corpus import cases, normal
 from loading import from_log_start, truth_of
+from memory_store import MemoryStore
 
 import segreader
 from segreader.errors import CorruptBatchError, CorruptIndexError, ObjectNotFoundError, OptionError, SegmentGapError
@@ -20,8 +21,8 @@ from segreader.evidence.batch import Batch
 from segreader.plan.lineage import DropReason
 from segreader.plan.split import EndReason
 from segreader.read import lineage
-from segreader.read.segment_ends import read_batches_at
-from segreader.segment import Segment
+from segreader.read.segment_ends import read_batches_at, with_ends
+from segreader.segment import Segment, SegmentFiles, TopicIdPartition
 from segreader.storage.base import ObjectStore
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import local_tiered_files, write_broker_log, write_local_tiered
@@ -382,3 +383,42 @@ def test_a_transaction_index_that_a_marker_contradicts_is_an_error(tmp_path: Pat
     assert seen == [b"0"]
     assert caught.value.offset == 2
     assert offsets(segreader.scan(tmp_path, isolation_level="read_uncommitted")) == [0, 1, 3, 5]
+
+
+class Counted(int):
+    """An offset that counts how often one is compared."""
+
+    comparisons = 0
+
+    def _counted(self) -> int:
+        Counted.comparisons += 1
+        return int(self)
+
+    def __le__(self, other: int) -> bool:
+        return self._counted() <= int(other)
+
+    def __lt__(self, other: int) -> bool:
+        return self._counted() < int(other)
+
+    def __ge__(self, other: int) -> bool:
+        return self._counted() >= int(other)
+
+    def __gt__(self, other: int) -> bool:
+        return self._counted() > int(other)
+
+    __hash__ = int.__hash__
+
+
+def test_each_of_many_empty_logs_is_not_held_against_all_others() -> None:
+    partition, many = TopicIdPartition("orders", 0), 500
+
+    def segment(base: int, last: int | None) -> Segment:
+        name, size = ("log", 100) if last is not None else ("empty", 0)
+        return Segment(partition, Counted(base), size, SegmentFiles(f"{base}.{name}"), last_offset=last)
+
+    whole = [segment(base, base) for base in range(0, 2 * many, 2)]
+    empty = [segment(base, None) for base in range(1, 2 * many, 2)]
+    Counted.comparisons = 0
+    ended = with_ends(MemoryStore({}), [*whole, *empty, segment(0, 2 * many)], [], 1 << 20, too_short={})
+    assert not ended.lost
+    assert 0 < Counted.comparisons < 100 * many

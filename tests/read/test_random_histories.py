@@ -241,6 +241,62 @@ def test_what_is_left_of_a_lost_branch_does_not_move_the_end(tmp_path: Path) -> 
     assert end.offset in (None, 4)
 
 
+@pytest.mark.parametrize("level", ["read_uncommitted", "read_committed"])
+@pytest.mark.parametrize(
+    "is_dead",
+    [
+        pytest.param(True, id="a dead copy with the live one's"),
+        pytest.param(False, id="the live one with a dead one's"),
+    ],
+)
+def test_a_copy_that_wins_by_a_false_checkpoint_is_held_against_its_batches(
+    tmp_path: Path, level: str, is_dead: bool
+) -> None:
+    """Its open transaction would else end ``read_committed`` before the batch that shows the mistake."""
+    dead = [data_of(PLAIN), data_of(TV1), data_of(PLAIN), data_of(PLAIN), ("roll", ()), ("finish", (TV1, 0))]
+    live = [("elect_unclean", (4, 0, 0)), *[data_of(PLAIN)] * (2 if is_dead else 4)]
+    partition = play([*dead, ("upload", (1,)), *live, ("roll", ()), ("upload", (2,))])
+    (one, two), truth = partition.remote, partition.truth()
+    partition.write(tmp_path)
+    false, other = (one, two) if is_dead else (two, one)
+    (path,) = tmp_path.glob(f"*/*{false.segment_id}.leader_epoch_checkpoint")
+    path.write_bytes(other.files["leader_epoch_checkpoint"])
+    assert read(tmp_path, isolation_level=level)[0] == seen(truth.uncommitted)
+    notes = [one for one in segreader.scan(tmp_path).plan().notes if false.segment_id in one]
+    assert any("its batches bear other leader epochs than its checkpoint says" in note for note in notes)
+
+
+def test_an_epoch_that_no_checkpoint_knows_begins_where_its_first_batch_is(tmp_path: Path) -> None:
+    """Two segments of the new leader bear the checkpoint of an older one, and a lost branch lies beside the first."""
+    lost = [*[data_of(PLAIN)] * 3, ("elect", (2, 0)), ("roll", ()), data_of(PLAIN), ("roll", ()), ("upload", (3,))]
+    live = [("elect_unclean", (1, 0, 0)), data_of(PLAIN), ("roll", ()), *[data_of(PLAIN)] * 2, ("roll", ())]
+    partition = play([*lost, *live, ("upload", (2,))])
+    partition.write(tmp_path)
+    for one in partition.remote[-2:]:
+        (path,) = tmp_path.glob(f"*/*{one.segment_id}.leader_epoch_checkpoint")
+        path.write_bytes(partition.remote[0].files["leader_epoch_checkpoint"])
+    assert read(tmp_path)[0] == seen(partition.truth().uncommitted)
+
+
+def test_a_damaged_epoch_in_one_of_two_equal_copies_does_not_become_history(tmp_path: Path) -> None:
+    partition = play([*[data_of(PLAIN)] * 3, ("roll", ()), ("fail_upload", (6,)), ("upload", (1,))])
+    assert [(one.base_offset, one.stop) for one in partition.remote] == [(0, 3)] * 2
+    partition.write(tmp_path)
+    for path in tmp_path.glob("*/*.log"):
+        log = bytearray(path.read_bytes())
+        at = partition.remote[0].batches[-1].data
+        log[len(log) - len(at) + 15] = 9  # of 4 bytes at 12
+        sound = path.read_bytes()
+        path.write_bytes(log)
+        try:
+            records = list(segreader.scan(tmp_path).records())
+        except CorruptBatchError as error:
+            assert error.source is not None
+        else:
+            assert [(one.offset, one.leader_epoch) for one in records] == [(0, 0), (1, 0), (2, 0)]
+        path.write_bytes(sound)
+
+
 # the judge itself
 
 
