@@ -31,6 +31,7 @@ from segreader.plan.live import BEYOND, LogMarks, covered, uncovered
 from segreader.plan.split import END_OF_LOG, PlannedDrop, Split
 from segreader.ranges import OffsetRange
 from segreader.read.cluster import Cluster
+from segreader.read.lineage import ReadableLog
 from segreader.read.partition_planner import PartitionPlanner
 from segreader.read.source import Source, SourceLog
 from segreader.read.transactions import TransactionState, read_aborted
@@ -209,7 +210,7 @@ class _RunPlanner(PartitionPlanner):
 
     aborted = AbortedTransactions()
 
-    def _read_state(self, source: SourceLog, log: ResolvedLog, wanted: OffsetRange) -> TransactionState:
+    def _read_state(self, source: SourceLog, readable: ReadableLog, wanted: OffsetRange) -> TransactionState:
         return TransactionState(self.aborted)
 
     def _following(

@@ -127,7 +127,7 @@ class PartitionPlanner:
                 listed = log.holes
                 self._refuse(readable, _gaps(log, _of_use(wanted, only), {}))
             try:
-                state = self._read_state(source, log, wanted)
+                state = self._read_state(source, readable, wanted)
                 break
             except (ObjectNotFoundError, ObjectChangedError) as error:
                 gone = next((part.segment for part in log.parts if part.start == error.offset), None)
@@ -156,8 +156,9 @@ class PartitionPlanner:
         chosen = _within(_decided(overlapping(log.parts, wanted), gaps), only)
         self._add_splits(log, chosen, state.aborted, named)
 
-    def _read_state(self, source: SourceLog, log: ResolvedLog, wanted: OffsetRange) -> TransactionState:
+    def _read_state(self, source: SourceLog, readable: ReadableLog, wanted: OffsetRange) -> TransactionState:
         """What is to be known of transactions: nothing where all is wanted."""
+        log = readable.resolved
         if self._isolation_level is not IsolationLevel.READ_COMMITTED:
             return TransactionState(AbortedTransactions())
         return read_transaction_state(
@@ -165,6 +166,7 @@ class PartitionPlanner:
             log,
             wanted,
             start_snapshot=snapshot_at_start(source.log if source.local is None else source.local, log),
+            last_batches=readable.last_batches,
             max_batch_bytes=self._max_batch_bytes,
             check_crcs=self._check_crcs,
             on_corrupt=self._on_corrupt,

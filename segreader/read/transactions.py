@@ -15,9 +15,11 @@ from typing import Final
 
 from segreader.catalog.listing import PartitionLog
 from segreader.errors import FormatError, ObjectChangedError, ObjectNotFoundError
+from segreader.evidence.batch import Batch
 from segreader.evidence.findings import Findings
 from segreader.evidence.transaction_checks import (
     check_has_rows,
+    check_last_batch,
     check_neighbours,
     check_snapshot,
     check_transaction_index,
@@ -73,6 +75,7 @@ def read_transaction_state(
     offsets: OffsetRange,
     *,
     start_snapshot: str | None = None,
+    last_batches: Mapping[str, Batch] | None = None,
     max_batch_bytes: int = DEFAULT_LIMIT,
     check_crcs: bool = True,
     on_corrupt: str = "fail",
@@ -83,6 +86,7 @@ def read_transaction_state(
         log: which segment delivers which offsets; what indexes say of other offsets is of another history.
         offsets: what will be read.
         start_snapshot: a producer snapshot of where the log starts.
+        last_batches: by the name of its log: the last batch of a segment, where it is known.
         max_batch_bytes: largest batch to hold where batches are replayed.
         check_crcs: whether these must pass their CRC.
         on_corrupt: ``fail`` raises where an index is damaged; ``skip`` notes it.
@@ -91,7 +95,7 @@ def read_transaction_state(
         CorruptIndexError: an index is cut or contradicts itself.
         ObjectNotFoundError, ObjectChangedError: a segment has vanished; ``offset`` is where its part begins.
     """
-    files = _Files(store, log, on_corrupt)
+    files = _Files(store, log, on_corrupt, last_batches or {})
     aborted: list[AbortedTransaction] = []
     open_at: dict[int, dict[int, int]] = {}
     stop = offsets.stop
@@ -193,7 +197,7 @@ def read_aborted(
 
     Source: ``RemoteLogManager.collectAbortedTransactions`` (4.3).
     """
-    return _read_aborted(_Files(store, log, "fail"), parts, offsets, None)
+    return _read_aborted(_Files(store, log, "fail", {}), parts, offsets, None)
 
 
 def _read_aborted(
@@ -224,8 +228,10 @@ def _read_aborted(
 class _Files:
     """Reads the transaction indexes and the snapshots of a log, and notes what is wrong with them."""
 
-    def __init__(self, store: ObjectStore, log: ResolvedLog, on_corrupt: str) -> None:
-        self._store, self._log, self._on_corrupt = store, log, on_corrupt
+    def __init__(
+        self, store: ObjectStore, log: ResolvedLog, on_corrupt: str, last_batches: Mapping[str, Batch]
+    ) -> None:
+        self._store, self._log, self._on_corrupt, self._last_batches = store, log, on_corrupt, last_batches
         self._rows: dict[int, list[AbortedTransaction]] = {}  # by the start of their part, as all here
         self._open: dict[int, dict[int, int]] = {}
         self.notes: list[str] = []
@@ -283,12 +289,14 @@ class _Files:
         return snapshot.open_transactions()
 
     def compare(self) -> None:
-        """Hold the rows that were read against the snapshots that were.
+        """Hold the rows that were read against the snapshots that were, and these against the last batches.
+
+        A last batch that its snapshot contradicts is only noted: the records before it are good.
 
         Raises:
-            CorruptIndexError: they contradict each other.
+            CorruptIndexError: rows and snapshots contradict each other.
         """
-        found = Findings(self._store, self._log.partition)
+        found, of_last = Findings(self._store, self._log.partition), Findings(self._store, self._log.partition)
         for before, part in pairwise([None, *self._log.parts] if self._open else []):
             if part is None or part.start not in self._open:
                 continue
@@ -297,6 +305,9 @@ class _Files:
             known = self._open.get(before.start) if before is not None and before.stop == part.start else None
             index, snapshot = files.transaction_index or files.log, files.producer_snapshot or files.log
             check_neighbours(found, index, snapshot, rows, known, self._open[part.start], part.start)
+            if (last := self._last_batches.get(files.log)) is not None:
+                check_last_batch(of_last, snapshot, self._open[part.start], last)
+        self.notes += of_last.settle(on_corrupt="skip")
         self.notes += found.settle(on_corrupt=self._on_corrupt)
 
     def at_start(self, name: str) -> dict[int, int]:

@@ -617,6 +617,7 @@ def test_a_stale_snapshot_ends_with_an_error_before_undecided_data(cat: Cat, tmp
     code, out, err = cat(tmp_path)
     assert (code, [row["offset"] for row in parsed(out)]) == (5, [0, 1])
     assert "producer 1 from offset 2 on" in err
+    assert "the log ends inside a transaction of it, with a batch at 2" in err
 
 
 def test_a_range_that_ends_before_the_abort_gives_nothing_of_it(cat: Cat, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from memory_store import MemoryStore
 
 import segreader
 from segreader.errors import (
@@ -28,7 +29,13 @@ from segreader.read.partition_planner import PartitionPlanner
 from segreader.read.transactions import snapshot_at_start
 from segreader.testing.batches import ABORT, control_key, encode_batch
 from segreader.testing.builder import SegmentBuilder
-from segreader.testing.directory import kafka_uuid, write_broker_log, write_files, write_local_tiered
+from segreader.testing.directory import (
+    kafka_uuid,
+    local_tiered_files,
+    write_broker_log,
+    write_files,
+    write_local_tiered,
+)
 from segreader.testing.layouts import pinterest_files
 from segreader.testing.remote_log_metadata import encode_segment_metadata, encode_segment_update
 
@@ -420,6 +427,25 @@ def test_a_stale_snapshot_does_not_show_the_data_of_an_open_transaction(tmp_path
     assert ".snapshot of the last segment is stale" in str(error)
     assert read(stale, offsets="0:3", split_bytes=split_bytes)[0] == [0, 1]
     assert read(stale, offsets="0:2", split_bytes=split_bytes) == ([0, 1], None)
+
+
+def test_a_plan_notes_a_stale_snapshot_where_the_last_batch_contradicts_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = SegmentBuilder().batch([b"0"])
+    second = first.roll().batch([b"1"]).batch([b"2"], producer_id=1, transactional=True)
+    files = local_tiered_files("orders", [first, second])
+    older, newest = (name for name in sorted(files) if name.endswith(".snapshot"))
+
+    def planned(objects: dict[str, bytes]) -> tuple[tuple[str, ...], list[object]]:
+        store = MemoryStore(objects)
+        monkeypatch.setattr("segreader.read.source.open_store", lambda location, **_: (store, ""))
+        return segreader.scan("s3://bucket").plan().notes, list(store.requests)
+
+    notes, requests = planned(files)
+    assert notes == ()
+    (note,), of_stale = planned({**files, newest: files[older]})
+    assert newest in note
+    assert "producer 1 has no open transaction, and the log ends inside a transaction of it, with a batch at 2" in note
+    assert len(of_stale) == len(requests)
 
 
 def test_a_snapshot_that_calls_an_aborted_transaction_open_contradicts_its_row(tmp_path: Path) -> None:
