@@ -180,7 +180,7 @@ def check_common(
         raise CorruptBatchError(
             "a batch has an impossible offset",
             found=offset,
-            expected="0 or more",
+            expected=f"0 to {MAX_BASE_OFFSET}: from there on the offset of a record could pass 2^63 - 1",
             position=at,
             base_offset=offset,
         )
