@@ -39,7 +39,7 @@ _OPTIONS = {
     "log_directory": "logDirectory",
     "leader_epochs": "leaderEpochs",
 }
-"""What lies beside the segments: flags, and options of the data source."""
+"""Files beside the segments: flags, and options of the data source."""
 
 
 def broker_flags(command: _F) -> _F:
@@ -69,7 +69,7 @@ def broker_flags(command: _F) -> _F:
 
 
 def beside_flags(command: _F) -> _F:
-    """The flags that name what lies beside the segments."""
+    """The flags that name files beside the segments."""
     for flag in (
         click.option(
             "--leader-epochs",

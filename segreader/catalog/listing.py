@@ -60,7 +60,7 @@ def list_places(
     Raises:
         UnknownLayoutError: nothing there looks like a segment.
         ObjectNotFoundError: the topic or partition asked for is not there.
-        AmbiguousTopicError: the topic named has two ids, or a topic lies there twice, and nothing chooses.
+        AmbiguousTopicError: the topic named has two ids, or the listing has it twice, and no option selects one.
     """
     source = store.url(prefix)
     if partitions is not None and not partitions:
@@ -107,7 +107,7 @@ def _lacks_some(places: Sequence[PartitionPlace], partitions: Collection[int] | 
 
 
 def refuse_two_topics(places: Sequence[PartitionPlace], source: str, *, is_named: bool = True) -> None:
-    """Raise if a topic that was asked for by name has two ids, or if one topic lies in two places.
+    """Raise if a topic that was asked for by name has two ids, or if one topic is in two places.
 
     Args:
         is_named: whether the topic was asked for by name; else each id of a name is a topic of its own.
@@ -143,7 +143,7 @@ def refuse_two_topics(places: Sequence[PartitionPlace], source: str, *, is_named
 
 
 def _hint_of_layouts(layouts: Collection[str]) -> str:
-    """What to do where one topic lies in several layouts, or twice in one."""
+    """What to do where one topic is in several layouts, or twice in one."""
     if log_directory.NAME in layouts and len(layouts) > 1:
         return (
             "Name the directory of the remote tier, and give the broker's log directory with log_directory "

@@ -47,8 +47,8 @@ def ls(select: Callable[[], Selection], has_all: bool, form: str) -> int:
     names a bucket.
 
     No log is read, but for the end of the last segment of a partition where nothing else says its last offset. Nothing
-    of topics and partitions that are not asked for is read. Times are those of the catalogue and of time indexes, which
-    count transaction markers; segreader inspect tells the times of records and of markers apart.
+    of topics and partitions that are not asked for is read. Times come from the catalogue and time indexes, so they
+    include transaction markers; segreader inspect shows the times of records and of markers separately.
 
     A partition that cannot be looked at does not keep others from being listed: exit code 1.
     """

@@ -63,7 +63,7 @@ class OffsetIndex:
         return self._entry(index) if index >= 0 else OffsetPosition(self.base_offset, 0)
 
     def around(self, offset: int, log_size: int) -> tuple[int, int]:
-        """The bytes of a log, start and stop, in which the batch of ``offset`` lies.
+        """The byte range of the log, start and stop, that contains the batch of ``offset``.
 
         An entry names the last offset of what was appended at its position, so the batch may be the next entry's.
         """

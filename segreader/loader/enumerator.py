@@ -274,7 +274,7 @@ class SplitEnumerator:
                 return  # retention has taken everything
 
     def _find_frontiers(self, partitions: Iterable[TopicIdPartition]) -> None:
-        """Give each frontier the name that its partition has now: a layout may tell an id where another told none.
+        """Give each frontier the name that its partition has now: one layout may give an id where another gave none.
 
         Raises:
             RecreatedTopicError: the topic asked for is another one now. Where every topic is asked for, it is one more.

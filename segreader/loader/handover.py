@@ -127,7 +127,7 @@ class StartingOffsets:
             RecreatedTopicError: the cluster's topic has another id. ObjectNotFoundError: it has no such topic or
                 partition.
             OffsetOutOfRangeError: a position lies below the earliest offset; ``offset`` is the earliest one.
-            TruncatedLogError: a position lies above the end, or what was read before it, or may have decided it, is no
+            TruncatedLogError: a position is above the end, or what was read before it, or may have decided it, is no
                 longer in the log.
             BrokerError: the cluster cannot be asked.
         """

@@ -21,7 +21,7 @@ def refuse_diverged(
     query: LoadQuery,
     source: str | None,
 ) -> None:
-    """Raise if what lies before an offset was read of another history, or was decided by markers of another one.
+    """Raise if the records before an offset were read from another history, or decided by markers of another one.
 
     Args:
         seen: the partition as it is.

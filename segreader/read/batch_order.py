@@ -140,7 +140,7 @@ def beside_timed(split: Split, run: BatchRun, lasts: Sequence[int], before: int)
     """
     timed = split.timed
     if timed is None or before >= timed or lasts[-1] < timed:
-        return []  # the offset lies ahead or behind
+        return []  # the offset is ahead or behind
     row = next(row for row, last in enumerate(lasts) if last >= timed)
     if row == 0 and before < split.base_offset and split.positions.start > 0:
         return []  # it may be in the batch ahead

@@ -63,7 +63,7 @@ class Catalog:
     """How to find segments at a location, and what is known besides.
 
     Args:
-        layout: which layout to see there; by default it is told from the names.
+        layout: which layout to see there; by default the names decide.
         rsm_config: the broker's properties file, of a plugin that needs keys or has a key prefix.
         metadata: a place with the ``__remote_log_metadata-<n>`` log directories of a broker.
         segments_from: ``listing``, ``metadata``, or ``both``, which is the default where ``metadata`` is given.
@@ -184,7 +184,7 @@ class Beside:
 
         Args:
             store: in which the places are, and ``mounts``.
-            places: of the partition; one without a directory stands for what only the metadata topic knows.
+            places: of the partition; one without a directory has only what the metadata topic knows.
 
         Raises:
             CatalogError, StorageError: as ``read_place``.
@@ -246,7 +246,7 @@ class Beside:
 
 
 def _as_one(partition: TopicIdPartition, logs: Sequence[PartitionLog]) -> PartitionLog:
-    """What lies at several places as one listing."""
+    """Several places as one listing."""
     if len(logs) < 2:
         return logs[0] if logs else PartitionLog(partition, ())
     return replace(

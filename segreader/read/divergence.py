@@ -58,7 +58,7 @@ def decided_end(
     start_snapshot: str | None = None,
     max_batch_bytes: int = DEFAULT_LIMIT,
 ) -> int:
-    """Where the first transaction begins that is open at ``stop``, by what lies below; ``stop`` if none is.
+    """Where the first transaction begins that is open at ``stop``, by the log below it; ``stop`` if none is.
 
     Costs a snapshot, and the batches behind it.
 
@@ -67,7 +67,7 @@ def decided_end(
         max_batch_bytes: largest batch to hold.
 
     Raises:
-        FormatError, StorageError: what lies below cannot be read.
+        FormatError, StorageError: the log below cannot be read.
     """
     parts = tuple(Part(one.segment, one.start, min(one.stop, stop)) for one in log.parts if one.start < stop)
     if not parts:

@@ -607,12 +607,12 @@ def _choose(
                     is_sound(latest)  # its checkpoint may be older than an election
                 return listed[id(segment)], False, refused
         return listed[id(candidates[0])], False, []
-    told = [segment for segment in segments if segment.epochs is not None and len(segment.epochs)]
-    for segment in newest_first(told, _CANDIDATES):
+    stated = [segment for segment in segments if segment.epochs is not None and len(segment.epochs)]
+    for segment in newest_first(stated, _CANDIDATES):
         name = segment.files.leader_epochs
         answer = _read_checkpoint(store, name, segment.files.sizes.get(name)) if name is not None else None
         if isinstance(answer, LeaderEpochs) and len(answer):
             return answer, False, []
         if isinstance(answer, str):
             notes.append(answer)
-    return (assumed_lineage(told), True, []) if told else (None, False, [])
+    return (assumed_lineage(stated), True, []) if stated else (None, False, [])

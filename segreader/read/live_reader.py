@@ -340,11 +340,11 @@ class LiveReader:
                     if not to_the_end and location.stop not in (None, location.size):  # or end inside a batch
                         to_the_end = True
                         continue
-                    step, told, lost = reads.failed(error), str(error), error
+                    step, why, lost = reads.failed(error), str(error), error
                 except (StorageError, FormatError) as error:
-                    step, told, lost = reads.failed(error), str(error), error
+                    step, why, lost = reads.failed(error), str(error), error
             else:
-                told = "its URL is about to expire"
+                why = "its URL is about to expire"
             if step.step is RemoteStep.CHECK_START:
                 self._require_retained(part)
                 step = reads.start_checked()
@@ -353,7 +353,7 @@ class LiveReader:
             if step.step is RemoteStep.FALL_BACK:
                 reads.fell_back(step.cause, until=stop, now_ms=self._clock_ms())
                 self.metrics.locations_rejected += step.cause is Cause.LOCATION_REJECTED
-                self._fall_back(step.cause, part, told)
+                self._fall_back(step.cause, part, why)
                 if lost is None:
                     yield from self._from_broker(part, stop)
                 else:
@@ -426,7 +426,7 @@ class LiveReader:
             self._delivered = max(self._delivered, reader.undelivered)
             yield batch
 
-    def _fall_back(self, cause: Cause, part: LivePart, told: str) -> None:
+    def _fall_back(self, cause: Cause, part: LivePart, why: str) -> None:
         self.metrics.fallbacks[cause.value] += 1
         self.metrics.sources[ReadFrom.BROKER.value].parts += 1
-        self.metrics.notes.append(f"{part.partition}: from offset {self._delivered} on by the broker: {told}")
+        self.metrics.notes.append(f"{part.partition}: from offset {self._delivered} on by the broker: {why}")

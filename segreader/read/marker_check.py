@@ -175,8 +175,8 @@ class MarkerCheck:
             if flags & CONTROL_FLAG and magics[row] >= 2 and producers[row] in waiting
         ]
         for row in _wanted(floor, stop, columns, control):
-            if (told := waiting.pop(producers[row], None)) is not None:
-                is_hidden, offset = told
+            if (verdict := waiting.pop(producers[row], None)) is not None:
+                is_hidden, offset = verdict
                 if self._says_otherwise(columns, row, is_hidden):
                     error = _contradiction(columns, row, not is_hidden, offset)
                     first = min([offset, *(other for _, other in waiting.values())])
@@ -209,15 +209,15 @@ class MarkerCheck:
         opened |= {one: (False, -1, base) for one, base in self._shown.items()}
         for row in sorted((*data, *control)):
             producer_id, error = producers[row], None
-            told = opened.get(producer_id)
+            opening = opened.get(producer_id)
             if row not in ends:
-                if told is None:
+                if opening is None:
                     opened[producer_id] = (row in aborted, row, bases[row])
-                elif told[0] is not (row in aborted) and producer_id >= 0:
-                    error = _in_parts(columns, row, max(told[2], split.offsets.start))
-            elif told is not None:
-                if self._says_otherwise(columns, row, told[0]):
-                    error = _contradiction(columns, row, not told[0], max(told[2], split.offsets.start))
+                elif opening[0] is not (row in aborted) and producer_id >= 0:
+                    error = _in_parts(columns, row, max(opening[2], split.offsets.start))
+            elif opening is not None:
+                if self._says_otherwise(columns, row, opening[0]):
+                    error = _contradiction(columns, row, not opening[0], max(opening[2], split.offsets.start))
                 else:
                     del opened[producer_id]
             if error is not None:  # what the indexes call the other ones is not to be believed, too

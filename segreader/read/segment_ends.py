@@ -147,18 +147,19 @@ def with_ends(
     seen = any(tail is not None and tail.is_compacted for tail in walked.values())
     lost: dict[str, str] = {}
     is_covered = _covering(ended)
+    starts = sorted({*bases, *incomplete})
     for at, segment in enumerate(ended):
         if segment.log_size or segment.is_active or id(segments[at]) not in walked or is_covered(segment.base_offset):
             continue
-        told = too_short.get(segment.files.log)
-        why = "the metadata topic says that it has bytes" if told is not None else None
+        largest = too_short.get(segment.files.log)
+        why = "the metadata topic says that it has bytes" if largest is not None else None
         if why is None and (why := why_not_emptied(store, segment, ended, was_cleaned=seen)) is None:
             continue
-        if told is None:
-            behind = [one for one in (*bases, *incomplete) if one > segment.base_offset]
-            told = min(behind) - 1 if behind else largest_named(store, segment) or 0
+        if largest is None:
+            behind = bisect_right(starts, segment.base_offset)
+            largest = starts[behind] - 1 if behind < len(starts) else largest_named(store, segment) or 0
         lost[segment.files.log] = why
-        ended[at] = segment.ended(max(told, segment.base_offset), segment.epochs)
+        ended[at] = segment.ended(max(largest, segment.base_offset), segment.epochs)
     notes = notes_of_many([found for _, found in tails if found is not None])
     removed: list[tuple[int, int]] = []
     ended = _reaching(store, ended, incomplete, max_batch_bytes, removed, is_compacted=seen)
@@ -325,7 +326,7 @@ def bears_epochs(
 
 
 def _last_indexed(store: ObjectStore, segment: Segment) -> _Indexed:
-    """The last index entry that lies in the log."""
+    """The last index entry within the log."""
     if (name := segment.files.offset_index) is None or segment.files.sizes.get(name) == 0:
         return _Indexed()
     try:

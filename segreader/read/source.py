@@ -55,7 +55,7 @@ class Source(Protocol):
         """The partitions asked for and not refused by ``wants``, by topic, partition and id; raises as ``list_places``.
 
         Args:
-            topic_id: ``newest`` stands for the id that the topic's name has now. Without an id every id of a topic is
+            topic_id: ``newest`` is the id that the topic's name has now. Without an id every id of a topic is
                 read that was created again, unless the topic is named.
         """
 

@@ -383,7 +383,7 @@ class SplitReader:
 
     @property
     def _undelivered(self) -> int:
-        """Where a consumer stands; a record beyond the end moves it no farther than that."""
+        """The consumer's position; a record beyond the end does not move it past the end."""
         return min(self._columns.state[State.NEXT_OFFSET], self._columns.state[State.STOP_OFFSET])
 
     def _deliverable(self, split: Split, run: BatchRun, after: int | None) -> Deliverable:

@@ -161,16 +161,16 @@ def _newest_of(
 
 def _latest(spans: Mapping[str, _Span]) -> str | None:
     """The id whose times all come after those of every other; ``None`` where there is none such."""
-    told = {id: span for id, span in spans.items() if span is not None}
-    if len(told) < len(spans):
+    known = {id: span for id, span in spans.items() if span is not None}
+    if len(known) < len(spans):
         return None
-    last = max(told, key=lambda id: told[id])
-    return last if all(told[id][1] < told[last][0] for id in told if id != last) else None
+    last = max(known, key=lambda id: known[id])
+    return last if all(known[id][1] < known[last][0] for id in known if id != last) else None
 
 
 def _span(times_ms: Iterable[int | None]) -> _Span:
-    told = [time for time in times_ms if time is not None]
-    return (min(told), max(told)) if told else None
+    known = [time for time in times_ms if time is not None]
+    return (min(known), max(known)) if known else None
 
 
 def _uploads(metadata: RemoteLogMetadata, topic: str, topic_id: str) -> _Span:

@@ -55,7 +55,7 @@ class FollowedLog(Protocol):
         """The partitions as they are now."""
 
     def decided_end(self, before: Any, seen: Any) -> int | None:
-        """Below which offset a partition is what an earlier look saw; ``None`` if all of that is, or nobody knows.
+        """Below which offset a partition is what an earlier look saw; ``None`` if all of that is, or it is unknown.
 
         Args:
             before, seen: of two looks.

@@ -78,7 +78,7 @@ class Locations:
         Raises:
             ObjectNotFoundError: a topic or a partition is not there, or no topic matches.
             UnknownLayoutError: nothing at a location looks like a segment.
-            AmbiguousTopicError: one name stands for two topic ids, and nothing chooses.
+            AmbiguousTopicError: one name has two topic ids, and no option selects one.
             OptionError: one of several locations is a broker's log directory.
         """
         choice = self._options.choice
@@ -242,7 +242,7 @@ class Locations:
         return ", ".join(shown[:_AT_MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
     def _refuse_log_directory(self, found: Mapping[TopicIdPartition, Sequence[PartitionPlace]]) -> None:
-        """Raise if a topic lies in one location as in a broker's log directory, and in another one otherwise."""
+        """Raise if a topic is in a broker's log directory in one location and in another layout elsewhere."""
         layouts: dict[str, dict[str, PartitionPlace]] = defaultdict(dict)
         for places in found.values():
             for place in places:
@@ -252,7 +252,7 @@ class Locations:
             if local is not None and len(by_layout) > 1:
                 name = local.prefixes[0].removesuffix("/")
                 raise OptionError(
-                    f"{self.store.url(name)} is of a broker's log directory, and topic {topic!r} lies in the remote "
+                    f"{self.store.url(name)} is of a broker's log directory, and topic {topic!r} is in the remote "
                     "tier, too",
                     hint="Leave that directory out of location, and give it as logDirectory: its segments go on where "
                     "the remote tier ends",
@@ -313,7 +313,7 @@ def _open_beside(options: SparkOptions, place: str) -> tuple[ObjectStore, str]:
 
 
 def _storage_beside(options: SparkOptions, place: str) -> Mapping[str, object]:
-    """Storage options of what lies beside the locations: none of a directory."""
+    """Storage options of the files beside the locations: none of a directory."""
     return resolve_storage(options.credentials, place, options.storage) if "://" in place else {}
 
 

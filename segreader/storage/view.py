@@ -19,7 +19,7 @@ class VirtualFile(Protocol):
         """Bytes of the plain file."""
 
     def pieces(self, wanted: ByteRange, *, expected_tag: str | None = None) -> Generator[memoryview, None, None]:
-        """Consecutive pieces of the range, which lies inside the file; each is valid until the next is asked for.
+        """Consecutive pieces of the range, which is within the file; each is valid until the next is asked for.
 
         Args:
             expected_tag: of the stored object that a log is made from.

@@ -67,5 +67,5 @@ def kind_of(error: int) -> FetchErrorKind:
 
 
 def is_failed_read(error: BrokerError) -> bool:
-    """Whether a broker could not read what lies at an offset, such as a lost remote object; others may be readable."""
+    """Whether a broker could not read the data at an offset, such as a lost remote object; others may be readable."""
     return error.code in _FAILED_READS
