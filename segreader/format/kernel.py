@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 from array import array
 from collections.abc import Callable
-from typing import Protocol, cast
+from typing import Final, Protocol, cast
 
 from segreader.errors import OptionError
 from segreader.format import _columns
@@ -14,6 +15,8 @@ from segreader.format.columns import ColumnBuffers
 
 VARIABLE = "SEGREADER_KERNEL"
 """Environment variable: ``auto`` (default), ``native`` (its absence is an error) or ``reference``."""
+
+_NATIVE: Final = "segreader.format._kernel"
 
 
 class Kernel(Protocol):
@@ -56,7 +59,7 @@ def load_kernel(name: str | None = None) -> Kernel:
         raise OptionError("unknown kernel", found=name, expected="auto, native or reference")
     if name != "reference":
         try:
-            return cast(Kernel, importlib.import_module("segreader.format._kernel"))
+            return cast(Kernel, sys.modules.get(_NATIVE) or importlib.import_module(_NATIVE))
         except ImportError as error:
             if name == "native":
                 raise OptionError(

@@ -10,6 +10,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from segreader.errors import CorruptIndexError
 from segreader.ranges import OffsetRange
@@ -87,7 +88,13 @@ def parse_leader_epochs(data: bytes | bytearray | memoryview) -> LeaderEpochs:
 
     Source: ``CheckpointFile``, ``LeaderEpochCheckpointFile`` (4.0).
     """
-    lines = _LINE_END.split(bytes(data))
+    return _parsed(bytes(data))
+
+
+@lru_cache(maxsize=64)
+def _parsed(data: bytes) -> LeaderEpochs:
+    """Those of one partition's segments are mostly the same bytes."""
+    lines = _LINE_END.split(data)
     if not lines[-1]:
         lines.pop()
     if lines and (version := _parse_number(lines[0], 1, _MAX_INT)) != _VERSION:

@@ -112,7 +112,7 @@ class LoaderSplit:
                 **save_log_end(self.log_end),
                 "timed": split.timed,
                 "reaches": split.reaches,
-                "following": json.dumps(split.following) if split.following else None,
+                "following": json.dumps(list(split.following)) if split.following else None,
             },
         )
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final, overload
 
 from segreader.errors import FormatError
 from segreader.isolation import AbortedTransactions, IsolationLevel
@@ -22,6 +22,64 @@ LOOK_AHEAD: Final = 1 << 20
 
 MOST_LOGS_AHEAD: Final = 16
 """Logs that hold them: segments are larger, unless somebody made them small."""
+
+
+class LogsAhead(Sequence[tuple[str, int, int]]):
+    """``Split.following``: a log, and those behind it, as many as may have to be looked into.
+
+    The splits of a partition share their tails: as tuples, those of 100,000 small segments would need 20 MB, and their
+    names in JSON 150 MB.
+    """
+
+    __slots__ = ("log", "size", "stop", "then")
+
+    def __init__(self, log: str, size: int, stop: int, then: Sequence[tuple[str, int, int]] = ()) -> None:
+        self.log = log
+        self.size = size
+        self.stop = stop
+        self.then = then
+
+    def __iter__(self) -> Iterator[tuple[str, int, int]]:
+        room, count = LOOK_AHEAD, 0
+        ahead: Sequence[tuple[str, int, int]] = self
+        while isinstance(ahead, LogsAhead):
+            if room <= 0 or count == MOST_LOGS_AHEAD:
+                return
+            yield ahead.log, ahead.size, ahead.stop
+            room, count, ahead = room - ahead.size, count + 1, ahead.then
+        for one in ahead:
+            if one != END_OF_LOG and (room <= 0 or count == MOST_LOGS_AHEAD):
+                return
+            yield one
+            room, count = room - one[1], count + 1
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    @overload
+    def __getitem__(self, index: int) -> tuple[str, int, int]: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[tuple[str, int, int], ...]: ...
+    def __getitem__(self, index: int | slice) -> Any:
+        return self._few()[index]
+
+    def __eq__(self, other: object) -> bool:
+        return self._few() == tuple(iter(other)) if isinstance(other, LogsAhead | tuple) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._few())
+
+    def __repr__(self) -> str:
+        return repr(self._few())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return tuple, (self._few(),)
+
+    def _few(self) -> tuple[tuple[str, int, int], ...]:
+        return tuple(iter(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +131,7 @@ class Split:
     log_tag: str | None = None
     timed: int | None = None
     reaches: int | None = None
-    following: tuple[tuple[str, int, int], ...] = ()
+    following: Sequence[tuple[str, int, int]] = ()
 
     @property
     def is_last_of_segment(self) -> bool:
@@ -89,7 +147,11 @@ class Split:
         """Whether another split of a plan goes on with the batch behind this one."""
         if self.log == other.log:
             return self.positions.stop == other.positions.start
-        return self.is_last_of_part and self.following[:1] != () and self.following[0][0] == other.log
+        return self.is_last_of_part and next((log for log, _, _ in self.following), None) == other.log
+
+    def following_from(self, position: int) -> Sequence[tuple[str, int, int]]:
+        """``following`` of a piece that ends there: none where a reader looks no farther than this log."""
+        return self.following if position + LOOK_AHEAD >= self.log_size else ()
 
 
 class EndReason(StrEnum):

@@ -6,7 +6,7 @@ transactions were aborted by markers that lie behind everything in the store.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -26,9 +26,9 @@ from segreader.errors import (
 from segreader.format.leader_epochs import LeaderEpochs
 from segreader.format.transaction_index import AbortedTransaction
 from segreader.isolation import AbortedTransactions, IsolationLevel
-from segreader.plan.lineage import DropReason, Part, ResolvedLog
+from segreader.plan.lineage import DropReason, ResolvedLog
 from segreader.plan.live import BEYOND, LogMarks, covered, uncovered
-from segreader.plan.split import END_OF_LOG, PlannedDrop, Split
+from segreader.plan.split import PlannedDrop, Split
 from segreader.ranges import OffsetRange
 from segreader.read.cluster import Cluster
 from segreader.read.lineage import ReadableLog
@@ -209,15 +209,10 @@ class _RunPlanner(PartitionPlanner):
     """Plans runs of segments whose transactions are known already."""
 
     aborted = AbortedTransactions()
+    behind_last = ()  # the broker has more
 
     def _read_state(self, source: SourceLog, readable: ReadableLog, wanted: OffsetRange) -> TransactionState:
         return TransactionState(self.aborted)
-
-    def _following(
-        self, log: ResolvedLog, chosen: Sequence[tuple[Part, OffsetRange]]
-    ) -> Iterator[tuple[tuple[str, int, int], ...]]:
-        for logs in super()._following(log, chosen):
-            yield tuple(one for one in logs if one != END_OF_LOG)  # the broker has more
 
 
 def aborted_at_either(

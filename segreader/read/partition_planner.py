@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise, repeat
+from itertools import pairwise, repeat
 from typing import Final
 
 from segreader.errors import FormatError, ObjectChangedError, ObjectNotFoundError, SegmentGapError
@@ -20,9 +19,9 @@ from segreader.plan.planner import DEFAULT_SPLIT_BYTES, cut_segment, needs_index
 from segreader.plan.split import (
     END_OF_LOG,
     LOOK_AHEAD,
-    MOST_LOGS_AHEAD,
     EndReason,
     Gap,
+    LogsAhead,
     PlannedDrop,
     ReadEnd,
     ReadPlan,
@@ -45,6 +44,9 @@ _AT_ONCE: Final = 16
 
 class PartitionPlanner:
     """Plans one partition after another and keeps what it found; ``plan`` gives it all."""
+
+    behind_last: Sequence[tuple[str, int, int]] = (END_OF_LOG,)
+    """``Split.following`` of the last segment of a partition."""
 
     def __init__(
         self,
@@ -288,7 +290,7 @@ class PartitionPlanner:
         index: OffsetIndex | None,
         aborted: AbortedTransactions,
         named: _Named,
-        following: tuple[tuple[str, int, int], ...],
+        following: Sequence[tuple[str, int, int]],
     ) -> None:
         segment, files = part.segment, part.segment.files
         is_open = wanted.stop is None or wanted.stop >= OPEN_END
@@ -324,26 +326,21 @@ class PartitionPlanner:
 
     def _following(
         self, log: ResolvedLog, chosen: Sequence[tuple[Part, OffsetRange]]
-    ) -> Iterator[tuple[tuple[str, int, int], ...]]:
+    ) -> Iterator[Sequence[tuple[str, int, int]]]:
         """``Split.following`` of each chosen part: as many logs as may have to be looked into, up to the next hole."""
         if self._isolation_level is not IsolationLevel.READ_COMMITTED:
             yield from repeat((), len(chosen))
             return
-        logs = [(part.segment.files.log, part.segment.log_size, part.stop) for part in log.parts]
-        starts = [part.start for part in log.parts]
-        sizes = list(accumulate((size for _, size, _ in logs), initial=0))
-        end = 0
-        for part, _ in chosen:
-            first = bisect_right(starts, part.start)
-            end = max(end, first)
-            while (
-                end < len(logs)
-                and starts[end] == logs[end - 1][2]
-                and end - first < MOST_LOGS_AHEAD
-                and sizes[end] - sizes[first] < LOOK_AHEAD
-            ):
-                end += 1
-            yield (*logs[first:end], END_OF_LOG) if end == len(logs) else tuple(logs[first:end])
+        behind: Sequence[tuple[str, int, int]] = self.behind_last
+        ahead: dict[int, Sequence[tuple[str, int, int]]] = {}
+        start: int | None = None
+        for part in reversed(log.parts):
+            if start is not None and part.stop != start:
+                behind = ()
+            ahead[id(part)] = behind
+            behind = LogsAhead(part.segment.files.log, part.segment.log_size, part.stop, behind)
+            start = part.start
+        yield from (ahead[id(part)] for part, _ in chosen)
 
     def _read_index(self, segment: Segment) -> OffsetIndex | _Misleading | None:
         """The segment's offset index; a missing or damaged one costs reading, not records."""

@@ -53,6 +53,7 @@ def cut_split(store: ObjectStore, split: Split, *, split_bytes: int, most_offset
                     offset_bound=split.offset_bound
                     if some.stop == split.positions.stop
                     else offset_at(index, some.stop),
+                    following=split.following_from(some.stop),
                 )
             )
     return pieces

@@ -20,10 +20,10 @@ from segreader.errors import FormatError, ObjectNotFoundError
 from segreader.evidence.findings import Findings
 from segreader.evidence.transaction_checks import check_transaction_index, settle_transaction_index
 from segreader.format.transaction_index import AbortedTransaction
-from segreader.isolation import AbortedTransactions
+from segreader.isolation import AbortedTransactions, IsolationLevel
 from segreader.plan.lineage import ResolvedLog
 from segreader.plan.packed_aborted import pack_aborted, unpack_aborted
-from segreader.plan.split import Split
+from segreader.plan.split import END_OF_LOG, Split
 from segreader.ranges import ByteRange, OffsetRange
 from segreader.read.small_objects import read_each, read_whole
 from segreader.read.transactions import read_transaction_state
@@ -38,6 +38,9 @@ _ROOM: Final = 700
 
 _ROOM_FOR_LOGS: Final = 300
 """Bytes that the names of logs behind a split may take."""
+
+_MOST_LOGS: Final = 2
+"""Logs behind a split that travel with it."""
 
 _NONE: Final = AbortedTransactions()
 _FEW: Final = 2000
@@ -74,11 +77,17 @@ class LightSplit:
     is_replayed: bool = False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Values without the classes around them: a plan has a hundred thousand splits, and each is a pickle."""
+        """Values without the classes around them: a plan has a hundred thousand splits, and each is a pickle.
+
+        Of the names of other objects only what the log's own does not say.
+        """
         split = self.split
+        log, index = split.log, split.offset_index
         return _rebuilt, (
             _BOUNDS(split),
             _REST(split),
+            None if index is None else _short(index, log[: log.rfind(".") + 1]),
+            _short_following(split.following, log[: log.rfind("/") + 1]) if split.following else (),
             split.aborted or None,
             self.packed,
             self.indexes,
@@ -108,28 +117,36 @@ class LightSplit:
 
 _BOUNDS: Final = attrgetter(
     *("partition.topic", "partition.partition", "partition.topic_id"),
-    *("positions.start", "positions.stop", "offsets.start", "offsets.stop"),
+    *("positions.start", "positions.stop", "offsets.start", "offsets.stop", "isolation_level.value"),
 )
-_REST_NAMES: Final = tuple(
-    field.name for field in fields(Split) if field.name not in ("partition", "positions", "offsets", "aborted")
+_NOT_IN_REST: Final = frozenset(
+    ("partition", "positions", "offsets", "isolation_level", "aborted", "offset_index", "following")
 )
+_REST_NAMES: Final = tuple(field.name for field in fields(Split) if field.name not in _NOT_IN_REST)
 _REST: Final = attrgetter(*_REST_NAMES)
 
 
 def _rebuilt(
     bounds: tuple[Any, ...],
     rest: tuple[Any, ...],
+    index: str | tuple[str] | None,
+    following: Sequence[Any],
     aborted: AbortedTransactions | None,
     packed: bytes,
     indexes: tuple[IndexOfPart, ...],
     is_replayed: bool,
 ) -> LightSplit:
+    values = dict(zip(_REST_NAMES, rest, strict=True))
+    log: str = values["log"]
     split = Split(
         partition=TopicIdPartition(*bounds[:3]),
         positions=ByteRange(*bounds[3:5]),
-        offsets=OffsetRange(*bounds[5:]),
+        offsets=OffsetRange(*bounds[5:7]),
+        isolation_level=IsolationLevel(bounds[7]),
         aborted=_NONE if aborted is None else aborted,
-        **dict(zip(_REST_NAMES, rest, strict=True)),
+        offset_index=None if index is None else _long(index, log[: log.rfind(".") + 1]),
+        following=_long_following(following, log[: log.rfind("/") + 1]),
+        **values,
     )
     return LightSplit(split, packed, indexes, is_replayed)
 
@@ -149,7 +166,6 @@ class SplitPacker:
             split: of a plan.
             log: the same partition: whose segments hold the markers.
         """
-        split = _with_few_logs(split)
         if not len(split.aborted):
             return LightSplit(split)
         bare = replace(split, aborted=_NONE)
@@ -179,13 +195,33 @@ class SplitPacker:
         return indexes if rows.issuperset(aborted) else ()
 
 
-def _with_few_logs(split: Split) -> Split:
-    """The split with no more logs behind it than there is room for."""
-    room, few = _ROOM_FOR_LOGS, 0
-    for log, _, _ in split.following:
-        room -= len(log.encode()) + 16
-        few += room >= 0
-    return split if few == len(split.following) else replace(split, following=split.following[:few])
+def _short(name: str, start: str) -> str | tuple[str]:
+    """What a name has behind a start; all of another name, as a tuple."""
+    return name[len(start) :] if name.startswith(start) else (name,)
+
+
+def _long(short: str | tuple[str], start: str) -> str:
+    return start + short if isinstance(short, str) else short[0]
+
+
+def _short_following(following: Sequence[tuple[str, int, int]], folder: str) -> tuple[Any, ...]:
+    """The logs behind a split as values one after another: no more than there is room for. ``None``: none follows."""
+    values: tuple[Any, ...] = ()
+    room = _ROOM_FOR_LOGS
+    for log, size, stop in following:
+        if not log:
+            return (*values, None)
+        name = _short(log, folder)
+        room -= len(name if isinstance(name, str) else name[0])
+        if room < 0 or len(values) == 3 * _MOST_LOGS:
+            break
+        values = (*values, name, size, stop)
+    return values
+
+
+def _long_following(values: Sequence[Any], folder: str) -> tuple[tuple[str, int, int], ...]:
+    logs = [(_long(values[at], folder), values[at + 1], values[at + 2]) for at in range(0, len(values) // 3 * 3, 3)]
+    return (*logs, END_OF_LOG) if len(values) % 3 else tuple(logs)
 
 
 def _within(split: Split, aborted: AbortedTransactions) -> AbortedTransactions:

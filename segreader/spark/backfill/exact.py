@@ -234,6 +234,7 @@ def _piece(part: Split, positions: ByteRange, offsets: OffsetRange, first_bound:
         offset_bound=part.offset_bound if positions.stop == part.positions.stop else None,
         first_bound=first_bound,
         chunk_size=None,
+        following=part.following_from(positions.stop),
     )
 
 

@@ -30,7 +30,7 @@ from segreader.spark.backfill.output import (
     OutputOptions,
     split_of_file,
 )
-from segreader.spark.backfill.split_json import split_from_json, split_to_json
+from segreader.spark.backfill.split_json import split_from_json, splits_from_json, splits_to_json
 from segreader.spark.live_planning import plan_live_read
 from segreader.spark.options import SparkOptions, parse_options, require_batch
 from segreader.spark.planning import plan_splits
@@ -117,7 +117,8 @@ class JobPlan:
             "isolation": self.isolation,
             "partitions": [asdict(one) for one in self.partitions],
             "notes": list(self.notes),
-            "splits": [split_to_json(split) for split in self.splits],
+            "next_splits_follow": True,
+            "splits": splits_to_json(self.splits),
         }
         return json.dumps(document, separators=(",", ":")).encode()
 
@@ -192,7 +193,8 @@ def parse_plan(data: bytes, source: str) -> JobPlan:
 def _from_json(document: dict[str, Any]) -> JobPlan:
     if document["version"] != _VERSION:
         raise ValueError(document["version"])
-    output = document["output"]
+    output, splits = document["output"], document["splits"]
+    follow = document.get("next_splits_follow", False)  # an earlier version names no log behind a split
     return JobPlan(
         wanted=dict(document["wanted"]),
         options=dict(document["options"]),
@@ -200,7 +202,7 @@ def _from_json(document: dict[str, Any]) -> JobPlan:
         location=document["location"],
         isolation=document["isolation"],
         partitions=tuple(_range_from_json(one) for one in document["partitions"]),
-        splits=tuple(split_from_json(one) for one in document["splits"]),
+        splits=splits_from_json(splits) if follow else tuple(map(split_from_json, splits)),
         notes=tuple(document["notes"]),
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
@@ -14,7 +13,7 @@ from segreader.spark.backfill.exact import JobSplit
 from segreader.spark.backfill.output import OutputOptions
 from segreader.spark.backfill.sink import do_split
 from segreader.spark.backfill.source import kept_source
-from segreader.spark.backfill.split_json import split_from_json, split_to_json
+from segreader.spark.backfill.split_json import SplitTexts
 from segreader.spark.options import parse_options
 from segreader.spark.tracebacks import without_locals
 from segreader.spark.worker import freeze_imports
@@ -48,8 +47,7 @@ class SplitTask:
         self._output = output
         self._target = target
         self._plan = plan
-        # As text each: a task that needs one of a hundred thousand does not build the others.
-        self._splits = [json.dumps(split_to_json(split), separators=(",", ":")) for split in splits]
+        self._splits = SplitTexts(splits)
 
     @without_locals
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -68,7 +66,7 @@ class SplitTask:
         with kept_source(options) as source, self._target.kept() as target:
             for index in indexes:
                 entry, is_reused = do_split(
-                    split_from_json(json.loads(self._splits[index])),
+                    self._splits[index],
                     source,
                     target,
                     self._output,

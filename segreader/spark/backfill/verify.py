@@ -36,7 +36,7 @@ from segreader.spark.backfill.source import (
     metrics_for,
     read_records,
 )
-from segreader.spark.backfill.split_json import split_from_json, split_to_json
+from segreader.spark.backfill.split_json import SplitTexts
 from segreader.spark.options import parse_options
 from segreader.spark.schema import to_spark
 from segreader.spark.tracebacks import without_locals
@@ -219,13 +219,14 @@ class VerifyTask:
         output: OutputOptions,
         options: Mapping[str, str] | None,
     ) -> None:
-        self._pairs = [(json.dumps(split_to_json(split)), json.dumps(entry.to_json())) for split, entry in pairs]
+        self._splits = SplitTexts([split for split, _ in pairs])
+        self._entries = [json.dumps(entry.to_json()) for _, entry in pairs]
         self._target = target
         self._output = output
         self._options = dict(options) if options is not None else None
 
     def __len__(self) -> int:
-        return len(self._pairs)
+        return len(self._entries)
 
     @without_locals
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -245,8 +246,8 @@ class VerifyTask:
             if self._options is not None:
                 source = stack.enter_context(kept_source(parse_options(self._options)))
             for index in indexes:
-                split, entry = (json.loads(text) for text in self._pairs[index])
-                yield check_split(split_from_json(split), DoneEntry.from_json(entry), target, self._output, source)
+                entry = DoneEntry.from_json(json.loads(self._entries[index]))
+                yield check_split(self._splits[index], entry, target, self._output, source)
 
 
 def _listed(target: TargetStore, entries: Mapping[str, DoneEntry], *, is_committed: bool) -> Iterator[Finding]:
