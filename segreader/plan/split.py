@@ -82,7 +82,7 @@ class LogsAhead(Sequence[tuple[str, int, int]]):
         return tuple(iter(self))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
     """What one worker reads: some whole batches of one segment, and the offsets wanted of them.
 

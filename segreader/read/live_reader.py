@@ -240,12 +240,12 @@ class LiveReader:
         name = f"{part.partition} (Fetch at {answer.offset})"
         size = len(answer.data)
         split = Split(
-            part.partition,
-            name,
-            size,
-            ByteRange(0, size),
-            OffsetRange(max(answer.offset, self._delivered), stop),
-            part.isolation_level,
+            partition=part.partition,
+            log=name,
+            log_size=size,
+            positions=ByteRange(0, size),
+            offsets=OffsetRange(max(answer.offset, self._delivered), stop),
+            isolation_level=part.isolation_level,
             epochs=part.epochs,
         )
         self._fetched.put(name, answer.data)

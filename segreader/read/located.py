@@ -160,13 +160,13 @@ def located_split(
     """
     stop = location.size if location.stop is None or to_the_end else location.stop
     return Split(
-        partition,
-        name,
-        location.size,
-        ByteRange(location.start or 0, stop),
-        offsets,
-        isolation_level,
-        AbortedTransactions() if aborted is None else aborted,
+        partition=partition,
+        log=name,
+        log_size=location.size,
+        positions=ByteRange(location.start or 0, stop),
+        offsets=offsets,
+        isolation_level=isolation_level,
+        aborted=AbortedTransactions() if aborted is None else aborted,
         base_offset=location.first_offset,
         epochs=epochs or location.leader_epochs,
         stop_of_part=location.last_offset + 1,

@@ -23,7 +23,13 @@ def plan_of(*splits: tuple[str, int, int]) -> ReadPlan:
     return ReadPlan(
         "s3://logs/",
         tuple(
-            Split(TopicIdPartition("t", 0), log, 1 << 40, ByteRange(start, stop), OffsetRange())
+            Split(
+                partition=TopicIdPartition("t", 0),
+                log=log,
+                log_size=1 << 40,
+                positions=ByteRange(start, stop),
+                offsets=OffsetRange(),
+            )
             for log, start, stop in splits
         ),
     )

@@ -46,8 +46,8 @@ def test_from_the_place_of_a_record_on_nothing_behind_it_is_passed_over(
     data = segment.to_bytes()
     batches = batches_of(data)
     split = Split(
-        TopicIdPartition("t", 0), "a.log", len(data), ByteRange(0, len(data)), OffsetRange(0),
-        IsolationLevel.READ_COMMITTED, AbortedTransactions(),
+        partition=TopicIdPartition("t", 0), log="a.log", log_size=len(data), positions=ByteRange(0, len(data)),
+        offsets=OffsetRange(0), isolation_level=IsolationLevel.READ_COMMITTED, aborted=AbortedTransactions(),
     )  # fmt: skip
     reader = SplitReader(MemoryStore({"a.log": data}), ReadOptions(batch_rows=batch_rows, kernel=kernel))
     reader.trail = trail = Trail()

@@ -34,7 +34,17 @@ LOCATED = replace(BROKER, read_from=ReadFrom.LOCATION, aborted=rows(9), segment_
 STORED = replace(
     BROKER,
     read_from=ReadFrom.STORE,
-    splits=(Split(PLACE, "a.log", 900, ByteRange(0, 900), OffsetRange(10, 100), aborted=rows(9), epochs=EPOCHS),),
+    splits=(
+        Split(
+            partition=PLACE,
+            log="a.log",
+            log_size=900,
+            positions=ByteRange(0, 900),
+            offsets=OffsetRange(10, 100),
+            aborted=rows(9),
+            epochs=EPOCHS,
+        ),
+    ),
     size=900,
 )
 PARTS = [BROKER, LOCATED, replace(LOCATED, aborted=None), replace(LOCATED, aborted=AbortedTransactions()), STORED]
