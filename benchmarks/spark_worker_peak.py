@@ -33,8 +33,8 @@ from segreader.spark.options import parse_options
 from segreader.spark.source import SegmentReader
 from segreader.spark.worker import IN_FLIGHT
 from segreader.storage.base import ObjectInfo
-from segreader.storage.http import HttpStore
-from segreader.storage.http_settings import HttpSettings
+from segreader.storage.http.settings import HttpSettings
+from segreader.storage.http.store import HttpStore
 from segreader.storage.target_local import LocalTarget
 
 

@@ -13,7 +13,8 @@ from segreader.catalog.listing import list_places, read_place
 from segreader.errors import LocationExpiredError
 from segreader.read.source import SourceLog
 from segreader.storage.base import ObjectInfo
-from segreader.storage.http import HttpSettings, HttpStore
+from segreader.storage.http.settings import HttpSettings
+from segreader.storage.http.store import HttpStore
 from segreader.storage.metrics import StorageMetrics
 from segreader.storage.signed_url import SignedUrl
 

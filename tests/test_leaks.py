@@ -17,7 +17,8 @@ from canaries import CANARIES, QUERY, everything_logged, leaks, shown
 from segreader.errors import OptionError, SegreaderError
 from segreader.ranges import ByteRange
 from segreader.storage.base import ObjectInfo
-from segreader.storage.http import HttpSettings, HttpStore
+from segreader.storage.http.settings import HttpSettings
+from segreader.storage.http.store import HttpStore
 from segreader.storage.option_sources import find_storage_options, parse_storage_options
 from segreader.storage.options import address_policy
 from segreader.storage.signed_url import Secret, SignedUrl

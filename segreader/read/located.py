@@ -19,8 +19,8 @@ from segreader.ranges import ByteRange, OffsetRange
 from segreader.read.broker_range import FetchedAnswer
 from segreader.segment import TopicIdPartition
 from segreader.storage.base import ObjectInfo
-from segreader.storage.http import HttpStore
-from segreader.storage.http_settings import HttpSettings
+from segreader.storage.http.settings import HttpSettings
+from segreader.storage.http.store import HttpStore
 from segreader.storage.signed_url import SignedUrl
 
 TOLD_FOR_MS = 60_000

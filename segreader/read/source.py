@@ -275,10 +275,10 @@ class UrlSource:
         renew: Callable[[str], str] | None = None,
         rsm_config: str | os.PathLike[str] | None = None,
     ) -> None:
-        from segreader.storage.http_settings import HttpSettings
+        from segreader.storage.http.settings import HttpSettings
+        from segreader.storage.http.url_list import UrlList, UrlListStore, split_url
         from segreader.storage.option_sources import find_storage_options
         from segreader.storage.options import address_policy
-        from segreader.storage.url_list import UrlList, UrlListStore, split_url
 
         options = find_storage_options("https://", storage_options)
         policy = address_policy(options)

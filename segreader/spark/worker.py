@@ -23,8 +23,8 @@ from segreader.catalog.collector import collect_seldom
 from segreader.read.cluster import KafkaCluster
 from segreader.spark.brokers import Brokers
 from segreader.storage.base import ObjectStore
-from segreader.storage.http import HttpStore
-from segreader.storage.http_settings import HttpSettings
+from segreader.storage.http.settings import HttpSettings
+from segreader.storage.http.store import HttpStore
 from segreader.storage.location import open_store
 from segreader.storage.target import TargetStore, open_target
 from segreader.storage.view import StoreView, VirtualFile

@@ -11,8 +11,8 @@ import socket
 from types import TracebackType
 
 from segreader.errors import AccessDeniedError, ObjectNotFoundError, SegreaderError, StorageError, ThrottledError
-from segreader.storage.http_answer import NO_BUCKET, SKEWED, THROTTLED, shown_code
-from segreader.storage.http_failure import causes
+from segreader.storage.http.answer import NO_BUCKET, SKEWED, THROTTLED, shown_code
+from segreader.storage.http.connections import causes
 from segreader.storage.signed_url import redact
 
 _NO_CREDENTIALS = {

@@ -18,7 +18,7 @@ from segreader.errors import ObjectNotFoundError, OptionError, PlanError
 from segreader.storage.base import ObjectStore
 from segreader.storage.client_failure import translated
 from segreader.storage.fsspec_store import PIECE_SIZE, FsspecStore
-from segreader.storage.http import HttpSettings
+from segreader.storage.http.settings import HttpSettings
 from segreader.storage.local import LocalStore
 from segreader.storage.metrics import StorageMetrics
 from segreader.storage.option_sources import find_storage_options, revealed

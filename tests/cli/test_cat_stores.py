@@ -10,7 +10,7 @@ from servers.objects import TIERED, tiered_topics
 from servers.pool import ServerPool
 
 from segreader.cli.main import main
-from segreader.storage.hedge import HedgePolicy
+from segreader.storage.http.pacing import HedgePolicy
 
 pytestmark = pytest.mark.xdist_group("servers")
 

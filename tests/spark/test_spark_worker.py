@@ -24,8 +24,8 @@ from segreader.spark.locations import kept_locations
 from segreader.spark.options import parse_options
 from segreader.spark.source import SegmentReader
 from segreader.spark.worker import Clients, this_worker
-from segreader.storage import http_connections
-from segreader.storage.http import HttpStore
+from segreader.storage.http import connections
+from segreader.storage.http.store import HttpStore
 
 
 @dataclass
@@ -146,13 +146,13 @@ def _fresh(one: worker.Worker) -> Callable[[int], worker.Worker]:
 def connected(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The hosts of the connections by which bytes are read."""
     hosts: list[str] = []
-    connect = http_connections._PlainConnection.connect
+    connect = connections._PlainConnection.connect
 
     def counted(self: Any) -> None:
         hosts.append(self.host)
         connect(self)
 
-    monkeypatch.setattr(http_connections._PlainConnection, "connect", counted)
+    monkeypatch.setattr(connections._PlainConnection, "connect", counted)
     return hosts
 
 

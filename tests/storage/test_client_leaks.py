@@ -13,7 +13,7 @@ from canaries import ACCESS_KEY, CANARIES, everything_logged, leaks, quoting_ser
 
 from segreader.errors import AccessDeniedError, ObjectNotFoundError, StorageError
 from segreader.ranges import ByteRange
-from segreader.storage.http_answer import shown_code
+from segreader.storage.http.answer import shown_code
 from segreader.storage.location import open_store
 
 

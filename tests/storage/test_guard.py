@@ -13,7 +13,8 @@ from segreader.errors import StorageError, UntrustedLocationError
 from segreader.ranges import ByteRange
 from segreader.storage.base import ObjectInfo
 from segreader.storage.guard import AddressPolicy, check_peer, check_url
-from segreader.storage.http import HttpSettings, HttpStore
+from segreader.storage.http.settings import HttpSettings
+from segreader.storage.http.store import HttpStore
 from segreader.storage.signed_url import SignedUrl
 
 CLOUDS = AddressPolicy()

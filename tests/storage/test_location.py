@@ -27,7 +27,7 @@ from segreader.ranges import ByteRange
 from segreader.storage.base import ObjectInfo
 from segreader.storage.client_failure import storage_error
 from segreader.storage.fsspec_store import FsspecStore
-from segreader.storage.http import HttpSettings
+from segreader.storage.http.settings import HttpSettings
 from segreader.storage.local import LocalStore
 from segreader.storage.location import open_store
 from segreader.storage.signing import BucketStore, SigningUrls

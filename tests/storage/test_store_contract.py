@@ -22,11 +22,12 @@ from segreader.errors import AccessDeniedError, ObjectChangedError, ObjectNotFou
 from segreader.ranges import ByteRange
 from segreader.storage.base import ObjectInfo, ObjectStore
 from segreader.storage.fsspec_store import FsspecStore
-from segreader.storage.http import HttpSettings, HttpStore
+from segreader.storage.http.settings import HttpSettings
+from segreader.storage.http.store import HttpStore
+from segreader.storage.http.url_list import UrlList, UrlListStore
 from segreader.storage.location import open_store
 from segreader.storage.metrics import StorageMetrics
 from segreader.storage.signed_url import SignedUrl
-from segreader.storage.url_list import UrlList, UrlListStore
 
 pytestmark = pytest.mark.xdist_group("servers")
 
@@ -322,7 +323,7 @@ def test_the_tag_that_is_listed_is_the_tag_that_answers_bear(
     (info,) = store.list(name)
     assert info.tag is not None
     assert [one.tag for one in store.list_level(name)] == [info.tag]
-    for module in ("http_range", "fsspec_store"):  # the listing need not be asked again
+    for module in ("http.range_fetcher", "fsspec_store"):  # the listing need not be asked again
         monkeypatch.delattr(f"segreader.storage.{module}.find_listed")
     pieces = store.read_pieces(name, ByteRange(1, len(data)), expected_size=len(data), expected_tag=info.tag)
     assert b"".join(map(bytes, pieces)) == data[1:]

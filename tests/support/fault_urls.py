@@ -11,7 +11,8 @@ from fault_server import FaultServer
 from segreader.errors import LocationExpiredError
 from segreader.ranges import ByteRange
 from segreader.storage.base import ObjectInfo
-from segreader.storage.http import HttpSettings, HttpStore
+from segreader.storage.http.settings import HttpSettings
+from segreader.storage.http.store import HttpStore
 from segreader.storage.metrics import StorageMetrics
 from segreader.storage.retry import Clock
 from segreader.storage.signed_url import SignedUrl

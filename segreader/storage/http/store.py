@@ -13,18 +13,16 @@ from typing import NoReturn, Self
 from segreader.errors import ShortReadError, StorageError
 from segreader.ranges import ByteRange
 from segreader.storage.base import ObjectInfo
-from segreader.storage.coalesce import coalesce, cut
-from segreader.storage.exchange import Stop, Stopped
-from segreader.storage.http_answer import Identity
-from segreader.storage.http_range import RangeFetcher
-from segreader.storage.http_settings import HttpSettings
+from segreader.storage.http.answer import Identity
+from segreader.storage.http.coalesce import coalesce, cut
+from segreader.storage.http.exchange import Stop, Stopped
+from segreader.storage.http.range_fetcher import RangeFetcher
+from segreader.storage.http.settings import HttpSettings
+from segreader.storage.http.url_leases import UrlLeases, UrlProvider
 from segreader.storage.levels import level_of
 from segreader.storage.metrics import StorageMetrics
 from segreader.storage.retry import Clock
 from segreader.storage.signed_url import install_redaction
-from segreader.storage.url_lease import UrlLeases, UrlProvider
-
-__all__ = ["HttpSettings", "HttpStore", "UrlProvider"]
 
 
 class _Buffers:

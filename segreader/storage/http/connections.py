@@ -1,5 +1,7 @@
-"""urllib3's connection pools, as this library wants them: each request can be ended from another thread, bodies are
-read straight into a buffer, the connected address is checked, and proxies and certificates are those of the system.
+"""urllib3's connection pools as this library needs them, and what their exceptions mean.
+
+A request can be ended from another thread, bodies are read straight into a buffer, the connected address is checked,
+and proxies and certificates are the system's. Exception texts of the libraries hold the URL; none of them is kept.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import ssl
 import threading
 import urllib.request
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from email import errors
 from typing import Any, BinaryIO, cast
@@ -20,11 +22,19 @@ from urllib.parse import unquote, urlsplit
 import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+from urllib3.exceptions import (
+    ConnectTimeoutError,
+    InvalidHeader,
+    LocationValueError,
+    NameResolutionError,
+    ReadTimeoutError,
+)
 from urllib3.poolmanager import PoolManager, ProxyManager
 from urllib3.util import Timeout, make_headers
 
-from segreader.errors import OptionError, SegreaderError
-from segreader.storage.exchange import Exchange
+from segreader.errors import OptionError, SegreaderError, StorageError, WrongAnswerError
+from segreader.storage.http.exchange import Exchange
+from segreader.storage.retry import Remedy, RequestFailed
 from segreader.storage.signed_url import SignedUrl
 
 HEAD_SIZE = 64 << 10
@@ -253,3 +263,60 @@ def _tls(ca_file: str | None, *, verify: bool) -> ssl.SSLContext:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
+
+
+def transport_failure(error: Exception, exchange: Exchange, source: str) -> RequestFailed:
+    """What an exception of the transport means, and what may help.
+
+    Args:
+        exchange: the request that ended so.
+        source: the object, as it may be shown.
+    """
+    if isinstance(exchange.refusal, StorageError):
+        return RequestFailed(exchange.refusal.located(source=source), Remedy.NONE)
+    chain = list(causes(error))
+
+    def among(*kinds: type[BaseException]) -> BaseException | None:
+        return next((cause for cause in chain if isinstance(cause, kinds)), None)
+
+    def failed(message: str, hint: str, remedy: Remedy = Remedy.RETRY, found: str | None = None) -> RequestFailed:
+        return RequestFailed(StorageError(message, source=source, found=found, hint=hint), remedy)
+
+    if untrusted := among(ssl.SSLCertVerificationError, ssl.CertificateError):
+        return failed(
+            "the server's certificate is not trusted",
+            "Name the CA with ca_file, or ask the host by the name in its certificate",
+            Remedy.NONE,
+            getattr(untrusted, "verify_message", "") or None,
+        )
+    if among(LocationValueError, http.client.InvalidURL) or type(error) is ValueError:
+        return failed("not a URL that can be asked", "See its host, port and characters", Remedy.NONE)
+    if not among(http.client.RemoteDisconnected) and (garbage := among(http.client.HTTPException, InvalidHeader)):
+        wrong = WrongAnswerError(
+            "the answer is not HTTP that can be read",
+            source=source,
+            found=type(garbage).__name__,
+            hint="Is it a proxy?",
+        )
+        return RequestFailed(wrong, Remedy.NONE)
+    if among(NameResolutionError):
+        return failed("the host's name cannot be resolved", "See the name, and this machine's DNS")
+    if among(ConnectTimeoutError):
+        return failed("no connection could be made in time", "See the host, the port, the network and the proxy")
+    if exchange.is_ended or among(ReadTimeoutError, TimeoutError):
+        return failed("no answer came in time", "See the store's status")
+    reason = next((c.strerror for c in chain if isinstance(c, OSError) and c.strerror and c.errno), None)
+    return failed("the connection broke", "See the network and the proxy", found=reason)
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """An exception and those that it holds, or that led to it."""
+    ahead, seen = [error], set[int]()
+    while ahead:
+        one = ahead.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        yield one
+        ahead += [arg for arg in one.args if isinstance(arg, BaseException)]
+        ahead += [held for held in (one.__cause__, one.__context__) if held is not None]

@@ -24,18 +24,15 @@ from segreader.errors import (
 )
 from segreader.ranges import ByteRange
 from segreader.storage.base import ObjectInfo, find_listed, replaced
-from segreader.storage.concurrency import ConcurrencyLimiter
-from segreader.storage.exchange import Exchange, SomeReader, Stop, Stopped
 from segreader.storage.guard import check_url, peer_check
-from segreader.storage.hedge import HedgePolicy, Race
-from segreader.storage.http_answer import ERROR_BODY_SIZE, Identity, changed, check_head, refusal
-from segreader.storage.http_connections import Connections
-from segreader.storage.http_failure import transport_failure
-from segreader.storage.http_settings import HttpSettings
+from segreader.storage.http.answer import ERROR_BODY_SIZE, Identity, changed, check_head, refusal
+from segreader.storage.http.connections import Connections, transport_failure
+from segreader.storage.http.exchange import Exchange, SomeReader, Stop, Stopped, Timers
+from segreader.storage.http.pacing import ConcurrencyLimiter, HedgePolicy, Race
+from segreader.storage.http.settings import HttpSettings
+from segreader.storage.http.url_leases import Lease, UrlLeases
 from segreader.storage.metrics import StorageMetrics
 from segreader.storage.retry import BackOff, Clock, Remedy, RequestFailed, RetryBudget
-from segreader.storage.timers import Timers
-from segreader.storage.url_lease import Lease, UrlLeases
 
 _USER_AGENT = "segreader"
 _PROGRESS = 64 << 10

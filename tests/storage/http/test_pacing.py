@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from segreader.storage.concurrency import ConcurrencyLimiter
+from segreader.storage.http.pacing import ConcurrencyLimiter
 
 
 def take(limiter: ConcurrencyLimiter, count: int) -> list[int]:

@@ -19,7 +19,7 @@ from segreader.errors import (
     WrongAnswerError,
 )
 from segreader.ranges import ByteRange
-from segreader.storage.http_answer import Identity, check_head, error_code, refusal
+from segreader.storage.http.answer import Identity, check_head, error_code, refusal
 from segreader.storage.retry import Remedy, RequestFailed
 
 WANTED = ByteRange(100, 200)

@@ -13,7 +13,7 @@ from fault_server import SCENARIOS, FaultServer
 from fault_urls import CANARY, open_store, read
 
 from segreader.errors import StorageError
-from segreader.storage.http import HttpSettings
+from segreader.storage.http.settings import HttpSettings
 
 SLOW = {
     "hintsforever",

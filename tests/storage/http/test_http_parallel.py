@@ -20,7 +20,7 @@ from fault_urls import FaultUrls, open_store, read
 from segreader.errors import StorageError
 from segreader.ranges import ByteRange
 
-SUPPORT = Path(__file__).parents[1] / "support"
+SUPPORT = Path(__file__).parents[2] / "support"
 
 
 @pytest.fixture(scope="module")
