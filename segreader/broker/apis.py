@@ -84,11 +84,6 @@ def is_flexible(api: Api, version: int) -> bool:
     return api in _FLEXIBLE_FROM and version >= _FLEXIBLE_FROM[api]
 
 
-def request_header_version(api: Api, version: int) -> int:
-    """1, or 2 with tagged fields. The client id has the old form in both."""
-    return 2 if is_flexible(api, version) else 1
-
-
 def response_header_version(api: Api, version: int) -> int:
     """0, or 1 with tagged fields. The answer to ApiVersions always has 0: its version is what is being found out."""
     return 1 if is_flexible(api, version) and api is not Api.API_VERSIONS else 0

@@ -60,8 +60,6 @@ class ErrorCode(IntEnum):
 
 _STALE_METADATA: Final = frozenset({3, 5, 6, 9, 13, 56, 72, 74, 100, 103})
 _RETRIABLE: Final = _STALE_METADATA | {2, 7, 14, 15, 16, 70, 71, 75, 78, 88, 89, 106}
-_AUTHORIZATION: Final = frozenset({29, 30, 31})
-_AUTHENTICATION: Final = frozenset({33, 34, 58})
 
 
 def name_of(code: int) -> str:
@@ -86,13 +84,3 @@ def is_retriable(code: int) -> bool:
 def makes_metadata_stale(code: int) -> bool:
     """Whether leaders and addresses must be asked for anew before the next try."""
     return code in _STALE_METADATA
-
-
-def is_authorization_failure(code: int) -> bool:
-    """Whether the broker knows who asks and refuses it."""
-    return code in _AUTHORIZATION
-
-
-def is_authentication_failure(code: int) -> bool:
-    """Whether the broker does not accept who asks; trying again in a loop locks accounts."""
-    return code in _AUTHENTICATION

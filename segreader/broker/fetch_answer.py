@@ -1,20 +1,18 @@
-"""Fetch answers, versions 12 to 18: decoded without copying a record, and encoded for what answers as a broker.
+"""Fetch answers, versions 12 to 18: decoded without copying a record.
 
-Records stay slices of the frame. A damaged location does not spoil the answer it came in: it is told in the partition.
+Records stay slices of the frame. A damaged location does not spoil its answer: the partition carries the error.
 Source: ``FetchResponse.json`` of Apache Kafka 4.3; KIP-392, KIP-516, KIP-951.
 """
 
 from __future__ import annotations
 
-from itertools import groupby
 from struct import Struct
 from typing import Final
 
-from segreader.broker.apis import Api, response_header_version
 from segreader.broker.location import RemoteLogSegmentLocation
-from segreader.broker.location_codec import LOCATION_TAG, decode_location, encode_location, extension_version
+from segreader.broker.location_codec import LOCATION_TAG, decode_location, extension_version
 from segreader.broker.messages import FetchAnswer, FetchedPartition, LeaderAndEpoch, Node
-from segreader.broker.primitives import Reader, Writer
+from segreader.broker.primitives import Reader
 from segreader.errors import ProtocolError
 
 FIRST_WITH_TOPIC_ID: Final = 13
@@ -34,7 +32,7 @@ _EPOCH_END = Struct(">iq")
 _LEADER = Struct(">ii")
 _LEAST_PARTITION = _PARTITION.size + 1 + 4 + 1 + 1
 _LEAST_TOPIC = {False: 1 + 1 + 1, True: 16 + 1 + 1}
-LEAST_NODE = 4 + 1 + 4 + 1 + 1
+_LEAST_NODE = 4 + 1 + 4 + 1 + 1
 
 
 def decode_fetch_answer(version: int, frame: bytes | memoryview) -> FetchAnswer:
@@ -67,7 +65,7 @@ def decode_fetch_answer(version: int, frame: bytes | memoryview) -> FetchAnswer:
     if version >= FIRST_WITH_ENDPOINTS:
         for tag, value in tags:
             if tag == _ENDPOINTS_TAG:
-                nodes = value.array(lambda value=value: read_node(value), LEAST_NODE)  # type: ignore[misc]
+                nodes = value.array(lambda value=value: _read_node(value), _LEAST_NODE)  # type: ignore[misc]
                 value.finish()
     return FetchAnswer(tuple(partitions), error, session_id, throttle_ms, nodes, extension_version(tags))
 
@@ -138,79 +136,8 @@ def _location(value: Reader) -> tuple[RemoteLogSegmentLocation | None, str | Non
         return None, str(damaged)
 
 
-def read_node(value: Reader) -> Node:
-    """One of the NodeEndpoints, with its tagged fields; Produce answers have them in the same form."""
+def _read_node(value: Reader) -> Node:
+    """One of the NodeEndpoints, with its tagged fields."""
     node = Node(value.int32(), value.string(), value.int32(), value.nullable_string())
     value.tags()
     return node
-
-
-def encode_fetch_answer(version: int, answer: FetchAnswer, *, correlation_id: int) -> bytes:
-    """A whole frame with its size, as a broker or gateway sends it.
-
-    Partitions of one topic that follow each other are sent as one topic.
-    """
-    writer = Writer(flexible=True)
-    writer.int32(correlation_id)
-    if response_header_version(Api.FETCH, version):
-        writer.tags()
-    writer.pack(_HEAD, answer.throttle_ms, answer.error, answer.session_id)
-    has_ids = version >= FIRST_WITH_TOPIC_ID
-    topics = [
-        (name, list(of_topic))
-        for name, of_topic in groupby(answer.partitions, lambda one: one.topic_id if has_ids else one.topic)
-    ]
-    writer.count(len(topics))
-    for name, partitions in topics:
-        if has_ids:
-            writer.uuid(name)
-        else:
-            writer.string(name)
-        writer.count(len(partitions))
-        for partition in partitions:
-            _write_partition(writer, partition)
-        writer.tags()
-    tags: list[tuple[int, bytes | bytearray]] = []
-    if answer.nodes and version >= FIRST_WITH_ENDPOINTS:
-        tags.append((_ENDPOINTS_TAG, _encoded_nodes(answer.nodes)))
-    if answer.extension_version is not None:
-        tags.append((LOCATION_TAG, answer.extension_version.to_bytes(2, "big", signed=True)))
-    writer.tags(tags)
-    return writer.framed()
-
-
-def _write_partition(writer: Writer, partition: FetchedPartition) -> None:
-    writer.pack(
-        _PARTITION,
-        partition.partition,
-        partition.error,
-        partition.high_watermark,
-        partition.last_stable_offset,
-        partition.log_start_offset,
-    )
-    writer.count(None if partition.aborted is None else len(partition.aborted))
-    for producer_id, first_offset in partition.aborted or ():
-        writer.pack(_ABORTED, producer_id, first_offset)
-        writer.tags()
-    writer.int32(partition.preferred_read_replica)
-    writer.blob(partition.records)
-    tags: list[tuple[int, bytes]] = []
-    if partition.diverging is not None:
-        tags.append((_DIVERGING_TAG, _EPOCH_END.pack(*partition.diverging) + b"\0"))
-    if (leader := partition.current_leader) is not None:
-        tags.append((_LEADER_TAG, _LEADER.pack(leader.leader_id, leader.leader_epoch) + b"\0"))
-    if partition.location is not None:
-        tags.append((LOCATION_TAG, encode_location(partition.location)))
-    writer.tags(tags)
-
-
-def _encoded_nodes(nodes: tuple[Node, ...]) -> bytearray:
-    writer = Writer(flexible=True)
-    writer.count(len(nodes))
-    for node in nodes:
-        writer.int32(node.node_id)
-        writer.string(node.host)
-        writer.int32(node.port)
-        writer.string(node.rack)
-        writer.tags()
-    return writer.data

@@ -10,13 +10,13 @@ import struct
 from typing import Any
 
 import pytest
-from frames import Frame, frames
+from frames import Frame, encode_fetch_answer, frames
 from gateway_upstream import HOST, PORTS, relayed, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from segreader.broker.apis import Api
-from segreader.broker.fetch_answer import decode_fetch_answer, encode_fetch_answer
+from segreader.broker.fetch_answer import decode_fetch_answer
 from segreader.broker.messages import FetchAnswer, FetchedPartition, LeaderAndEpoch, Node
 from segreader.broker.primitives import Reader, Writer
 from segreader.errors import ProtocolError

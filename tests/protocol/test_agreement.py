@@ -8,12 +8,11 @@ from random import Random
 import pytest
 from calls_again import DECODERS, request_again
 from codecs_of_others import kafka_python_answer, kafka_python_request, kio_answer, kio_request
-from frames import body, expected, plain, without_defaults
+from frames import body, encode_fetch_answer, expected, plain, without_defaults
 from random_messages import random_answer
 
 from segreader.broker import wire
 from segreader.broker.apis import SUPPORTED, Api
-from segreader.broker.fetch_answer import encode_fetch_answer
 from segreader.broker.location_codec import FORMATS_TAG, LOCATION_TAG
 from segreader.broker.messages import EpochWanted, FetchPartition, FetchRequest, OffsetWanted
 from segreader.broker.primitives import uuid_text

@@ -8,8 +8,6 @@ from kio.schema.errors import ErrorCode as KafkaErrorCode
 from segreader.broker.error_codes import (
     ErrorCode,
     describe,
-    is_authentication_failure,
-    is_authorization_failure,
     is_retriable,
     makes_metadata_stale,
     name_of,
@@ -49,8 +47,3 @@ def test_a_code_of_a_later_release_is_shown_as_its_number_and_not_tried_again(co
 
 def test_a_known_code_is_shown_with_its_number() -> None:
     assert describe(29) == "TOPIC_AUTHORIZATION_FAILED (29)"
-
-
-def test_who_is_refused_and_what_is_refused_are_told_apart() -> None:
-    assert [is_authorization_failure(one) for one in (29, 30, 31, 58)] == [True, True, True, False]
-    assert [is_authentication_failure(one) for one in (33, 34, 58, 29)] == [True, True, True, False]

@@ -6,10 +6,10 @@ import tracemalloc
 from struct import pack
 
 import pytest
-from frames import body, frames
+from frames import body, encode_fetch_answer, frames
 
 from segreader.broker import fetch_answer
-from segreader.broker.fetch_answer import decode_fetch_answer, encode_fetch_answer
+from segreader.broker.fetch_answer import decode_fetch_answer
 from segreader.broker.location import RemoteLogSegmentLocation
 from segreader.broker.messages import FetchAnswer, FetchedPartition, LeaderAndEpoch, Node
 from segreader.errors import ProtocolError

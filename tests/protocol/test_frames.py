@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 from calls_again import DECODERS, request_again
 from codecs_of_others import kafka_python_answer, kafka_python_request, kio_answer
-from frames import RECORDED, Frame, body, expected, frames, plain, snake, without_defaults
+from frames import RECORDED, Frame, body, encode_fetch_answer, expected, frames, plain, snake, without_defaults
 
 from segreader.broker import wire
 from segreader.broker.apis import Api
-from segreader.broker.fetch_answer import encode_fetch_answer
 from segreader.broker.location import RemoteLogSegmentLocation
 from segreader.broker.messages import (
     ApiVersionRange,

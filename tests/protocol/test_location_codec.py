@@ -6,12 +6,12 @@ import dataclasses
 from typing import Any
 
 import pytest
-from frames import body, frames
+from frames import body, encode_fetch_answer, frames
 from hypothesis import given
 from hypothesis import strategies as st
 
 from segreader.broker import wire
-from segreader.broker.fetch_answer import decode_fetch_answer, encode_fetch_answer
+from segreader.broker.fetch_answer import decode_fetch_answer
 from segreader.broker.location import IndexLocation, RemoteLogSegmentLocation
 from segreader.broker.location_codec import (
     EXTENSION_VERSION,

@@ -241,8 +241,11 @@ def test_a_segment_that_is_read_where_it_lies_ends_the_row() -> None:
     remote.finished()
     remote.fell_back(Cause.STORE_FAILED, until=3, now_ms=0)
 
-    assert remote.falls_in_a_row == 1
     assert remote.may_ask(3, 0)
+    remote.fell_back(Cause.STORE_FAILED, until=4, now_ms=0)
+    assert remote.may_ask(4, 0)
+    remote.fell_back(Cause.STORE_FAILED, until=5, now_ms=0)
+    assert not remote.may_ask(5, 0)
 
 
 # --- all of it in any order

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from codecs_of_others import kafka_python_class, kafka_python_request
+from frames import encode_fetch_answer
 from kafka.protocol.schemas.fields.base import BaseField
 
 from segreader.broker.apis import SUPPORTED, Api
-from segreader.broker.fetch_answer import encode_fetch_answer
 from segreader.broker.messages import FetchAnswer, FetchedPartition, LeaderAndEpoch
 from segreader.broker.primitives import uuid_text
 

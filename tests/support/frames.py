@@ -13,10 +13,15 @@ import re
 import uuid
 from dataclasses import dataclass
 from functools import cache
+from itertools import groupby
 from pathlib import Path
+from struct import Struct
 from typing import Any
 
 from segreader.broker import messages as m
+from segreader.broker.fetch_answer import FIRST_WITH_ENDPOINTS, FIRST_WITH_TOPIC_ID
+from segreader.broker.location_codec import LOCATION_TAG, encode_location
+from segreader.broker.primitives import Writer
 
 FOLDER = Path(__file__).parents[2] / "fixtures/frames"
 RECORDED = ("frames", "cluster")
@@ -263,3 +268,81 @@ _EXPECTED = {
     "SaslAuthenticate": _authenticate,
     "SaslHandshake": _handshake,
 }
+
+
+_DIVERGING_TAG, _LEADER_TAG, _ENDPOINTS_TAG = 0, 1, 0
+_FETCH_HEAD = Struct(">ihi")
+_FETCH_PARTITION = Struct(">ihqqq")
+_ABORTED = Struct(">qq")
+_EPOCH_END = Struct(">iq")
+_LEADER = Struct(">ii")
+
+
+def encode_fetch_answer(version: int, answer: m.FetchAnswer, *, correlation_id: int) -> bytes:
+    """A whole frame with its size, as a broker or gateway sends it.
+
+    Partitions of one topic that follow each other are sent as one topic.
+    """
+    writer = Writer(flexible=True)
+    writer.int32(correlation_id)
+    writer.tags()
+    writer.pack(_FETCH_HEAD, answer.throttle_ms, answer.error, answer.session_id)
+    has_ids = version >= FIRST_WITH_TOPIC_ID
+    topics = [
+        (name, list(of_topic))
+        for name, of_topic in groupby(answer.partitions, lambda one: one.topic_id if has_ids else one.topic)
+    ]
+    writer.count(len(topics))
+    for name, partitions in topics:
+        if has_ids:
+            writer.uuid(name)
+        else:
+            writer.string(name)
+        writer.count(len(partitions))
+        for partition in partitions:
+            _write_partition(writer, partition)
+        writer.tags()
+    tags: list[tuple[int, bytes | bytearray]] = []
+    if answer.nodes and version >= FIRST_WITH_ENDPOINTS:
+        tags.append((_ENDPOINTS_TAG, _encoded_nodes(answer.nodes)))
+    if answer.extension_version is not None:
+        tags.append((LOCATION_TAG, answer.extension_version.to_bytes(2, "big", signed=True)))
+    writer.tags(tags)
+    return writer.framed()
+
+
+def _write_partition(writer: Writer, partition: m.FetchedPartition) -> None:
+    writer.pack(
+        _FETCH_PARTITION,
+        partition.partition,
+        partition.error,
+        partition.high_watermark,
+        partition.last_stable_offset,
+        partition.log_start_offset,
+    )
+    writer.count(None if partition.aborted is None else len(partition.aborted))
+    for producer_id, first_offset in partition.aborted or ():
+        writer.pack(_ABORTED, producer_id, first_offset)
+        writer.tags()
+    writer.int32(partition.preferred_read_replica)
+    writer.blob(partition.records)
+    tags: list[tuple[int, bytes]] = []
+    if partition.diverging is not None:
+        tags.append((_DIVERGING_TAG, _EPOCH_END.pack(*partition.diverging) + b"\0"))
+    if (leader := partition.current_leader) is not None:
+        tags.append((_LEADER_TAG, _LEADER.pack(leader.leader_id, leader.leader_epoch) + b"\0"))
+    if partition.location is not None:
+        tags.append((LOCATION_TAG, encode_location(partition.location)))
+    writer.tags(tags)
+
+
+def _encoded_nodes(nodes: tuple[m.Node, ...]) -> bytearray:
+    writer = Writer(flexible=True)
+    writer.count(len(nodes))
+    for node in nodes:
+        writer.int32(node.node_id)
+        writer.string(node.host)
+        writer.int32(node.port)
+        writer.string(node.rack)
+        writer.tags()
+    return writer.data

@@ -14,10 +14,11 @@ from typing import Any
 
 from codecs_of_others import kafka_python_request
 from fake_broker import encode_answer
+from frames import encode_fetch_answer
 from gateway_upstream import Around
 
 from segreader.broker.apis import SUPPORTED, Api
-from segreader.broker.fetch_answer import decode_fetch_answer, encode_fetch_answer
+from segreader.broker.fetch_answer import decode_fetch_answer
 from segreader.broker.location import RemoteLogSegmentLocation
 from segreader.broker.messages import (
     FetchAnswer,

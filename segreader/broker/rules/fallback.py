@@ -155,11 +155,6 @@ class RemoteReads:
         self._pause_until_ms: int | None = None
         self.counters = counters if counters is not None else LocationCounters()
 
-    @property
-    def falls_in_a_row(self) -> int:
-        """Falls since a segment was last read where it lies."""
-        return self._falls
-
     def may_ask(self, offset: int, now_ms: int) -> bool:
         """Whether the Fetch at ``offset`` may carry the flag: not within what fell back, and not during a pause."""
         self._asked_at = offset

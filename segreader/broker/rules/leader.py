@@ -67,8 +67,8 @@ class Hint(Enum):
 class KnownCluster:
     """Brokers, topics and leaders as far as this client was told, by whom ever.
 
-    Shared by everything that a client does, in any thread: it changes only through ``merge``, ``take_hint`` and
-    ``forget_all``, one after another, and what it gives out never changes.
+    Shared by everything that a client does, in any thread: it changes only through ``merge`` and
+    ``take_hint``, one after another, and what it gives out never changes.
     """
 
     __slots__ = ("_lock", "_nodes", "_partitions", "_topic_ids", "cluster_id")
@@ -181,11 +181,6 @@ class KnownCluster:
         self._nodes = {**self._nodes, node.node_id: node}
         self._partitions[topic] = {**self._partitions[topic], partition: replace(known, leader=hint, error=0)}
         return Hint.TAKEN
-
-    def forget_all(self) -> None:
-        """Start again from the bootstrap list: no broker and no leader is known. Topic ids stay, for reads pin them."""
-        with self._lock:
-            self._nodes, self._partitions = {}, {}
 
     def _replaced(self, name: str, topic: TopicMetadata) -> TopicReplaced | None:
         known = self._topic_ids.get(name)

@@ -5,7 +5,7 @@ Source: KIP-320; Kafka 4.3 ``SubscriptionState.maybeCompleteValidation`` and ``O
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -257,10 +257,6 @@ class EpochHistory:
         if end.error != ErrorCode.NONE:
             raise ValueError(f"an answer with error {end.error} tells no end")
         self._ends[asked] = end.end_offset if end.leader_epoch == asked else -1
-
-    def known_ends(self) -> Mapping[int, int]:
-        """Epoch -> first offset that is not of it any more; -1 where the leader has no such epoch."""
-        return dict(self._ends)
 
     def live(self, fetch_offset: int, batches: Iterable[BatchFacts]) -> LiveBatches:
         """How many of these batches, in their order, the leader's log holds.
