@@ -290,6 +290,7 @@ def _split_row(split: Split) -> Row:
         "stop_position": split.positions.stop,
         "start_offset": split.offsets.start,
         "stop_offset": split.offsets.stop,
+        "following": [list(one) for one in split.following],
         "leader_epochs": [{"epoch": epoch, "first_offset": first} for epoch, first in split.epochs],
         "aborted": [
             {"producer_id": one.producer_id, "first_offset": one.first_offset, "last_offset": one.last_offset}

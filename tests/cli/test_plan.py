@@ -163,6 +163,17 @@ def test_offsets_and_times_narrow_what_is_read(tmp_path: Path, plan: Plan) -> No
     assert [one["base_offset"] for one in splits(by_time)] == [9, 18]
 
 
+def test_a_split_names_the_logs_behind_it(plan: Plan) -> None:
+    diverged = case("cluster", "diverged-hanging")
+    code, out, _ = plan(diverged.remote_root, "diverged-hanging")
+    (decided,) = json.loads(out)
+
+    following = [one for split in splits(decided) for one in split["following"]]
+    assert code in (0, 1)
+    assert following
+    assert all(len(one) == 3 for one in following)
+
+
 @pytest.mark.parametrize("on_gap", ["fail", "report"])
 def test_a_gap_is_a_row_beside_those_of_other_partitions(tmp_path: Path, plan: Plan, on_gap: str) -> None:
     for partition in range(3):
