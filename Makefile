@@ -66,7 +66,7 @@ lint: $(VENV)/.dev layers
 layers: $(VENV)/.dev  ## check that imports go down only
 	$(BIN)/lint-imports --no-logo
 
-api: $(VENV)/.dev  ## write docs/api.md from the public names
+api: $(VENV)/.dev  ## write docs/reference/api.md from the public names
 	$(BIN)/python -m docs.make_api
 
 fixtures: $(VENV)/.dev  ## rebuild the made fixtures from their recipes

@@ -1,4 +1,4 @@
-"""Writes docs/api.md: the public names, their signatures, and what their docstrings say.
+"""Writes docs/reference/api.md: the public names, their signatures, and what their docstrings say.
 
 python -m docs.make_api
 """
@@ -14,11 +14,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-PAGE = Path(__file__).with_name("api.md")
+PAGE = Path(__file__).parent / "reference" / "api.md"
 HEAD = """# Public names
 
 Made from signatures and docstrings by `make api`; a test holds it to the code. What is not here may change any time.
-[options.md](options.md) explains the arguments of `segreader.scan`; [embedding.md](embedding.md) shows the rest.
+[options.md](options.md) explains the arguments of `segreader.scan`; [loader.md](../how-to/loader.md) shows the loader.
 """
 MODULES = (
     "segreader",

@@ -1,4 +1,4 @@
-"""Topics in DuckDB: ``register`` makes one a view of a connection. ``docs/tables.md`` shows it.
+"""Topics in DuckDB: ``register`` makes one a view of a connection. ``docs/how-to/sql.md`` shows it.
 
 The module is named after its engine; ``import duckdb`` is DuckDB's own everywhere, here too.
 """

@@ -1,4 +1,4 @@
-"""Topics in Polars: ``scan`` makes one a ``LazyFrame``. ``docs/tables.md`` shows it.
+"""Topics in Polars: ``scan`` makes one a ``LazyFrame``. ``docs/how-to/python.md`` shows it.
 
 The module is named after its engine; ``import polars`` is Polars' own everywhere, here too.
 """

@@ -1,4 +1,4 @@
-"""docs/api.md is what the code says, and the code says something of every public name."""
+"""docs/reference/api.md is what the code says, and the code says something of every public name."""
 
 from __future__ import annotations
 

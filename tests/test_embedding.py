@@ -1,22 +1,21 @@
-"""The code of docs/embedding.md runs as it stands there, and gives what the corpus says."""
+"""The code of docs/how-to/loader.md and asyncio.md runs as it stands there, and gives what the corpus says."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 from corpus import Case, NormalRecord, case, cases
 from fake_cluster import of_corpus
+from pages import ROOT, blocks, page
 from served_cluster import served_cluster
 
 from segreader.errors import RecreatedTopicError
 
-ROOT = Path(__file__).parents[1]
-BLOCKS = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / "embedding.md").read_text(), re.MULTILINE | re.DOTALL)
-"""In the order of the page: a load, a reader that dies, new segments, a partition, the hand-over, asyncio, a driver."""
+BLOCKS = blocks(page("how-to/loader", "how-to/asyncio"), "python")
+"""In the pages' order: a load, a reader that dies, new segments, a partition, the hand-over, asyncio, a driver."""
 
 TRANSACTIONAL = [one for one in cases("tv2", remote=True) if one.topic.startswith("txn-")]
 
@@ -24,12 +23,12 @@ TRANSACTIONAL = [one for one in cases("tv2", remote=True) if one.topic.startswit
 def run(number: int, monkeypatch: pytest.MonkeyPatch, **replaced: str) -> dict[str, Any]:
     """The names that a block leaves."""
     monkeypatch.chdir(ROOT)
-    code = BLOCKS[number]
+    source = BLOCKS[number]
     for old, new in replaced.items():
-        assert old in code
-        code = code.replace(old, new)
+        assert old in source
+        source = source.replace(old, new)
     names: dict[str, Any] = {"__name__": "__main__"}
-    exec(compile(code, f"docs/embedding.md[{number}]", "exec"), names)
+    exec(compile(source, f"docs/how-to/loader.md[{number}]", "exec"), names)
     return names
 
 
@@ -42,7 +41,7 @@ def truth(of: Case) -> list[NormalRecord]:
     ]
 
 
-def test_the_page_has_the_code_that_is_tested_here() -> None:
+def test_the_pages_have_the_code_that_is_tested_here() -> None:
     assert len(BLOCKS) == 7
 
 

@@ -83,7 +83,7 @@ def seen_with_queue(log: list[Batch], rows: list[tuple[int, int]]) -> list[int]:
     return [batch.base_offset for batch in log if queue.admits(batch, ends_in_abort=batch.is_abort)]
 
 
-# Two segments, 0..7 and 8..13, as docs/format.md draws them.
+# Two segments, 0..7 and 8..13, as docs/reference/formats.md draws them.
 SCENARIO = [
     Batch(0),
     data(1, 1, 2),

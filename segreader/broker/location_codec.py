@@ -3,7 +3,7 @@
 KIP-1248 asks for locations in Fetch answers; its number is taken and no broker has it. Tags far above Kafka's own are
 skipped by a peer that does not know them, which then serves records. This module knows the encoding and the rules of
 what a good location says; the value itself knows neither, so that the final KIP's version is one more codec.
-Reserved are the tags 12480 to 12495. Source: ``docs/broker.md``, "The location extension".
+Reserved are the tags 12480 to 12495. Source: ``docs/reference/protocol.md``, "The location extension".
 """
 
 from __future__ import annotations

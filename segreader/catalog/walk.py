@@ -209,7 +209,7 @@ def _unknown(source: str, seen: _Seen, layouts: Sequence[Layout]) -> UnknownLayo
         found=f"{seen.files} files in {seen.directories} directories: {shown}" if seen.names else "no files",
         expected=f"one of the layouts {tried}",
         hint=(
-            f"The names are nearest to {near}: see docs/layouts/{near}.md for where it expects them"
+            f"The names are nearest to {near}: see docs/reference/layouts/{near}.md for where it expects them"
             if near
             else "Give the directory that holds <topic>-<partition>… directories, or one of those"
         )

@@ -28,7 +28,7 @@ _BROKER_OPTION = click.option(
     multiple=True,
     metavar="NAME=VALUE",
     help="Setting of the Kafka client by Kafka's name, such as security.protocol=SASL_SSL; may be repeated. NAME=@FILE "
-    "and NAME=env:VARIABLE keep a secret out of the process list. docs/options.md lists the names.",
+    "and NAME=env:VARIABLE keep a secret out of the process list. docs/reference/options.md lists the names.",
 )
 
 _OPTIONS = (

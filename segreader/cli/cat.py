@@ -66,9 +66,9 @@ def cat(
 ) -> int:
     """Print the records at LOCATION, ordered by topic, partition and offset.
 
-    LOCATION is a directory, or a prefix in a bucket (s3://, abfss://, gs://, any URL that fsspec knows), in a layout
-    that docs/layouts knows; or one partition's directory. It may also be the signed URL of one segment, or @FILE with
-    the signed URLs of segments and their indexes, one a line; and it may be left out where --rsm-config names a bucket.
+    LOCATION is a directory, or a prefix in a bucket (s3://, abfss://, gs://, any URL that fsspec knows), in one of the
+    layouts in docs/reference/layouts; or one partition's directory; or the signed URL of one segment; or @FILE with
+    signed URLs of segments and their indexes, one a line. Leave it out if --rsm-config names the bucket.
     TOPIC is a topic (orders) or one partition of it (orders/3), as --topic and --partition.
 
     Records of aborted transactions are left out (--isolation), and so are control records.
@@ -77,7 +77,8 @@ def cat(
     error, for the marker may not be uploaded yet. So is the cut end of a log that a broker still writes to.
 
     ndjson has one object a line with the fields topic, partition, offset, timestamp (ms), timestamp_type,
-    leader_epoch, key, value and headers; docs/cli.md says more. parquet and arrow (an IPC stream) keep bytes as bytes.
+    leader_epoch, key, value and headers; see docs/reference/cli-records.md. parquet and arrow (an
+    IPC stream) keep bytes as bytes.
     """
     if form in _BINARY:
         if key_encoding or value_encoding:

@@ -22,8 +22,8 @@ _CATALOG = (
     click.option(
         "--layout",
         metavar="NAME",
-        help="Which layout to see there, or pattern:REGEX; docs/layouts has one page for each. Default: told from the "
-        "names.",
+        help="Read only this layout, or pattern:REGEX; docs/reference/layouts has a page for each. "
+        "Default: recognised by the object names.",
     ),
     click.option(
         "--rsm-config",

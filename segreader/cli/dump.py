@@ -67,7 +67,8 @@ def dump(
     broker's names and those of the remote tier. Nothing is filtered: aborted, control and damaged batches are shown.
 
     Rows have a kind: file, then batch (and record) or entry, then end, which says why the data ends: its last batch
-    (end), a cut batch (cut) or zeros (zero). The facts are those of kafka-dump-log; docs/cli.md lists the names.
+    (end), a cut batch (cut) or zeros (zero). The facts are those of kafka-dump-log;
+    docs/reference/cli-objects.md lists the names.
 
     A batch that fails its CRC has is_valid false and its records are not shown: exit code 1. Damage that hides where
     the next batch begins ends the command: exit code 5.

@@ -8,7 +8,7 @@ from segreader import errors
 
 
 class ExitCode(IntEnum):
-    """How a run ended. Source: docs/cli.md."""
+    """How a run ended. Source: docs/reference/cli.md."""
 
     OK = 0
     FINDINGS = 1

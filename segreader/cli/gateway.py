@@ -18,7 +18,7 @@ Examples:
   segreader gateway --config gateway.toml --metrics 127.0.0.1:9404 --audit -
 
 \b
-A configuration file (docs/gateway.md has every setting):
+A configuration file (docs/reference/gateway.md has every setting):
   bootstrap = "broker1:9092,broker2:9092"
   listen = "0.0.0.0:19092"
   advertised_host = "gw.example.com"

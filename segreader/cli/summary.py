@@ -124,7 +124,7 @@ class LogSummary:
                     return
 
     def to_json(self) -> dict[str, Any]:
-        """Everything, under the names of docs/cli.md."""
+        """Everything, under the names of docs/reference/cli-objects.md."""
         codecs = [
             {"codec": name} | asdict(codec) | {"ratio": _ratio(codec)} for name, codec in sorted(self._codecs.items())
         ]

@@ -47,9 +47,9 @@ def verify(select: Callable[[], Selection], deep: bool, has_all: bool, form: str
     Without --deep the listing, the files beside the logs, and some batch headers of each log are looked at; with it
     every byte is read. With --metadata the objects are held against the metadata topic, too.
 
-    Each finding has a code, which docs/verify.md explains, and a severity: an error where records are lost, unreadable
-    or would be given wrongly, a warning where something is not as Kafka leaves it. Either makes the exit code 1. info
-    is shown with --all only. An object that cannot be read is a finding, and the next one is looked at.
+    Each finding has a code (docs/reference/findings.md) and a severity: an error if records are lost, unreadable or
+    would be returned wrongly, a warning if something is not as Kafka leaves it. Either makes the exit code 1. info is
+    shown with --all only. An object that cannot be read is a finding, and the next one is looked at.
     """
     from segreader.read.source import LocationSource
 

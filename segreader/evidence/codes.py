@@ -121,7 +121,7 @@ class Rule:
 
     Args:
         severity: of every finding of this code.
-        meaning: half a sentence, for the table in docs/verify.md.
+        meaning: half a sentence, for the table in docs/reference/findings.md.
         action: what to do, one or two sentences.
         hides: codes that follow from this one where both are found about one segment.
         raises: what a plan raises with ``on_corrupt="fail"``, because records depend on the object. Where it is

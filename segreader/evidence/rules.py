@@ -135,7 +135,7 @@ RULES: Final[Mapping[Code, Rule]] = {
     Code.DIVERGED_OFFSETS: Rule(
         _I,
         "a segment holds offsets of a history that was given up, as after an unclean election",
-        "Nothing for segreader, which leaves them out. Brokers up to 4.3.1 serve them: see docs/verify.md.",
+        "Nothing for segreader, which leaves them out. Brokers up to 4.3.1 serve them: see docs/how-to/verify.md.",
     ),
     Code.BELOW_LOG_START: Rule(
         _I, "a segment begins below the log start offset", "Nothing: records below it count as deleted."

@@ -1,4 +1,4 @@
-"""The 61-byte header of a record batch (magic 2): bytes in, one value out. Byte table: docs/format.md."""
+"""The 61-byte header of a record batch (magic 2): bytes in, one value out. Byte table: docs/reference/formats.md."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 ABORT and COMMIT end a transaction; the other types occur only in the logs and snapshots of a KRaft quorum.
 A type or a version not known here is a value, not an error, because newer brokers may add some. Byte
-tables: docs/format.md.
+tables: docs/reference/formats.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Message sets, the log before Kafka 0.11 (magic 0 and 1): one entry in, its records out.
 
 An entry is one message, or a wrapper whose value is a compressed run of messages. Its offset field is the last
-offset it holds: where a wrapper begins is known after decompression only. Byte tables: docs/format.md.
+offset it holds: where a wrapper begins is known after decompression only. Byte tables: docs/reference/formats.md.
 """
 
 from __future__ import annotations

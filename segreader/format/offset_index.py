@@ -1,4 +1,4 @@
-"""The offset index (``.index``): from an offset to a position in the ``.log``. Byte table: docs/format.md.
+"""The offset index (``.index``): from an offset to a position in the ``.log``. Byte table: docs/reference/formats.md.
 
 An index is an aid. It may be sparse, short or empty, and a reader must work without it: position 0 always
 begins the first batch.

@@ -1,7 +1,7 @@
 """The producer snapshot (``.snapshot``): what a broker knew of each producer at one offset.
 
 A broker's own file named N holds the state below offset N, the start of segment N. The copy in remote
-storage that belongs to a segment holds the state at that segment's *end*. Byte table: docs/format.md.
+storage that belongs to a segment holds the state at that segment's *end*. Byte table: docs/reference/formats.md.
 """
 
 from __future__ import annotations

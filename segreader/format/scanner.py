@@ -100,7 +100,7 @@ class SegmentScanner:
 
     Drive it: call ``next()``; on ``NeedData`` get those bytes and ``feed`` them; on ``BatchReady`` use the batch; on
     ``Done`` stop. A damaged header raises: nothing after it can be located. Source: ``FileLogInputStream`` (4.0),
-    with the differences of docs/format.md.
+    with the differences of docs/reference/formats.md.
     """
 
     def __init__(

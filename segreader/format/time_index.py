@@ -1,4 +1,4 @@
-"""The time index (``.timeindex``): from a time to an offset. Byte table: docs/format.md."""
+"""The time index (``.timeindex``): from a time to an offset. Byte table: docs/reference/formats.md."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The transaction index (``.txnindex``): transactions whose ABORT marker lies in this segment.
 
 It does not tell which data *in* this segment was aborted: the marker of that data may lie segments later. A
-segment without aborts has no such file. Byte table: docs/format.md.
+segment without aborts has no such file. Byte table: docs/reference/formats.md.
 """
 
 from __future__ import annotations

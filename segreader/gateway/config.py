@@ -154,7 +154,7 @@ class GatewayConfig:
 
     @classmethod
     def load(cls, file: str | Path | None, given: Mapping[str, Any] | None = None) -> Self:
-        """A configuration from a file and from what weighs more than it, both by the names of ``docs/gateway.md``.
+        """A configuration from a file and from what weighs more than it, by the names of ``docs/reference/gateway.md``.
 
         Raises:
             OptionError: a name is unknown, a value is none, or something is missing.

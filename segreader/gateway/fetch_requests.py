@@ -1,6 +1,6 @@
 """Fetch requests with the flag of the location extension: taken apart, and put together again for some partitions.
 
-Source: FetchRequest 12-18 of Apache Kafka 4.3; docs/broker.md for the extension.
+Source: FetchRequest 12-18 of Apache Kafka 4.3; docs/reference/protocol.md for the extension.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Lost segments stay in the store and in the catalogue after an unclean election, at offsets where the leader has other
 records. OffsetForLeaderEpoch tells: the leader must know each epoch of the segment, and end it where the segment does.
-Source: docs/broker.md; KIP-320; ``LeaderEpochFileCache.endOffsetFor`` (4.3).
+Source: docs/reference/protocol.md; KIP-320; ``LeaderEpochFileCache.endOffsetFor`` (4.3).
 """
 
 from __future__ import annotations

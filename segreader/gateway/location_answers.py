@@ -1,6 +1,6 @@
 """Partitions of a Fetch answer that the gateway writes itself, from what a probe told: locations, or the error.
 
-Source: FetchResponse 12-18 of Apache Kafka 4.3; docs/broker.md for the extension.
+Source: FetchResponse 12-18 of Apache Kafka 4.3; docs/reference/protocol.md for the extension.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A ``LoadQuery`` says what. A ``SplitEnumerator`` finds it and hands it out in splits, a ``SplitReader`` reads one, and a
 ``Position`` is where a reader stands. All of them but the readers travel as JSON, and none holds a secret. Nothing here
-is any one engine's: ``docs/embedding.md`` shows how they fit several.
+is any one engine's: ``docs/how-to/loader.md`` shows how they fit several.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ class StartingOffsets:
 
         Args:
             bootstrap_servers: ``host:port``, several with commas between.
-            broker_options: settings of a Kafka client by Kafka's names; see ``docs/options.md``.
+            broker_options: settings of a Kafka client by Kafka's names; see ``docs/reference/options.md``.
 
         Returns:
             These offsets, and in ``added`` the partitions that the cluster has besides, at their earliest offsets.

@@ -127,7 +127,7 @@ def open_located(
     """A store for URLs from outside: https only, hosts of the clouds and those of ``allow_hosts``, public addresses.
 
     Args:
-        storage_options: what is allowed besides, and which certificates are trusted; see ``docs/options.md``.
+        storage_options: what is allowed besides, and which certificates are trusted; see ``docs/reference/options.md``.
 
     Raises:
         OptionError: an option is unknown.

@@ -247,12 +247,12 @@ def scan(
 
     Args:
         location: ``kafka://host:port[,host:port]``, a cluster; or a directory, or a prefix in a bucket (``s3://``,
-            ``abfss://``, ``gs://``, any fsspec URL), in any of the layouts of ``docs/layouts``; or one partition's
-            directory; or the signed URL of one segment.
+            ``abfss://``, ``gs://``, any fsspec URL), in any of the layouts of
+            ``docs/reference/layouts``; or one partition's directory; or the signed URL of one segment.
         urls: in place of a location: signed URLs of segments and their indexes, in any order.
         renew: called with a signed URL that has expired, gives another one for the same object.
         storage_options: credentials, endpoint and the like, under the names that pandas and Polars take; see
-            ``docs/options.md``.
+            ``docs/reference/options.md``.
         topic: its name; every topic by default.
         topic_id: which topic of that name, where it was deleted and created again: its id, or ``newest``. Without it a
             topic that is named must have one id; where none is named, each id is a topic of its own.

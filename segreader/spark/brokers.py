@@ -181,7 +181,7 @@ def names_of_settings(given: Mapping[str, str]) -> list[str]:
             shown = name[:60] if re.fullmatch(r"[a-z0-9._-]+", name) else "an option kafka.…"
             raise OptionError(
                 f"{shown} is no setting of a client that is known here",
-                hint=f"Did you mean {KAFKA}{close[0]}?" if close else "docs/options.md lists them",
+                hint=f"Did you mean {KAFKA}{close[0]}?" if close else "docs/reference/options.md lists them",
             )
     if without_effect:
         logger.info("without effect, for no Java consumer runs: %s", ", ".join(without_effect))

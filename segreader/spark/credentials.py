@@ -7,7 +7,7 @@ Spark shows options in its UI and its event log, in clear, so no option can hold
 - ``env:PREFIX``: the variables ``PREFIX_KEY``, ``PREFIX_SECRET``, ``PREFIX_ACCOUNT_KEY`` …: the storage option after
   the prefix. Each process that reads must have them.
 - ``module:callable``: called with the location, it returns storage options: a mapping, names as in
-  ``docs/options.md``. It is asked again when the store refuses what it gave before.
+  ``docs/reference/options.md``. It is asked again when the store refuses what it gave before.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ def require_usable(given: Iterable[str], *, asks_brokers: bool = False) -> None:
             raise OptionError(
                 f"{shown} looks like a secret; Spark shows options in its UI and event log in clear",
                 hint="Name a provider with credentials (env:PREFIX or module:callable), or give the processes that "
-                "read an identity; see docs/spark.md",
+                "read an identity; see docs/how-to/spark.md",
             )
         if shown in NAMES or name.startswith((*_SPARKS_OWN, STORAGE)):
             continue

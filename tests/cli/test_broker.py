@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from corpus import Case, case, normal
 from fake_broker import one_broker
 from fake_cluster import FakeCluster, of_corpus
 from located_store import CANARY, locations
+from pages import CLI, page
 
 from segreader.broker.messages import OffsetWanted, TopicConfigs
 from segreader.cli.main import main
@@ -20,7 +20,7 @@ from segreader.errors import AuthorizationError, ConnectionFailedError
 from segreader.isolation import IsolationLevel
 
 ONE = case("tv2", "txn-open")
-TEXT = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
+TEXT = page(*CLI)
 BASE64 = ("--key-encoding", "base64", "--value-encoding", "base64")
 Run = Callable[..., list[dict[str, Any]]]
 

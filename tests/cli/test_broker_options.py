@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
+from pages import CLI, page
 
 from segreader.broker.setting_names import NAMES
 from segreader.cli.main import main
 
-DOCS = Path(__file__).parents[2] / "docs"
 OPTION = re.compile("--[a-z][a-z-]*")
 
 
@@ -18,11 +17,11 @@ OPTION = re.compile("--[a-z][a-z-]*")
 def test_the_options_of_broker_commands_are_documented(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["broker", verb, "--help"]) == 0
 
-    assert set(OPTION.findall(capsys.readouterr().out)) <= set(OPTION.findall((DOCS / "cli.md").read_text()))
+    assert set(OPTION.findall(capsys.readouterr().out)) <= set(OPTION.findall(page(*CLI)))
 
 
 def test_every_setting_of_the_client_is_documented() -> None:
-    text = (DOCS / "options.md").read_text()
+    text = page("reference/options")
     section = text[text.index("### Settings of the Kafka client") :].split("\n## ", 1)[0]
 
     assert set(NAMES) <= set(re.findall("`([a-z_.]+)`", section))

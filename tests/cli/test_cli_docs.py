@@ -1,4 +1,4 @@
-"""``docs/cli.md`` lists the names that come out, all of them and no others."""
+"""The pages of the commands list the names that come out, all of them and no others."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from corpus import FIXTURES, case
+from pages import CLI, page
 
 from segreader.cli.exit_codes import ExitCode
 from segreader.cli.main import main
@@ -20,7 +21,7 @@ from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_local_tiered
 from segreader.testing.records import ProducerRecord
 
-TEXT = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
+TEXT = page(*CLI)
 OF_CONTROL = ("leader_change", "snapshot_header", "snapshot_footer", "kraft_version", "kraft_voters")
 CONTROL_RECORDS = "control_records_of_other_types"
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 from corpus import Case, case, cases
+from pages import page
 
 from segreader.cli.exit_codes import ExitCode
 from segreader.cli.main import main
 from segreader.cli.topic import parse_topic
 from segreader.errors import OptionError
 
-DOCS = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
+DOCS = page("reference/cli-records")
 OPEN = case("tv2", "txn-open")
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from corpus import case
+from pages import page
 from planted import TOPIC, TOPIC_ID, Planted
 
 from segreader.cli.exit_codes import ExitCode
@@ -17,7 +18,6 @@ from segreader.evidence.codes import Code
 from segreader.evidence.rules import RULES
 from segreader.testing.directory import local_tiered_files, write_files
 
-DOCS = Path(__file__).parents[2] / "docs"
 TV2 = case("tv2", "multi").remote_root
 
 
@@ -73,7 +73,7 @@ def test_findings_have_exit_code_1_and_the_documented_fields(run: Any, damaged: 
     assert second["object"].endswith(damaged.name(1, "log"))
     assert second["position"] in damaged.segments[1].batch_positions
     assert err == "1 error, 1 warning, 0 info\n"
-    section = (DOCS / "cli.md").read_text(encoding="utf-8").split("## `segreader verify`", 1)[1].split("\n## ", 1)[0]
+    section = page("reference/cli").split("## `segreader verify`", 1)[1].split("\n## ", 1)[0]
     fields = section.split("| field | type | meaning |\n", 1)[1]
     assert re.findall(r"^\| `([^`]+)` \|", fields, re.MULTILINE) == list(first)
 
@@ -112,7 +112,7 @@ def test_a_url_cannot_be_verified(run: Any) -> None:
 
 
 def test_every_code_has_a_rule_and_a_row_in_the_documentation() -> None:
-    text = (DOCS / "verify.md").read_text(encoding="utf-8").split("## Codes", 1)[1]
+    text = page("reference/findings").split("## Codes", 1)[1]
     rows = re.findall(r"^\| `([^`]+)` \| (\w+) \| (.+?) \| (.+) \|$", text, re.MULTILINE)
 
     assert rows == [(code.value, RULES[code].severity.value, RULES[code].meaning, RULES[code].action) for code in Code]

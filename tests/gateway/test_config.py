@@ -13,7 +13,7 @@ from segreader.gateway.addresses import PortPlan
 from segreader.gateway.config import _PARSERS, GatewayConfig, Limits, parse_address, parse_life
 
 LEAST = {"bootstrap": "b1:9092,b2:9092", "listen": "127.0.0.1:19092", "storage": "s3://bucket/tiered"}
-DOCS = Path(__file__).parents[2] / "docs" / "gateway.md"
+DOCS = Path(__file__).parents[2] / "docs" / "reference" / "gateway.md"
 
 FILE = """
 bootstrap = ["b1:9092", "[::1]:9093"]

@@ -140,7 +140,7 @@ def test_ranges_give_no_record_that_a_whole_scan_drops(kernel: str) -> None:
 
 
 def test_without_the_live_lineage_nothing_shows_that_the_newest_segments_are_dead() -> None:
-    """The limit that docs/layouts/local-tiered.md names: the survivor has uploaded nothing of its own yet."""
+    """The limit that docs/reference/layouts/local-tiered.md names: the survivor has uploaded nothing of its own yet."""
     (case,) = [case for case in REMOTE if case.topic == HANGING]
     scan = segreader.scan(root(case), topic=case.topic, isolation_level="read_uncommitted")
     assert len(list(scan.records())) > len(truth(case, "uncommitted"))

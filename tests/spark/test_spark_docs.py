@@ -6,7 +6,7 @@ from pathlib import Path
 from segreader.spark.option_names import KAFKA, NAMES, STORAGE
 from segreader.spark.schema import RAW_NAMES
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "spark.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "spark.md"
 
 
 def option_rows() -> dict[str, str]:

@@ -31,7 +31,7 @@ from segreader.storage.options import (
 from segreader.storage.signed_url import Secret
 
 CANARY = "c4nary"
-DOC = Path(__file__).parents[2] / "docs" / "options.md"
+DOC = Path(__file__).parents[2] / "docs" / "reference" / "options.md"
 
 
 def options(location: str, given: Mapping[str, object] | None = None, **environ: str) -> StorageOptions:

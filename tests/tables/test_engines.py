@@ -1,8 +1,7 @@
-"""Ray, Dask and ibis read a topic as docs/tables.md shows it; each test needs its library, which no extra brings."""
+"""Ray, Dask and ibis read a topic as the documentation shows it; each test needs its library, which no extra brings."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,13 +9,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from corpus import CORPUS
+from pages import blocks, page
 
 import segreader.tables.dataset
 from segreader.tables.dataset import TopicDataset, open_dataset
 
 ROOT = Path(__file__).parents[2]
 REMOTE = CORPUS / "tv2" / "remote"
-BLOCKS = re.findall(r"^```py\n(.*?)^```", (ROOT / "docs" / "tables.md").read_text("utf-8"), re.MULTILINE | re.DOTALL)
+BLOCKS = blocks(page("how-to/python", "how-to/sql"), "py")
 
 
 PACKAGES = {"ray": "'ray[data]'", "dask": "dask", "ibis": "'ibis-framework[duckdb,polars]'"}
@@ -28,9 +28,9 @@ def need(library: str) -> Any:
 
 def run_block_of(library: str, **given: object) -> dict[str, Any]:
     """The names after the code of the page that imports a library has run."""
-    (code,) = [one for one in BLOCKS if f"import {library}\n" in one]
+    (block,) = [one for one in BLOCKS if f"import {library}\n" in one]
     names: dict[str, Any] = dict(given)
-    exec(code, names)
+    exec(block, names)
     return names
 
 

@@ -2,7 +2,7 @@
 
 Closed segments, byte for byte, beside two objects that are hints: ``offset.wm`` names the last log that was completed,
 ``_metadata`` some of the segments. A directory looks like a broker's own; what tells them apart stands in
-docs/layouts/pinterest.md. Source: pinterest/tiered-storage 1.0.
+docs/reference/layouts/pinterest.md. Source: pinterest/tiered-storage 1.0.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def choose_layouts(name: str | None, *, rsm_config: str | os.PathLike[str] | Non
     """All layouts, or the one that ``--layout`` forces.
 
     Args:
-        name: of a layout, or ``pattern:`` and a regular expression; see ``docs/layouts/pattern.md``.
+        name: of a layout, or ``pattern:`` and a regular expression; see ``docs/reference/layouts/pattern.md``.
         rsm_config: the broker's properties file, for layouts that need it.
 
     Raises:

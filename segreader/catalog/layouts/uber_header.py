@@ -1,4 +1,4 @@
-"""The header of a single-file segment: where each part of it begins. Byte table: docs/layouts/uber.md."""
+"""The header of a single-file segment: where each part of it begins. Byte table: docs/reference/layouts/uber.md."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def test_files_of_a_layout_in_a_place_where_it_has_none_lead_to_its_page(name: s
     flat = {f"stuff/{path.rpartition('/')[2]}": data for path, data in one.files("9").items()}
     with pytest.raises(UnknownLayoutError) as caught:
         segreader.scan(lay_out(tmp_path / "data", flat)).plan()
-    assert f"docs/layouts/{one.layout}.md" in (caught.value.hint or "")
+    assert f"docs/reference/layouts/{one.layout}.md" in (caught.value.hint or "")
 
 
 def test_a_topic_that_is_not_there_is_no_unknown_layout(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """The manifest of a segment: JSON that tells how log and indexes are stored. Any bytes give one or a ManifestError.
 
 It is written last, so that a segment with a manifest is a segment whose upload has finished. Source:
-``SegmentManifestV1``, ``SegmentIndexesV1`` and their serialisers of the plugin (1.1); ``docs/layouts/aiven.md``.
+``SegmentManifestV1``, ``SegmentIndexesV1`` and their serialisers of the plugin (1.1).
+``docs/reference/layouts/aiven.md`` describes both.
 """
 
 from __future__ import annotations

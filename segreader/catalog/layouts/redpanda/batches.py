@@ -2,7 +2,7 @@
 
 A log of Redpanda also holds batches that only Redpanda reads. Some kinds take no offset of Kafka's, so the two offsets
 drift apart; the others leave gaps. Size and CRC of a data batch are those of Kafka's batch: with another header before
-it the records section is Kafka's byte for byte. Byte table: docs/layouts/redpanda.md.
+it the records section is Kafka's byte for byte. Byte table: docs/reference/layouts/redpanda.md.
 
 Source: Redpanda 24.3 ``model/record``, ``record_batch_types``, ``remote_segment_batch_consumer``.
 """
