@@ -104,7 +104,6 @@ def read_lineage(
         ends = with_ends(store, listed, incomplete, max_batch_bytes, too_short=log.too_short)
         notes += ends.notes
     segments = [_completed(segment, known) for segment, known in zip(ends.segments, files, strict=True)]
-    stated = {one.files.log for one in listed if one.epochs is not None}
     lineage, is_assumed, refused = _choose(store, log, segments, files, given, notes, max_batch_bytes)
     chosen = next(
         (one.files.log for one, known in zip(segments, files, strict=True) if known and known is lineage), None
@@ -122,6 +121,8 @@ def read_lineage(
     missing = [*log.missing, *_cut_off(segments, log.too_short)]
     resolved = resolve(log.partition, [*segments, *missing], lineage, log_start=log_start, is_assumed=is_assumed)
     believed: set[str] = set()
+    is_disputed = resolved.dropped or ends.last_batches  # names of 100,000 logs cost a plan a tenth of its memory
+    stated = {one.files.log for one in listed if one.epochs is not None} if is_disputed else set()
     by_batches = {
         one.files.log for one, known in zip(listed, files, strict=True) if one.epochs is None and not known
     } | {*refused}
@@ -151,7 +152,7 @@ def read_lineage(
         lineage = lineage or known_lineage
         segments = [one if one.epochs else before for one, before in zip(corrected, segments, strict=True)]
         resolved = resolve(log.partition, [*segments, *missing], lineage, log_start=log_start, is_assumed=is_assumed)
-    empty = [segment for segment in segments if segment.files.log in ends.lost]
+    empty = [segment for segment in segments if segment.files.log in ends.lost] if ends.lost else []
     resolved = _without_missing(resolved, [*missing, *empty])
     lacking = {one.base_offset: f"{store.url(one.files.log)} is empty, and {ends.lost[one.files.log]}" for one in empty}
     lacking |= {one.base_offset: f"{store.url(one.files.log)} ends before that" for one in missing[len(log.missing) :]}
@@ -160,7 +161,8 @@ def read_lineage(
     notes += incomplete_notes(store, log, resolved)
     notes += _below_the_lineage(store, resolved, log_start or 0)
     if given is None and resolved.parts:
-        notes += _outside_the_lineage(store, resolved, next((one for one in segments if one.files.log == chosen), None))
+        of_chosen = (one for one in segments if one.files.log == chosen) if chosen is not None else iter(())
+        notes += _outside_the_lineage(store, resolved, next(of_chosen, None))
     if resolved.dropped and not resolved.parts and lineage:
         notes.append(
             f"{log.partition}: nothing is read: none of its segments belongs to the live log, whose leader epochs are "
@@ -257,6 +259,8 @@ def _cut_off(segments: Sequence[Segment], too_short: Mapping[str, int]) -> list[
 
 
 def _without_epochs(segments: Sequence[Segment], names: Collection[str]) -> list[Segment]:
+    if not names:
+        return list(segments)
     return [replace(one, epochs=None) if one.files.log in names else one for one in segments]
 
 
@@ -339,8 +343,8 @@ def _false_winners(
             return False
         return not check_epochs(Findings(store), segment, segment.epochs or LeaderEpochs(), [one])
 
-    false = []
-    for part in log.parts:
+    false: list[str] = []
+    for part in log.parts if last_batches else ():
         segment, name = part.segment, part.segment.files.log
         if name in stated or name in believed or not _contradicts_last(store, segment, last_batches):
             continue

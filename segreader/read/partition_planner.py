@@ -252,7 +252,7 @@ class PartitionPlanner:
         of_newest: _Named,
     ) -> None:
         """Cut the parts, each with the offsets wanted of it; a few indexes at a time are read and held."""
-        following = self._following(log, chosen)
+        logs_ahead = self._ahead(log, chosen)
         needing = [at for at, (part, wanted) in enumerate(chosen) if needs_index(part, wanted, self._split_bytes)]
         cutting = {id(one) for one, two in pairwise(log.parts) if two.segment.base_offset < one.stop}
         start = 0
@@ -273,13 +273,13 @@ class PartitionPlanner:
                 if (index := answer.index if isinstance(answer, _Misleading) else answer) is not None
             }
             stop = needing[first + _AT_ONCE] if first + _AT_ONCE < len(needing) else len(chosen)
-            for at, behind in zip(range(start, stop), following, strict=False):
+            for at, ahead in zip(range(start, stop), logs_ahead, strict=False):
                 named, part = beyond.get(at, _NOTHING), chosen[at][0]
                 if part is log.parts[-1]:
                     named = of_newest.joined(named)
                 elif id(part) in cutting:  # the next segment is not read for offsets that this one has
                     named = named.joined(_Named(reaches=part.stop - 1))
-                self._split(log, *chosen[at], indexes.get(at), aborted, named, behind)
+                self._split(log, *chosen[at], indexes.get(at), aborted, named, ahead)
             start = stop
 
     def _split(
@@ -290,9 +290,10 @@ class PartitionPlanner:
         index: OffsetIndex | None,
         aborted: AbortedTransactions,
         named: _Named,
-        following: Sequence[tuple[str, int, int]],
+        ahead: LogsAhead | None,
     ) -> None:
         segment, files = part.segment, part.segment.files
+        name, following = (files.log, ()) if ahead is None else (ahead.log, ahead.then)
         is_open = wanted.stop is None or wanted.stop >= OPEN_END
         stop = OPEN_END + 1 if wanted.stop is None else wanted.stop
         mine = aborted.within(max(segment.base_offset, wanted.start), stop) if len(aborted) else aborted
@@ -302,7 +303,7 @@ class PartitionPlanner:
             self._splits.append(
                 Split(
                     partition=log.partition,
-                    log=files.log,
+                    log=name,
                     log_size=segment.log_size,
                     positions=positions,
                     offsets=OffsetRange(wanted.start) if is_open else wanted,
@@ -324,21 +325,19 @@ class PartitionPlanner:
                 )
             )
 
-    def _following(
-        self, log: ResolvedLog, chosen: Sequence[tuple[Part, OffsetRange]]
-    ) -> Iterator[Sequence[tuple[str, int, int]]]:
-        """``Split.following`` of each chosen part: as many logs as may have to be looked into, up to the next hole."""
+    def _ahead(self, log: ResolvedLog, chosen: Sequence[tuple[Part, OffsetRange]]) -> Iterator[LogsAhead | None]:
+        """The log of each chosen part with those behind it, up to the next hole, where markers may be looked for."""
         if self._isolation_level is not IsolationLevel.READ_COMMITTED:
-            yield from repeat((), len(chosen))
+            yield from repeat(None, len(chosen))
             return
         behind: Sequence[tuple[str, int, int]] = self.behind_last
-        ahead: dict[int, Sequence[tuple[str, int, int]]] = {}
+        ahead: dict[int, LogsAhead] = {}
         start: int | None = None
         for part in reversed(log.parts):
             if start is not None and part.stop != start:
                 behind = ()
-            ahead[id(part)] = behind
             behind = LogsAhead(part.segment.files.log, part.segment.log_size, part.stop, behind)
+            ahead[id(part)] = behind
             start = part.start
         yield from (ahead[id(part)] for part, _ in chosen)
 
