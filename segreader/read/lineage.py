@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Final
 
 from segreader.catalog.layouts import log_directory
@@ -423,6 +424,8 @@ def _with_true_ends(
 
     A manifest has no checksum. Overlaps are rare: a log that no retry and no election touched costs no read.
     """
+    if all(max(one.base_offset, (one.last_offset or 0) + 1) <= two.base_offset for one, two in pairwise(segments)):
+        return tuple(segments)
     bases = sorted({segment.base_offset for segment in segments})
     checked = list(segments)
     for at, segment in enumerate(segments):

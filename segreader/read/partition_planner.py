@@ -331,15 +331,20 @@ class PartitionPlanner:
             yield from repeat(None, len(chosen))
             return
         behind: Sequence[tuple[str, int, int]] = self.behind_last
-        ahead: dict[int, LogsAhead] = {}
+        ahead: list[LogsAhead] = []
         start: int | None = None
         for part in reversed(log.parts):
             if start is not None and part.stop != start:
                 behind = ()
             behind = LogsAhead(part.segment.files.log, part.segment.log_size, part.stop, behind)
-            ahead[id(part)] = behind
+            ahead.append(behind)
             start = part.start
-        yield from (ahead[id(part)] for part, _ in chosen)
+        rising = iter(log.parts)
+        at: Part | None = None
+        for part, _ in chosen:
+            while at is not part:
+                at, known = next(rising), ahead.pop()
+            yield known
 
     def _read_index(self, segment: Segment) -> OffsetIndex | _Misleading | None:
         """The segment's offset index; a missing or damaged one costs reading, not records."""
