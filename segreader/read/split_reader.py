@@ -19,7 +19,7 @@ from segreader.errors import (
 )
 from segreader.evidence.findings import MOST_NAMED
 from segreader.format.append import append_records
-from segreader.format.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG
+from segreader.format.batch import COMMON_SIZE, CONTROL_FLAG, TRANSACTIONAL_FLAG
 from segreader.format.columns import (
     NO_STOP,
     TABLE_WIDTH,
@@ -48,8 +48,10 @@ from segreader.read.batch_order import (
     beyond,
     bytes_behind,
     goes_back,
+    may_end_early,
     of_other_epochs,
     out_of_order,
+    range_ends_early,
 )
 from segreader.read.marker_check import MarkerCheck, Transactional
 from segreader.read.metrics import Hole, MissingOffsets, ScanMetrics, records_within
@@ -477,10 +479,17 @@ class SplitReader:
 
     def _check_next(self, split: Split, behind: bytes) -> None:
         """Hold the header behind a split that is read alone against the last offset in it."""
-        error = goes_back(behind, self._last_offset)
+        error: FormatError | None = goes_back(behind, self._last_offset)
+        if error is not None:
+            error.located(source=self._store.url(split.log), position_shift=split.positions.stop)
+        elif may_end_early(split, self._last_offset):
+            stop = split.positions.stop
+            (header,) = self._store.read_ranges(split.log, [ByteRange(stop, stop + COMMON_SIZE)])
+            error = range_ends_early(split, header, self._last_offset)
+            if error is not None:
+                error.located(source=self._store.url(split.offset_index or split.log))
         if error is None:
             return
-        error.located(source=self._store.url(split.log), position_shift=split.positions.stop)
         if self._options.on_corrupt == "fail":
             raise error
         self.metrics.notes.append(str(error))

@@ -9,6 +9,7 @@ import pytest
 from planted import Planted, sound_log
 
 import segreader
+from segreader.errors import CorruptIndexError
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_files
 
@@ -105,3 +106,24 @@ def test_the_log_of_another_partition_is_noted_by_the_index_beside_it(tmp_path: 
     assert "an offset index points to a byte at which no batch begins" in note
     assert "more of this kind" in more
     assert planted.name(0, "index") in note
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_an_index_entry_with_a_later_offset_takes_no_record_from_a_range(tmp_path: Path, level: str) -> None:
+    log = SegmentBuilder(0, index_interval_bytes=100)
+    for _ in range(12):
+        log.batch([b"x" * 40, b"y" * 40])
+    sound = Planted(tmp_path / "sound", [log])
+    write_files(sound.root, sound.files)
+    rows: list[tuple[int, int]] = list(struct.iter_unpack(">ii", bytes(sound.data(0, "index"))))
+    for number, (offset, position) in enumerate(rows[:-1]):
+        planted = Planted(tmp_path / str(number), [log])
+        planted.put(0, "index", packed([*rows[:number], (offset + 1, position), *rows[number + 1 :]]))
+        write_files(planted.root, planted.files)
+        scan = segreader.scan(planted.root, offsets=f"0:{offset + 2}", isolation_level=level)
+        with pytest.raises(CorruptIndexError, match=f"found wanted offsets from {offset + 1} on") as caught:
+            list(scan.records())
+        assert caught.value.source.endswith(".index")
+        passed = segreader.scan(planted.root, offsets=f"0:{offset + 2}", isolation_level=level, on_corrupt="skip")
+        assert [record.offset for record in passed.records()] == list(range(offset + 1))
+        assert any("ends a range too early" in note for note in passed.metrics.notes)
