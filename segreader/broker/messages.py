@@ -16,7 +16,7 @@ from segreader.isolation import IsolationLevel
 NO_EPOCH = -1
 """A leader epoch that is not known."""
 
-LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 """Special timestamps of ListOffsets. ``LATEST_TIERED`` answers with an inclusive offset, all others with the next."""
 
 

@@ -16,7 +16,7 @@ from segreader.broker.fetch_line import FetchLine, SentFetch
 from segreader.broker.location_codec import check_location
 from segreader.broker.messages import NO_EPOCH, EpochWanted, FetchAnswer, FetchedPartition, FetchPartition, FetchRequest
 from segreader.broker.partition_course import PartitionCourse, Tries
-from segreader.broker.rules.fallback import Cause, RemoteReads, RemoteStep
+from segreader.broker.rules.fallback import RemoteReads, RemoteStep
 from segreader.broker.rules.out_of_range import WhenOutOfRange
 from segreader.broker.rules.preferred_replica import KnownEnds
 from segreader.broker.rules.truncation import Position
@@ -243,7 +243,6 @@ class PartitionFetcher:
         sent = self._line.send(node_id, request, self._course.leader, until_ms=until_ms, is_ahead=is_ahead)
         if wants and sent is not None:
             client.metrics.locations_asked += 1
-            self.remote.asked()
         return sent
 
     def _found(self, sent: SentFetch, told: FetchedPartition, tries: Tries) -> FetchedPartition | None:
@@ -258,7 +257,7 @@ class PartitionFetcher:
         if not told.records:
             if sent.request.wants_locations and sent.asked.fetch_offset < self._readable_until:
                 # There is something, and with the flag nothing came: once more without it, or this goes on for ever.
-                self._fall_back(Cause.NO_LOCATION, sent.asked.fetch_offset + 1)
+                self._fall_back(sent.asked.fetch_offset + 1)
             return self._paced(sent, told)
         self._quick_empties = 0
         return self._living(sent, told, tries)
@@ -274,7 +273,7 @@ class PartitionFetcher:
             )
         if location is None or reason is not None:
             client.metrics.locations_rejected += 1
-            self._fall_back(Cause.LOCATION_REJECTED, sent.asked.fetch_offset + 1)
+            self._fall_back(sent.asked.fetch_offset + 1)
             return None
         client.metrics.locations_given += 1
         decision = self.remote.given(location.segment_id, expiry_ms=location.expiry_ms, now_ms=client.unix_ms())
@@ -282,11 +281,11 @@ class PartitionFetcher:
             self._quick_empties = 0
             return told
         if decision.step is not RemoteStep.RENEW:
-            self._fall_back(decision.cause, location.last_offset + 1)
+            self._fall_back(location.last_offset + 1)
         return None
 
-    def _fall_back(self, cause: Cause, until: int) -> None:
-        self.remote.fell_back(cause, until=until, now_ms=self._client.now_ms())
+    def _fall_back(self, until: int) -> None:
+        self.remote.fell_back(until=until, now_ms=self._client.now_ms())
 
     def _living(self, sent: SentFetch, told: FetchedPartition, tries: Tries) -> FetchedPartition | None:
         """The records that are part of the leader's history.

@@ -138,16 +138,13 @@ class RemoteLogMetadata:
         self._by_key: dict[bytes, _Partition] = {}
         self._partitions: dict[TopicIdPartition, _Partition] = {}
 
-    def apply(self, metadata_partition: int, offset: int, value: bytes | None) -> None:
-        """Take the next record of a metadata partition. An offset below ``consumed`` is passed over.
+    def apply_each(self, metadata_partition: int, records: Iterable[tuple[int, bytes | None]]) -> None:
+        """Take the next records of a metadata partition, offset and value of each, from ``consumed`` on.
 
         Raises:
-            FormatError: the value is damaged; ``offset`` is the record's, ``position`` a byte of its value.
+            FormatError: a value is damaged; those before it are applied. ``offset`` is the record's,
+                ``position`` a byte of its value.
         """
-        self.apply_each(metadata_partition, ((offset, value),))
-
-    def apply_each(self, metadata_partition: int, records: Iterable[tuple[int, bytes | None]]) -> None:
-        """Take the next records, offset and value of each; as ``apply``, up to the first that is damaged."""
         following, partition_of = self.consumed.get(metadata_partition, 0), self._by_key.get
         offset = following
         try:

@@ -71,15 +71,6 @@ class OffsetIndex:
         start = self.entry_positions[index] if index >= 0 else 0
         return start, self.entry_positions[index + 2] if index + 2 < len(self) else log_size
 
-    def upper_bound(self, position: int, size: int) -> OffsetPosition | None:
-        """The first entry whose batch begins at or after the end of ``size`` bytes from ``position``.
-
-        Its offset lies outside those bytes, though it need not be the first that does. ``None``: no entry
-        is that far. Source: ``OffsetIndex.fetchUpperBoundOffset`` (4.0).
-        """
-        index = bisect_left(self.entry_positions, position + size)
-        return self._entry(index) if index < len(self) else None
-
     def positions(self) -> Sequence[int]:
         """Where a split may begin: 0 and every indexed batch start, rising, in bytes."""
         if self.entry_positions and self.entry_positions[0] == 0:

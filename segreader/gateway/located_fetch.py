@@ -203,13 +203,6 @@ class LocatedFetch:
             return Refused.BELOW_LOG_START
         return None
 
-    async def _locate_all(self, plans: Sequence[RemotePlan]) -> Sequence[RemoteLogSegmentLocation | Refused]:
-        """What ``_locate`` gives for each."""
-        room = asyncio.Semaphore(_STORE_READS)
-        if len(plans) == 1:  # mostly everything is at hand: no task for that
-            return [await self._locate(plans[0], room)]
-        return await asyncio.gather(*(self._locate(plan, room) for plan in plans))
-
     async def _locate(self, plan: RemotePlan, room: asyncio.Semaphore) -> RemoteLogSegmentLocation | Refused:
         """The location of a plan's segment, or why there is none."""
         try:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -63,7 +62,6 @@ class _Pending:
     api: int
     version: int
     deliver: Deliver
-    sent_s: float
     is_own: bool = False
 
 
@@ -214,7 +212,7 @@ class Relay:
         await self.to_client.send(SIZE.pack(len(answer)) + answer)
 
     def _expect(self, correlation_id: int, api: int, version: int, deliver: Deliver, *, is_own: bool = False) -> None:
-        self._pending.append(_Pending(correlation_id, api, version, deliver, time.monotonic(), is_own))
+        self._pending.append(_Pending(correlation_id, api, version, deliver, is_own))
         self._is_idle.clear()
 
     def next_id(self) -> int:

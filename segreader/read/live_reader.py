@@ -272,14 +272,14 @@ class LiveReader:
                 self._delivered = part.stop
                 return
             if answer.location is None:  # nothing is known there of this offset: records, and go on behind them
-                reads.fell_back(Cause.NO_LOCATION, until=answer.next_offset, now_ms=self._clock_ms())
+                reads.fell_back(until=answer.next_offset, now_ms=self._clock_ms())
                 self.metrics.fallbacks[Cause.NO_LOCATION.value] += 1
                 yield from self._decoded(part, answer, part.stop)
                 continue
             location = answer.location
             if (reason := self._refusal(part, answer, location)) is not None:
                 self.metrics.locations_rejected += 1
-                reads.fell_back(Cause.LOCATION_REJECTED, until=self._delivered + 1, now_ms=self._clock_ms())
+                reads.fell_back(until=self._delivered + 1, now_ms=self._clock_ms())
                 self._fall_back(Cause.LOCATION_REJECTED, part, f"a location was dropped: {reason}")
                 yield from self._answer_without(part)
                 continue
@@ -351,7 +351,7 @@ class LiveReader:
             if step.step is RemoteStep.RENEW:
                 return  # the caller asks again from the next undelivered offset
             if step.step is RemoteStep.FALL_BACK:
-                reads.fell_back(step.cause, until=stop, now_ms=self._clock_ms())
+                reads.fell_back(until=stop, now_ms=self._clock_ms())
                 self.metrics.locations_rejected += step.cause is Cause.LOCATION_REJECTED
                 self._fall_back(step.cause, part, why)
                 if lost is None:

@@ -60,7 +60,6 @@ class SegmentsOverview:
     layout: str
     segments: tuple[SegmentOverview, ...]
     foreign: tuple[str, ...] = ()
-    has_metadata: bool = False
     notes: tuple[str, ...] = ()
 
 
@@ -185,7 +184,7 @@ def _segments(
     rows.sort(key=lambda row: (-1 if row.base_offset is None else row.base_offset, row.source or ""))
     foreign = tuple(store.url(name) for name in log.foreign)
     unique = tuple(dict.fromkeys([*log.notes, *notes]))
-    return SegmentsOverview(partition, log.layout, tuple(rows), foreign, metadata is not None, unique)
+    return SegmentsOverview(partition, log.layout, tuple(rows), foreign, unique)
 
 
 def _last_offset(store: ObjectStore, segment: Segment) -> int | None:

@@ -69,11 +69,6 @@ def parse_timestamps(text: str, name: str) -> PartitionOffsets:
     return {topic: _numbers_of(topic, times, name, (), expected) for topic, times in document.items()}
 
 
-def format_offsets(offsets: PartitionOffsets) -> str:
-    """The JSON that ``parse_offsets`` reads back."""
-    return json.dumps(offsets, separators=(",", ":"))
-
-
 def _numbers_of(topic: str, numbers: Any, name: str, special: tuple[int, ...], expected: str) -> dict[int, int]:
     """The number of each partition of a topic: from zero on, or one of the special ones."""
     if not isinstance(numbers, dict) or not numbers:

@@ -53,11 +53,6 @@ class SparkPlan:
         return [packer.pack(split, self.logs[split.partition]) for split in splits]
 
 
-def plan_read(options: SparkOptions, *, cores: int | None = None) -> ReadPlan:
-    """What a Spark read with these options reads; see ``plan_splits``."""
-    return plan_splits(options, cores=cores).plan
-
-
 def plan_splits(options: SparkOptions, *, cores: int | None = None) -> SparkPlan:
     """What a Spark read with these options reads, with what it takes to send its splits to tasks.
 

@@ -30,9 +30,6 @@ from segreader.read.transactions import read_transaction_state
 from segreader.segment import TopicIdPartition
 from segreader.storage.base import ObjectStore
 
-LARGEST_SPLIT: Final = 2048
-"""Bytes of a pickled split are fewer."""
-
 _ROOM: Final = 700
 """Bytes that packed transactions, or the names of their indexes, may take."""
 

@@ -114,7 +114,7 @@ class TopicDataset(_Scannable, ds.UnionDataset):  # type: ignore[misc]
 
     def __init__(self, face: ScanFace, *, refresh: bool = False, threads: int | None = None) -> None:
         super().__init__(face.schema, [_without_files(face.schema)])
-        self._face, self._schema = face, face.schema
+        self._schema = face.schema
         self._counts: Sequence[ScanMetrics] = ()
         self._reads: dict[tuple[int, int], tuple[ReadPlan, Sequence[ScanMetrics]]] = {}
         self.keeps_reads = False

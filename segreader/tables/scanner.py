@@ -50,7 +50,6 @@ class TopicScanner:
             values = []
             self._shape = chosen(predicate, names)
             self.projected_schema = pa.schema([schema.field(name) for name in names])
-            self._needed = set(names)
         used = [*values] if predicate is None else [predicate, *values]
         needed = {name for name in schema.names if any(_needs(one, schema, name) for one in used)}
         if not values:

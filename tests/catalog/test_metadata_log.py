@@ -75,7 +75,7 @@ def update(
 def applied(*values: bytes | None, into: RemoteLogMetadata | None = None) -> RemoteLogMetadata:
     metadata = RemoteLogMetadata() if into is None else into
     for offset, value in enumerate(values):
-        metadata.apply(0, offset, value)
+        metadata.apply_each(0, [(offset, value)])
     return metadata
 
 
@@ -151,7 +151,7 @@ def test_what_changes_nothing_is_counted_with_its_reason(reason: Skipped, values
 
 def test_an_offset_is_applied_once() -> None:
     metadata = applied(started(), update(1), update(2))
-    metadata.apply(0, 1, update(1))
+    metadata.apply_each(0, [(1, update(1))])
 
     assert states(metadata) == [DELETING]
     assert metadata.skipped == {Skipped.APPLIED_BEFORE: 1}
@@ -238,7 +238,7 @@ def test_records_of_others_take_no_memory() -> None:
     value = started(of=TopicIdPartition("orders-eu", 3, OTHER_ID))
     tracemalloc.start()
     for number in range(20_000):
-        metadata.apply(0, number, value[:31] + number.to_bytes(16, "big") + value[47:])
+        metadata.apply_each(0, [(number, value[:31] + number.to_bytes(16, "big") + value[47:])])
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
@@ -254,8 +254,8 @@ def test_damage_names_metadata_partition_and_offset() -> None:
 def test_a_damaged_value_leaves_what_was_known_and_can_be_tried_again() -> None:
     metadata = applied(started())
     with pytest.raises(CorruptRecordError):
-        metadata.apply(0, 1, b"\7")
-    metadata.apply(0, 1, update(1))
+        metadata.apply_each(0, [(1, b"\7")])
+    metadata.apply_each(0, [(1, update(1))])
 
     assert states(metadata) == [FINISHED]
 

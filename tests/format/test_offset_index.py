@@ -61,28 +61,11 @@ def test_an_empty_index_starts_every_reader_at_the_beginning() -> None:
     assert list(index) == []
     assert index.lookup(105) == OffsetPosition(100, 0)
     assert list(index.positions()) == [0]
-    assert index.upper_bound(0, 1) is None
 
 
 def test_splits_may_begin_at_zero_and_at_every_entry() -> None:
     assert list(parse_offset_index(EIGHT, 100).positions()) == [0, 4200, 8400]
     assert list(parse_offset_index(entries((0, 0), (5, 70)), 100).positions()) == [0, 70]
-
-
-@pytest.mark.parametrize(
-    ("position", "size", "found"),
-    [
-        (0, 1, ENTRIES[0]),
-        (0, 4200, ENTRIES[0]),
-        (0, 4201, ENTRIES[1]),
-        (4200, 4200, ENTRIES[1]),
-        (1, 8400, None),
-    ],
-)
-def test_the_upper_bound_begins_at_or_after_the_end_of_the_bytes(
-    position: int, size: int, found: OffsetPosition | None
-) -> None:
-    assert parse_offset_index(EIGHT, 100).upper_bound(position, size) == found
 
 
 def test_the_zeros_of_a_preallocated_index_are_no_entries() -> None:

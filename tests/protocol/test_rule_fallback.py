@@ -83,11 +83,10 @@ def test_a_later_version_of_the_extension_is_one_that_can_be_used() -> None:
 
 def test_a_location_that_fails_a_check_repeats_its_offset_without_the_flag_and_is_counted() -> None:
     remote = reads()
-    remote.fell_back(Cause.LOCATION_REJECTED, until=43, now_ms=0)
+    remote.fell_back(until=43, now_ms=0)
 
     assert not remote.may_ask(42, 0)
     assert remote.may_ask(43, 0)
-    assert remote.counters.rejected == 1
 
 
 @pytest.mark.parametrize("error", [StorageError(), ThrottledError(), ShortReadError()])
@@ -97,7 +96,6 @@ def test_a_store_that_fails_is_asked_three_times_more_and_then_the_broker(error:
 
     assert [each.step for each in decisions] == [RemoteStep.RETRY] * 3 + [RemoteStep.FALL_BACK]
     assert [each.wait_ms for each in decisions] == [200, 400, 800, 0]
-    assert remote.counters.retries == 3
 
 
 def test_a_store_that_tries_again_by_itself_is_not_asked_again() -> None:
@@ -130,7 +128,6 @@ def test_a_refused_or_expired_url_is_renewed_once_and_then_the_broker_is_asked(e
     remote.given("s", expiry_ms=None, now_ms=0)
 
     assert remote.failed(error).step is RemoteStep.FALL_BACK
-    assert remote.counters.renewed == 1
 
 
 @pytest.mark.parametrize(("left_ms", "renews"), [(30_001, False), (30_000, True), (0, True), (-1, True)])
@@ -187,7 +184,7 @@ def test_an_address_that_must_not_be_asked_falls_back_at_once_and_counts_as_reje
 
 def test_no_location_for_a_remote_offset_falls_back_for_that_offset() -> None:
     remote = reads()
-    remote.fell_back(Cause.NO_LOCATION, until=43, now_ms=0)
+    remote.fell_back(until=43, now_ms=0)
 
     assert not remote.may_ask(42, 0)
     assert remote.may_ask(43, 0)
@@ -195,17 +192,9 @@ def test_no_location_for_a_remote_offset_falls_back_for_that_offset() -> None:
 
 def test_a_fall_lasts_to_the_end_of_the_segment() -> None:
     remote = at_segment()
-    remote.fell_back(Cause.STORE_FAILED, until=100, now_ms=0)
+    remote.fell_back(until=100, now_ms=0)
 
     assert [remote.may_ask(offset, 0) for offset in (50, 99, 100)] == [False, False, True]
-
-
-def test_falls_are_counted_by_cause() -> None:
-    remote = reads()
-    for cause in (Cause.NOT_FOUND, Cause.NOT_FOUND, Cause.SEGMENT_CORRUPT):
-        remote.fell_back(cause, until=1, now_ms=0)
-
-    assert dict(remote.counters.fallbacks) == {Cause.NOT_FOUND: 2, Cause.SEGMENT_CORRUPT: 1}
 
 
 # --- many falls in a row
@@ -214,9 +203,9 @@ def test_falls_are_counted_by_cause() -> None:
 def test_after_three_falls_in_a_row_no_location_is_asked_for_during_a_minute() -> None:
     remote = reads()
     for offset in (1, 2):
-        remote.fell_back(Cause.STORE_FAILED, until=offset, now_ms=0)
+        remote.fell_back(until=offset, now_ms=0)
         assert remote.may_ask(offset, 0)
-    remote.fell_back(Cause.STORE_FAILED, until=3, now_ms=0)
+    remote.fell_back(until=3, now_ms=0)
 
     assert not remote.may_ask(3, 59_999)
     assert remote.may_ask(3, 60_000)
@@ -226,7 +215,7 @@ def test_the_pause_doubles_with_each_further_fall_up_to_ten_minutes() -> None:
     remote = reads()
     pauses, now = [], 0
     for offset in range(8):
-        remote.fell_back(Cause.STORE_FAILED, until=offset, now_ms=now)
+        remote.fell_back(until=offset, now_ms=now)
         until = next(at for at in range(now, now + 700_000, 1_000) if remote.may_ask(offset, at))
         pauses.append((until - now) // 1_000)
         now = until
@@ -237,14 +226,14 @@ def test_the_pause_doubles_with_each_further_fall_up_to_ten_minutes() -> None:
 def test_a_segment_that_is_read_where_it_lies_ends_the_row() -> None:
     remote = reads()
     for offset in (1, 2):
-        remote.fell_back(Cause.STORE_FAILED, until=offset, now_ms=0)
+        remote.fell_back(until=offset, now_ms=0)
     remote.finished()
-    remote.fell_back(Cause.STORE_FAILED, until=3, now_ms=0)
+    remote.fell_back(until=3, now_ms=0)
 
     assert remote.may_ask(3, 0)
-    remote.fell_back(Cause.STORE_FAILED, until=4, now_ms=0)
+    remote.fell_back(until=4, now_ms=0)
     assert remote.may_ask(4, 0)
-    remote.fell_back(Cause.STORE_FAILED, until=5, now_ms=0)
+    remote.fell_back(until=5, now_ms=0)
     assert not remote.may_ask(5, 0)
 
 
@@ -285,7 +274,6 @@ class Sources(RuleBasedStateMachine):
         if not self.remote.may_ask(start, self.now):
             self.next_offset = start + size  # the broker's records
             return
-        self.remote.asked()
         stop = start + size
         decision = self.remote.given(f"{stop // 20}", expiry_ms=self.now + life_ms, now_ms=self.now)
         if decision is None and error is not None:
@@ -303,7 +291,7 @@ class Sources(RuleBasedStateMachine):
             return
         assert decision.step in (RemoteStep.RENEW, RemoteStep.FALL_BACK)
         if decision.step is RemoteStep.FALL_BACK:
-            self.remote.fell_back(decision.cause, until=stop, now_ms=self.now)
+            self.remote.fell_back(until=stop, now_ms=self.now)
             assert not self.remote.may_ask(min(start, stop - 1), self.now)
 
 

@@ -9,7 +9,7 @@ from spark_rows import read_offsets
 
 from segreader.errors import ObjectNotFoundError, OffsetOutOfRangeError, OptionError, SegmentGapError
 from segreader.spark.options import parse_options
-from segreader.spark.planning import plan_read
+from segreader.spark.planning import plan_splits
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_local_tiered
 from segreader.testing.records import FIRST_TIMESTAMP_MS as T0
@@ -124,7 +124,7 @@ def test_a_hole_between_segments_is_an_error_or_counted(orders: Path, caplog: py
 def test_a_partition_that_is_gone_is_an_error_or_passed_over(orders: Path) -> None:
     assigned = {"assign": '{"orders":[0,3]}'}
     with pytest.raises(ObjectNotFoundError, match="partition 3 of orders is not here; found partitions 0"):
-        plan_read(parse_options({"location": str(orders)} | assigned))
+        plan_splits(parse_options({"location": str(orders)} | assigned))
     assert len(read_offsets(orders, **assigned, failOnDataLoss="false")) == 60
 
 

@@ -21,7 +21,7 @@ from segreader.spark.backfill.job_plan import JobRequest, make_plan
 from segreader.spark.backfill.output import OutputOptions
 from segreader.spark.cutting import UNCUT, cut_split
 from segreader.spark.options import parse_options
-from segreader.spark.planning import plan_read
+from segreader.spark.planning import plan_splits
 from segreader.storage.local import LocalStore
 from segreader.storage.location import open_store
 from segreader.testing.aiven import aiven_files
@@ -85,9 +85,9 @@ def offsets_of(source: LocationSource, split: Split) -> Iterator[int]:
 
 
 def of_the_source(location: Path, split_bytes: int) -> Sequence[Split]:
-    return plan_read(
+    return plan_splits(
         parse_options({"location": str(location), "subscribe": "orders", "splitBytes": str(split_bytes)})
-    ).splits
+    ).plan.splits
 
 
 def cut_again(location: Path, split_bytes: int) -> Sequence[Split]:

@@ -16,13 +16,13 @@ from segreader.errors import (
 from segreader.plan.split import EndReason, ReadPlan
 from segreader.ranges import OffsetRange
 from segreader.spark.options import parse_options
-from segreader.spark.planning import plan_read
+from segreader.spark.planning import plan_splits
 
 REMOTE = str(CORPUS / "tv2" / "remote")
 
 
 def plan(location: str | Path = REMOTE, **options: str) -> ReadPlan:
-    return plan_read(parse_options({"location": str(location)} | options))
+    return plan_splits(parse_options({"location": str(location)} | options)).plan
 
 
 def partitions(plan: ReadPlan) -> list[str]:

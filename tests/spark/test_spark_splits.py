@@ -14,9 +14,8 @@ from spark_rows import read_offsets, split_partitions
 from segreader.errors import ObjectChangedError, ObjectNotFoundError
 from segreader.plan.split import ReadPlan
 from segreader.spark.options import parse_options
-from segreader.spark.planning import plan_read, plan_splits
+from segreader.spark.planning import plan_splits
 from segreader.spark.source import SegmentReader, SplitPartition
-from segreader.spark.splits import LARGEST_SPLIT
 from segreader.storage.local import LocalStore
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_broker_log, write_local_tiered
@@ -24,10 +23,12 @@ from segreader.testing.side_files import AbortedEntry, encode_transaction_index
 
 REMOTE = str(CORPUS / "tv2" / "remote")
 MIB = 1 << 20
+LARGEST_SPLIT = 2048
+"""Bytes of a pickled split are fewer."""
 
 
 def plan(location: str | Path, cores: int | None = None, **options: str) -> ReadPlan:
-    return plan_read(parse_options({"location": str(location)} | options), cores=cores)
+    return plan_splits(parse_options({"location": str(location)} | options), cores=cores).plan
 
 
 def wide_segment(batches: int = 400, base_offset: int = 0) -> SegmentBuilder:

@@ -5,8 +5,7 @@ Source: none but this project (section 4.7 of its broker protocol): KIP-1248 lea
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
 from typing import Final
 
@@ -36,7 +35,7 @@ PAUSE: Final = BackoffPolicy(first_ms=60_000, limit_ms=600_000, spread=0.0)
 
 
 class Cause(StrEnum):
-    """Why records came from the broker although a location was asked for; the names of the counters."""
+    """Why records came from the broker although a location was asked for; metrics count by these names."""
 
     LOCATION_REJECTED = "location_rejected"
     NO_LOCATION = "no_location"
@@ -87,22 +86,6 @@ class ExtensionMemory:
             self._without_until_ms.pop(node_id, None)
 
 
-@dataclass(slots=True)
-class LocationCounters:
-    """What became of the locations of one read; ``fallbacks`` by cause, records and bytes by where they came from."""
-
-    asked: int = 0
-    given: int = 0
-    renewed: int = 0
-    retries: int = 0
-    fallbacks: Counter[Cause] = field(default_factory=Counter)
-
-    @property
-    def rejected(self) -> int:
-        """Locations that failed a check."""
-        return self.fallbacks[Cause.LOCATION_REJECTED]
-
-
 class RemoteStep(Enum):
     """What to do after a location, or the object it names, was of no use."""
 
@@ -136,13 +119,12 @@ class RemoteReads:
     Args:
         jitter: spreads the waits before a store is asked again.
         retries: how often that is; 0 where the store itself tries again.
-        counters: counted on; shared as the caller likes.
     """
 
     __slots__ = ("_asked_at", "_backoff", "_broker_until", "_falls", "_pause_until_ms", "_pauses", "_renewed",
-                 "_renewed_at", "_reread", "_retries", "_segment", "counters")  # fmt: skip
+                 "_renewed_at", "_reread", "_retries", "_segment")  # fmt: skip
 
-    def __init__(self, *, jitter: Jitter, retries: int = RETRIES, counters: LocationCounters | None = None) -> None:
+    def __init__(self, *, jitter: Jitter, retries: int = RETRIES) -> None:
         self._retries = retries
         self._backoff = Backoff(jitter, REMOTE_READS)
         self._segment: str | None = None
@@ -153,7 +135,6 @@ class RemoteReads:
         self._falls = 0
         self._pauses = 0
         self._pause_until_ms: int | None = None
-        self.counters = counters if counters is not None else LocationCounters()
 
     def may_ask(self, offset: int, now_ms: int) -> bool:
         """Whether the Fetch at ``offset`` may carry the flag: not within what fell back, and not during a pause."""
@@ -166,13 +147,8 @@ class RemoteReads:
             self._pause_until_ms = None
         return True
 
-    def asked(self) -> None:
-        """A Fetch with the flag was sent."""
-        self.counters.asked += 1
-
     def given(self, segment_id: str, *, expiry_ms: int | None, now_ms: int) -> RemoteDecision | None:
         """A location passed its checks: ``None`` to read it, or what to do because its URL is about to end."""
-        self.counters.given += 1
         if segment_id != self._segment:
             self._segment = segment_id
             # Whoever names another segment at the same offset each time would be asked for ever.
@@ -201,7 +177,6 @@ class RemoteReads:
             step, self._reread = (RemoteStep.FALL_BACK if self._reread else RemoteStep.REREAD), True
             return RemoteDecision(step, cause)
         if cause is Cause.STORE_FAILED and self._backoff.failures < self._retries:
-            self.counters.retries += 1
             return RemoteDecision(RemoteStep.RETRY, cause, self._backoff.failed())
         return RemoteDecision(RemoteStep.FALL_BACK, cause)
 
@@ -209,10 +184,9 @@ class RemoteReads:
         """After ``CHECK_START`` and an offset that is still retained: a new location once, then the broker."""
         return self._renew(Cause.NOT_FOUND)
 
-    def fell_back(self, cause: Cause, *, until: int, now_ms: int) -> None:
+    def fell_back(self, *, until: int, now_ms: int) -> None:
         """Records come from the broker before offset ``until``: the end of the segment, exclusive, or the next offset
         where no segment is known."""
-        self.counters.fallbacks[cause] += 1
         self._broker_until = max(self._broker_until, until)
         self._segment = None
         self._falls += 1
@@ -230,5 +204,4 @@ class RemoteReads:
         if self._renewed:
             return RemoteDecision(RemoteStep.FALL_BACK, cause)
         self._renewed, self._renewed_at = True, self._asked_at
-        self.counters.renewed += 1
         return RemoteDecision(RemoteStep.RENEW, cause)

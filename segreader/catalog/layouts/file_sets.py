@@ -17,9 +17,6 @@ from segreader.errors import ObjectNotFoundError
 from segreader.segment import Segment, SegmentFiles, TopicIdPartition
 from segreader.storage.base import ObjectInfo, ObjectStore
 
-KINDS: Final = ("log", "index", "timeindex", "txnindex", "snapshot", "leader_epoch_checkpoint")
-"""What a file of a segment can be; a ``snapshot`` is the state at the segment's end."""
-
 UNKNOWN_OFFSET: Final = -1
 """Base offset of an incomplete set whose names do not say it."""
 
@@ -36,7 +33,8 @@ class FileName:
 
     Args:
         partition: whose file.
-        kind: one of ``KINDS``.
+        kind: ``log``, ``index``, ``timeindex``, ``txnindex``, ``leader_epoch_checkpoint``, or ``snapshot``: the
+            state at the segment's end.
         set_name: the same for all files of one segment, and for no other segment of the partition.
         base_offset: ``None`` where the first batch must be asked.
         generation: of two copies the larger one is preferred; among equals the one that was written later.
