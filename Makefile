@@ -61,6 +61,7 @@ check: lint test  ## format, lint, strict types, import layers, tests: what ever
 lint: $(VENV)/.dev layers
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/vulture
 	$(BIN)/mypy
 
 layers: $(VENV)/.dev  ## check that imports go down only
