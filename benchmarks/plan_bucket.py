@@ -16,8 +16,7 @@ from segreader.catalog.listing import list_places, read_place
 from segreader.errors import ObjectNotFoundError
 from segreader.ranges import ByteRange
 from segreader.read.source import SourceLog
-from segreader.storage.base import ObjectInfo
-from segreader.storage.levels import level_of
+from segreader.storage.base import ObjectInfo, level_of
 from segreader.testing.directory import kafka_uuid
 
 PAGE = 1000

@@ -35,7 +35,7 @@ from segreader.spark.worker import IN_FLIGHT
 from segreader.storage.base import ObjectInfo
 from segreader.storage.http.settings import HttpSettings
 from segreader.storage.http.store import HttpStore
-from segreader.storage.target_local import LocalTarget
+from segreader.storage.target.local import LocalTarget
 
 
 class _Listed(Urls):

@@ -46,7 +46,7 @@ from segreader.spark.backfill.progress import ProgressWatch
 from segreader.spark.backfill.report import complete, totals
 from segreader.spark.backfill.table import write_table
 from segreader.spark.backfill.task import DDL, SplitTask
-from segreader.storage.target import TargetStore
+from segreader.storage.target.store import TargetStore
 from spark_jobs.backfill_request import absolute, beside_flags, broker_flags, parse_pairs, parse_request, require_files
 from spark_jobs.command_line import call, require_report_place
 from spark_jobs.report import RunReport, describe_bill, describe_plan, describe_report

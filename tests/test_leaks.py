@@ -19,8 +19,7 @@ from segreader.ranges import ByteRange
 from segreader.storage.base import ObjectInfo
 from segreader.storage.http.settings import HttpSettings
 from segreader.storage.http.store import HttpStore
-from segreader.storage.option_sources import find_storage_options, parse_storage_options
-from segreader.storage.options import address_policy
+from segreader.storage.options import address_policy, find_storage_options, parse_storage_options
 from segreader.storage.signed_url import Secret, SignedUrl
 
 OBJECT = bytes(range(256)) * 64

@@ -135,7 +135,7 @@ def parse_broker_options(texts: tuple[str, ...]) -> dict[str, Secret]:
     """
     if not texts:
         return {}
-    from segreader.storage.option_sources import parse_storage_options
+    from segreader.storage.options import parse_storage_options
 
     return parse_storage_options(texts)
 

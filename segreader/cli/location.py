@@ -30,7 +30,7 @@ def storage_option(command: _F) -> _F:
 
 def parse_options(texts: tuple[str, ...]) -> dict[str, Secret]:
     """The storage options of a command line."""
-    from segreader.storage.option_sources import parse_storage_options
+    from segreader.storage.options import parse_storage_options
 
     return parse_storage_options(texts)
 

@@ -16,9 +16,8 @@ from typing import Any, Final, Self
 
 from segreader.broker.settings import ClientSettings
 from segreader.errors import OptionError
-from segreader.storage.option_sources import parse_storage_option
 from segreader.storage.options import NAMES as STORAGE_NAMES
-from segreader.storage.options import parse_values
+from segreader.storage.options import parse_storage_option, parse_values
 from segreader.storage.signed_url import Secret, redact
 
 SHORTEST_LIFE_S: Final = 60

@@ -18,8 +18,8 @@ from segreader.errors import LocationExpiredError, OptionError, StorageError
 from segreader.gateway.config import GatewayConfig
 from segreader.gateway.metrics import GatewayMetrics
 from segreader.storage.base import ObjectStore
+from segreader.storage.cloud.signing import BucketStore, SigningUrls
 from segreader.storage.signed_url import SignedUrl
-from segreader.storage.signing import BucketStore, SigningUrls
 
 _CACHED = 50_000
 

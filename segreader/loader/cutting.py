@@ -16,8 +16,8 @@ from segreader.format.batch import HEADER_SIZE, parse_batch_header
 from segreader.loader.splits import LoaderSplit
 from segreader.plan.split import Split
 from segreader.ranges import ByteRange, OffsetRange
-from segreader.read.small_objects import read_each
 from segreader.storage.base import ObjectStore
+from segreader.storage.read_all import read_each
 
 
 def with_own_offsets(store: ObjectStore, splits: Sequence[Split]) -> list[LoaderSplit]:

@@ -28,9 +28,9 @@ from segreader.plan.split import EndReason
 from segreader.ranges import OffsetRange
 from segreader.read.indexed_times import note_if_older
 from segreader.read.partition_planner import PartitionPlanner
-from segreader.read.small_objects import read_each
 from segreader.read.source import SourceLog
 from segreader.segment import TopicIdPartition
+from segreader.storage.read_all import read_each
 
 
 class SplitEnumerator:

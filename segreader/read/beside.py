@@ -18,10 +18,10 @@ from segreader.catalog.metadata_topic import read_remote_log_metadata
 from segreader.errors import FormatError, ObjectNotFoundError, OptionError
 from segreader.format.leader_epochs import LeaderEpochs, parse_leader_epochs
 from segreader.format.partition_metadata import parse_partition_metadata
-from segreader.read.small_objects import read_whole
 from segreader.read.topic_ids import ids_by_topic
 from segreader.segment import Segment, TopicIdPartition
 from segreader.storage.base import ObjectStore
+from segreader.storage.read_all import read_whole
 
 LOCAL = "log-directory:"
 """Names of objects in the log directory begin so, in the store that has those of the location, too."""

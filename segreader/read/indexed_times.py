@@ -16,10 +16,10 @@ from segreader.errors import (
 )
 from segreader.format.time_index import parse_time_index
 from segreader.ranges import ByteRange, OffsetRange
-from segreader.read.small_objects import read_each, read_whole
 from segreader.read.times import TimeRange
 from segreader.segment import Segment
 from segreader.storage.base import ObjectStore
+from segreader.storage.read_all import read_each, read_whole
 
 UNREADABLE: Final = (FormatError, CatalogError, ObjectNotFoundError, ObjectChangedError, AccessDeniedError)
 """What keeps one partition or one small file from being read, and nothing else."""

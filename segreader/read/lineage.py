@@ -43,9 +43,9 @@ from segreader.read.segment_ends import (
     read_last_offset,
     with_ends,
 )
-from segreader.read.small_objects import read_each, read_whole
 from segreader.segment import Segment
 from segreader.storage.base import ObjectStore
+from segreader.storage.read_all import read_each, read_whole
 
 _CANDIDATES: Final = 8
 _LOG_STARTS: Final = "log-start-offset-checkpoint"

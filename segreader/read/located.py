@@ -132,8 +132,7 @@ def open_located(
     Raises:
         OptionError: an option is unknown.
     """
-    from segreader.storage.option_sources import find_storage_options
-    from segreader.storage.options import address_policy
+    from segreader.storage.options import address_policy, find_storage_options
 
     options = find_storage_options("https://", storage_options)
     settings = HttpSettings(ca_file=options.ca_file, verify=options.verify is not False, policy=address_policy(options))

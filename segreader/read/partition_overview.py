@@ -18,11 +18,11 @@ from segreader.catalog.walk import Wanted, find_all, find_places
 from segreader.errors import ObjectNotFoundError
 from segreader.read.indexed_times import UNREADABLE, times_of_log
 from segreader.read.segment_ends import read_last_offset
-from segreader.read.small_objects import read_each
 from segreader.read.source import LocationSource, UrlSource
 from segreader.read.topic_ids import NEWEST
 from segreader.segment import Segment, SegmentState, TopicIdPartition
 from segreader.storage.base import ObjectStore
+from segreader.storage.read_all import read_each
 
 AnySource = LocationSource | UrlSource
 

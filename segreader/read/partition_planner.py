@@ -31,13 +31,13 @@ from segreader.ranges import OffsetRange
 from segreader.read.lineage import ReadableLog, read_lineage
 from segreader.read.segment_ends import OPEN_END, read_last_offset, shows_cleaning
 from segreader.read.segment_tail import ends_early
-from segreader.read.small_objects import read_each, read_whole
 from segreader.read.source import SourceLog
 from segreader.read.time_offsets import offsets_between
 from segreader.read.times import TimeRange
 from segreader.read.transactions import TransactionState, read_transaction_state, snapshot_at_start
 from segreader.segment import Segment
 from segreader.storage.base import ObjectStore
+from segreader.storage.read_all import read_each, read_whole
 
 _AT_ONCE: Final = 16
 

@@ -30,9 +30,9 @@ from segreader.format.offset_index import OffsetIndex, parse_offset_index
 from segreader.format.scanner import BatchReady, NeedData, SegmentScanner, Tail
 from segreader.plan.lineage import EpochSpan
 from segreader.ranges import ByteRange
-from segreader.read.small_objects import read_each, read_whole
 from segreader.segment import Segment, SegmentFiles
 from segreader.storage.base import ObjectStore
+from segreader.storage.read_all import read_each, read_whole
 
 OPEN_END: Final = 1 << 63
 """The last offset of a segment whose end is not known, and that nothing follows: no offset is as large."""

@@ -17,10 +17,10 @@ from segreader.read.indexed_times import UNREADABLE, times_of_segment
 from segreader.read.lineage import read_lineage
 from segreader.read.partition_overview import AnySource, places_of, read_log
 from segreader.read.segment_ends import OPEN_END, read_last_offset
-from segreader.read.small_objects import read_each
 from segreader.read.source import UrlSource
 from segreader.segment import Segment, SegmentState, TopicIdPartition
 from segreader.storage.base import ObjectStore
+from segreader.storage.read_all import read_each
 
 
 @dataclass(frozen=True, slots=True)

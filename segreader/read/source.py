@@ -277,8 +277,7 @@ class UrlSource:
     ) -> None:
         from segreader.storage.http.settings import HttpSettings
         from segreader.storage.http.url_list import UrlList, UrlListStore, split_url
-        from segreader.storage.option_sources import find_storage_options
-        from segreader.storage.options import address_policy
+        from segreader.storage.options import address_policy, find_storage_options
 
         options = find_storage_options("https://", storage_options)
         policy = address_policy(options)

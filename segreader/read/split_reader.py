@@ -57,10 +57,10 @@ from segreader.read.marker_check import MarkerCheck, Transactional
 from segreader.read.metrics import Hole, MissingOffsets, ScanMetrics, records_within
 from segreader.read.options import ReadOptions
 from segreader.read.segment_tail import ends_early, truncated
-from segreader.read.small_objects import read_whole
 from segreader.read.trail import Trail
 from segreader.segment import TopicIdPartition
 from segreader.storage.base import ObjectStore, read_listed
+from segreader.storage.read_all import read_whole
 
 _MARKED = CONTROL_FLAG | TRANSACTIONAL_FLAG
 _DECISION, _SKIP = int(Table.DECISION), int(Decision.SKIP)

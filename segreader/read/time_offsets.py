@@ -27,10 +27,10 @@ from segreader.plan.lineage import Part, ResolvedLog
 from segreader.ranges import ByteRange, OffsetRange
 from segreader.read.log_offsets import read_log_end
 from segreader.read.segment_tail import require_whole
-from segreader.read.small_objects import read_each, read_whole
 from segreader.read.times import TimeRange
 from segreader.segment import Segment
 from segreader.storage.base import ObjectStore, read_listed
+from segreader.storage.read_all import read_each, read_whole
 
 _AT_ONCE: Final = 16
 _FIRST_PIECE: Final = 64 << 10

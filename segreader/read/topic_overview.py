@@ -14,9 +14,9 @@ from segreader.catalog.metadata_log import RemoteLogMetadata
 from segreader.catalog.walk import find_places
 from segreader.read.indexed_times import UNREADABLE
 from segreader.read.partition_overview import AnySource, read_log
-from segreader.read.small_objects import read_each
 from segreader.read.source import LocationSource, UrlSource
 from segreader.segment import SegmentState, TopicIdPartition
+from segreader.storage.read_all import read_each
 
 _COUNTED_BY_NAME: Final[Mapping[str, re.Pattern[str]]] = {
     "aiven": re.compile(r"\.log$"),

@@ -31,9 +31,9 @@ from segreader.format.transaction_index import AbortedTransaction
 from segreader.isolation import AbortedTransactions
 from segreader.plan.lineage import Part, ResolvedLog
 from segreader.ranges import OffsetRange
-from segreader.read.small_objects import read_each, read_whole
 from segreader.read.transaction_replay import VANISHED, Replayed, replay_parts
 from segreader.storage.base import ObjectStore
+from segreader.storage.read_all import read_each, read_whole
 
 _AT_ONCE: Final = 16
 

@@ -15,8 +15,8 @@ from segreader.format.offset_index import OffsetIndex, parse_offset_index
 from segreader.plan.planner import begins_chunk, offset_at, piece_size
 from segreader.plan.split import Split
 from segreader.ranges import ByteRange, OffsetRange
-from segreader.read.small_objects import read_whole
 from segreader.storage.base import ObjectStore
+from segreader.storage.read_all import read_whole
 
 UNCUT = 1 << 62
 """Of stored bytes: more than any segment has."""

@@ -24,7 +24,6 @@ from segreader.read.live_bounds import LiveBounds
 from segreader.read.live_marks import find_topic
 from segreader.read.live_planner import LiveRequest, plan_live
 from segreader.read.located import LocatedUrls, open_located
-from segreader.read.small_objects import read_each
 from segreader.segment import TopicIdPartition
 from segreader.spark.cutting import UNCUT
 from segreader.spark.live_cutting import cut_parts, joined
@@ -36,6 +35,7 @@ from segreader.spark.options import SparkOptions
 from segreader.spark.planning import SMALL_SPLIT, SPLITS_A_CORE, require_same_partitions
 from segreader.spark.stream_offsets import TopicPartition, flat
 from segreader.storage.base import ObjectStore
+from segreader.storage.read_all import read_each
 
 Range = tuple[int | None, int | None]
 """First offset and stop; ``None`` for the first there is, and for the end."""

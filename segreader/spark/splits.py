@@ -25,10 +25,10 @@ from segreader.plan.lineage import ResolvedLog
 from segreader.plan.packed_aborted import pack_aborted, unpack_aborted
 from segreader.plan.split import END_OF_LOG, Split
 from segreader.ranges import ByteRange, OffsetRange
-from segreader.read.small_objects import read_each, read_whole
 from segreader.read.transactions import read_transaction_state
 from segreader.segment import TopicIdPartition
 from segreader.storage.base import ObjectStore
+from segreader.storage.read_all import read_each, read_whole
 
 _ROOM: Final = 700
 """Bytes that packed transactions, or the names of their indexes, may take."""

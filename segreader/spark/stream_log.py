@@ -25,7 +25,6 @@ from segreader.read.divergence import common_end, decided_end, log_end
 from segreader.read.lineage import ReadableLog, read_lineage
 from segreader.read.log_offsets import read_log_offsets
 from segreader.read.partition_planner import PartitionPlanner
-from segreader.read.small_objects import read_each
 from segreader.read.time_offsets import offset_for_time
 from segreader.read.transactions import snapshot_at_start
 from segreader.segment import TopicIdPartition
@@ -35,6 +34,7 @@ from segreader.spark.locations import Locations
 from segreader.spark.options import SparkOptions
 from segreader.spark.planning import SparkPlan
 from segreader.spark.stream_offsets import TopicPartition
+from segreader.storage.read_all import read_each
 
 SEARCH_EVERY_S: Final = 60.0
 LOOK_EVERY_S: Final = 1.0

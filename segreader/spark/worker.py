@@ -26,7 +26,7 @@ from segreader.storage.base import ObjectStore
 from segreader.storage.http.settings import HttpSettings
 from segreader.storage.http.store import HttpStore
 from segreader.storage.location import open_store
-from segreader.storage.target import TargetStore, open_target
+from segreader.storage.target.store import TargetStore, open_target
 from segreader.storage.view import StoreView, VirtualFile
 
 MOST_STORES: Final = 8

@@ -16,15 +16,23 @@ from typing import Any
 
 from segreader.errors import ObjectNotFoundError, OptionError, PlanError
 from segreader.storage.base import ObjectStore
-from segreader.storage.client_failure import translated
-from segreader.storage.fsspec_store import PIECE_SIZE, FsspecStore
+from segreader.storage.cloud.failure import translated
+from segreader.storage.cloud.fsspec_store import PIECE_SIZE, FsspecStore
+from segreader.storage.cloud.signing import AzureContainer, Bucket, BucketStore, GoogleBucket, S3Bucket
 from segreader.storage.http.settings import HttpSettings
 from segreader.storage.local import LocalStore
 from segreader.storage.metrics import StorageMetrics
-from segreader.storage.option_sources import find_storage_options, revealed
-from segreader.storage.options import Kind, StorageOptions, for_adlfs, for_gcsfs, for_s3fs, kind_of
+from segreader.storage.options import (
+    Kind,
+    StorageOptions,
+    find_storage_options,
+    for_adlfs,
+    for_gcsfs,
+    for_s3fs,
+    kind_of,
+    revealed,
+)
 from segreader.storage.signed_url import redact
-from segreader.storage.signing import AzureContainer, Bucket, BucketStore, GoogleBucket, S3Bucket
 
 _AZURE_HOST = re.compile(r"([a-z0-9-]+)\.(?:dfs|blob)\.core\.[a-z.]+", re.IGNORECASE)
 _ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3")

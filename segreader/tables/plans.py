@@ -14,10 +14,10 @@ from segreader.read.lineage import ReadableLog
 from segreader.read.newest import certain_newest_ms
 from segreader.read.partition_planner import PartitionPlanner
 from segreader.read.scan import Scan
-from segreader.read.small_objects import read_each
 from segreader.read.source import SourceLog
 from segreader.read.time_offsets import offsets_between
 from segreader.segment import TopicIdPartition
+from segreader.storage.read_all import read_each
 from segreader.tables.bounds import matching_offsets
 from segreader.tables.regions import Region, Regions
 

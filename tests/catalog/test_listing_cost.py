@@ -13,8 +13,7 @@ from segreader.catalog.layouts.registry import choose_layouts
 from segreader.catalog.listing import PartitionLog, list_places, read_place
 from segreader.errors import ObjectNotFoundError
 from segreader.ranges import ByteRange
-from segreader.storage.base import ObjectInfo
-from segreader.storage.levels import level_of
+from segreader.storage.base import ObjectInfo, level_of
 from segreader.testing.directory import kafka_uuid
 
 LAYOUTS = ("local-tiered", "aiven")

@@ -17,8 +17,8 @@ from segreader.gateway.config import GatewayConfig
 from segreader.gateway.metrics import GatewayMetrics
 from segreader.gateway.objects import OFFSET_INDEX, TRANSACTION_INDEX, ObjectFinder
 from segreader.gateway.signing import BaseUrlSigner, BucketSigner, make_signer
+from segreader.storage.cloud.signing import BucketStore
 from segreader.storage.local import LocalStore
-from segreader.storage.signing import BucketStore
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_local_tiered
 

@@ -36,7 +36,7 @@ from segreader.spark.read_limits import ReadAllAvailable
 from segreader.spark.source import SegmentReader
 from segreader.spark.stream import SegmentStreamReader
 from segreader.spark.stream_options import parse_stream_options
-from segreader.storage.target import open_target
+from segreader.storage.target.store import open_target
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_broker_log, write_local_tiered
 from segreader.testing.records import FIRST_TIMESTAMP_MS as T0

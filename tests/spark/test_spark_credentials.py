@@ -20,7 +20,7 @@ from segreader.spark.options import parse_options
 from segreader.spark.planning import plan_splits
 from segreader.spark.renewing_store import RenewingStore
 from segreader.storage.base import ObjectStore
-from segreader.storage.option_sources import find_storage_options
+from segreader.storage.options import find_storage_options
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_local_tiered
 

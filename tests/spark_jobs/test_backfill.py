@@ -22,7 +22,7 @@ from spark_jvm import spark_variables, without_spark
 from segreader.errors import CorruptBatchError, StorageError
 from segreader.spark.backfill.commit import collect
 from segreader.spark.backfill.job_plan import read_plan
-from segreader.storage.target import open_target
+from segreader.storage.target.store import open_target
 from spark_jobs import verify
 from spark_jobs.backfill import main, told_by_a_task
 

@@ -23,8 +23,8 @@ from segreader.spark.backfill.output import MANIFEST, SUCCESS, split_of_file
 from segreader.spark.backfill.sink import do_split
 from segreader.spark.locations import Locations
 from segreader.spark.options import parse_options
-from segreader.storage.target import TargetStore
-from segreader.storage.target_cloud import PART_SIZE, BucketTarget
+from segreader.storage.target.bucket import PART_SIZE, BucketTarget
+from segreader.storage.target.store import TargetStore
 from spark_jobs import backfill, verify
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]

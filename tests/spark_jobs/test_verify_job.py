@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from segreader.spark.backfill.output import MANIFEST, SUCCESS, Layout, OutputOptions
 from segreader.spark.backfill.read_back import OffsetRuns
 from segreader.spark.backfill.verify import check_split, read_output
-from segreader.storage.target import open_target
+from segreader.storage.target.store import open_target
 from segreader.testing import ProducerRecord, SegmentBuilder
 from segreader.testing.directory import write_local_tiered
 from spark_jobs.verify import main

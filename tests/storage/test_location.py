@@ -25,12 +25,12 @@ from segreader.errors import (
 )
 from segreader.ranges import ByteRange
 from segreader.storage.base import ObjectInfo
-from segreader.storage.client_failure import storage_error
-from segreader.storage.fsspec_store import FsspecStore
+from segreader.storage.cloud.failure import storage_error
+from segreader.storage.cloud.fsspec_store import FsspecStore
+from segreader.storage.cloud.signing import BucketStore, SigningUrls
 from segreader.storage.http.settings import HttpSettings
 from segreader.storage.local import LocalStore
 from segreader.storage.location import open_store
-from segreader.storage.signing import BucketStore, SigningUrls
 
 SECRET = "canary-secret-4711"
 KEYS = {"key": "AKIACANARYCANARYCANA", "secret": SECRET, "region": "eu-west-1"}

@@ -9,24 +9,22 @@ import pytest
 
 from segreader.errors import OptionError
 from segreader.storage.guard import check_url
-from segreader.storage.option_sources import (
-    config_files,
-    find_storage_options,
-    parse_storage_option,
-    parse_storage_options,
-    revealed,
-)
 from segreader.storage.options import (
     NAMES,
     Kind,
     StorageOptions,
     address_policy,
     canonical_name,
+    config_files,
+    find_storage_options,
     for_adlfs,
     for_gcsfs,
     for_s3fs,
     kind_of,
+    parse_storage_option,
+    parse_storage_options,
     parse_values,
+    revealed,
 )
 from segreader.storage.signed_url import Secret
 

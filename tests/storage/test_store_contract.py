@@ -21,7 +21,7 @@ from servers.swift import PAGE
 from segreader.errors import AccessDeniedError, ObjectChangedError, ObjectNotFoundError, ShortReadError
 from segreader.ranges import ByteRange
 from segreader.storage.base import ObjectInfo, ObjectStore
-from segreader.storage.fsspec_store import FsspecStore
+from segreader.storage.cloud.fsspec_store import FsspecStore
 from segreader.storage.http.settings import HttpSettings
 from segreader.storage.http.store import HttpStore
 from segreader.storage.http.url_list import UrlList, UrlListStore
@@ -323,7 +323,7 @@ def test_the_tag_that_is_listed_is_the_tag_that_answers_bear(
     (info,) = store.list(name)
     assert info.tag is not None
     assert [one.tag for one in store.list_level(name)] == [info.tag]
-    for module in ("http.range_fetcher", "fsspec_store"):  # the listing need not be asked again
+    for module in ("http.range_fetcher", "cloud.fsspec_store"):  # the listing need not be asked again
         monkeypatch.delattr(f"segreader.storage.{module}.find_listed")
     pieces = store.read_pieces(name, ByteRange(1, len(data)), expected_size=len(data), expected_tag=info.tag)
     assert b"".join(map(bytes, pieces)) == data[1:]

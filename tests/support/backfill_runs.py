@@ -20,7 +20,7 @@ from segreader.spark.backfill.report import Completeness
 from segreader.spark.backfill.sink import do_split
 from segreader.spark.locations import Locations
 from segreader.spark.options import parse_options
-from segreader.storage.target import TargetStore
+from segreader.storage.target.store import TargetStore
 
 
 def request(

@@ -31,7 +31,7 @@ from segreader.spark.backfill.commit import collect
 from segreader.spark.backfill.job_plan import JobPlan, make_plan, read_plan, require_same
 from segreader.spark.backfill.output import PLAN, Layout, OutputOptions
 from segreader.storage.base import ObjectInfo
-from segreader.storage.target_local import LocalTarget
+from segreader.storage.target.local import LocalTarget
 
 REMOTE = CORPUS / "tv2" / "remote"
 TOPICS = ("multi", "nulls", "txn-abort", "txn-interleaved", "codec-lz4")
@@ -42,7 +42,7 @@ _processes = multiprocessing.get_context("forkserver")
 _processes.set_forkserver_preload(
     [
         *("pyarrow.dataset", "pyarrow.parquet", "segreader.testing.builder", "segreader.spark.locations"),
-        *("segreader.spark.backfill.sink", "segreader.spark.backfill.commit", "segreader.storage.target"),
+        *("segreader.spark.backfill.sink", "segreader.spark.backfill.commit", "segreader.storage.target.store"),
     ]
 )
 

@@ -8,8 +8,7 @@ from zlib import crc32
 
 from segreader.errors import ObjectChangedError, ObjectNotFoundError, ShortReadError
 from segreader.ranges import ByteRange
-from segreader.storage.base import ObjectInfo
-from segreader.storage.levels import level_of
+from segreader.storage.base import ObjectInfo, level_of
 
 
 class MemoryStore:

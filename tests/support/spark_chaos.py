@@ -25,7 +25,7 @@ from spark_jvm import spark_options
 from spark_standalone import dies_with_us, environment, standalone_cluster
 
 from segreader.spark.backfill.job_plan import read_plan
-from segreader.storage.target_local import LocalTarget
+from segreader.storage.target.local import LocalTarget
 
 HOSTS = ("127.0.0.1", "127.0.0.2")
 SUPPORT = Path(__file__).parent

@@ -32,11 +32,11 @@ from segreader.format.scanner import Done, Tail
 from segreader.format.time_index import TimeIndex
 from segreader.format.transaction_index import AbortedTransaction
 from segreader.plan.lineage import Part
-from segreader.read.small_objects import read_whole
 from segreader.read.verify.batch_checks import Audits, LogEnd, audit_log
 from segreader.read.verify.copies import Copies
 from segreader.segment import Segment, StemFiles
 from segreader.storage.base import ObjectStore
+from segreader.storage.read_all import read_whole
 
 _NO_STOP: Final = 1 << 63
 _TOO_SHORT: Final = {Code.TRUNCATED_LOG, Code.EMPTY_LOG, Code.LOG_TOO_SHORT}

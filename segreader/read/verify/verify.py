@@ -34,13 +34,13 @@ from segreader.evidence.metadata_checks import MetadataAudit, check_partitions
 from segreader.evidence.transaction_checks import check_last_batch, check_neighbours
 from segreader.format.leader_epochs import LeaderEpochs
 from segreader.plan.lineage import Part
-from segreader.read.small_objects import read_each
 from segreader.read.source import LocationSource
 from segreader.read.topic_ids import NEWEST
 from segreader.read.verify.broken_objects import read_around
 from segreader.read.verify.copies import Copies
 from segreader.read.verify.segment_checks import SegmentAudit, look_at_segment, read_checkpoint
 from segreader.segment import Segment, SegmentFiles
+from segreader.storage.read_all import read_each
 
 _AT_ONCE: Final = 64
 _EXPLAIN_A_HOLE: Final = frozenset(

@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from segreader.errors import ObjectNotFoundError, StorageError
-from segreader.read.small_objects import read_each
 from segreader.spark.backfill.done import DoneEntry, parsed, read_done
 from segreader.spark.backfill.job_plan import JobPlan
 from segreader.spark.backfill.output import MANIFEST, PLAN, STAGING, SUCCESS, done_name, split_of_file
 from segreader.spark.backfill.report import Completeness, complete, totals
-from segreader.storage.target import TargetStore
+from segreader.storage.read_all import read_each
+from segreader.storage.target.store import TargetStore
 
 Entries = Mapping[str, DoneEntry]
 """Done entries by the id of their split."""

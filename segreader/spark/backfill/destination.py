@@ -11,7 +11,7 @@ from segreader.spark.credentials import parse_provider, resolve_storage
 from segreader.spark.option_names import STORAGE, require_usable
 from segreader.spark.worker import this_worker
 from segreader.storage.signed_url import redact
-from segreader.storage.target import TargetStore, open_target
+from segreader.storage.target.store import TargetStore, open_target
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from segreader.errors import ManifestError, ObjectNotFoundError
 from segreader.spark.backfill.lost import LostOffsets
 from segreader.spark.backfill.output import done_name
 from segreader.spark.backfill.writer import WrittenFile
-from segreader.storage.target import TargetStore
+from segreader.storage.target.store import TargetStore
 
 _T = TypeVar("_T")
 

@@ -23,11 +23,11 @@ from segreader.plan.split import EndReason, Gap, ReadEnd, ReadPlan, Split
 from segreader.ranges import ByteRange, OffsetRange
 from segreader.read.options import ReadOptions
 from segreader.read.segment_ends import read_last_offset
-from segreader.read.small_objects import read_each, read_whole
 from segreader.read.split_reader import SplitReader
 from segreader.segment import Segment, SegmentFiles, TopicIdPartition
 from segreader.spark.backfill.lost import LostOffsets, lost_between, lost_outside
 from segreader.storage.base import ObjectStore
+from segreader.storage.read_all import read_each, read_whole
 
 UNCUT = 1 << 62
 """Split bytes of a read plan that is cut here."""

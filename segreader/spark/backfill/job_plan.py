@@ -34,7 +34,7 @@ from segreader.spark.backfill.split_json import split_from_json, splits_from_jso
 from segreader.spark.live_planning import plan_live_read
 from segreader.spark.options import SparkOptions, parse_options, require_batch
 from segreader.spark.planning import plan_splits
-from segreader.storage.target import TargetStore
+from segreader.storage.target.store import TargetStore
 
 DEFAULT_SPLIT_BYTES: Final = 128 << 20
 

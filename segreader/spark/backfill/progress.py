@@ -12,7 +12,7 @@ from segreader.errors import SegreaderError
 from segreader.spark.backfill.done import DoneEntry, read_done
 from segreader.spark.backfill.job_plan import JobPlan
 from segreader.spark.backfill.output import DONE, done_name
-from segreader.storage.target import TargetStore
+from segreader.storage.target.store import TargetStore
 
 _READ_AT_ONCE: Final = 200
 

@@ -17,7 +17,7 @@ from segreader.errors import ObjectNotFoundError
 from segreader.spark.backfill.done import DoneEntry
 from segreader.spark.backfill.output import SCHEMA, OutputOptions, split_of_file
 from segreader.spark.backfill.writer import WrittenFile
-from segreader.storage.target import TargetStore
+from segreader.storage.target.store import TargetStore
 
 _ROWS: Final = 16384
 """Records of each file that are held at a time."""

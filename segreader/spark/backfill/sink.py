@@ -24,7 +24,7 @@ from segreader.spark.backfill.source import FellBackError, JobSource, from_broke
 from segreader.spark.backfill.writer import SplitWriter
 from segreader.spark.buffers import READ_BYTES, this_pool
 from segreader.spark.schema import to_spark
-from segreader.storage.target import TargetStore
+from segreader.storage.target.store import TargetStore
 
 _MANY_FILES = 64
 _REPLACED = (

@@ -40,7 +40,7 @@ from segreader.spark.backfill.split_json import SplitTexts
 from segreader.spark.options import parse_options
 from segreader.spark.schema import to_spark
 from segreader.spark.tracebacks import without_locals
-from segreader.storage.target import TargetStore
+from segreader.storage.target.store import TargetStore
 
 DDL: Final = "verdict string"
 """Spark's schema of what ``VerifyTask`` yields."""

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from segreader.spark.backfill.output import STAGING, OutputOptions, file_name
-from segreader.storage.target import TargetStore
+from segreader.storage.target.store import TargetStore
 
 OPEN_FILES: Final = 32
 """Files of one split that are open at a time; the one that was written to least recently is closed."""

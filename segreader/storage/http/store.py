@@ -12,14 +12,13 @@ from typing import NoReturn, Self
 
 from segreader.errors import ShortReadError, StorageError
 from segreader.ranges import ByteRange
-from segreader.storage.base import ObjectInfo
+from segreader.storage.base import ObjectInfo, level_of
 from segreader.storage.http.answer import Identity
 from segreader.storage.http.coalesce import coalesce, cut
 from segreader.storage.http.exchange import Stop, Stopped
 from segreader.storage.http.range_fetcher import RangeFetcher
 from segreader.storage.http.settings import HttpSettings
 from segreader.storage.http.url_leases import UrlLeases, UrlProvider
-from segreader.storage.levels import level_of
 from segreader.storage.metrics import StorageMetrics
 from segreader.storage.retry import Clock
 from segreader.storage.signed_url import install_redaction

@@ -9,10 +9,9 @@ from itertools import islice
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from segreader.errors import LocationExpiredError, ObjectNotFoundError, OptionError
-from segreader.storage.base import ObjectInfo
+from segreader.storage.base import ObjectInfo, level_of
 from segreader.storage.http.settings import HttpSettings
 from segreader.storage.http.store import HttpStore
-from segreader.storage.levels import level_of
 from segreader.storage.signed_url import SignedUrl, redact
 
 Renew = Callable[[str], str]

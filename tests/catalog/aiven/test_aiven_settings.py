@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from segreader.catalog.layouts.aiven.properties import parse_properties
 from segreader.catalog.layouts.aiven.settings import RsmConfig
 from segreader.errors import OptionError, StorageError
-from segreader.storage.option_sources import find_storage_options
+from segreader.storage.options import find_storage_options
 from segreader.storage.signed_url import Secret
 
 PLUGIN = "io.aiven.kafka.tieredstorage.storage"

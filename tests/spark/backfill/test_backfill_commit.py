@@ -35,8 +35,8 @@ from segreader.spark.backfill.output import DONE, STAGING, OutputOptions, done_n
 from segreader.spark.backfill.sink import do_split
 from segreader.spark.locations import Locations
 from segreader.spark.options import parse_options
-from segreader.storage.target import TargetStore, open_target
-from segreader.storage.target_local import LocalTarget
+from segreader.storage.target.local import LocalTarget
+from segreader.storage.target.store import TargetStore, open_target
 
 
 @pytest.fixture

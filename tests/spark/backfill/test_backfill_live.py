@@ -25,7 +25,7 @@ from segreader.spark.backfill.split_json import split_from_json, split_to_json
 from segreader.spark.backfill.verify import Verification, VerifyTask, read_output
 from segreader.spark.options import parse_options
 from segreader.spark.worker import this_worker
-from segreader.storage.target import TargetStore, open_target
+from segreader.storage.target.store import TargetStore, open_target
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.records import FIRST_TIMESTAMP_MS as T0
 

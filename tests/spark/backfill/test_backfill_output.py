@@ -19,7 +19,7 @@ from segreader.spark.backfill.output import (
     split_of_file,
     visible,
 )
-from segreader.storage.target import open_target
+from segreader.storage.target.store import open_target
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_local_tiered
 from segreader.testing.records import ProducerRecord

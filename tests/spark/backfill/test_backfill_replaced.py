@@ -14,7 +14,7 @@ from segreader.errors import OptionError
 from segreader.spark.backfill.commit import collect
 from segreader.spark.backfill.job_plan import JobPlan, clear, read_plan, require_unplanned
 from segreader.spark.backfill.output import MANIFEST, PLAN, OutputOptions
-from segreader.storage.target_local import LocalTarget
+from segreader.storage.target.local import LocalTarget
 
 
 @pytest.fixture

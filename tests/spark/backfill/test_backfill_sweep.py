@@ -13,7 +13,7 @@ from growing_log import GrowingLog
 from segreader.errors import AccessDeniedError
 from segreader.spark.backfill.job_plan import JobPlan
 from segreader.spark.backfill.output import MANIFEST, PLAN, STAGING, SUCCESS, done_name, file_name
-from segreader.storage.target_local import LocalTarget
+from segreader.storage.target.local import LocalTarget
 
 
 class Killed(BaseException):

@@ -15,7 +15,7 @@ from segreader.spark.backfill.destination import Destination
 from segreader.spark.backfill.progress import ProgressWatch, shown_seconds
 from segreader.spark.backfill.task import SplitTask
 from segreader.spark.worker import freeze_imports
-from segreader.storage.target import open_target
+from segreader.storage.target.store import open_target
 
 
 def test_a_task_takes_its_split_by_index_and_gives_its_entry(tmp_path: Path) -> None:

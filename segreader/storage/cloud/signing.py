@@ -15,11 +15,11 @@ from urllib.parse import quote
 
 from segreader.errors import LocationExpiredError
 from segreader.storage.base import ObjectInfo
-from segreader.storage.client_failure import translated
+from segreader.storage.cloud.failure import translated
+from segreader.storage.cloud.pages import Pages, azure_pages, entries, google_pages, s3_pages
 from segreader.storage.http.settings import HttpSettings
 from segreader.storage.http.store import HttpStore
 from segreader.storage.metrics import StorageMetrics
-from segreader.storage.pages import Pages, azure_pages, entries, google_pages, s3_pages
 from segreader.storage.signed_url import SignedUrl
 
 LIFE_S = 3600

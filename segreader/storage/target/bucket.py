@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, BinaryIO, NoReturn, Protocol, cast
 
 from segreader.errors import AccessDeniedError, ObjectNotFoundError, StorageError
 from segreader.storage.base import ObjectInfo
-from segreader.storage.client_failure import translated
-from segreader.storage.pages import Pages, entries
+from segreader.storage.cloud.failure import translated
+from segreader.storage.cloud.pages import Pages, entries
 from segreader.storage.retry import BackOff, Clock
 from segreader.storage.signed_url import redact
-from segreader.storage.target_names import checked, is_unfinished, unfinished_name
+from segreader.storage.target.names import checked, is_unfinished, unfinished_name
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from segreader.errors import ObjectNotFoundError, PlanError, StorageError
-from segreader.storage.target import open_target
+from segreader.storage.target.store import open_target
 
 
 def files(root: Path) -> list[str]:
@@ -55,7 +55,7 @@ def test_only_hidden_files_lie_beside_what_is_being_written_and_none_after_it(tm
 def test_a_writer_that_is_killed_leaves_nothing_that_is_listed(tmp_path: Path) -> None:
     code = (
         "import os, sys, signal\n"
-        "from segreader.storage.target import open_target\n"
+        "from segreader.storage.target.store import open_target\n"
         "with open_target(sys.argv[1]).create('t/a.parquet') as file:\n"
         "    file.write(b'1' * 1_000_000)\n"
         "    file.flush()\n"

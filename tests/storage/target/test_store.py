@@ -19,8 +19,8 @@ from servers.google import google
 from servers.pool import ServerPool
 
 from segreader.errors import AccessDeniedError, ObjectNotFoundError, OptionError, PlanError, StorageError
-from segreader.storage.target import TargetStore, open_target
-from segreader.storage.target_cloud import PART_SIZE
+from segreader.storage.target.bucket import PART_SIZE
+from segreader.storage.target.store import TargetStore, open_target
 
 pytestmark = pytest.mark.xdist_group("servers")
 

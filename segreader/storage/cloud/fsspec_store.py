@@ -20,10 +20,9 @@ from segreader.errors import (
     ShortReadError,
 )
 from segreader.ranges import ByteRange
-from segreader.storage.base import ObjectInfo, find_listed, replaced, tag_of
-from segreader.storage.client_failure import translated
-from segreader.storage.levels import level_of
-from segreader.storage.pages import entries, modified_ms, pages_of
+from segreader.storage.base import ObjectInfo, find_listed, level_of, replaced, tag_of
+from segreader.storage.cloud.failure import translated
+from segreader.storage.cloud.pages import entries, modified_ms, pages_of
 from segreader.storage.signed_url import install_redaction, redact
 
 PIECE_SIZE = 8 << 20

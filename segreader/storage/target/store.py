@@ -13,12 +13,11 @@ from typing import BinaryIO, Protocol
 from segreader.errors import OptionError, PlanError
 from segreader.storage.base import ObjectInfo
 from segreader.storage.location import find_bucket
-from segreader.storage.option_sources import find_storage_options
-from segreader.storage.options import Kind, StorageOptions, kind_of
+from segreader.storage.options import Kind, StorageOptions, find_storage_options, kind_of
 from segreader.storage.signed_url import redact
-from segreader.storage.target_buckets import writable_bucket
-from segreader.storage.target_cloud import BucketTarget
-from segreader.storage.target_local import LocalTarget
+from segreader.storage.target.bucket import BucketTarget
+from segreader.storage.target.clouds import writable_bucket
+from segreader.storage.target.local import LocalTarget
 
 
 class TargetStore(Protocol):

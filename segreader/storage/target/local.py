@@ -13,7 +13,7 @@ from segreader.errors import AccessDeniedError, ObjectNotFoundError, StorageErro
 from segreader.storage.base import ObjectInfo
 from segreader.storage.local import LocalStore
 from segreader.storage.signed_url import redact
-from segreader.storage.target_names import checked, finished_name, is_unfinished, unfinished_name
+from segreader.storage.target.names import checked, finished_name, is_unfinished, unfinished_name
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer as Buffer

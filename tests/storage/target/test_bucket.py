@@ -9,9 +9,9 @@ import pytest
 
 from segreader.errors import AccessDeniedError, ObjectNotFoundError, StorageError
 from segreader.storage.base import ObjectInfo
-from segreader.storage.pages import Pages
+from segreader.storage.cloud.pages import Pages
 from segreader.storage.retry import Clock
-from segreader.storage.target_cloud import PART_SIZE, BucketTarget, Upload
+from segreader.storage.target.bucket import PART_SIZE, BucketTarget, Upload
 
 Fault = Callable[[str], None]
 

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 from servers.pool import ServerPool
 
-from segreader.storage.target import open_target
-from segreader.storage.target_buckets import S3Target
-from segreader.storage.target_cloud import PART_SIZE, BucketTarget
-from segreader.storage.target_names import finished_name, is_unfinished, unfinished_name
+from segreader.storage.target.bucket import PART_SIZE, BucketTarget
+from segreader.storage.target.clouds import S3Target
+from segreader.storage.target.names import finished_name, is_unfinished, unfinished_name
+from segreader.storage.target.store import open_target
 
 pytestmark = pytest.mark.xdist_group("servers")
 
 KILLED = """
 import os, signal, sys
-from segreader.storage.target import open_target
+from segreader.storage.target.store import open_target
 with open_target(sys.argv[1]).create(sys.argv[2]) as file:
     file.write(b"1" * 1_000_000)
     file.flush()

@@ -10,9 +10,9 @@ from urllib.parse import quote
 from uuid import uuid4
 
 from segreader.errors import StorageError
+from segreader.storage.cloud.pages import Pages, azure_pages, google_pages, s3_pages
 from segreader.storage.options import Kind
-from segreader.storage.pages import Pages, azure_pages, google_pages, s3_pages
-from segreader.storage.target_cloud import Upload, WritableBucket
+from segreader.storage.target.bucket import Upload, WritableBucket
 
 _ANY_BYTES = "application/octet-stream"
 

@@ -17,10 +17,10 @@ from servers.swift import PAGE
 
 from segreader.errors import AccessDeniedError, StorageError
 from segreader.storage.base import ObjectInfo, ObjectStore
-from segreader.storage.fsspec_store import FsspecStore
+from segreader.storage.cloud.fsspec_store import FsspecStore
+from segreader.storage.cloud.pages import entries, modified_ms
+from segreader.storage.cloud.signing import BucketStore, S3Bucket
 from segreader.storage.location import open_store
-from segreader.storage.pages import entries, modified_ms
-from segreader.storage.signing import BucketStore, S3Bucket
 
 pytestmark = pytest.mark.xdist_group("servers")
 
