@@ -27,7 +27,7 @@ FLINK_TESTS := tests/examples/test_pyflink_backfill.py tests/read/test_corpus_re
 ASAN := build/asan
 ASAN_LIBRARIES = $(shell gcc -print-file-name=libasan.so) $(shell gcc -print-file-name=libstdc++.so)
 
-.PHONY: help demo test test-oldest test-flink test-broker soak check lint layers api fixtures chaos chaos-bucket bench-decode bench-plan bench-spark-plan bench-storage bench-spark bench-kafka bench-broker bench-loader test-asan wheel clean java
+.PHONY: help demo test test-rest test-all test-oldest test-flink test-broker soak check lint layers api fixtures chaos chaos-bucket bench-decode bench-plan bench-spark-plan bench-storage bench-spark bench-kafka bench-broker bench-loader test-asan wheel clean java
 
 help:  ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | column -t -s '|' | sed 's/^/  make /'
@@ -35,8 +35,14 @@ help:  ## print this list
 demo: java  ## backfill the fixtures into Parquet with Spark, and say what happened
 	@$(BIN)/segreader-backfill --location $(DEMO_LOCATION) --pattern '$(DEMO_TOPICS)' --target $(DEMO_TARGET) --force
 
-test: $(VENV)/.dev java  ## run every test
-	@$(BIN)/pytest -n $(JOBS) --dist loadgroup $(TESTS)
+test: $(VENV)/.dev java  ## run the tests of every area, with Spark and the corpus: what a change needs
+	@$(BIN)/pytest -n $(JOBS) --dist loadgroup -m 'not exhaustive' --hypothesis-profile quick $(TESTS)
+
+# Hypothesis marks its tests itself: they are run again, with all their examples.
+test-rest: $(VENV)/.dev java  ## run what `make test` leaves out: further cases, all random examples, kills, clusters of three
+	@$(BIN)/pytest -n $(JOBS) --dist loadgroup -m 'exhaustive or hypothesis' $(TESTS)
+
+test-all: test test-rest test-oldest test-flink  ## run every test there is, with the oldest Spark and with Flink, too
 
 # 4.0.0 to the digit: of Spark's kafka source, the judge of tests/broker, Maven Central has all of that version only.
 # One Java for both environments; the kills at random are not repeated.

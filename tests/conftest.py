@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent / "support"))
+
+if importlib.util.find_spec("hypothesis") is not None:  # PyFlink's environment lacks it
+    import profiles  # noqa: F401  before Hypothesis looks for --hypothesis-profile
 
 if TYPE_CHECKING:
     from servers.pool import ServerPool

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import tries
 
 from segreader.format.transaction_index import AbortedTransaction, TransactionIndex
 from segreader.isolation import (
@@ -198,7 +199,7 @@ def test_a_part_of_the_log_needs_only_what_touches_it() -> None:
 
 
 @given(st.lists(st.tuples(*[st.integers(0, 400)] * 2), max_size=150), st.tuples(*[st.integers(0, 450)] * 2))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=tries(150), deadline=None)
 def test_what_touches_a_part_of_the_log_is_found_among_many(
     spans: list[tuple[int, int]], part: tuple[int, int]
 ) -> None:
@@ -294,7 +295,7 @@ def truth(log: list[Batch], start: int) -> list[int]:
 
 
 @given(logs())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=tries(150), deadline=None)
 def test_lookup_and_queue_agree_with_the_simulator_from_any_starting_point(log: list[Batch]) -> None:
     rows = replayed(log, TransactionReplay())
 
@@ -307,7 +308,7 @@ def test_lookup_and_queue_agree_with_the_simulator_from_any_starting_point(log: 
 
 
 @given(logs(), st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=tries(150), deadline=None)
 def test_a_replay_from_a_snapshot_goes_on_as_one_from_the_beginning(log: list[Batch], draw: st.DataObject) -> None:
     cut = draw.draw(st.integers(0, len(log)))
     whole, before = TransactionReplay(), TransactionReplay()
@@ -320,7 +321,7 @@ def test_a_replay_from_a_snapshot_goes_on_as_one_from_the_beginning(log: list[Ba
 
 
 @given(logs())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=tries(150), deadline=None)
 def test_the_first_unstable_offset_is_the_first_batch_still_open(log: list[Batch]) -> None:
     replay = TransactionReplay()
     replayed(log, replay)
@@ -334,7 +335,7 @@ def test_the_first_unstable_offset_is_the_first_batch_still_open(log: list[Batch
 
 
 @given(logs(), st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=tries(150), deadline=None)
 def test_walking_indexes_until_complete_finds_all_a_range_needs(log: list[Batch], draw: st.DataObject) -> None:
     replay, segments, length = TransactionReplay(), [], draw.draw(st.integers(1, 6))
     for first in range(0, len(log), length):

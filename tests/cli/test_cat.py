@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from corpus import Case, case, cases, normal
+from sample import at_edges
 
 from segreader.cli.main import main
 from segreader.cli.records import CSV_FIELDS
@@ -97,7 +98,7 @@ def timed(*times_ms: int) -> SegmentBuilder:
 
 
 @pytest.mark.parametrize("isolation", ["uncommitted", "committed"])
-@pytest.mark.parametrize("case", cases("tv2", "tv1", "k39", remote=True), ids=str)
+@pytest.mark.parametrize("case", at_edges(cases("tv2", "tv1", "k39", remote=True)), ids=str)
 def test_remote_segments_print_the_java_consumers_records(case: Case, isolation: str, cat: Cat) -> None:
     chosen = ["--topic", case.topic, "--topic-id", case.topic_id]
     code, out, err = cat(case.remote_root, *chosen, "--isolation", f"read_{isolation}", *BASE64)

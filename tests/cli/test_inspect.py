@@ -12,6 +12,7 @@ import pytest
 from corpus import CORPUS, FIXTURES, Case, case, cases
 from fault_server import FaultServer
 from fault_urls import open_store
+from sample import at_edges
 
 from segreader.cli.main import main
 from segreader.cli.segment_rows import SegmentRows
@@ -60,7 +61,10 @@ def is_untouched(case: Case) -> bool:
     ) and case.topic not in ("recreated", "odd-offsets")
 
 
-@pytest.mark.parametrize("case", [c for c in cases("tv2", "tv1", "k39", remote=True) if is_untouched(c)], ids=str)
+UNTOUCHED = [case for case in cases("tv2", "tv1", "k39", remote=True) if is_untouched(case)]
+
+
+@pytest.mark.parametrize("case", at_edges(UNTOUCHED), ids=str)
 def test_a_topic_has_as_many_records_as_a_consumer_was_given(case: Case, inspect: Inspect) -> None:
     _, rows = inspect(case.remote_root, "--topic", case.topic)
 
@@ -291,7 +295,7 @@ def test_a_command_reads_a_log_once_and_in_one_go(
     assert capsys.readouterr().out
 
 
-@pytest.mark.parametrize("case", [c for c in cases("tv2", "tv1", "k39", remote=True) if is_untouched(c)], ids=str)
+@pytest.mark.parametrize("case", at_edges(UNTOUCHED), ids=str)
 def test_the_newest_time_of_ls_is_that_of_a_record_or_of_a_marker(
     case: Case, inspect: Inspect, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:

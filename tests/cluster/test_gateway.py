@@ -26,7 +26,7 @@ from segreader.broker.settings import ClientSettings
 from segreader.errors import AuthorizationError
 from segreader.isolation import IsolationLevel
 
-pytestmark = pytest.mark.xdist_group("cluster")
+pytestmark = [pytest.mark.exhaustive, pytest.mark.xdist_group("cluster")]
 
 TOPIC = "behind-the-gateway"
 COUNT = 300

@@ -11,7 +11,7 @@ from segreader.broker.client import BrokerClient
 from segreader.broker.settings import ClientSettings
 from segreader.errors import AuthorizationError
 
-pytestmark = pytest.mark.xdist_group("cluster")
+pytestmark = [pytest.mark.exhaustive, pytest.mark.xdist_group("cluster")]
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from segreader.broker.partition_fetcher import PartitionFetcher
 from segreader.errors import SegreaderError
 from segreader.isolation import IsolationLevel
 
-pytestmark = pytest.mark.xdist_group("cluster")
+pytestmark = [pytest.mark.exhaustive, pytest.mark.xdist_group("cluster")]
 
 
 def write(racks: Racks, topic: str, value: bytes) -> None:

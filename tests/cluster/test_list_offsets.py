@@ -19,7 +19,7 @@ from segreader.broker.messages import (
 from segreader.broker.settings import ClientSettings
 from segreader.isolation import IsolationLevel
 
-pytestmark = pytest.mark.xdist_group("cluster")
+pytestmark = [pytest.mark.exhaustive, pytest.mark.xdist_group("cluster")]
 
 START_MS = 1_700_000_000_000
 

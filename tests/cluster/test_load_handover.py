@@ -13,7 +13,7 @@ from segreader.isolation import IsolationLevel
 from segreader.loader.handover import StartingOffsets
 from segreader.loader.position import Position
 
-pytestmark = pytest.mark.xdist_group("cluster")
+pytestmark = [pytest.mark.exhaustive, pytest.mark.xdist_group("cluster")]
 
 SMALL = {"batch_num_messages": 10}
 """No batch is larger than a segment."""

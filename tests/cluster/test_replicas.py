@@ -15,7 +15,7 @@ from segreader.broker.partition_fetcher import PartitionFetcher
 from segreader.broker.settings import ClientSettings
 from segreader.isolation import IsolationLevel
 
-pytestmark = pytest.mark.xdist_group("cluster")
+pytestmark = [pytest.mark.exhaustive, pytest.mark.xdist_group("cluster")]
 
 Reader = tuple[BrokerClient, PartitionFetcher]
 

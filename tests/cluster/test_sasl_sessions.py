@@ -18,7 +18,7 @@ from segreader.broker.client import BrokerClient
 from segreader.broker.settings import ClientSettings, SaslMechanism, SecurityProtocol
 from segreader.errors import AuthenticationError
 
-pytestmark = pytest.mark.xdist_group("cluster")
+pytestmark = [pytest.mark.exhaustive, pytest.mark.xdist_group("cluster")]
 
 ALICE = User("alice", "c4nary-alice-Pa55word")
 SESSION_MS = 2000

@@ -11,7 +11,7 @@ from kafka_kit.java import JavaReader
 from kafka_kit.racks import Racks
 from kafka_kit.scanned import scanned
 
-pytestmark = pytest.mark.xdist_group("cluster")
+pytestmark = [pytest.mark.exhaustive, pytest.mark.xdist_group("cluster")]
 
 SEGMENT = 4000
 """Bytes of a segment: about sixty of the records here, in batches of ten."""

@@ -17,7 +17,7 @@ from segreader.broker.settings import ClientSettings, SaslMechanism, SecurityPro
 from segreader.errors import AuthenticationError, AuthorizationError, BrokerError
 from segreader.isolation import IsolationLevel
 
-pytestmark = pytest.mark.xdist_group("cluster")
+pytestmark = [pytest.mark.exhaustive, pytest.mark.xdist_group("cluster")]
 
 SECRET = "c4nary-wrong-Pa55word"
 TOPIC = "security"

@@ -17,7 +17,7 @@ from kafka_kit.java import JavaReader
 from kafka_kit.racks import Racks
 from kafka_kit.scanned import scanned
 
-pytestmark = pytest.mark.xdist_group("cluster")
+pytestmark = [pytest.mark.exhaustive, pytest.mark.xdist_group("cluster")]
 
 SECONDS = float(os.environ.get("SOAK", "20"))
 PARTITIONS = 2

@@ -13,7 +13,7 @@ from segreader.broker.settings import ClientSettings
 from segreader.errors import TruncatedLogError
 from segreader.isolation import IsolationLevel
 
-pytestmark = pytest.mark.xdist_group("cluster")
+pytestmark = [pytest.mark.exhaustive, pytest.mark.xdist_group("cluster")]
 
 COMMON, LOST, REWRITTEN = 30, 20, 40
 

@@ -17,6 +17,7 @@ import pytest
 import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import tries
 
 from segreader.errors import (
     CorruptBatchError,
@@ -168,7 +169,7 @@ def test_bodies_larger_than_the_buffer_come_out_whole(decompressor: Decompressor
         assert decompressor.decompress(codec, WRITERS[codec](body)) == body
 
 
-@settings(max_examples=60)
+@settings(max_examples=tries(60))
 @given(codec=st.sampled_from(list(WRITERS)), body=st.binary(max_size=2000), repeats=st.integers(1, 40))
 def test_what_was_compressed_comes_out(codec: Codec, body: bytes, repeats: int) -> None:
     if codec != Codec.SNAPPY or body:  # an empty xerial stream has no block; see below
@@ -308,7 +309,7 @@ def test_a_flipped_bit_gives_a_value_or_a_format_error(codec: Codec, data: bytes
         broken[bit // 8] ^= 1 << bit % 8
 
 
-@settings(max_examples=200)
+@settings(max_examples=tries(200))
 @given(codec=st.sampled_from(list(WRITERS)), magic=st.sampled_from([0, 1, 2]), data=st.binary(max_size=60))
 def test_any_bytes_give_a_value_or_a_format_error(codec: Codec, magic: int, data: bytes) -> None:
     starts = {Codec.GZIP: b"\x1f\x8b\x08", Codec.SNAPPY: XERIAL, Codec.LZ4: LZ4_HEADER, Codec.ZSTD: ZSTD_HEADER}

@@ -9,6 +9,7 @@ from contextlib import suppress
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import tries
 
 from segreader.errors import FormatError
 from segreader.format.control import parse_control_record
@@ -109,7 +110,7 @@ def test_damage_gives_a_working_value_or_a_format_error(use: Callable[[bytes], N
 
 @pytest.mark.parametrize("use", dict.fromkeys(use for use, _ in CASES.values()))
 @given(data=st.binary(max_size=200))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=tries(50), deadline=None)
 def test_any_bytes_give_a_working_value_or_a_format_error(use: Callable[[bytes], None], data: bytes) -> None:
     with suppress(FormatError):
         use(data)

@@ -9,6 +9,7 @@ import crc32c
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from profiles import tries
 
 from segreader.errors import FormatError, LimitExceededError
 from segreader.format import columns as layout
@@ -137,7 +138,7 @@ def test_the_buffers_of_both_kernels_are_equal_byte_for_byte() -> None:
     assert seen["KEY_VALIDITY"][:3] == [True, False, True]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=tries(150), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     batches=st.lists(
         st.tuples(st.lists(producer_records(), min_size=1, max_size=8), st.sampled_from(list(Codec))),

@@ -8,6 +8,7 @@ from contextlib import suppress
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import tries
 
 from segreader.errors import CorruptRecordError, FormatError, OptionError, TruncatedError
 from segreader.format.compression import Decompressor
@@ -221,7 +222,7 @@ def test_damage_gives_a_value_or_a_format_error(value: bytes) -> None:
 
 
 @given(data=st.binary(max_size=200), prefix=st.sampled_from([b"", b"\1", STARTED[:48], FINISHED[:48], SNAPSHOT[:19]]))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=tries(200), deadline=None)
 def test_any_bytes_give_a_value_or_a_format_error(data: bytes, prefix: bytes) -> None:
     use(prefix + data)
 
@@ -232,7 +233,7 @@ tags = st.dictionaries(st.integers(1, 300), st.binary(max_size=200), max_size=2)
 
 
 @given(data=st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=tries(100), deadline=None)
 def test_what_is_encoded_is_decoded(data: st.DataObject) -> None:
     first, last = sorted((data.draw(int64s), data.draw(int64s)))
     starts = sorted(data.draw(st.lists(int64s, min_size=1, max_size=3)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import tries
 
 from segreader.broker.messages import EpochEnd
 from segreader.gateway.history import common_stop, epochs_used
@@ -89,7 +90,7 @@ def lineages(draw: st.DrawFn) -> tuple[list[tuple[int, int]], list[tuple[int, in
     return leader, other
 
 
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=tries(500))
 @given(lineages(), st.integers(0, 80), st.integers(0, 80))
 def test_no_offset_of_another_epoch_is_ever_called_common(
     both: tuple[list[tuple[int, int]], list[tuple[int, int]]], first: int, more: int

@@ -13,6 +13,7 @@ import pytest
 from canaries import CANARIES, leaks
 from corpus import Case, cases
 from fake_cluster import ServedLog, of_corpus, served
+from sample import at_edges
 from served_cluster import ServedCluster, served_cluster
 
 import segreader
@@ -226,7 +227,7 @@ def test_a_bounded_scan_and_the_live_rest_from_its_end_are_the_whole_topic_once(
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
 @pytest.mark.parametrize(
     "case",
-    [one for one in cases("tv2", "cluster", remote=True) if one.local and one.topic != "diverged-hanging"],
+    at_edges(one for one in cases("tv2", "cluster", remote=True) if one.local and one.topic != "diverged-hanging"),
     ids=str,
 )
 def test_a_load_of_the_remote_tier_is_gone_on_with_at_the_broker_that_wrote_it(case: Case, isolation: str) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import tries
 
 from segreader.format.batch import parse_batch_header
 from segreader.format.leader_epochs import LeaderEpoch, LeaderEpochs, parse_leader_epochs
@@ -444,7 +445,7 @@ def check_against_a_walk(log: ResolvedLog, uploads: tuple[Upload, ...], live: li
     assert set(ends) == {(name, offset) for name, offsets in content.items() for offset in offsets}
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=tries(300), deadline=None)
 @given(seed=st.integers(0, 1 << 40), log_start=st.one_of(st.none(), st.integers(0, 20)))
 def test_each_live_offset_is_delivered_once_from_a_copy_of_its_own_epoch(seed: int, log_start: int | None) -> None:
     history = make_history(seed)
@@ -455,7 +456,7 @@ def test_each_live_offset_is_delivered_once_from_a_copy_of_its_own_epoch(seed: i
     assert parts(resolve(PARTITION, segments, history.live.lineage, log_start=log_start)) == parts(log)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=tries(100), deadline=None)
 @given(seed=st.integers(0, 1 << 40), log_start=st.one_of(st.none(), st.integers(0, 20)))
 def test_without_a_lineage_each_offset_of_any_copy_is_delivered_once(seed: int, log_start: int | None) -> None:
     history = make_history(seed)
@@ -463,7 +464,7 @@ def test_without_a_lineage_each_offset_of_any_copy_is_delivered_once(seed: int, 
     check_against_a_walk(log, history.uploads, None, log_start or 0)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=tries(100), deadline=None)
 @given(seed=st.integers(0, 1 << 40), data=st.data())
 def test_the_epochs_of_a_range_answer_for_each_of_its_offsets(seed: int, data: st.DataObject) -> None:
     live = make_history(seed).live

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from corpus import FIXTURES, Case, NormalRecord, cases, normal
+from sample import is_edge, sampled
 
 from segreader.format.record import TimestampType
 from segreader.spark.read_limits import ReadMaxBytes, ReadMaxRows
@@ -62,7 +63,7 @@ def record(row: dict[str, Any]) -> SimpleNamespace:
     )
 
 
-@pytest.mark.parametrize(("case", "isolation"), RUNS, ids=IDS)
+@pytest.mark.parametrize(("case", "isolation"), sampled(RUNS, lambda run: is_edge(run[0])), ids=IDS)
 def test_a_stream_in_small_batches_gives_the_java_consumers_records(case: Case, isolation: str) -> None:
     stop = case.offline_lso if isolation == "committed" else case.remote_stop
     truth = [one for one in case.truth(isolation) if one.offset < stop(one.partition)]

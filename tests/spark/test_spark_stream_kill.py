@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from segreader.spark.read_limits import HAS_LIMITS
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.exhaustive, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 ROOT = Path(__file__).parents[2]
 KILLS = 10

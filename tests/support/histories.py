@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
+from profiles import tries
 from simulator import SimulatedPartition
 
 import segreader
@@ -30,7 +31,11 @@ def examples(count: int) -> settings:
     """Few examples, always the same; or many others, made small where they fail, which takes minutes."""
     phases = [Phase.generate, Phase.shrink] if WANTED else [Phase.generate]
     return settings(
-        max_examples=int(WANTED or count), derandomize=WANTED is None, deadline=None, database=None, phases=phases
+        max_examples=int(WANTED or tries(count)),
+        derandomize=WANTED is None,
+        deadline=None,
+        database=None,
+        phases=phases,
     )
 
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from corpus import Case, case, cases
+from sample import at_edges, every
 
 import segreader
 from segreader.polars import lazy_frame
@@ -150,7 +151,7 @@ def test_a_random_filter_gives_what_it_leaves_of_everything(topic: str, level: s
 REMOTE_CASES = [one for one in cases(remote=True) if one.set_name != "aiven-encrypted" and one.topic != "recreated"]
 
 
-@pytest.mark.parametrize("one", REMOTE_CASES, ids=str)
+@pytest.mark.parametrize("one", at_edges(REMOTE_CASES), ids=str)
 def test_a_count_is_the_number_of_records_that_a_consumer_gets(one: Case) -> None:
     for level in LEVELS:
         arguments = {"topic": one.topic, "isolation_level": level}
@@ -218,7 +219,7 @@ def odd_times(chance: random.Random, segments: int) -> list[SegmentBuilder]:
     return built
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", every(6, range(6)))
 def test_times_that_jump_and_times_before_1970_cost_no_record(seed: int, tmp_path: Path) -> None:
     chance = random.Random(seed)
     for partition in range(3):

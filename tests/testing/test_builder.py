@@ -6,6 +6,7 @@ import lz4.frame
 import pytest
 from foreign import aiokafka_records, kafka_python_records
 from hypothesis import given, settings
+from profiles import tries
 
 from segreader.format.compression import Codec
 from segreader.format.record import TimestampType
@@ -306,7 +307,7 @@ def test_the_snapshot_before_a_segment_is_the_one_after_its_predecessor() -> Non
     assert _open_transactions(first.snapshot_before()) == {}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tries(60), deadline=None)
 @given(histories())
 def test_a_history_is_what_aiokafka_reads_with_or_without_its_aborted_rows(history: History) -> None:
     logs = [segment.to_bytes() for segment in history.segments]

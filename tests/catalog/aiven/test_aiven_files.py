@@ -11,6 +11,7 @@ import pytest
 import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from profiles import tries
 
 from segreader.catalog.layouts.aiven.encryption import KeyRing
 from segreader.catalog.layouts.aiven.files import AivenFiles
@@ -331,7 +332,7 @@ def test_an_empty_segment_has_no_bytes(ring: KeyRing) -> None:
     assert view.size(LOG) == 0
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=tries(40))
 @given(st.data())
 def test_a_file_in_chunks_of_any_size_is_the_file(data: st.DataObject) -> None:
     content = data.draw(st.binary(min_size=1, max_size=300))

@@ -10,6 +10,7 @@ import pytest
 from backfill_runs import offsets_of, request
 from corpus import CORPUS, Case, cases
 from growing_log import GrowingLog
+from sample import at_edges
 
 from segreader.errors import AmbiguousTopicError, CorruptBatchError, SegreaderError
 from segreader.read.scan import scan
@@ -47,7 +48,7 @@ def assert_exact(plan: JobPlan, location: str | Path, isolation: str) -> None:
         assert delivered == known.to_arrow()["offset"].to_pylist()
 
 
-@pytest.mark.parametrize("case", READABLE, ids=str)
+@pytest.mark.parametrize("case", at_edges(READABLE), ids=str)
 def test_splits_of_any_size_deliver_each_record_once(case: Case) -> None:
     isolation = "read_committed" if "txn" in case.topic else "read_uncommitted"
     for split_bytes in (1, 5000):
