@@ -12,11 +12,11 @@ from statistics import median
 from benchmarks.broker_backfill import consume
 from benchmarks.broker_kit import Bench, Offsets, cpu_s, spent
 from benchmarks.rows import Row
-from segreader.broker import calls
+from segreader.broker import api
 from segreader.broker.client import BrokerClient
 from segreader.broker.connection import Call
+from segreader.broker.handshake import OpenConnection
 from segreader.broker.messages import FetchAnswer, FetchPartition, FetchRequest
-from segreader.broker.opening import OpenConnection
 from segreader.isolation import IsolationLevel
 
 _FOR_MS = 600_000
@@ -63,11 +63,11 @@ class Lane:
             max_wait_ms=0,
             wants_locations=wants_locations,
         )
-        return self.lent.plan(lambda offered: calls.fetch(self.client.settings, offered, request))
+        return self.lent.plan(lambda offered: api.fetch(self.client.settings, offered, request))
 
     def metadata(self) -> Call[object]:
         """Metadata of the topic."""
-        return self.lent.plan(lambda offered: calls.metadata(self.client.settings, offered, [self.topic]))
+        return self.lent.plan(lambda offered: api.metadata(self.client.settings, offered, [self.topic]))
 
     def timed(self, call: Call[object]) -> float:
         """Milliseconds until the answer to a request is decoded."""

@@ -81,7 +81,7 @@ class Reader:
         isolation = IsolationLevel.READ_UNCOMMITTED
         with PartitionFetcher(client, _TOPIC, 0, 0, isolation_level=isolation, max_bytes=1) as fetcher:
             if self.is_deaf:
-                course = fetcher._course
+                course = fetcher._state
                 course._finder = DeafLeaderFinder(
                     client.cluster, _TOPIC, 0, jitter=client.jitter, topic_id=course.topic_id
                 )

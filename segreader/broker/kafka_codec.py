@@ -1,6 +1,6 @@
-"""kafka-python as a codec of messages, and no more: the one module that knows it.
+"""Encode requests and decode answers with kafka-python; the only module that imports it.
 
-What it would do wrong is kept from it. ``message_shape`` walks an answer before the library sees it, so that any bytes
+``message_shape`` walks each answer before the library sees it, so that any bytes
 give a value or a ``ProtocolError`` that names the API, its version and the position, in time and memory bounded by the
 frame. Headers are written and read here, for ApiVersions has its own rule. Source: Apache Kafka 4.3; kafka-python 3.0.
 """
@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any, Final
 
-from segreader.broker.apis import Api, is_flexible, largest_answer, response_header_version
 from segreader.broker.message_shape import MessageShape
 from segreader.broker.primitives import Reader, Writer
+from segreader.broker.versions import Api, is_flexible, largest_answer, response_header_version
 from segreader.errors import OptionError, ProtocolError
 
 try:
@@ -27,13 +27,9 @@ try:
     from kafka.protocol.consumer import offsets as _offsets
 except ImportError as _missing:
     raise OptionError(
-        "brokers are spoken to with kafka-python, which is not installed",
+        "reading from brokers needs kafka-python, which is not installed",
         hint="Install it with: pip install 'segreader[broker]'",
     ) from _missing
-
-# At DEBUG they write whole requests, the SASL password among them.
-for _logger in map(logging.getLogger, ("kafka.protocol", "kafka.net")):
-    _logger.setLevel(max(_logger.level, logging.INFO))
 
 _MESSAGES: Final[dict[Api, tuple[Any, Any]]] = {
     Api.FETCH: (_fetch.FetchRequest, _fetch.FetchResponse),
@@ -49,6 +45,13 @@ _MESSAGES: Final[dict[Api, tuple[Any, Any]]] = {
 }
 
 
+@cache
+def _keep_secrets_out_of_logs() -> None:
+    """At DEBUG kafka-python logs whole requests, SASL passwords included."""
+    for logger in map(logging.getLogger, ("kafka.protocol", "kafka.net")):
+        logger.setLevel(max(logger.level, logging.INFO))
+
+
 def request_class(api: Api) -> Any:
     """kafka-python's class of a request; those of its structs are attributes of it."""
     return _MESSAGES[api][0]
@@ -60,6 +63,7 @@ def encoded(api: Api, version: int, message: Any, correlation_id: int, client_id
     Raises:
         OptionError: a value does not fit its field.
     """
+    _keep_secrets_out_of_logs()
     writer = Writer(flexible=is_flexible(api, version))
     try:
         writer.int16(api)
@@ -74,7 +78,7 @@ def encoded(api: Api, version: int, message: Any, correlation_id: int, client_id
 
 
 def with_tags(frame: bytes, tags: Iterable[tuple[int, bytes]]) -> bytes:
-    """A flexible request with tags in place of its empty last section: kafka-python writes none that it knows not."""
+    """A flexible request with tags in place of its empty last section: kafka-python cannot write unknown tags."""
     if frame[-1:] != b"\0":
         raise ValueError("the request has tagged fields already")
     writer = Writer(flexible=True)
@@ -103,6 +107,7 @@ def decoded(api: Api, version: int, reader: Reader) -> tuple[Any, tuple[tuple[in
     Raises:
         ProtocolError: the body is damaged, cut, or has bytes left over.
     """
+    _keep_secrets_out_of_logs()
     body, tags = _shape(api, version).body(reader)
     try:
         return _MESSAGES[api][1].decode(body, version=version), tags

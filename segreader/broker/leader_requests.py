@@ -1,6 +1,6 @@
-"""Questions that only leaders answer: ListOffsets and OffsetForLeaderEpoch, sent to all of them at once.
+"""ListOffsets and OffsetForLeaderEpoch, which only leaders answer: sent to all of them at once.
 
-A request names a partition once; several questions about one partition are several requests on one connection, sent
+A request names each partition once; several questions about one partition are several requests on one connection, sent
 before the first answer is read.
 """
 
@@ -9,21 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
-from segreader.broker import calls
+from segreader.broker import api
 from segreader.broker.connection import Call, Pending
 from segreader.broker.error_codes import ErrorCode, describe, makes_metadata_stale, name_of
+from segreader.broker.handshake import OpenConnection
 from segreader.broker.messages import ApiVersions, EpochEnd, EpochWanted, ListedOffset, OffsetWanted
-from segreader.broker.opening import OpenConnection
+from segreader.broker.network_client import NetworkClient
 from segreader.broker.rules.backoff import Backoff, Deadline
 from segreader.broker.rules.fetch_errors import REPEATS_OF_SERVER_ERRORS
 from segreader.broker.rules.list_offsets import Look, OffsetLookup
 from segreader.errors import AuthorizationError, BrokerError, ConnectionFailedError, ProtocolError
 from segreader.isolation import IsolationLevel
-
-if TYPE_CHECKING:
-    from segreader.broker.client import BrokerClient
 
 
 class _AboutPartition(Protocol):
@@ -55,7 +53,7 @@ class _Sent(Generic[Wanted, Answer]):
 
 
 def list_offsets(
-    client: BrokerClient, wanted: Sequence[OffsetWanted], isolation_level: IsolationLevel
+    client: NetworkClient, wanted: Sequence[OffsetWanted], isolation_level: IsolationLevel
 ) -> tuple[ListedOffset, ...]:
     """Offsets in the order of the questions; see ``BrokerClient.list_offsets``."""
     deadline = client.deadline()
@@ -65,7 +63,7 @@ def list_offsets(
     )
 
     def make(offered: ApiVersions, some: Sequence[OffsetWanted]) -> Call[Sequence[ListedOffset]]:
-        call = calls.list_offsets(client.settings, offered, [_fenced(client, each) for each in some], isolation_level)
+        call = api.list_offsets(client.settings, offered, [_fenced(client, each) for each in some], isolation_level)
         return _parts(call, lambda answer: answer.offsets, lambda answer: answer.throttle_ms)
 
     failure: ConnectionFailedError | None = None
@@ -87,7 +85,7 @@ def list_offsets(
             raise _with_cause(lookup.timed_out(), failure)
 
 
-def epoch_ends(client: BrokerClient, wanted: Sequence[EpochWanted]) -> tuple[EpochEnd, ...]:
+def epoch_ends(client: NetworkClient, wanted: Sequence[EpochWanted]) -> tuple[EpochEnd, ...]:
     """Ends in the order of the questions; see ``BrokerClient.epoch_ends``."""
     deadline = client.deadline()
     client.require_topics([each.topic for each in wanted], deadline)
@@ -135,7 +133,7 @@ def _with_cause(error: BrokerError, failure: ConnectionFailedError | None) -> Br
     return error.located(found=f"{failure.source}: {failure.message}", hint=failure.hint)
 
 
-def ask_epoch_end(client: BrokerClient, wanted: EpochWanted, deadline: Deadline) -> EpochEnd | None:
+def ask_epoch_end(client: NetworkClient, wanted: EpochWanted, deadline: Deadline) -> EpochEnd | None:
     """What the leader says now, errors included; ``None`` where it could not be asked. No tries, no waits."""
 
     def make(offered: ApiVersions, some: Sequence[EpochWanted]) -> Call[Sequence[EpochEnd]]:
@@ -145,7 +143,7 @@ def ask_epoch_end(client: BrokerClient, wanted: EpochWanted, deadline: Deadline)
 
 
 def ask_leaders(
-    client: BrokerClient,
+    client: NetworkClient,
     rounds: Sequence[Sequence[Wanted]],
     make: Callable[[ApiVersions, Sequence[Wanted]], Call[Sequence[Told]]],
     deadline: Deadline,
@@ -222,8 +220,8 @@ def _matched(
     yield from (Reply(each, by_place[each.topic, each.partition], call.version) for each in asked)
 
 
-def _epoch_call(client: BrokerClient, offered: ApiVersions, some: Sequence[EpochWanted]) -> Call[Sequence[EpochEnd]]:
-    call = calls.epoch_ends(client.settings, offered, some)
+def _epoch_call(client: NetworkClient, offered: ApiVersions, some: Sequence[EpochWanted]) -> Call[Sequence[EpochEnd]]:
+    call = api.epoch_ends(client.settings, offered, some)
     return _parts(call, lambda answer: answer.ends, lambda answer: answer.throttle_ms)
 
 
@@ -245,7 +243,7 @@ def _parts(
     return Call(call.name, call.version, call.encode, decode, call.held_ms, call.answer_bytes)
 
 
-def _fenced(client: BrokerClient, wanted: OffsetOrEpoch) -> OffsetOrEpoch:
+def _fenced(client: NetworkClient, wanted: OffsetOrEpoch) -> OffsetOrEpoch:
     """The question with the newest epoch known: a leader that is none any more refuses it."""
     known = client.cluster.leader(wanted.topic, wanted.partition).leader_epoch
     return wanted if known <= wanted.current_leader_epoch else replace(wanted, current_leader_epoch=known)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 
+from segreader.broker.handshake import Address, OpenConnection, Opener
 from segreader.broker.messages import Node
-from segreader.broker.opening import Address, OpenConnection, Opener
 from segreader.broker.rules.leader import KnownCluster
 from segreader.errors import ConnectionFailedError, OptionError
 

@@ -1,30 +1,130 @@
-"""Reads one partition from its brokers, Fetch by Fetch: from the replica nearby, the new leader, the same history.
+"""Fetch one partition's records from its brokers: from a replica nearby, across leader changes, one history throughout.
 
-Records are handed on as they came: they may begin before the position, and the last batch may be cut.
+Records are handed on as they came: they may begin before the position, and the last batch may be cut. One Fetch is
+under way at a time, to one broker or another; an answer about anything but its partition is a ``ProtocolError``.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
 
-from segreader.broker.batch_facts import parse_batch_facts
+from segreader.broker import api
 from segreader.broker.client import BrokerClient
+from segreader.broker.connection import Pending
 from segreader.broker.error_codes import ErrorCode
-from segreader.broker.fetch_line import FetchLine, SentFetch
+from segreader.broker.handshake import OpenConnection
 from segreader.broker.location_codec import check_location
-from segreader.broker.messages import NO_EPOCH, EpochWanted, FetchAnswer, FetchedPartition, FetchPartition, FetchRequest
-from segreader.broker.partition_course import PartitionCourse, Tries
+from segreader.broker.messages import (
+    NO_EPOCH,
+    EpochWanted,
+    FetchAnswer,
+    FetchedPartition,
+    FetchPartition,
+    FetchRequest,
+    LeaderAndEpoch,
+)
+from segreader.broker.metrics import ClientMetrics
+from segreader.broker.node_connections import NodeConnections
+from segreader.broker.partition_state import PartitionState, Tries
 from segreader.broker.rules.fallback import RemoteReads, RemoteStep
 from segreader.broker.rules.out_of_range import WhenOutOfRange
 from segreader.broker.rules.preferred_replica import KnownEnds
-from segreader.broker.rules.truncation import Position
-from segreader.errors import BrokerError, ConnectionFailedError
+from segreader.broker.rules.truncation import Position, parse_batch_facts
+from segreader.broker.settings import ClientSettings
+from segreader.errors import BrokerError, ConnectionFailedError, ProtocolError
 from segreader.isolation import IsolationLevel
 
 _QUICK_EMPTIES = 3
 _QUICK_MS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class _SentFetch:
+    """A Fetch under way: the broker it went to, and what was known when it was sent."""
+
+    request: FetchRequest
+    pending: Pending[FetchAnswer]
+    node_id: int
+    leader: LeaderAndEpoch
+    at_ms: int
+
+    @property
+    def asked(self) -> FetchPartition:
+        """The partition that was asked for."""
+        return self.request.partitions[0]
+
+
+class _FetchChannel:
+    """Sends Fetches of one partition and takes their answers. A connection is kept only while one is under way."""
+
+    def __init__(self, connections: NodeConnections, settings: ClientSettings, metrics: ClientMetrics) -> None:
+        self._connections = connections
+        self._settings = settings
+        self._metrics = metrics
+        self._lent: OpenConnection | None = None
+        self.peer: str | None = None
+        """``host:port`` of the broker that was asked last."""
+
+    def send(
+        self, node_id: int, request: FetchRequest, leader: LeaderAndEpoch, *, until_ms: int, is_ahead: bool = False
+    ) -> _SentFetch | None:
+        """Send a Fetch for one partition.
+
+        Args:
+            is_ahead: only over a connection that is there and idle; ``None`` if there is none.
+
+        Raises:
+            ConnectionFailedError, AuthenticationError, UnsupportedVersionError: as for opening and sending.
+        """
+        self.drop()
+        lent = self._connections.lend_idle(node_id) if is_ahead else self._connections.lend(node_id, until_ms)
+        if lent is None:
+            return None
+        self._lent = lent
+        self.peer = str(lent.address)
+        call = lent.plan(lambda offered: api.fetch(self._settings, offered, request))
+        pending = lent.connection.send(call, until_ms=until_ms)
+        return _SentFetch(request, pending, node_id, leader, lent.connection.now_ms())
+
+    def receive(self, sent: _SentFetch, *, until_ms: int) -> tuple[FetchAnswer, FetchedPartition | None]:
+        """The answer, and its one partition; ``None`` where the broker gave none, as one that throttles does.
+
+        Raises:
+            ConnectionFailedError: the connection failed, or no answer came in time.
+            ProtocolError: the answer cannot be read, or is about something else.
+        """
+        assert self._lent is not None
+        answer = self._lent.connection.receive(sent.pending, until_ms=until_ms)
+        if not answer.partitions:
+            self._give_back()
+            return answer, None
+        told, asked = answer.partitions[0], sent.asked
+        is_same = told.topic == asked.topic if told.topic_id is None else told.topic_id == asked.topic_id
+        if len(answer.partitions) > 1 or told.partition != asked.partition or not is_same:
+            self.drop()
+            raise ProtocolError(
+                f"the answer to {sent.pending.call} is not about the partition that was asked for",
+                source=self.peer,
+                found=f"{len(answer.partitions)} partitions, the first {told.topic or told.topic_id}-{told.partition}",
+                expected=f"{asked.topic} ({asked.topic_id})-{asked.partition}",
+            )
+        self._give_back()
+        if told.records:
+            self._metrics.fetched_bytes[sent.node_id] += len(told.records)
+        return answer, told
+
+    def drop(self) -> None:
+        """Close the connection of a Fetch under way: its answer is not wanted."""
+        if self._lent is not None:
+            self._lent.connection.close()
+            self._lent = None
+
+    def _give_back(self) -> None:
+        assert self._lent is not None
+        self._connections.give_back(self._lent)
+        self._lent = None
 
 
 class PartitionFetcher:
@@ -76,7 +176,7 @@ class PartitionFetcher:
         self._max_bytes = max_bytes
         self._wants_locations = wants_locations
         self._reads_ahead = reads_ahead
-        self._course = PartitionCourse(
+        self._state = PartitionState(
             client,
             topic,
             partition,
@@ -86,8 +186,8 @@ class PartitionFetcher:
             isolation_level=isolation_level,
             wish=when_out_of_range,
         )
-        self._line = FetchLine(client.connections, client.settings, client.metrics)
-        self._ahead: SentFetch | None = None
+        self._channel = _FetchChannel(client.connections, client.settings, client.metrics)
+        self._ahead: _SentFetch | None = None
         self._resume: tuple[int, int] | None = None
         self._readable_until = -1
         self._quick_empties = 0
@@ -106,22 +206,22 @@ class PartitionFetcher:
     @property
     def position(self) -> Position:
         """The next offset to be given, and the leader epoch of the record before it."""
-        return self._course.reading.position
+        return self._state.reading.position
 
     @property
     def topic_id(self) -> str | None:
         """The topic's id, which does not change while this reads; ``None`` from brokers that have none."""
-        return self._course.topic_id
+        return self._state.topic_id
 
     @property
     def source(self) -> str | None:
         """``host:port`` of the broker that is asked now."""
-        return self._line.peer
+        return self._channel.peer
 
     @property
     def skipped(self) -> tuple[tuple[int, int], ...]:
         """(start, stop) of offsets that were no longer there, if ``when_out_of_range`` allows to go on."""
-        return tuple(self._course.skipped)
+        return tuple(self._state.skipped)
 
     def advance(self, next_offset: int, leader_epoch: int) -> None:
         """Say that everything before ``next_offset`` was delivered, the last record of it of ``leader_epoch``.
@@ -130,9 +230,9 @@ class PartitionFetcher:
             ValueError: the position would go back.
         """
         has_moved = next_offset > self.position.offset
-        self._course.reading.advance(next_offset, leader_epoch)
+        self._state.reading.advance(next_offset, leader_epoch)
         if has_moved:
-            self._course.replica.delivered()
+            self._state.replica.delivered()
         if self._reads_ahead:
             self._read_ahead()
 
@@ -140,7 +240,7 @@ class PartitionFetcher:
         """Go on elsewhere, for example at the common point that a ``TruncatedLogError`` names."""
         self._abandon()
         self._resume = None
-        self._course.reading.seek(Position(offset, leader_epoch))
+        self._state.reading.seek(Position(offset, leader_epoch))
 
     def close(self) -> None:
         """End what is under way. Records that were handed out stay good."""
@@ -163,8 +263,8 @@ class PartitionFetcher:
             self._client.refresh_if_wanted(self.topic)
         tries = Tries.of(self._client)
         while True:
-            self._course.follow_leader()
-            if not self._course.is_valid(tries):
+            self._state.follow_leader()
+            if not self._state.is_valid(tries):
                 continue
             answered = self._ask(tries)
             if answered is None:
@@ -173,37 +273,37 @@ class PartitionFetcher:
             if told is None:
                 if not answer.error:  # throttled (KIP-13): no topics at all
                     return self._paced(sent, FetchedPartition(self.topic, self.topic_id, self.partition))
-                self._course.pause(tries, answer.error, refresh=False)
-            elif self._course.takes(
+                self._state.pause(tries, answer.error, refresh=False)
+            elif self._state.takes(
                 told, answer, tries, by=sent.node_id, sent_epoch=sent.asked.current_leader_epoch
             ) and (found := self._found(sent, told, tries)):
                 return found
 
-    def _ask(self, tries: Tries) -> tuple[SentFetch, FetchAnswer, FetchedPartition | None] | None:
-        """One Fetch and its answer; ``None`` if that failed, and the next broker is to be asked."""
-        client, course = self._client, self._course
+    def _ask(self, tries: Tries) -> tuple[_SentFetch, FetchAnswer, FetchedPartition | None] | None:
+        """One Fetch and its answer; ``None`` if that failed and the next broker is to be asked."""
+        client, state = self._client, self._state
         sent, self._ahead = self._ahead, None
         offset = self._fetch_offset()
-        if sent is not None and (sent.asked.fetch_offset != offset or sent.leader != course.leader):
-            self._line.drop()
+        if sent is not None and (sent.asked.fetch_offset != offset or sent.leader != state.leader):
+            self._channel.drop()
             sent = None
         node_id = sent.node_id if sent is not None else -1
         until_ms = tries.deadline.at_ms
         try:
             if sent is None:
-                source = course.choose()
+                source = state.choose()
                 node_id = source.node_id
                 if source.refresh_metadata:
                     client.want_refresh(self.topic)
                 sent = self._send(node_id, source.rack, offset, until_ms)
                 assert sent is not None
-            answer, told = self._line.receive(sent, until_ms=until_ms)
+            answer, told = self._channel.receive(sent, until_ms=until_ms)
         except ConnectionFailedError as failure:
-            self._line.drop()
-            if node_id >= 0 and course.replica.connection_failed(node_id, client.now_ms()):
+            self._channel.drop()
+            if node_id >= 0 and state.replica.connection_failed(node_id, client.now_ms()):
                 client.metrics.retries["Fetch"] += 1  # at the leader, at once
             else:
-                course.pause(tries, ErrorCode.NETWORK_EXCEPTION, failure=failure)
+                state.pause(tries, ErrorCode.NETWORK_EXCEPTION, failure=failure)
             return None
         if sent.request.wants_locations:
             client.extensions.answered(sent.node_id, answer.extension_version, client.now_ms())
@@ -211,25 +311,25 @@ class PartitionFetcher:
 
     def _read_ahead(self) -> None:
         """Send the next Fetch, if the last answer said that there is more and nothing is in its way."""
-        offset, course = self._fetch_offset(), self._course
+        offset, state = self._fetch_offset(), self._state
         self._abandon()
         if offset >= self._readable_until or (self.stop is not None and offset >= self.stop):
             return
         try:
-            course.follow_leader()
-            source = course.choose()
-            if course.reading.question() is None:
+            state.follow_leader()
+            source = state.choose()
+            if state.reading.question() is None:
                 self._ahead = self._send(source.node_id, source.rack, offset, self._client.deadline().at_ms, True)
         except BrokerError:
-            self._abandon()  # poll meets it again, and tells
+            self._abandon()  # poll meets it again, and raises
 
-    def _send(self, node_id: int, rack: str, offset: int, until_ms: int, is_ahead: bool = False) -> SentFetch | None:
+    def _send(self, node_id: int, rack: str, offset: int, until_ms: int, is_ahead: bool = False) -> _SentFetch | None:
         client, now_ms = self._client, self._client.now_ms()
         wants = (
             self._wants_locations and client.extensions.may_ask(node_id, now_ms) and self.remote.may_ask(offset, now_ms)
         )
         asked = FetchPartition(
-            self.topic, self.topic_id, self.partition, offset, self._course.leader.leader_epoch, self._max_bytes
+            self.topic, self.topic_id, self.partition, offset, self._state.leader.leader_epoch, self._max_bytes
         )
         request = FetchRequest(
             (asked,),
@@ -240,12 +340,12 @@ class PartitionFetcher:
             rack=rack,
             wants_locations=wants,
         )
-        sent = self._line.send(node_id, request, self._course.leader, until_ms=until_ms, is_ahead=is_ahead)
+        sent = self._channel.send(node_id, request, self._state.leader, until_ms=until_ms, is_ahead=is_ahead)
         if wants and sent is not None:
             client.metrics.locations_asked += 1
         return sent
 
-    def _found(self, sent: SentFetch, told: FetchedPartition, tries: Tries) -> FetchedPartition | None:
+    def _found(self, sent: _SentFetch, told: FetchedPartition, tries: Tries) -> FetchedPartition | None:
         """What is to be handed on of an answer without an error; ``None``: ask again."""
         by_leader = sent.node_id == sent.leader.leader_id
         self.ends.told(told, by_leader=by_leader, leader_epoch=sent.asked.current_leader_epoch)
@@ -262,7 +362,7 @@ class PartitionFetcher:
         self._quick_empties = 0
         return self._living(sent, told, tries)
 
-    def _located(self, sent: SentFetch, told: FetchedPartition) -> FetchedPartition | None:
+    def _located(self, sent: _SentFetch, told: FetchedPartition) -> FetchedPartition | None:
         client, location = self._client, told.location
         if not sent.request.wants_locations:  # nobody asked
             return self._paced(sent, replace(told, location=None, location_error=None))
@@ -287,14 +387,14 @@ class PartitionFetcher:
     def _fall_back(self, until: int) -> None:
         self.remote.fell_back(until=until, now_ms=self._client.now_ms())
 
-    def _living(self, sent: SentFetch, told: FetchedPartition, tries: Tries) -> FetchedPartition | None:
+    def _living(self, sent: _SentFetch, told: FetchedPartition, tries: Tries) -> FetchedPartition | None:
         """The records that are part of the leader's history.
 
         A broker does not cut what it reads from a remote segment at the end of an epoch that an unclean election ended.
         """
         assert told.records is not None
         batches = parse_batch_facts(told.records)
-        history = self._course.history
+        history = self._state.history
         unknown = history.unknown(facts.leader_epoch for facts, _ in batches)
         if unknown:
             asked = [EpochWanted(self.topic, self.partition, epoch) for epoch in unknown]
@@ -304,7 +404,7 @@ class PartitionFetcher:
         if living.resume_at is None:
             return told
         if living.is_stuck:
-            self._course.pause(tries, ErrorCode.UNKNOWN_SERVER_ERROR)
+            self._state.pause(tries, ErrorCode.UNKNOWN_SERVER_ERROR)
             return None
         before = batches[living.count - 1] if living.count else None
         self._resume = (before[0].last_offset + 1 if before else sent.asked.fetch_offset, living.resume_at)
@@ -317,7 +417,7 @@ class PartitionFetcher:
             return self._resume[1]
         return offset
 
-    def _paced(self, sent: SentFetch, nothing: FetchedPartition) -> FetchedPartition:
+    def _paced(self, sent: _SentFetch, nothing: FetchedPartition) -> FetchedPartition:
         """An empty answer; a peer that gives many of them without waiting is not asked again at once."""
         client = self._client
         is_quick = client.now_ms() - sent.at_ms < min(_QUICK_MS, client.settings.fetch_max_wait_ms)
@@ -328,4 +428,4 @@ class PartitionFetcher:
 
     def _abandon(self) -> None:
         self._ahead = None
-        self._line.drop()
+        self._channel.drop()

@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from segreader.broker.apis import Api
 from segreader.broker.primitives import Reader, Writer
+from segreader.broker.versions import Api
 from segreader.gateway.addresses import AddressTable
 from segreader.gateway.fetch_parts import (
     FetchTop,

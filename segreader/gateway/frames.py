@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Final
 
-from segreader.broker.apis import Api, is_flexible
 from segreader.broker.primitives import Reader, Writer
+from segreader.broker.versions import Api, is_flexible
 from segreader.errors import ProtocolError
 from segreader.gateway.api_names import API_NAMES
 

@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from segreader.broker.apis import Api
 from segreader.broker.error_codes import ErrorCode
 from segreader.broker.location import IndexLocation, RemoteLogSegmentLocation
+from segreader.broker.versions import Api
 from segreader.errors import CatalogError, FormatError, StorageError, UnsupportedVersionError
 from segreader.gateway.answers import MoreTopics, pass_answer, pass_fetch
 from segreader.gateway.audit import AuditLog, LocationGiven

@@ -14,9 +14,9 @@ from struct import Struct
 from typing import Protocol
 
 from segreader import __version__
-from segreader.broker import answers, requests
-from segreader.broker.apis import Api
+from segreader.broker import api
 from segreader.broker.messages import ApiVersionRange
+from segreader.broker.versions import Api
 from segreader.errors import BrokerError, ConnectionFailedError, ProtocolError, UnsupportedVersionError
 from segreader.gateway.addresses import AddressTable
 from segreader.gateway.answers import Deliver, pass_answer
@@ -283,11 +283,11 @@ class Relay:
             frame = await self.question(
                 Api.API_VERSIONS,
                 version,
-                lambda number, version=version: requests.encode_api_versions(  # type: ignore[misc]
+                lambda number, version=version: api.encode_api_versions(  # type: ignore[misc]
                     version, "segreader-gateway", __version__, correlation_id=number, client_id="segreader-gateway"
                 ),
             )
-            told = answers.decode_api_versions(version, frame)
+            told = api.decode_api_versions(version, frame)
             if not told.error:
                 self.offered = told.ranges
                 return

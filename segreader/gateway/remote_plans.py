@@ -14,8 +14,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Generic, Protocol, TypeVar
 
-from segreader.broker import answers, requests
-from segreader.broker.apis import Api, choose_version
+from segreader.broker import api
 from segreader.broker.error_codes import ErrorCode
 from segreader.broker.location import APACHE_KAFKA_V1
 from segreader.broker.messages import (
@@ -28,6 +27,7 @@ from segreader.broker.messages import (
     EpochWanted,
     OffsetWanted,
 )
+from segreader.broker.versions import Api, choose_version
 from segreader.catalog.remote_segment import RemoteLogSegmentMetadata
 from segreader.errors import SegreaderError
 from segreader.gateway.catalogue import Catalogue
@@ -208,11 +208,9 @@ class RemotePlanner:
         frame = await link.question(
             Api.METADATA,
             version,
-            lambda number: requests.encode_metadata(
-                version, names, correlation_id=number, client_id=_client_id(request)
-            ),
+            lambda number: api.encode_metadata(version, names, correlation_id=number, client_id=_client_id(request)),
         )
-        told = answers.decode_metadata(version, frame)
+        told = api.decode_metadata(version, frame)
         return {one.name: one.topic_id for one in told.topics if not one.error and one.name and one.topic_id}
 
     async def _ask_local_starts(self, link: Asking, found: Sequence[_Open]) -> None:
@@ -243,11 +241,11 @@ class RemotePlanner:
         frame = await link.question(
             Api.LIST_OFFSETS,
             version,
-            lambda number: requests.encode_list_offsets(
+            lambda number: api.encode_list_offsets(
                 version, asked_for, level, correlation_id=number, client_id="segreader-gateway"
             ),
         )
-        told = answers.decode_list_offsets(version, frame).offsets
+        told = api.decode_list_offsets(version, frame).offsets
         return [
             (ids[one.topic, one.partition], one.partition, one.offset)
             for one in told
@@ -308,11 +306,9 @@ class RemotePlanner:
         frame = await link.question(
             Api.OFFSET_FOR_LEADER_EPOCH,
             version,
-            lambda number: requests.encode_epoch_ends(
-                version, wanted, correlation_id=number, client_id="segreader-gateway"
-            ),
+            lambda number: api.encode_epoch_ends(version, wanted, correlation_id=number, client_id="segreader-gateway"),
         )
-        told = list(answers.decode_epoch_ends(version, frame).ends)
+        told = list(api.decode_epoch_ends(version, frame).ends)
         not_leader = [
             one
             for one in wanted

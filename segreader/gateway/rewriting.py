@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
-from segreader.broker.apis import Api, is_flexible, response_header_version
 from segreader.broker.error_codes import ErrorCode
 from segreader.broker.location_codec import extension_tag
 from segreader.broker.messages import ApiVersionRange
 from segreader.broker.primitives import Reader, Writer
+from segreader.broker.versions import Api, is_flexible, response_header_version
 from segreader.gateway.api_names import API_NAMES
 from segreader.gateway.frames import Edits, tag_section, what
 

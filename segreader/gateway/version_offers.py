@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from segreader.broker.apis import Api
 from segreader.broker.error_codes import ErrorCode
 from segreader.broker.messages import ApiVersionRange
 from segreader.broker.primitives import Writer
+from segreader.broker.versions import Api
 from segreader.gateway.frames import what
 from segreader.gateway.rewriting import EXTENSION_TAG, EXTENSION_VERSION, PARSED, PASSED, answer_body
 

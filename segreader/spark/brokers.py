@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from segreader.broker.setting_names import NAMES as SETTINGS
-from segreader.broker.setting_names import parse_options as parse_settings
+from segreader.broker.settings import NAMES as SETTINGS
+from segreader.broker.settings import parse_options as parse_settings
 from segreader.errors import OptionError
 from segreader.read.cluster import KafkaCluster
 from segreader.spark import option_values as values

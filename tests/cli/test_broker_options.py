@@ -7,7 +7,7 @@ import re
 import pytest
 from pages import CLI, page
 
-from segreader.broker.setting_names import NAMES
+from segreader.broker.settings import NAMES
 from segreader.cli.main import main
 
 OPTION = re.compile("--[a-z][a-z-]*")

@@ -12,10 +12,10 @@ import pytest
 from confluent_kafka import Producer
 from kafka_kit.clients import Sent, send
 
-from segreader.broker import calls
+from segreader.broker import api
+from segreader.broker.handshake import Address, OpenConnection, Opener
 from segreader.broker.messages import EARLIEST, LATEST, FetchAnswer, FetchPartition, FetchRequest, OffsetWanted
 from segreader.broker.metrics import ClientMetrics
-from segreader.broker.opening import Address, OpenConnection, Opener
 from segreader.broker.settings import ClientSettings
 from segreader.format.batch import parse_batch_header
 from segreader.format.compression import Decompressor
@@ -54,7 +54,7 @@ def opened(bootstrap: str) -> Iterator[OpenConnection]:
 
 def fetch(opened: OpenConnection, offset: int, max_bytes: int = 1 << 20) -> FetchAnswer:
     wanted = FetchPartition(TOPIC, None, 0, offset, max_bytes=max_bytes)
-    return opened.connection.ask(calls.fetch(ClientSettings(), opened.versions, FetchRequest((wanted,))))
+    return opened.connection.ask(api.fetch(ClientSettings(), opened.versions, FetchRequest((wanted,))))
 
 
 def read(opened: OpenConnection, offset: int, max_bytes: int = 1 << 20) -> list[tuple[int, bytes | None]]:
@@ -88,6 +88,6 @@ def test_an_offset_behind_its_end_is_out_of_range(opened: OpenConnection) -> Non
 def test_its_log_begins_and_ends_where_it_says(opened: OpenConnection, timestamp: int, offset: int) -> None:
     wanted = [OffsetWanted(TOPIC, 0, timestamp)]
     answer = opened.connection.ask(
-        calls.list_offsets(ClientSettings(), opened.versions, wanted, IsolationLevel.READ_COMMITTED)
+        api.list_offsets(ClientSettings(), opened.versions, wanted, IsolationLevel.READ_COMMITTED)
     )
     assert [(one.topic, one.partition, one.error, one.offset) for one in answer.offsets] == [(TOPIC, 0, 0, offset)]

@@ -11,8 +11,8 @@ import pytest
 from frames import Frame, frames
 from gateway_upstream import HOST, relayed, run
 
-from segreader.broker import answers
-from segreader.broker.apis import Api
+from segreader.broker import api
+from segreader.broker.versions import Api
 from segreader.errors import ProtocolError
 from segreader.gateway.config import Limits
 from segreader.gateway.frames import parse_request_head
@@ -104,8 +104,8 @@ def test_brokers_become_ports_of_the_gateway_and_get_listeners_first() -> None:
     async def test() -> None:
         async with relayed(lambda request: answer_of(metadata)) as around:
             got = await around.client.ask(request_of(metadata))
-            before = answers.decode_metadata(metadata.version, memoryview(answer_of(metadata))[4:])
-            after = answers.decode_metadata(metadata.version, memoryview(got)[4:])
+            before = api.decode_metadata(metadata.version, memoryview(answer_of(metadata))[4:])
+            after = api.decode_metadata(metadata.version, memoryview(got)[4:])
             assert after.topics == before.topics
             assert [(one.node_id, one.rack) for one in after.nodes] == [(one.node_id, one.rack) for one in before.nodes]
             assert {(one.host, one.port - one.node_id) for one in after.nodes} == {(HOST, 10_000)}
@@ -122,7 +122,7 @@ def test_a_broker_whose_port_cannot_be_had_is_left_out_of_metadata() -> None:
         async with relayed(lambda request: answer_of(metadata), refused_nodes=frozenset({2})) as around:
             for _ in range(2):
                 got = await around.client.ask(request_of(metadata))
-                after = answers.decode_metadata(metadata.version, memoryview(got)[4:])
+                after = api.decode_metadata(metadata.version, memoryview(got)[4:])
                 assert 2 not in {one.node_id for one in after.nodes}
                 assert len(after.nodes) == 2
 
@@ -268,7 +268,7 @@ def test_a_newer_version_of_api_versions_is_answered_here_in_the_layout_of_versi
         async with relayed(plain_answer) as around:
             head = struct.pack(">hhi", 18, 6, 5) + b"\xff\xff\x00"
             got = await around.client.ask(struct.pack(">i", len(head)) + head)
-            told = answers.decode_api_versions(0, memoryview(got)[4:])
+            told = api.decode_api_versions(0, memoryview(got)[4:])
             assert told.error == 35
             assert got[8:] == struct.pack(">hihhh", 35, 1, 18, 0, 5)
             assert (await around.client.ask(list_groups(1)))[8:] == b"payload"
@@ -285,8 +285,8 @@ def test_api_versions_are_clamped_and_the_extension_is_announced() -> None:
     async def test() -> None:
         async with relayed(lambda request: answer_of(chosen), locating=Locating()) as around:
             got = await around.client.ask(request_of(chosen))
-            before = answers.decode_api_versions(4, memoryview(answer_of(chosen))[4:])
-            after = answers.decode_api_versions(4, memoryview(got)[4:])
+            before = api.decode_api_versions(4, memoryview(answer_of(chosen))[4:])
+            after = api.decode_api_versions(4, memoryview(got)[4:])
             assert after.extension_version == 1
             assert before.ranges.keys() - after.ranges.keys() == {Api.DESCRIBE_QUORUM}
             assert after.ranges[Api.SASL_HANDSHAKE].first == 1

@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import tries
 
-from segreader.broker.apis import Api
 from segreader.broker.fetch_answer import decode_fetch_answer
 from segreader.broker.messages import FetchAnswer, FetchedPartition, LeaderAndEpoch, Node
 from segreader.broker.primitives import Reader, Writer
+from segreader.broker.versions import Api
 from segreader.errors import ProtocolError
 from segreader.gateway.frames import FILLER_TAG, tag_section
 from segreader.gateway.rewriting import (

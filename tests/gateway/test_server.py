@@ -16,7 +16,7 @@ import trustme
 from frames import frames
 from gateway_upstream import Client, Upstream, run
 
-from segreader.broker import answers
+from segreader.broker import api
 from segreader.broker.settings import ClientSettings, SecurityProtocol
 from segreader.errors import OptionError
 from segreader.gateway.config import GatewayConfig, Limits
@@ -24,7 +24,7 @@ from segreader.gateway.server import Gateway
 from segreader.gateway.wire import SLICE
 
 METADATA = next(one for one in frames("cluster") if one.api == "Metadata")
-TOLD = answers.decode_metadata(METADATA.version, memoryview(METADATA.response or b"")[4:])
+TOLD = api.decode_metadata(METADATA.version, memoryview(METADATA.response or b"")[4:])
 NODES = {one.node_id for one in TOLD.nodes}
 
 
@@ -106,7 +106,7 @@ def test_a_broker_that_metadata_names_gets_its_listener_before_the_client_hears_
             base = gateway.config.listen_port
             client = await connected(base)
             got = await client.ask(METADATA.request or b"")
-            told = answers.decode_metadata(METADATA.version, memoryview(got)[4:])
+            told = api.decode_metadata(METADATA.version, memoryview(got)[4:])
             assert {one.node_id for one in told.nodes} == NODES
             for one in told.nodes:
                 (await connected(one.port)).writer.close()

@@ -11,11 +11,11 @@ from codecs_of_others import kafka_python_answer, kafka_python_request, kio_answ
 from frames import body, encode_fetch_answer, expected, plain, without_defaults
 from random_messages import random_answer
 
-from segreader.broker import wire
-from segreader.broker.apis import SUPPORTED, Api
+from segreader.broker import api as wire
 from segreader.broker.location_codec import FORMATS_TAG, LOCATION_TAG
 from segreader.broker.messages import EpochWanted, FetchPartition, FetchRequest, OffsetWanted
 from segreader.broker.primitives import uuid_text
+from segreader.broker.versions import SUPPORTED, Api
 from segreader.isolation import IsolationLevel
 
 SEEDS = range(12)

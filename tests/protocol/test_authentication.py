@@ -16,9 +16,9 @@ from hand_clock import HandClock
 from kafka.net.sasl.scram import ScramClient
 from scram_server import ScramServer
 
-from segreader.broker import calls
+from segreader.broker import api
+from segreader.broker.handshake import Address, OpenConnection, Opener
 from segreader.broker.metrics import ClientMetrics
-from segreader.broker.opening import Address, OpenConnection, Opener
 from segreader.broker.sasl import ScramExchange
 from segreader.broker.settings import ClientSettings, SaslMechanism, SecurityProtocol
 from segreader.errors import AuthenticationError, BrokerError, ConnectionFailedError
@@ -76,7 +76,7 @@ def test_plain_comes_after_versions_and_before_all_else() -> None:
         with_sasl(kafka.brokers[0], plain_server)
         opened = open_to(kafka, settings())
         assert kafka.asked() == ["ApiVersions", "SaslHandshake", "SaslAuthenticate"]
-        opened.connection.ask(calls.metadata(settings(), opened.versions, ["t"]))
+        opened.connection.ask(api.metadata(settings(), opened.versions, ["t"]))
         opened.connection.close()
 
 
@@ -261,7 +261,7 @@ def test_a_session_is_renewed_between_85_and_95_percent_of_its_life_with_nothing
         began_ms = connection.now_ms()
         assert 0.85 * lifetime_ms <= connection.renew_at_ms - began_ms <= 0.95 * lifetime_ms
         offered = open_to(kafka, settings(), clock)
-        ask = calls.metadata(settings(), offered.versions, ["t"])
+        ask = api.metadata(settings(), offered.versions, ["t"])
 
         clock.at_s += 0.84 * lifetime_ms / 1000
         early = connection.send(ask)
@@ -285,7 +285,7 @@ def test_a_session_that_cannot_be_renewed_ends_with_an_authentication_error() ->
         opened = open_to(kafka, settings(), clock)
         clock.at_s += 10
         with pytest.raises(AuthenticationError, match="refused"):
-            opened.connection.send(calls.metadata(settings(), opened.versions, ["t"]))
+            opened.connection.send(api.metadata(settings(), opened.versions, ["t"]))
         assert not opened.connection.is_open
 
 

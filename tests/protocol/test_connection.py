@@ -12,11 +12,11 @@ import pytest
 from fake_broker import CLOSE, SILENCE, FakeBroker, Heard, Raw, one_broker
 from hand_clock import HandClock
 
-from segreader.broker import calls
+from segreader.broker import api
 from segreader.broker.connection import Call, Connection
+from segreader.broker.handshake import Address, OpenConnection, Opener
 from segreader.broker.messages import ClusterMetadata
 from segreader.broker.metrics import ClientMetrics
-from segreader.broker.opening import Address, OpenConnection, Opener
 from segreader.broker.settings import ClientSettings
 from segreader.errors import ConnectionFailedError, ProtocolError, UnsupportedVersionError
 from segreader.storage.retry import Clock
@@ -59,7 +59,7 @@ def open_to(broker: FakeBroker, settings: ClientSettings = SETTINGS, clock: Cloc
 
 
 def ask_metadata(opened: OpenConnection) -> ClusterMetadata:
-    return opened.connection.ask(calls.metadata(SETTINGS, opened.versions, ["t"]))
+    return opened.connection.ask(api.metadata(SETTINGS, opened.versions, ["t"]))
 
 
 def test_answers_come_to_their_requests_also_when_the_later_one_is_asked_for_first(echo: Echo) -> None:
@@ -186,7 +186,7 @@ def test_a_throttle_time_beyond_the_operations_end_is_told_and_not_waited_for() 
 
         with pytest.raises(ConnectionFailedError, match="asks to wait 2147483647 ms"):
             opened.connection.send(
-                calls.metadata(SETTINGS, opened.versions, ["t"]), until_ms=opened.connection.now_ms() + 60_000
+                api.metadata(SETTINGS, opened.versions, ["t"]), until_ms=opened.connection.now_ms() + 60_000
             )
         assert clock.waits == []
         opened.connection.close()

@@ -15,10 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_messages import random_answer
 
-from segreader.broker import kafka_codec, message_shape, wire
-from segreader.broker.apis import SUPPORTED, Api
+from segreader.broker import api as wire
+from segreader.broker import kafka_codec, message_shape
 from segreader.broker.messages import ApiVersions
 from segreader.broker.primitives import Writer
+from segreader.broker.versions import SUPPORTED, Api
 from segreader.errors import ProtocolError
 
 EVERY = [(api.label, version) for api, of in SUPPORTED.items() for version in range(of.first, of.last + 1)]

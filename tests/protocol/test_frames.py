@@ -10,8 +10,7 @@ from calls_again import DECODERS, request_again
 from codecs_of_others import kafka_python_answer, kafka_python_request, kio_answer
 from frames import RECORDED, Frame, body, encode_fetch_answer, expected, frames, plain, snake, without_defaults
 
-from segreader.broker import wire
-from segreader.broker.apis import Api
+from segreader.broker import api as wire
 from segreader.broker.location import RemoteLogSegmentLocation
 from segreader.broker.messages import (
     ApiVersionRange,
@@ -35,6 +34,7 @@ from segreader.broker.messages import (
     SaslHandshakeAnswer,
     TopicMetadata,
 )
+from segreader.broker.versions import Api
 
 T_ID = "P2wqEH1LTg6belocji9NYA"
 EVERY = [one for file in (*RECORDED, "java-client", "by_hand") for one in frames(file)]

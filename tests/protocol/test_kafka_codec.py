@@ -13,7 +13,7 @@ import pytest
 from frames import body
 
 import segreader
-from segreader.broker import wire
+from segreader.broker import api as wire
 from segreader.broker.messages import FetchPartition, FetchRequest, OffsetWanted
 from segreader.errors import OptionError
 from segreader.isolation import IsolationLevel
@@ -39,7 +39,7 @@ def test_the_password_is_in_no_log_though_everything_is_at_debug() -> None:
         f"""
         import logging, sys
         logging.basicConfig(level=logging.DEBUG, stream=sys.stdout)
-        from segreader.broker import wire
+        from segreader.broker import api as wire
         frame = wire.encode_sasl_authenticate(2, b"\\0alice\\0{SECRET}", correlation_id=1, client_id="segreader")
         assert b"{SECRET}" in frame
         wire.decode_sasl_authenticate(2, b"\\0\\0\\0\\1\\0" + b"\\0\\0\\0" + b"\\x0e{SECRET}" + bytes(9))
@@ -59,12 +59,14 @@ def test_a_logger_that_was_quieter_before_stays_so() -> None:
         """
         import logging
         logging.getLogger("kafka.net").setLevel(logging.ERROR)
-        from segreader.broker import wire
+        from segreader.broker import api as wire
+        print(logging.getLogger("kafka.protocol").level)
+        wire.encode_sasl_authenticate(2, b"", correlation_id=1, client_id="segreader")
         print(logging.getLogger("kafka.net").level, logging.getLogger("kafka.protocol").level)
         """
     )
 
-    assert done.stdout.split() == [str(logging.ERROR), str(logging.INFO)]
+    assert done.stdout.split() == [str(logging.NOTSET), str(logging.ERROR), str(logging.INFO)]
 
 
 def test_a_step_of_an_authentication_is_not_shown() -> None:
@@ -81,7 +83,7 @@ def test_without_kafka_python_it_is_said_what_to_install() -> None:
         sys.modules["kafka"] = None
         import segreader, segreader.broker.fetch_answer, segreader.broker.location_codec
         try:
-            import segreader.broker.wire
+            import segreader.broker.api
         except segreader.OptionError as missing:
             print(missing)
         """

@@ -10,7 +10,7 @@ from frames import body, encode_fetch_answer, frames
 from hypothesis import given
 from hypothesis import strategies as st
 
-from segreader.broker import wire
+from segreader.broker import api as wire
 from segreader.broker.fetch_answer import decode_fetch_answer
 from segreader.broker.location import IndexLocation, RemoteLogSegmentLocation
 from segreader.broker.location_codec import (

@@ -11,13 +11,12 @@ import pytest
 from fake_broker import CLOSE, FakeBroker, FakeKafka, Heard, Raw, Reply, fetched, new_topic_id
 from hand_clock import HandClock
 
-from segreader.broker.batch_facts import parse_batch_facts
 from segreader.broker.client import BrokerClient
 from segreader.broker.location import RemoteLogSegmentLocation
 from segreader.broker.messages import EARLIEST, FetchAnswer, FetchedPartition, LeaderAndEpoch, Node
 from segreader.broker.partition_fetcher import PartitionFetcher
 from segreader.broker.rules.out_of_range import WhenOutOfRange
-from segreader.broker.rules.truncation import Position
+from segreader.broker.rules.truncation import Position, parse_batch_facts
 from segreader.broker.settings import ClientSettings
 from segreader.errors import (
     AuthorizationError,
@@ -453,7 +452,7 @@ def test_a_lost_remote_object_is_told_after_a_few_tries(two: Two, client: Broker
     two.kafka.broker(1).handlers["Fetch"] = lambda heard: error(-1)
     with (
         PartitionFetcher(client, "t", 0, 7) as fetcher,
-        pytest.raises(BrokerError, match=r"inside of the broker.*offset 7"),
+        pytest.raises(BrokerError, match=r"inside the broker.*offset 7"),
     ):
         fetcher.poll()
     assert client.metrics.requests["Fetch"] == 6

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from frames import body, frames
 
-from segreader.broker.batch_facts import parse_batch_facts
+from segreader.broker.api import decode_epoch_ends, decode_fetch, decode_list_offsets, decode_metadata
 from segreader.broker.messages import EpochEnd, FetchAnswer, FetchedPartition, LeaderAndEpoch, OffsetWanted
 from segreader.broker.rules.fetch_errors import FetchErrorKind, kind_of
 from segreader.broker.rules.leader import Hint, KnownCluster, LeaderDecision, LeaderFinder, LeaderStep
@@ -24,8 +24,8 @@ from segreader.broker.rules.truncation import (
     ReadPosition,
     Validation,
     judge_epoch_end,
+    parse_batch_facts,
 )
-from segreader.broker.wire import decode_epoch_ends, decode_fetch, decode_list_offsets, decode_metadata
 from segreader.errors import BrokerError
 from segreader.isolation import IsolationLevel
 

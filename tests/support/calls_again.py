@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from segreader.broker import wire
+from segreader.broker import api as wire
 from segreader.broker.messages import EpochWanted, FetchPartition, FetchRequest, OffsetWanted
 from segreader.isolation import IsolationLevel
 

@@ -20,9 +20,9 @@ from codecs_of_others import kafka_python_class, kafka_python_request
 from frames import encode_fetch_answer
 from kafka.protocol.schemas.fields.base import BaseField
 
-from segreader.broker.apis import SUPPORTED, Api
 from segreader.broker.messages import FetchAnswer, FetchedPartition, LeaderAndEpoch
 from segreader.broker.primitives import uuid_text
+from segreader.broker.versions import SUPPORTED, Api
 
 NAMES = {api.label: api for api in Api}
 _BY_KEY = {int(api): api for api in SUPPORTED}

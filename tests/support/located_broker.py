@@ -17,7 +17,7 @@ from fake_broker import encode_answer
 from frames import encode_fetch_answer
 from gateway_upstream import Around
 
-from segreader.broker.apis import SUPPORTED, Api
+from segreader.broker.api import encode_fetch
 from segreader.broker.fetch_answer import decode_fetch_answer
 from segreader.broker.location import RemoteLogSegmentLocation
 from segreader.broker.messages import (
@@ -28,7 +28,7 @@ from segreader.broker.messages import (
     LeaderAndEpoch,
     Node,
 )
-from segreader.broker.requests import encode_fetch
+from segreader.broker.versions import SUPPORTED, Api
 from segreader.catalog.remote_segment import RemoteLogSegmentMetadata
 from segreader.format.leader_epochs import LeaderEpoch, LeaderEpochs
 from segreader.format.remote_log_metadata import RemoteLogSegmentMetadataRecord, TopicIdPartitionEntry

@@ -23,11 +23,11 @@ class FetchErrorKind(Enum):
     BACK_OFF = auto()
     """Back off, repeat until the deadline."""
     REPEAT_BOUNDED = auto()
-    """A read inside of the broker failed, such as one of a lost remote object: back off, repeat a few times, raise."""
+    """A read inside the broker failed, such as one of a lost remote object: back off, repeat a few times, raise."""
     FORBIDDEN = auto()
     """READ on the topic is missing: raise, naming the topic."""
     RAISE = auto()
-    """Nothing that time mends: raise with the number."""
+    """Retrying does not help: raise with the number."""
 
 
 REPEATS_OF_SERVER_ERRORS: Final = 5
@@ -62,7 +62,7 @@ _KINDS: Final[dict[int, FetchErrorKind]] = {
 
 
 def kind_of(error: int) -> FetchErrorKind:
-    """Which rule an error belongs to. One that nobody knows here is raised, for nobody knows that time mends it."""
+    """Which rule an error belongs to. Unknown codes are raised: retrying may never help."""
     return _KINDS.get(error, FetchErrorKind.RAISE)
 
 

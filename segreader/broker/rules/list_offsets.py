@@ -53,10 +53,10 @@ def step_of(error: int, version: int) -> ListedStep:
 
 
 class LatestTold:
-    """The ends that callers were told, so that none of them is told less later on.
+    """Highest LATEST returned per partition; it never goes backwards within one leader epoch.
 
-    A later answer of the same or an older leader epoch does not undercut an earlier one: brokers that answer while an
-    election is under way may lag. One of a newer epoch may be lower, after an unclean election. Any thread may ask.
+    Brokers that answer while an election is under way may lag. An answer of a newer epoch may be lower, after an
+    unclean election. Thread-safe.
     """
 
     __slots__ = ("_lock", "_told")

@@ -8,9 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
+from struct import Struct
 
 from segreader.broker.error_codes import ErrorCode
 from segreader.broker.messages import NO_EPOCH, EpochEnd, EpochWanted, LeaderAndEpoch
+
+_LEAST_BATCH = 61
+_OVERHEAD = 12
+_HEAD = Struct(">qiib")  # base offset, length, leader epoch, magic
+_DELTA_POSITION = 23
+_DELTA = Struct(">i")
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +216,32 @@ class BatchFacts:
     base_offset: int
     last_offset: int
     leader_epoch: int
+
+
+def parse_batch_facts(records: memoryview) -> list[tuple[BatchFacts, int]]:
+    """The offsets and leader epoch of each whole batch, with the position after it.
+
+    Reads headers only, and stops before a batch that is cut off or damaged: decoding the records reports that. Message
+    sets from before Kafka 0.11 have no leader epoch: -1.
+
+    Source: KIP-98; Kafka 4.3 ``DefaultRecordBatch``.
+    """
+    found: list[tuple[BatchFacts, int]] = []
+    position, stop = 0, len(records)
+    while stop - position >= _HEAD.size:
+        base_offset, length, leader_epoch, magic = _HEAD.unpack_from(records, position)
+        after = position + _OVERHEAD + length
+        if length <= 0 or after > stop:
+            break
+        if magic < 2:
+            found.append((BatchFacts(base_offset, base_offset, -1), after))
+        elif after - position < _LEAST_BATCH:
+            break
+        else:
+            delta = _DELTA.unpack_from(records, position + _DELTA_POSITION)[0]
+            found.append((BatchFacts(base_offset, base_offset + delta, leader_epoch), after))
+        position = after
+    return found
 
 
 @dataclass(frozen=True, slots=True)

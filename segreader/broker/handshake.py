@@ -1,9 +1,14 @@
-"""From an address to a connection that can be asked: TCP, TLS, what the broker speaks, who we are. In that order."""
+"""Open connections that are ready for requests: TCP, TLS, ApiVersions, then SASL.
+
+SASL authenticates again before a session ends (KIP-368). A refusal raises ``AuthenticationError`` at once: retries with
+the same password lock accounts. No error shows a password or token, even if the broker's own text does.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import ipaddress
+import random
 import socket
 import ssl
 import threading
@@ -11,14 +16,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from segreader.broker import calls, tls
-from segreader.broker.authentication import authenticate
+from segreader.broker import api, tls
 from segreader.broker.connection import Call, Connection
 from segreader.broker.error_codes import describe
 from segreader.broker.messages import ApiVersions
 from segreader.broker.metrics import ClientMetrics
+from segreader.broker.sasl import SaslExchange, printable, start_exchange
 from segreader.broker.settings import ClientSettings
-from segreader.errors import BrokerError, ConnectionFailedError, UnsupportedVersionError
+from segreader.broker.versions import Api, choose_version
+from segreader.errors import AuthenticationError, BrokerError, ConnectionFailedError, UnsupportedVersionError
 from segreader.storage.guard import kind_of_address
 from segreader.storage.retry import Clock
 
@@ -26,6 +32,9 @@ Answer = TypeVar("Answer")
 
 _FIRST_VERSION = 3
 _UNSUPPORTED_VERSION = 35
+_MOST_STEPS = 4
+_SHORTEST_SESSION_MS = 1_000
+_EARLIEST, _LATEST = 0.85, 0.95
 _NO_BROKERS = ("metadata", "link-local", "multicast")
 
 
@@ -160,7 +169,7 @@ class Opener:
     def _ask_versions(self, connection: Connection, until_ms: int) -> ApiVersions:
         until_ms = min(until_ms, connection.now_ms() + self._settings.connect_timeout_ms)
         for version in (_FIRST_VERSION, 0):
-            answer = connection.ask(calls.api_versions(self._settings, version), until_ms=until_ms)
+            answer = connection.ask(api.api_versions(self._settings, version), until_ms=until_ms)
             if answer.error == 0:
                 return answer
             if answer.error != _UNSUPPORTED_VERSION:
@@ -170,6 +179,90 @@ class Opener:
             code=answer.error,
             source=connection.peer,
         )
+
+
+def authenticate(
+    connection: Connection,
+    settings: ClientSettings,
+    offered: ApiVersions,
+    *,
+    until_ms: int | None = None,
+    choose: Callable[[float, float], float] = random.uniform,
+) -> None:
+    """Authenticate on a connection with nothing in flight, and have it done again before the session ends.
+
+    Args:
+        offered: the broker's versions.
+        until_ms: when the operation must be over, on the connection's clock.
+        choose: gives a number between two others: where in the session it is renewed.
+
+    Raises:
+        AuthenticationError: the broker refuses mechanism, user, password or token, or cannot prove itself (SCRAM).
+        ConnectionFailedError: the broker closed the connection or was silent.
+    """
+    assert settings.sasl_mechanism is not None
+    exchange = start_exchange(settings)
+    try:
+        _shake_hands(connection, settings, until_ms)
+        lifetime_ms = _exchange(connection, settings, offered, exchange, until_ms)
+    except AuthenticationError as error:
+        connection.close()
+        raise error.located(source=connection.peer) from None
+    connection.renew_at_ms = None
+    if lifetime_ms > 0:
+        wait_ms = int(max(lifetime_ms, _SHORTEST_SESSION_MS) * choose(_EARLIEST, _LATEST))
+        connection.renew_at_ms = connection.now_ms() + wait_ms
+
+        def renew() -> None:
+            over_ms = connection.now_ms() + settings.operation_timeout_ms
+            authenticate(connection, settings, offered, until_ms=over_ms, choose=choose)
+
+        connection.renew_session = renew
+
+
+def _shake_hands(connection: Connection, settings: ClientSettings, until_ms: int | None) -> None:
+    answer = connection.ask(api.sasl_handshake(settings), until_ms=until_ms)
+    if answer.error:
+        raise AuthenticationError(
+            f"the mechanism {settings.sasl_mechanism} is refused: {describe(answer.error)}",
+            code=answer.error,
+            expected=", ".join(printable(each) for each in answer.mechanisms[:10]) or None,
+            hint="Set sasl.mechanism to one that this listener offers",
+        )
+
+
+def _exchange(
+    connection: Connection,
+    settings: ClientSettings,
+    offered: ApiVersions,
+    exchange: SaslExchange,
+    until_ms: int | None,
+) -> int:
+    """The session's life in ms; 0: it has no end."""
+    version = choose_version(Api.SASL_AUTHENTICATE, offered)
+    # What is said stands in no variable here: whoever reports crashes prints those of every frame of a traceback.
+    call = api.sasl_authenticate(settings, version, exchange.first())
+    for _ in range(_MOST_STEPS):
+        answer = connection.ask(call, until_ms=until_ms)
+        if answer.error:
+            said = printable(answer.error_message)
+            if exchange.is_secret_in(said):
+                said = ""
+            raise AuthenticationError(
+                f"{_who(settings)} is refused with {settings.sasl_mechanism}: {describe(answer.error)}"
+                + (f", {said}" if said else ""),
+                code=answer.error,
+                hint="Check user, password or token, and that this mechanism is set up for the user",
+            )
+        following = exchange.next(answer.data)
+        if following is None:
+            return answer.session_lifetime_ms
+        call = api.sasl_authenticate(settings, version, following)
+    raise AuthenticationError(f"{settings.sasl_mechanism} does not come to an end with this broker")
+
+
+def _who(settings: ClientSettings) -> str:
+    return f"user {settings.sasl_username!r}" if settings.sasl_username else "the token"
 
 
 def _dial(family: int, kind: int, protocol: int, place: object, seconds: float) -> socket.socket:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from segreader.broker import partition_course
+from segreader.broker import partition_state
 from segreader.broker.client import BrokerClient
 from segreader.broker.messages import (
     EARLIEST,
@@ -23,7 +23,7 @@ from segreader.broker.messages import (
     PartitionMetadata,
     TopicMetadata,
 )
-from segreader.broker.partition_course import PartitionCourse, Tries
+from segreader.broker.partition_state import PartitionState, Tries
 from segreader.broker.rules.backoff import USUAL, Deadline
 from segreader.broker.rules.leader import KnownCluster
 from segreader.broker.rules.out_of_range import WhenOutOfRange
@@ -84,16 +84,16 @@ class AnsweringClient:
 
 def course(
     client: AnsweringClient, position: Position, wish: WhenOutOfRange = WhenOutOfRange.RAISE, rack: str = "b"
-) -> PartitionCourse:
+) -> PartitionState:
     isolation = IsolationLevel.READ_COMMITTED
-    return PartitionCourse(client, "t", 0, None, position, rack=rack, isolation_level=isolation, wish=wish)  # type: ignore[arg-type]
+    return PartitionState(client, "t", 0, None, position, rack=rack, isolation_level=isolation, wish=wish)  # type: ignore[arg-type]
 
 
 def tries(client: AnsweringClient) -> Tries:
     return Tries.of(client)  # type: ignore[arg-type]
 
 
-def takes(reader: PartitionCourse, one: Tries, error: int, *, by: int = 1, sent_epoch: int = 5, **fields: Any) -> bool:
+def takes(reader: PartitionState, one: Tries, error: int, *, by: int = 1, sent_epoch: int = 5, **fields: Any) -> bool:
     told = FetchedPartition("t", None, 0, error, **fields)
     return reader.takes(told, FetchAnswer((told,), nodes=NODES), one, by=by, sent_epoch=sent_epoch)
 
@@ -102,7 +102,7 @@ def takes(reader: PartitionCourse, one: Tries, error: int, *, by: int = 1, sent_
 def ends(monkeypatch: pytest.MonkeyPatch) -> list[EpochEnd]:
     """What the leader will say of epochs, one answer after another."""
     told: list[EpochEnd] = []
-    monkeypatch.setattr(partition_course, "ask_epoch_end", lambda client, wanted, deadline: told.pop(0))
+    monkeypatch.setattr(partition_state, "ask_epoch_end", lambda client, wanted, deadline: told.pop(0))
     return told
 
 

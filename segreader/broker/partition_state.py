@@ -1,8 +1,7 @@
-"""Where the reader of one partition stands: who leads, which replica is asked, whether the log still holds the
-position, and what an error changes of that.
+"""Fetch state of one partition: leader, replica, validated position, skipped ranges, and what an error changes of them.
 
-Decisions are those of ``rules``; this module asks the cluster what they need to know, waits as they say, and ends when
-the time of an operation is over.
+The decisions are those of ``rules``; this module asks the cluster what they need to know, waits as they say, and gives
+up when the time of an operation is over.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from segreader.isolation import IsolationLevel
 
 @dataclass(slots=True)
 class Tries:
-    """How one operation fares: until when it may go on, and what failed so far."""
+    """Deadline of one operation, and what has failed so far."""
 
     deadline: Deadline
     backoff: Backoff
@@ -41,12 +40,12 @@ class Tries:
 
     @classmethod
     def of(cls, client: BrokerClient) -> Tries:
-        """Those of an operation that begins now."""
+        """For an operation that begins now."""
         return cls(client.deadline(), Backoff(client.jitter, client.backoff_policy))
 
 
-class PartitionCourse:
-    """One reader's way through one partition.
+class PartitionState:
+    """Fetch state of one partition: leader, replica, validated position, skipped ranges.
 
     Args:
         topic_id: the one that the read was planned with.
@@ -86,7 +85,7 @@ class PartitionCourse:
         self._lost: tuple[Verdict, EpochEnd] | None = None
 
     def follow_leader(self) -> None:
-        """Take over who leads now, whoever found that out.
+        """Take over the leader that the cluster knows now.
 
         Raises:
             BrokerError: the topic was deleted and made again.
@@ -102,7 +101,7 @@ class PartitionCourse:
         self.history.leader_changed(leader.leader_epoch)
 
     def choose(self) -> FetchSource:
-        """Whom to ask now."""
+        """The broker to ask now."""
         known = self._client.cluster.partition(self.topic, self.partition)
         return self.replica.choose(
             self.leader,
@@ -141,7 +140,7 @@ class PartitionCourse:
         return verdict.validation is Validation.VALID
 
     def takes(self, told: FetchedPartition, answer: FetchAnswer, tries: Tries, *, by: int, sent_epoch: int) -> bool:
-        """Whether an answer is one to hand on; otherwise what it asks for is done: fetch again.
+        """True if the answer is to be handed on; otherwise its error has been dealt with: fetch again.
 
         Raises:
             AuthorizationError, OffsetOutOfRangeError, TruncatedLogError, BrokerError: as ``PartitionFetcher.poll``.
@@ -177,7 +176,7 @@ class PartitionCourse:
         decision = self._finder.refused(error, by=by, sent_epoch=sent_epoch, hint=hint, nodes=nodes)
         if decision.step is LeaderStep.STOP:
             raise BrokerError(
-                f"{self.topic}-{self.partition} is not there any more", code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                f"{self.topic}-{self.partition} no longer exists", code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             )
         if decision.step is LeaderStep.ASK_NEW_LEADER:
             self._client.want_refresh(self.topic)
@@ -220,10 +219,10 @@ class PartitionCourse:
             tries.server_errors += 1
             if tries.server_errors > REPEATS_OF_SERVER_ERRORS:
                 raise BrokerError(
-                    f"Fetch of {self.topic}-{self.partition} fails inside of the broker: {describe(error)}",
+                    f"Fetch of {self.topic}-{self.partition} fails inside the broker: {describe(error)}",
                     code=error,
                     offset=self.reading.position.offset,
-                    hint="Its log tells why; for tiered offsets the remote object may be lost",
+                    hint="See the broker's log; for tiered offsets the remote object may be lost",
                 )
             self.pause(tries, error, refresh=False)
         else:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 from frames import body, frames
 
-from segreader.broker import wire
-from segreader.broker.apis import (
+from segreader.broker import api as wire
+from segreader.broker.messages import ApiVersionRange, ApiVersions
+from segreader.broker.versions import (
     SUPPORTED,
     Api,
     choose_version,
     is_flexible,
     response_header_version,
 )
-from segreader.broker.messages import ApiVersionRange, ApiVersions
 from segreader.errors import UnsupportedVersionError
 
 BROKER_4_3 = next(one for one in frames("frames") if one.name == "apiversions-v3")

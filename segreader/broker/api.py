@@ -1,0 +1,522 @@
+"""One function per API: a ``Call`` that knows its version, encodes the request and decodes the answer.
+
+Below the calls are the encoders, which give a whole frame with its size, and the decoders, which take the bytes after
+the size, header included. Any bytes give a value or a ``ProtocolError``.
+Source: the message schemas of Apache Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import groupby
+from typing import Any, Final, Protocol, TypeVar
+
+from segreader.broker.connection import Answer, Call
+from segreader.broker.fetch_answer import FIRST_WITH_TOPIC_ID
+from segreader.broker.fetch_answer import decode_fetch_answer as decode_fetch
+from segreader.broker.kafka_codec import body_reader, decoded, encoded, message_of, request_class, with_tags
+from segreader.broker.location_codec import extension_version, request_tags
+from segreader.broker.messages import (
+    ApiVersionRange,
+    ApiVersions,
+    ClusterMetadata,
+    CommittedOffset,
+    CommittedOffsets,
+    Coordinator,
+    EpochEnd,
+    EpochEndsAnswer,
+    EpochWanted,
+    FetchAnswer,
+    FetchRequest,
+    LeaderAndEpoch,
+    ListedOffset,
+    ListOffsetsAnswer,
+    Node,
+    OffsetWanted,
+    PartitionMetadata,
+    SaslAuthenticateAnswer,
+    SaslHandshakeAnswer,
+    TopicConfigs,
+    TopicMetadata,
+)
+from segreader.broker.primitives import Reader, uuid_bytes, uuid_text
+from segreader.broker.settings import ClientSettings
+from segreader.broker.versions import Api, choose_version
+from segreader.errors import ProtocolError
+from segreader.isolation import IsolationLevel
+
+FIRST_METADATA_BY_ID: Final = 12
+
+_ISOLATION: Final = {IsolationLevel.READ_UNCOMMITTED: 0, IsolationLevel.READ_COMMITTED: 1}
+_CONSUMER, _NO_SESSION, _TOPIC_RESOURCE, _GROUP_KEY = -1, -1, 2, 0
+_T = TypeVar("_T")
+
+
+def api_versions(settings: ClientSettings, version: int) -> Call[ApiVersions]:
+    """What the broker speaks; error 35 where it does not know this version of the question."""
+    encode = partial(encode_api_versions, version, settings.software_name, settings.software_version)
+    return _call(settings, Api.API_VERSIONS, version, encode, decode_api_versions)
+
+
+def sasl_handshake(settings: ClientSettings) -> Call[SaslHandshakeAnswer]:
+    """Which mechanism follows."""
+    assert settings.sasl_mechanism is not None
+    mechanism = str(settings.sasl_mechanism)
+    encode = partial(encode_sasl_handshake, 1, mechanism)
+    return _call(settings, Api.SASL_HANDSHAKE, 1, encode, decode_sasl_handshake)
+
+
+def sasl_authenticate(settings: ClientSettings, version: int, data: bytes) -> Call[SaslAuthenticateAnswer]:
+    """One step of the mechanism."""
+    encode = partial(encode_sasl_authenticate, version, data)
+    return _call(settings, Api.SASL_AUTHENTICATE, version, encode, decode_sasl_authenticate)
+
+
+def metadata(settings: ClientSettings, offered: ApiVersions, topics: Sequence[str] | None) -> Call[ClusterMetadata]:
+    """Brokers and the leaders of these topics; ``None``: of all that may be described."""
+    version = choose_version(Api.METADATA, offered)
+    return _call(settings, Api.METADATA, version, partial(encode_metadata, version, topics), decode_metadata)
+
+
+def fetch(settings: ClientSettings, offered: ApiVersions, request: FetchRequest) -> Call[FetchAnswer]:
+    """Records, or where they lie."""
+    needs_names = any(each.topic_id is None for each in request.partitions)
+    version = choose_version(Api.FETCH, offered, at_most=12 if needs_names else None)
+    encode = partial(encode_fetch, version, request)
+    return _call(
+        settings,
+        Api.FETCH,
+        version,
+        encode,
+        decode_fetch,
+        held_ms=request.max_wait_ms,
+        answer_bytes=request.max_bytes,
+    )
+
+
+def list_offsets(
+    settings: ClientSettings, offered: ApiVersions, wanted: Sequence[OffsetWanted], isolation_level: IsolationLevel
+) -> Call[ListOffsetsAnswer]:
+    """Offsets by time or special timestamp; each partition once."""
+    version = choose_version(Api.LIST_OFFSETS, offered)
+    encode = partial(encode_list_offsets, version, wanted, isolation_level)
+    return _call(settings, Api.LIST_OFFSETS, version, encode, decode_list_offsets)
+
+
+def epoch_ends(settings: ClientSettings, offered: ApiVersions, wanted: Sequence[EpochWanted]) -> Call[EpochEndsAnswer]:
+    """Where epochs end; each partition once."""
+    version = choose_version(Api.OFFSET_FOR_LEADER_EPOCH, offered)
+    encode = partial(encode_epoch_ends, version, wanted)
+    return _call(settings, Api.OFFSET_FOR_LEADER_EPOCH, version, encode, decode_epoch_ends)
+
+
+def find_coordinator(settings: ClientSettings, offered: ApiVersions, group: str) -> Call[Coordinator]:
+    """The broker that keeps a group's offsets."""
+    version = choose_version(Api.FIND_COORDINATOR, offered)
+    encode = partial(encode_find_coordinator, version, group)
+    return _call(settings, Api.FIND_COORDINATOR, version, encode, decode_find_coordinator)
+
+
+def offset_fetch(
+    settings: ClientSettings, offered: ApiVersions, group: str, partitions: Mapping[str, Sequence[int]] | None
+) -> Call[CommittedOffsets]:
+    """What a group has committed; ``None``: for all its partitions."""
+    version = choose_version(Api.OFFSET_FETCH, offered)
+    encode = partial(encode_offset_fetch, version, group, partitions)
+    return _call(settings, Api.OFFSET_FETCH, version, encode, decode_offset_fetch)
+
+
+def describe_configs(
+    settings: ClientSettings, offered: ApiVersions, topics: Sequence[str], keys: Sequence[str] | None
+) -> Call[tuple[TopicConfigs, ...]]:
+    """Configuration values of topics; ``None``: all keys."""
+    version = choose_version(Api.DESCRIBE_CONFIGS, offered)
+    encode = partial(encode_describe_configs, version, topics, keys)
+    return _call(settings, Api.DESCRIBE_CONFIGS, version, encode, decode_describe_configs)
+
+
+class _Encode(Protocol):
+    """Makes the whole frame, once it is known whose it is."""
+
+    def __call__(self, *, correlation_id: int, client_id: str) -> bytes: ...
+
+
+def _call(
+    settings: ClientSettings,
+    api: Api,
+    version: int,
+    encode: _Encode,
+    decode: Callable[[int, memoryview], Answer],
+    *,
+    held_ms: int = 0,
+    answer_bytes: int = 0,
+) -> Call[Answer]:
+    """A request in the client's name, and its answer read in the same version."""
+    # Not a partial: its repr would show what an authentication sends.
+    return Call(
+        api.label,
+        version,
+        lambda correlation_id: encode(correlation_id=correlation_id, client_id=settings.client_id),
+        partial(decode, version),
+        held_ms,
+        answer_bytes,
+    )
+
+
+def encode_api_versions(
+    version: int, software_name: str, software_version: str, *, correlation_id: int, client_id: str
+) -> bytes:
+    """Asks which versions the broker speaks, and tells it who asks, in characters that it does not refuse."""
+    request = request_class(Api.API_VERSIONS)(
+        version=version,
+        client_software_name=_software(software_name),
+        client_software_version=_software(software_version),
+    )
+    return encoded(Api.API_VERSIONS, version, request, correlation_id, client_id)
+
+
+def encode_metadata(
+    version: int,
+    topics: Sequence[str] | None = None,
+    *,
+    topic_ids: Sequence[str] = (),
+    correlation_id: int,
+    client_id: str,
+) -> bytes:
+    """Asks for brokers and topics: all that may be seen if ``topics`` is ``None`` and no ids are given; ids from 12 on.
+
+    Topics are never created by it.
+    """
+    if topic_ids and version < FIRST_METADATA_BY_ID:
+        raise ValueError(f"Metadata {version} does not ask by topic id")
+    wanted: list[Any] | None = None
+    if topics is not None or topic_ids:
+        of_topic = request_class(Api.METADATA).MetadataRequestTopic
+        wanted = [of_topic(version=version, topic_id=None, name=name) for name in topics or ()]
+        wanted += [of_topic(version=version, topic_id=_uuid(one), name=None) for one in topic_ids]
+    request = request_class(Api.METADATA)(version=version, topics=wanted, allow_auto_topic_creation=False)
+    return encoded(Api.METADATA, version, request, correlation_id, client_id)
+
+
+def encode_fetch(version: int, request: FetchRequest, *, correlation_id: int, client_id: str) -> bytes:
+    """Asks for records; with the flag of the location extension where ``request`` wants locations.
+
+    Partitions keep their order: the broker serves them in it until ``max_bytes`` are used up.
+
+    Raises:
+        ValueError: a topic's id is needed from version 13 on and not given.
+    """
+    message, has_ids = request_class(Api.FETCH), version >= FIRST_WITH_TOPIC_ID
+    topics = []
+    for (topic, topic_id), partitions in groupby(request.partitions, lambda one: (one.topic, one.topic_id)):
+        if has_ids and topic_id is None:
+            raise ValueError(f"Fetch {version} asks by topic id, and that of {topic} is not given")
+        topics.append(
+            message.FetchTopic(
+                version=version,
+                partitions=[
+                    message.FetchTopic.FetchPartition(
+                        version=version,
+                        partition=one.partition,
+                        current_leader_epoch=one.current_leader_epoch,
+                        fetch_offset=one.fetch_offset,
+                        last_fetched_epoch=-1,
+                        log_start_offset=-1,
+                        partition_max_bytes=one.max_bytes,
+                    )
+                    for one in partitions
+                ],
+                **({"topic_id": _uuid(topic_id)} if has_ids else {"topic": topic}),
+            )
+        )
+    frame = encoded(
+        Api.FETCH,
+        version,
+        message(
+            version=version,
+            replica_id=_CONSUMER,
+            max_wait_ms=request.max_wait_ms,
+            min_bytes=request.min_bytes,
+            max_bytes=request.max_bytes,
+            isolation_level=_ISOLATION[request.isolation_level],
+            session_id=0,
+            session_epoch=_NO_SESSION,
+            topics=topics,
+            forgotten_topics_data=[],
+            rack_id=request.rack,
+        ),
+        correlation_id,
+        client_id,
+    )
+    return with_tags(frame, request_tags(request.storage_formats)) if request.wants_locations else frame
+
+
+def encode_list_offsets(
+    version: int,
+    wanted: Sequence[OffsetWanted],
+    isolation_level: IsolationLevel,
+    timeout_ms: int = 30_000,
+    *,
+    correlation_id: int,
+    client_id: str,
+) -> bytes:
+    """Asks the leader for offsets. A partition may be in ``wanted`` once: twice is refused with 42.
+
+    Args:
+        timeout_ms: how long a look-up by time may wait for the object store, from version 10 on.
+    """
+    message = request_class(Api.LIST_OFFSETS)
+    topics = [
+        message.ListOffsetsTopic(
+            version=version,
+            name=topic,
+            partitions=[
+                message.ListOffsetsTopic.ListOffsetsPartition(
+                    version=version,
+                    partition_index=one.partition,
+                    current_leader_epoch=one.current_leader_epoch,
+                    timestamp=one.timestamp,
+                )
+                for one in partitions
+            ],
+        )
+        for topic, partitions in groupby(wanted, lambda one: one.topic)
+    ]
+    request = message(
+        version=version,
+        replica_id=_CONSUMER,
+        isolation_level=_ISOLATION[isolation_level],
+        topics=topics,
+        timeout_ms=timeout_ms,
+    )
+    return encoded(Api.LIST_OFFSETS, version, request, correlation_id, client_id)
+
+
+def encode_epoch_ends(version: int, wanted: Sequence[EpochWanted], *, correlation_id: int, client_id: str) -> bytes:
+    """Asks the leader where epochs end (OffsetForLeaderEpoch)."""
+    message = request_class(Api.OFFSET_FOR_LEADER_EPOCH)
+    topics = [
+        message.OffsetForLeaderTopic(
+            version=version,
+            topic=topic,
+            partitions=[
+                message.OffsetForLeaderTopic.OffsetForLeaderPartition(
+                    version=version,
+                    partition=one.partition,
+                    current_leader_epoch=one.current_leader_epoch,
+                    leader_epoch=one.leader_epoch,
+                )
+                for one in partitions
+            ],
+        )
+        for topic, partitions in groupby(wanted, lambda one: one.topic)
+    ]
+    request = message(version=version, replica_id=_CONSUMER, topics=topics)
+    return encoded(Api.OFFSET_FOR_LEADER_EPOCH, version, request, correlation_id, client_id)
+
+
+def encode_find_coordinator(version: int, group: str, *, correlation_id: int, client_id: str) -> bytes:
+    """Asks which broker keeps a group's offsets."""
+    request = request_class(Api.FIND_COORDINATOR)(version=version, key_type=_GROUP_KEY, coordinator_keys=[group])
+    return encoded(Api.FIND_COORDINATOR, version, request, correlation_id, client_id)
+
+
+def encode_offset_fetch(
+    version: int,
+    group: str,
+    topics: Mapping[str, Sequence[int]] | None = None,
+    *,
+    correlation_id: int,
+    client_id: str,
+) -> bytes:
+    """Asks the coordinator for a group's committed offsets, of all its topics by default; pending commits answer 88."""
+    message = request_class(Api.OFFSET_FETCH)
+    of_group = message.OffsetFetchRequestGroup
+    wanted = None
+    if topics is not None:
+        of_topic = of_group.OffsetFetchRequestTopics
+        wanted = [
+            of_topic(version=version, name=topic, partition_indexes=list(partitions))
+            for topic, partitions in topics.items()
+        ]
+    request = message(
+        version=version,
+        groups=[of_group(version=version, group_id=group, member_id=None, member_epoch=-1, topics=wanted)],
+        require_stable=True,
+    )
+    return encoded(Api.OFFSET_FETCH, version, request, correlation_id, client_id)
+
+
+def encode_describe_configs(
+    version: int, topics: Sequence[str], keys: Sequence[str] | None = None, *, correlation_id: int, client_id: str
+) -> bytes:
+    """Asks for the configuration of topics: the values of ``keys``, or all."""
+    message = request_class(Api.DESCRIBE_CONFIGS)
+    resources = [
+        message.DescribeConfigsResource(
+            version=version,
+            resource_type=_TOPIC_RESOURCE,
+            resource_name=topic,
+            configuration_keys=None if keys is None else list(keys),
+        )
+        for topic in topics
+    ]
+    request = message(version=version, resources=resources, include_synonyms=False, include_documentation=False)
+    return encoded(Api.DESCRIBE_CONFIGS, version, request, correlation_id, client_id)
+
+
+def encode_sasl_handshake(version: int, mechanism: str, *, correlation_id: int, client_id: str) -> bytes:
+    """Names the mechanism that authentication will use."""
+    request = request_class(Api.SASL_HANDSHAKE)(version=version, mechanism=mechanism)
+    return encoded(Api.SASL_HANDSHAKE, version, request, correlation_id, client_id)
+
+
+def encode_sasl_authenticate(version: int, data: bytes, *, correlation_id: int, client_id: str) -> bytes:
+    """One step of the mechanism; ``data`` is a secret and goes nowhere else."""
+    request = request_class(Api.SASL_AUTHENTICATE)(version=version, auth_bytes=data)
+    return encoded(Api.SASL_AUTHENTICATE, version, request, correlation_id, client_id)
+
+
+def parse_correlation_id(frame: bytes | memoryview) -> int:
+    """Which request a frame answers.
+
+    Raises:
+        ProtocolError: it has no four bytes.
+    """
+    return Reader(frame, flexible=False, what="an answer's header").int32()
+
+
+def decode_api_versions(version: int, frame: bytes | memoryview) -> ApiVersions:
+    """What the broker speaks. With an error, 35 above all, the rest is not read: some send a malformed one."""
+    reader = body_reader(Api.API_VERSIONS, version, frame)
+    start = reader.position
+    if error := reader.int16():
+        return ApiVersions(error, {})
+    reader.position = start
+    message, tags = decoded(Api.API_VERSIONS, version, reader)
+    ranges = {one.api_key: ApiVersionRange(one.min_version, one.max_version) for one in message.api_keys}
+    return ApiVersions(0, ranges, message.throttle_time_ms, extension_version(tags))
+
+
+def decode_metadata(version: int, frame: bytes | memoryview) -> ClusterMetadata:
+    """Brokers, topics, partitions and their leaders."""
+    message = message_of(Api.METADATA, version, frame)
+    return ClusterMetadata(
+        nodes=tuple(Node(one.node_id, one.host, one.port, one.rack) for one in message.brokers),
+        topics=tuple(_topic_metadata(one) for one in message.topics),
+        cluster_id=message.cluster_id,
+        controller_id=message.controller_id,
+        error=message.error_code or 0,
+        throttle_ms=message.throttle_time_ms,
+    )
+
+
+def decode_list_offsets(version: int, frame: bytes | memoryview) -> ListOffsetsAnswer:
+    """The offsets that were asked for, or the errors of their partitions."""
+    message = message_of(Api.LIST_OFFSETS, version, frame)
+    offsets = tuple(
+        ListedOffset(topic.name, one.partition_index, one.error_code, one.offset, one.timestamp, one.leader_epoch)
+        for topic in message.topics
+        for one in topic.partitions
+    )
+    return ListOffsetsAnswer(offsets, message.throttle_time_ms)
+
+
+def decode_epoch_ends(version: int, frame: bytes | memoryview) -> EpochEndsAnswer:
+    """Where the epochs end that were asked for."""
+    message = message_of(Api.OFFSET_FOR_LEADER_EPOCH, version, frame)
+    ends = tuple(
+        EpochEnd(topic.topic, one.partition, one.error_code, one.leader_epoch, one.end_offset)
+        for topic in message.topics
+        for one in topic.partitions
+    )
+    return EpochEndsAnswer(ends, message.throttle_time_ms)
+
+
+def decode_find_coordinator(version: int, frame: bytes | memoryview) -> Coordinator:
+    """The coordinator of the one group that was asked for."""
+    message = message_of(Api.FIND_COORDINATOR, version, frame)
+    one = _only(Api.FIND_COORDINATOR, version, message.coordinators)
+    node = None if one.error_code else Node(one.node_id, one.host, one.port)
+    return Coordinator(one.key, one.error_code, node, one.error_message or None, message.throttle_time_ms)
+
+
+def decode_offset_fetch(version: int, frame: bytes | memoryview) -> CommittedOffsets:
+    """The committed offsets of the one group that was asked for."""
+    message = message_of(Api.OFFSET_FETCH, version, frame)
+    group = _only(Api.OFFSET_FETCH, version, message.groups)
+    offsets = tuple(
+        CommittedOffset(
+            topic.name, one.partition_index, one.error_code, one.committed_offset, one.committed_leader_epoch
+        )
+        for topic in group.topics
+        for one in topic.partitions
+    )
+    return CommittedOffsets(group.group_id, group.error_code, offsets, message.throttle_time_ms)
+
+
+def decode_describe_configs(version: int, frame: bytes | memoryview) -> tuple[TopicConfigs, ...]:
+    """The configuration of the topics that were asked for; other resources are left out."""
+    message = message_of(Api.DESCRIBE_CONFIGS, version, frame)
+    return tuple(
+        TopicConfigs(
+            one.resource_name,
+            one.error_code,
+            {config.name: config.value for config in one.configs},
+            one.error_message or None,
+        )
+        for one in message.results
+        if one.resource_type == _TOPIC_RESOURCE
+    )
+
+
+def decode_sasl_handshake(version: int, frame: bytes | memoryview) -> SaslHandshakeAnswer:
+    """Whether the mechanism is taken."""
+    message = message_of(Api.SASL_HANDSHAKE, version, frame)
+    return SaslHandshakeAnswer(message.error_code, tuple(message.mechanisms))
+
+
+def decode_sasl_authenticate(version: int, frame: bytes | memoryview) -> SaslAuthenticateAnswer:
+    """The broker's step of the mechanism."""
+    message = message_of(Api.SASL_AUTHENTICATE, version, frame)
+    return SaslAuthenticateAnswer(
+        message.error_code, bytes(message.auth_bytes), message.session_lifetime_ms or 0, message.error_message or None
+    )
+
+
+def _uuid(text: str | None) -> uuid.UUID:
+    return uuid.UUID(bytes=uuid_bytes(text))
+
+
+def _software(text: str) -> str:
+    """Letters, digits, dots and dashes, the first and last a letter or digit. Source: KIP-511."""
+    return re.sub(r"[^A-Za-z0-9.-]", "-", text).strip(".-") or "unknown"
+
+
+def _only(api: Api, version: int, answers: Sequence[_T]) -> _T:
+    if len(answers) != 1:
+        raise ProtocolError(f"{api.label} {version} answer: one group was asked for", found=len(answers), expected=1)
+    return answers[0]
+
+
+def _topic_metadata(topic: Any) -> TopicMetadata:
+    return TopicMetadata(
+        error=topic.error_code,
+        name=topic.name,
+        topic_id=None if topic.topic_id is None else uuid_text(topic.topic_id.bytes),
+        is_internal=topic.is_internal,
+        partitions=tuple(
+            PartitionMetadata(
+                partition=one.partition_index,
+                error=one.error_code,
+                leader=LeaderAndEpoch(one.leader_id, one.leader_epoch),
+                replicas=tuple(one.replica_nodes),
+                in_sync=tuple(one.isr_nodes),
+                offline=tuple(one.offline_replicas),
+            )
+            for one in topic.partitions
+        ),
+    )

@@ -1,0 +1,246 @@
+"""Requests to a cluster: which broker, over which connection, how often, and what is known of leaders meanwhile.
+
+The decisions are those of ``rules``. Several threads may use a client: each request has a connection of its own while
+it lasts, and connections are kept for the next one.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Self, TypeVar
+
+from segreader.broker import api
+from segreader.broker.connection import Call
+from segreader.broker.error_codes import ErrorCode, describe, name_of
+from segreader.broker.handshake import Opener
+from segreader.broker.messages import ApiVersions, ClusterMetadata
+from segreader.broker.metrics import ClientMetrics
+from segreader.broker.node_connections import NodeConnections, parse_bootstrap
+from segreader.broker.rules.backoff import Backoff, BackoffPolicy, Deadline, Jitter
+from segreader.broker.rules.fallback import ExtensionMemory
+from segreader.broker.rules.leader import KnownCluster
+from segreader.broker.rules.list_offsets import LatestTold
+from segreader.broker.settings import ClientSettings
+from segreader.errors import AuthorizationError, BrokerError, ConnectionFailedError
+from segreader.storage.retry import Clock
+
+Answer = TypeVar("Answer")
+
+_ROUNDS_BEFORE_FIRST_CONTACT = 3
+_TRIES_OF_UNKNOWN_TOPICS = 4
+_FINAL = frozenset({ErrorCode.INVALID_TOPIC_EXCEPTION})
+
+
+class NetworkClient:
+    """Sends requests to a cluster and keeps its metadata; use it as a context manager, or ``close`` it.
+
+    Args:
+        bootstrap_servers: ``host:port,host:port`` or a list of such; asked in turn until one answers.
+        settings: who we are, what we trust, how long we wait.
+        clock: time, and how it is waited for.
+        jitter: a number from 0 to 1, to spread waits.
+
+    Attributes:
+        metrics: what was asked, by API.
+        cluster: brokers, topics and leaders as far as is known.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Iterable[str],
+        settings: ClientSettings | None = None,
+        *,
+        clock: Clock | None = None,
+        jitter: Jitter = random.random,
+    ) -> None:
+        self.settings = settings or ClientSettings()
+        self.metrics = ClientMetrics()
+        self.cluster = KnownCluster()
+        self.jitter = jitter
+        self.latest_told = LatestTold()
+        self.extensions = ExtensionMemory(self.settings.metadata_max_age_ms)
+        self.backoff_policy = BackoffPolicy(self.settings.retry_backoff_ms, self.settings.retry_backoff_max_ms)
+        self._clock = clock or Clock()
+        self._stopped = threading.Event()
+        self._lock = threading.RLock()
+        self._told_at_ms: dict[str, int] = {}
+        self._wanted: set[str] = set()
+        opener = Opener(self.settings, clock=self._clock, metrics=self.metrics, stopped=self._stopped)
+        self.connections = NodeConnections(parse_bootstrap(bootstrap_servers), opener, self.cluster)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({','.join(map(str, self.connections.bootstrap))!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections, and end waits in other threads."""
+        self._stopped.set()
+        self.connections.close()
+
+    def now_ms(self) -> int:
+        """The time of deadlines: ms since an arbitrary start."""
+        return int(self._clock.monotonic() * 1000)
+
+    def unix_ms(self) -> int:
+        """The time of URLs: ms since 1970 UTC."""
+        return int(self._clock.now() * 1000)
+
+    def deadline(self) -> Deadline:
+        """The deadline of an operation that begins now."""
+        return Deadline.after(self.now_ms(), self.settings.operation_timeout_ms)
+
+    def wait(self, wait_ms: int) -> None:
+        """Let time pass.
+
+        Raises:
+            ConnectionFailedError: the client was closed meanwhile.
+        """
+        if self._clock.wait(self._stopped, wait_ms / 1000) or self._stopped.is_set():
+            raise ConnectionFailedError("this client is closed")
+
+    def ask_any(self, make: Callable[[ApiVersions], Call[Answer]], *, deadline: Deadline | None = None) -> Answer:
+        """The answer of whichever broker can be reached; all are tried, with waits, until the operation's time is over.
+
+        Before the first contact with the cluster a few rounds must do: a wrong address is told soon.
+        """
+        deadline = deadline or self.deadline()
+        backoff = Backoff(self.jitter, self.backoff_policy)
+        while True:
+            try:
+                lent = self.connections.lend_any(deadline.at_ms)
+                try:
+                    return lent.connection.ask(lent.plan(make), until_ms=deadline.at_ms)
+                finally:
+                    self.connections.give_back(lent)
+            except ConnectionFailedError:
+                wait_ms = backoff.failed()
+                is_hopeless = not self.cluster.nodes and backoff.failures >= _ROUNDS_BEFORE_FIRST_CONTACT
+                if is_hopeless or self._stopped.is_set() or not deadline.allows(wait_ms, self.now_ms()):
+                    raise
+            self.wait(wait_ms)
+
+    def refresh(self, topics: Sequence[str], deadline: Deadline) -> None:
+        """Ask for the leaders of these topics anew, whatever is known.
+
+        Raises:
+            AuthorizationError: a topic may not be described (any more).
+        """
+        refuse_forbidden(self.ask_metadata(sorted(set(topics)), deadline), topics)
+
+    def wait_to_repeat(self, wait_ms: int, deadline: Deadline, refresh: Sequence[str] = ()) -> bool:
+        """Wait before another try, with new metadata of ``refresh``; ``False`` if no time is left for that try.
+
+        Raises:
+            AuthorizationError, ConnectionFailedError: as for ``refresh`` and ``wait``.
+        """
+        if not deadline.allows(wait_ms, self.now_ms()):
+            return False
+        if refresh:
+            self.refresh(refresh, deadline)
+            if not deadline.allows(wait_ms, self.now_ms()):  # the broker took its time
+                return False
+        if wait_ms:
+            self.wait(wait_ms)
+        return True
+
+    def want_refresh(self, topic: str) -> None:
+        """Have metadata asked for at the next occasion, when nobody waits for it."""
+        self._wanted.add(topic)
+
+    def refresh_if_wanted(self, topic: str) -> None:
+        """Ask now if that is wanted or what is known is too old; without one more try, for it is not needed yet."""
+        age_ms = self.now_ms() - self._told_at_ms.get(topic, self.now_ms())
+        if topic in self._wanted or age_ms > self.settings.metadata_max_age_ms:
+            self._wanted.discard(topic)
+            self._told_at_ms[topic] = self.now_ms()
+            try:
+                self.refresh([topic], self.deadline())
+            except ConnectionFailedError:
+                return
+
+    def require_topics(self, topics: Sequence[str], deadline: Deadline) -> None:
+        """Have the partitions of these topics in ``cluster``, not older than allowed.
+
+        Raises:
+            AuthorizationError: one may not be described.
+            BrokerError: one is not there, also after some tries: brokers hear of a new topic one after another.
+        """
+        backoff = Backoff(self.jitter, self.backoff_policy)
+        while missing := [each for each in dict.fromkeys(topics) if not self._is_known(each)]:
+            answer = self.ask_metadata(missing, deadline)
+            refuse_forbidden(answer, missing)
+            errors = {each.name: each.error for each in answer.topics if each.error}
+            absent = [each for each in missing if not self.cluster.partitions(each)]
+            if not absent:
+                return
+            error = errors.get(absent[0], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            client_may_wait = error not in _FINAL and backoff.failures < _TRIES_OF_UNKNOWN_TOPICS
+            wait_ms = backoff.failed()
+            if not client_may_wait or not deadline.allows(wait_ms, self.now_ms()):
+                raise BrokerError(
+                    f"topic {absent[0]} cannot be read: {describe(error)}",
+                    code=error,
+                    hint="Check its name" if error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else None,
+                )
+            self.wait(wait_ms)
+
+    def _is_known(self, topic: str) -> bool:
+        if not self.cluster.partitions(topic) or topic not in self._told_at_ms:
+            return False
+        return self.now_ms() - self._told_at_ms[topic] <= self.settings.metadata_max_age_ms
+
+    def ask_metadata(self, topics: Sequence[str] | None, deadline: Deadline) -> ClusterMetadata:
+        """What a broker says of topics and brokers, merged into ``cluster``; ``None``: of every topic."""
+        answer = self.ask_any(lambda offered: api.metadata(self.settings, offered, topics), deadline=deadline)
+        with self._lock:
+            change = self.cluster.merge(answer)
+            for topic in answer.topics:
+                if topic.name is not None:
+                    self._told_at_ms[topic.name] = self.now_ms()
+                    if topic.error:
+                        self.metrics.errors[name_of(topic.error)] += 1
+            for replaced in change.replaced:
+                self.latest_told.forget(replaced.topic)
+        if change.rebootstrap:
+            self.connections.forget()
+            return self._ask_metadata_again(topics, deadline)
+        return answer
+
+    def _ask_metadata_again(self, topics: Sequence[str] | None, deadline: Deadline) -> ClusterMetadata:
+        """After 129, once: from the bootstrap list."""
+        answer = self.ask_any(lambda offered: api.metadata(self.settings, offered, topics), deadline=deadline)
+        with self._lock:
+            change = self.cluster.merge(answer)
+        if change.rebootstrap:
+            raise BrokerError(
+                "the bootstrap servers send us back to the bootstrap servers",
+                code=ErrorCode.REBOOTSTRAP_REQUIRED,
+            )
+        return answer
+
+
+def refuse_forbidden(answer: ClusterMetadata, topics: Sequence[str]) -> None:
+    """Raise if one of these topics may not be described.
+
+    Raises:
+        AuthorizationError: it names all of them.
+    """
+    forbidden = sorted(
+        each.name
+        for each in answer.topics
+        if each.error == ErrorCode.TOPIC_AUTHORIZATION_FAILED and each.name is not None and each.name in topics
+    )
+    if forbidden:
+        raise AuthorizationError(
+            f"no right to DESCRIBE topic {', '.join(forbidden)}", code=ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        )
