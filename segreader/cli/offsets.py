@@ -21,6 +21,7 @@ from segreader.cli.output import (
 )
 
 if TYPE_CHECKING:
+    from segreader.read.cluster import Cluster
     from segreader.read.source import Source, SourceLog
 
 Row = dict[str, Any]
@@ -73,18 +74,13 @@ def offsets(
     if wanted.is_live:
         if records_only:
             raise click.UsageError("Brokers count markers, too: --records-only is for files alone")
-        from segreader.cli.live_offsets import print_live_offsets
-
-        print_live_offsets(wanted, times_ms, form)
+        _print_live(wanted, times_ms, form)
         return ExitCode.OK
     source = wanted.open()
     logs = source.logs(topic=wanted.topic, topic_id=wanted.topic_id, partitions=wanted.partitions)
     rows = (_row(source, log, times_ms, records_only) for log in logs)
     try:
-        if form == "table":
-            print_offsets_table(list(rows), times_ms)
-        else:
-            write_json_rows(rows, form)
+        _write(rows, times_ms, form)
     finally:
         source.store.close()
     return ExitCode.OK
@@ -125,7 +121,77 @@ def _row(source: Source, log: SourceLog, times_ms: Sequence[int], records_only: 
     }
 
 
-def print_offsets_table(rows: Sequence[Row], times_ms: Sequence[int]) -> None:
+def _print_live(wanted: Selection, times_ms: Sequence[int], form: str) -> None:
+    """Print the ends of a live topic's partitions, and the offset for each time.
+
+    Raises:
+        UsageError: no topic is named.
+    """
+    from segreader.read.cluster import KafkaCluster
+    from segreader.read.live_scan import bootstrap_of
+
+    if wanted.topic is None:
+        raise click.UsageError("Name a topic: with brokers one is looked at. segreader broker describe shows all")
+    assert wanted.live is not None
+    brokers, _ = bootstrap_of(wanted.location, wanted.live.bootstrap_servers)
+    cluster = KafkaCluster(brokers or "", wanted.live.broker_options)
+    try:
+        rows = _live_rows(cluster, wanted.topic, wanted.topic_id, wanted.partitions, times_ms)
+        _write(rows, times_ms, form)
+    finally:
+        cluster.close()
+
+
+def _live_rows(
+    cluster: Cluster,
+    topic: str,
+    topic_id: str | None,
+    partitions: Sequence[int] | None,
+    times_ms: Sequence[int],
+) -> Iterator[Row]:
+    from segreader.broker.messages import OffsetWanted
+    from segreader.isolation import IsolationLevel
+    from segreader.plan.split import EndReason
+    from segreader.read.live_marks import choose_partitions, find_topic, read_ends, read_marks
+
+    found = find_topic(cluster, topic, topic_id)
+    numbers = choose_partitions(found, partitions, cluster.shown)
+    marks = read_marks(cluster, topic, numbers, IsolationLevel.READ_UNCOMMITTED)
+    stable = read_ends(cluster, topic, numbers, IsolationLevel.READ_COMMITTED)
+    asked = [OffsetWanted(topic, number, max(0, time_ms)) for time_ms in times_ms for number in numbers]
+    answers = cluster.list_offsets(asked, IsolationLevel.READ_UNCOMMITTED) if asked else ()
+    times = {(one.partition, one.timestamp): answer for one, answer in zip(asked, answers, strict=True)}
+    for number in numbers:
+        is_open = stable[number] < marks[number].end
+        yield {
+            "topic": topic,
+            "partition": number,
+            "topic_id": found.topic_id,
+            "earliest": marks[number].log_start,
+            "latest": marks[number].end,
+            "stable_end": stable[number],
+            "stable_end_reason": (EndReason.OPEN_TRANSACTION if is_open else EndReason.LATEST).value,
+            "timestamps": [
+                {
+                    "query": time_ms,
+                    "offset": None if answer.offset < 0 else answer.offset,
+                    "timestamp": None if answer.offset < 0 else answer.timestamp_ms,
+                    "leader_epoch": None if answer.leader_epoch < 0 else answer.leader_epoch,
+                }
+                for time_ms in times_ms
+                for answer in [times[number, max(0, time_ms)]]
+            ],
+        }
+
+
+def _write(rows: Iterator[Row], times_ms: Sequence[int], form: str) -> None:
+    if form == "table":
+        _print_table(list(rows), times_ms)
+    else:
+        write_json_rows(rows, form)
+
+
+def _print_table(rows: Sequence[Row], times_ms: Sequence[int]) -> None:
     """Print rows as a table, with a column for each time."""
     from rich.table import Table
 

@@ -20,12 +20,11 @@ from segreader.cli.scan_options import scan_options
 from segreader.errors import ObjectNotFoundError, OptionError, SegreaderError
 
 if TYPE_CHECKING:
+    from segreader.cli.plan_tables import Errors
     from segreader.plan.cost import CostEstimate, PriceTable
     from segreader.plan.split import ReadPlan, Split
     from segreader.read.scan_face import ScanFace
     from segreader.segment import TopicIdPartition
-
-    Errors = Mapping[TopicIdPartition, SegreaderError]
 
 Row = dict[str, Any]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
@@ -17,10 +17,12 @@ from segreader.plan.live import LivePlan
 from segreader.plan.split import EndReason, ReadEnd
 
 if TYPE_CHECKING:
-    from segreader.cli.plan import Errors
+    from segreader.errors import SegreaderError
     from segreader.plan.cost import CostEstimate
     from segreader.plan.split import Gap, ReadPlan, Split
     from segreader.segment import TopicIdPartition
+
+    Errors = Mapping[TopicIdPartition, SegreaderError]
 
 _SHOWN = 20
 _PARTS = 200

@@ -17,7 +17,7 @@ _HOMES = {
     "MessageBatch": "partition_consumer",
     "PartitionConsumer": "partition_consumer",
     "Position": "position",
-    "ReaderPool": "pool",
+    "ReaderPool": "reader",
     "SplitEnumerator": "enumerator",
     "SplitReader": "reader",
     "StartingOffsets": "handover",
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from segreader.loader.handover import StartingOffsets as StartingOffsets
     from segreader.loader.partition_consumer import MessageBatch as MessageBatch
     from segreader.loader.partition_consumer import PartitionConsumer as PartitionConsumer
-    from segreader.loader.pool import ReaderPool as ReaderPool
     from segreader.loader.position import LogEnd as LogEnd
     from segreader.loader.position import Position as Position
     from segreader.loader.query import LoadQuery as LoadQuery
+    from segreader.loader.reader import ReaderPool as ReaderPool
     from segreader.loader.reader import SplitReader as SplitReader
     from segreader.loader.splits import LoaderSplit as LoaderSplit
 

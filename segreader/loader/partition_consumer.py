@@ -23,9 +23,8 @@ from segreader.errors import (
     OptionError,
 )
 from segreader.loader.enumerator import SplitEnumerator
-from segreader.loader.pool import ReaderPool
 from segreader.loader.query import LoadQuery
-from segreader.loader.reader import SplitReader
+from segreader.loader.reader import ReaderPool, SplitReader
 from segreader.loader.restoring import without_byte
 from segreader.loader.splits import LoaderSplit
 from segreader.read.arrow import schema

@@ -11,8 +11,7 @@ from dataclasses import replace
 
 from segreader.plan.live import LivePart, ReadFrom, epochs_after
 from segreader.ranges import OffsetRange
-from segreader.spark.backfill.exact import cut_exactly
-from segreader.spark.cutting import UNCUT, cut_split
+from segreader.spark.cutting import UNCUT, cut_exactly, cut_split
 from segreader.storage.base import ObjectStore
 
 

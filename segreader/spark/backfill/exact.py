@@ -1,42 +1,29 @@
 """Splits whose offsets follow each other without a gap and without an overlap, so that coverage can be proved.
 
-A split of a read is a range of bytes, and all splits of a segment share one range of offsets. Here each has its own: it
-is cut behind the offset of an index entry. That is the last one of what was appended there, so the records below the
-cut end before the next entry, and those above it begin at or after this one. Both neighbours read what lies between
-the two entries, a few kilobytes, and each delivers its own part.
+All splits of a read's segment share one range of offsets. Here each has its own, and those between two splits belong to
+one of them or are lost.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
-from segreader.errors import FormatError, ObjectNotFoundError
-from segreader.format.offset_index import OffsetIndex, parse_offset_index
 from segreader.plan.live import LivePart
-from segreader.plan.planner import begins_chunk, piece_size
 from segreader.plan.split import EndReason, Gap, ReadEnd, ReadPlan, Split
-from segreader.ranges import ByteRange, OffsetRange
+from segreader.ranges import OffsetRange
 from segreader.read.options import ReadOptions
 from segreader.read.segment_ends import read_last_offset
 from segreader.read.split_reader import SplitReader
 from segreader.segment import Segment, SegmentFiles, TopicIdPartition
 from segreader.spark.backfill.lost import LostOffsets, lost_between, lost_outside
+from segreader.spark.cutting import cut_exactly
 from segreader.storage.base import ObjectStore
-from segreader.storage.read_all import read_each, read_whole
-
-UNCUT = 1 << 62
-"""Split bytes of a read plan that is cut here."""
 
 _WHY_LOST: Final = "no segment has them"
-
-_INDEXES_AT_ONCE: Final = 32
-_SMALLEST_REST = 4
-"""What is left of a segment goes with the split before it, where it is less than this part of a split."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,23 +125,6 @@ def exact_splits(
     return tuple(splits), tuple(ranges)
 
 
-def cut_exactly(store: ObjectStore, parts: Sequence[Split], split_bytes: int) -> dict[int, list[Split]]:
-    """The pieces of each part, by its ``id``; a few indexes at a time are read and held.
-
-    Args:
-        parts: splits of whole segments, each with an end.
-        split_bytes: stored bytes of a piece to aim at.
-    """
-    pieces: dict[int, list[Split]] = {}
-    for first in range(0, len(parts), _INDEXES_AT_ONCE):
-        some = parts[first : first + _INDEXES_AT_ONCE]
-        large = [part for part in some if part.positions.size > split_bytes]
-        indexes = dict(zip(map(id, large), read_each(lambda part: _read_index(store, part), large), strict=True))
-        for part in some:
-            pieces[id(part)] = list(_cut(part, indexes.get(id(part)), split_bytes))
-    return pieces
-
-
 def _closed(parts: Sequence[Split], store: ObjectStore) -> list[Split]:
     """The parts, each with an end; without those that hold nothing that is wanted."""
     closed = []
@@ -186,56 +156,6 @@ def _read_stop(store: ObjectStore, part: Split) -> int:
     for _ in reader.read(part):  # raises where the damage is
         pass
     return reader.next_offset
-
-
-def _read_index(store: ObjectStore, split: Split) -> OffsetIndex | None:
-    """The offset index; none where it is missing or damaged: then the segment is one split."""
-    if split.offset_index is None:
-        return None
-    try:
-        data = read_whole(store, split.offset_index)
-        return parse_offset_index(data, split.base_offset, log_size=split.log_size)
-    except (FormatError, ObjectNotFoundError):
-        return None
-
-
-def _cut(part: Split, index: OffsetIndex | None, split_bytes: int) -> Iterator[Split]:
-    """The part in pieces of about ``split_bytes``, each with its own offsets."""
-    stop = part.offsets.stop
-    assert stop is not None
-    positions = index.entry_positions if index is not None else ()
-    split_bytes = piece_size(split_bytes, part.chunk_size)
-    first, offset, bound = part.positions.start, part.offsets.start, part.first_bound
-    at = bisect_right(positions, first)
-    while index is not None:
-        at = bisect_right(positions, first + split_bytes - 1, lo=at)
-        while at < len(positions) and not begins_chunk(positions, at, part.chunk_size):
-            at += 1
-        if at >= len(positions) or positions[at] + split_bytes // _SMALLEST_REST > part.positions.stop:
-            break
-        cut = index.base_offset + index.relative_offsets[at] + 1
-        if cut >= stop:
-            break
-        end = min(positions[at + 1] if at + 1 < len(positions) else part.positions.stop, part.positions.stop)
-        if cut > offset:
-            yield _piece(part, ByteRange(first, end), OffsetRange(offset, cut), bound)
-            first, offset, bound = positions[at], cut, cut - 1
-        at += 1
-    yield _piece(part, ByteRange(first, part.positions.stop), OffsetRange(offset, stop), bound)
-
-
-def _piece(part: Split, positions: ByteRange, offsets: OffsetRange, first_bound: int | None) -> Split:
-    assert offsets.stop is not None
-    return replace(
-        part,
-        positions=positions,
-        offsets=offsets,
-        aborted=part.aborted.within(offsets.start, offsets.stop) if len(part.aborted) else part.aborted,
-        offset_bound=part.offset_bound if positions.stop == part.positions.stop else None,
-        first_bound=first_bound,
-        chunk_size=None,
-        following=part.following_from(positions.stop),
-    )
 
 
 def _adjoining(pieces: Sequence[Split], end: ReadEnd, lost: Sequence[LostOffsets]) -> Iterator[JobSplit]:

@@ -17,7 +17,7 @@ from segreader.errors import ObjectNotFoundError, OptionError
 from segreader.plan.live import LivePart
 from segreader.plan.split import Split
 from segreader.spark.backfill.done import parsed
-from segreader.spark.backfill.exact import UNCUT, JobSplit, PartitionRange, exact_splits
+from segreader.spark.backfill.exact import JobSplit, PartitionRange, exact_splits
 from segreader.spark.backfill.live_splits import live_splits
 from segreader.spark.backfill.lost import LostOffsets
 from segreader.spark.backfill.output import (
@@ -31,6 +31,7 @@ from segreader.spark.backfill.output import (
     split_of_file,
 )
 from segreader.spark.backfill.split_json import split_from_json, splits_from_json, splits_to_json
+from segreader.spark.cutting import UNCUT
 from segreader.spark.live_planning import plan_live_read
 from segreader.spark.options import SparkOptions, parse_options, require_batch
 from segreader.spark.planning import plan_splits
