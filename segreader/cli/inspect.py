@@ -110,7 +110,7 @@ _Logs = Iterator[tuple[str, Sequence["Segment"]]]
 
 def _of_location(source: LocationSource | UrlSource, selection: Selection) -> _Logs:
     """Everything that lies there, also what leader epochs would drop; by the metadata topic only finished segments."""
-    from segreader.catalog.joined import join
+    from segreader.catalog.merge import join
     from segreader.catalog.walk import Wanted
     from segreader.read.partition_overview import places_of, read_log
     from segreader.read.source import UrlSource
@@ -146,7 +146,7 @@ def _of_times(source: LocationSource | UrlSource, selection: Selection, times: T
 def _of_file(path: Path) -> tuple[ObjectStore, list[tuple[str, Sequence[Segment]]]]:
     """One segment: with the files beside it where its name and place are Kafka's, alone otherwise."""
     from segreader.catalog.layouts import local_tiered, log_directory
-    from segreader.catalog.layouts.names import REMOTE_FILE
+    from segreader.catalog.layouts.base import REMOTE_FILE
     from segreader.cli.side_file_rows import FileKind, base_offset_of, file_kind
     from segreader.errors import OptionError
     from segreader.segment import Segment, SegmentFiles, TopicIdPartition

@@ -9,10 +9,10 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from segreader.catalog.joined import from_metadata, join
 from segreader.catalog.layouts import log_directory
 from segreader.catalog.layouts.base import Layout, PartitionPlace
 from segreader.catalog.listing import PartitionLog, read_place
+from segreader.catalog.merge import from_metadata, join
 from segreader.catalog.metadata_log import RemoteLogMetadata
 from segreader.catalog.metadata_topic import read_remote_log_metadata
 from segreader.errors import FormatError, ObjectNotFoundError, OptionError

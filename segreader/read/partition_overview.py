@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from segreader.catalog.joined import from_metadata
 from segreader.catalog.layouts.base import PartitionPlace
 from segreader.catalog.listing import PartitionLog, read_place
+from segreader.catalog.merge import from_metadata
 from segreader.catalog.metadata_log import RemoteLogMetadata
 from segreader.catalog.walk import Wanted, find_all, find_places
 from segreader.errors import ObjectNotFoundError

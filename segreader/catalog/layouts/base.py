@@ -1,13 +1,28 @@
-"""What a layout is: how the objects of a bucket are told to be segments, whose, and read as plain Kafka files."""
+"""What a layout is: it recognises segments among the objects of a bucket, and gives them as plain Kafka files.
+
+The patterns are the names that Kafka itself gives to directories and files, which most layouts keep. Source:
+``LogFileUtils`` (4.0).
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from segreader.segment import Segment, TopicIdPartition
 from segreader.storage.base import ObjectInfo, ObjectStore
+
+LOG_DIRECTORY: Final = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<partition>0|[1-9]\d{0,9})")
+LOG_FILE: Final = re.compile(r"(?P<base>\d{20})\.(?P<kind>log|index|timeindex|txnindex|snapshot)")
+REMOTE_DIRECTORY: Final = re.compile(
+    r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<partition>0|[1-9]\d{0,9})-(?P<topic_id>[A-Za-z0-9_-]{22})"
+)
+REMOTE_KINDS: Final = frozenset(("log", "index", "timeindex", "txnindex", "snapshot", "leader_epoch_checkpoint"))
+REMOTE_FILE: Final = re.compile(
+    rf"(?P<base>\d{{20}})-(?P<segment_id>[A-Za-z0-9_-]{{22}})\.(?P<kind>{'|'.join(sorted(REMOTE_KINDS))})"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +47,7 @@ class Directory:
 
 @dataclass(frozen=True, slots=True)
 class PartitionPlace:
-    """Where a partition lies: each of its objects has a name that begins with one of ``prefixes``."""
+    """Where a partition is: the name of each of its objects begins with one of ``prefixes``."""
 
     partition: TopicIdPartition
     prefixes: tuple[str, ...]
@@ -91,7 +106,7 @@ class Layout(Protocol):
         """
 
     def places(self, directory: Directory) -> Sequence[PartitionPlace]:
-        """The partitions whose objects lie directly in this directory; none if it is not of this layout."""
+        """The partitions whose objects are directly in this directory; none if it is not of this layout."""
 
     def find(self, store: ObjectStore, place: PartitionPlace) -> PartitionFiles:
         """List a partition, and read what must be read to know its segments.
@@ -106,3 +121,13 @@ class Layout(Protocol):
 
         Every other name means in it what it means in ``store``. A layout of plain files returns ``store``.
         """
+
+
+def is_offset(text: str) -> bool:
+    """Whether 20 digits of a name can be an offset, which has 63 bits."""
+    return int(text) < 1 << 63
+
+
+def last_directory(path: str) -> str:
+    """The last element of a directory's path, which ends in ``/``."""
+    return path.removesuffix("/").rpartition("/")[2]

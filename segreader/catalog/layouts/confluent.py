@@ -16,10 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from segreader.catalog.layouts.base import Directory, PartitionFiles, PartitionPlace
+from segreader.catalog.layouts.base import Directory, PartitionFiles, PartitionPlace, last_directory
 from segreader.catalog.layouts.file_sets import FileName, assemble, gather, parse_offset, parse_partition
-from segreader.catalog.layouts.names import last_directory
-from segreader.catalog.layouts.survey import list_prefixes, narrowest
+from segreader.catalog.layouts.probe import list_prefixes, narrowest
 from segreader.segment import TopicIdPartition
 from segreader.storage.base import ObjectStore
 
@@ -63,7 +62,7 @@ class ConfluentLayout:
             return ()
         return (PartitionPlace(partition, (match["root"],), NAME),)
 
-    def survey(self, store: ObjectStore, directory: Directory) -> Sequence[PartitionPlace]:
+    def probe(self, store: ObjectStore, directory: Directory) -> Sequence[PartitionPlace]:
         """The partitions below a ``0/`` that holds directories of objects, from one listing of all that is there."""
         if last_directory(directory.path) != "0" or not any(
             _OBJECT_DIRECTORY.fullmatch(last_directory(child)) for child in directory.directories

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from segreader.catalog.first_batch import counts_from, read_base_offset
-from segreader.catalog.layouts.base import IncompleteSegment, PartitionFiles
-from segreader.catalog.layouts.names import LOG_DIRECTORY, last_directory
-from segreader.catalog.layouts.survey import AT_ONCE
+from segreader.catalog.layouts.base import LOG_DIRECTORY, IncompleteSegment, PartitionFiles, last_directory
+from segreader.catalog.layouts.probe import AT_ONCE
 from segreader.errors import ObjectNotFoundError
 from segreader.segment import Segment, SegmentFiles, TopicIdPartition
 from segreader.storage.base import ObjectInfo, ObjectStore

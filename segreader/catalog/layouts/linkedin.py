@@ -12,9 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from segreader.catalog.layouts.base import Directory, PartitionFiles, PartitionPlace
+from segreader.catalog.layouts.base import Directory, PartitionFiles, PartitionPlace, last_directory
 from segreader.catalog.layouts.file_sets import FileName, assemble, gather, kafka_id, parse_partition
-from segreader.catalog.layouts.names import last_directory
 from segreader.segment import TopicIdPartition
 from segreader.storage.base import ObjectStore
 
@@ -52,7 +51,7 @@ class LinkedInLayout:
         """The partitions of the blobs that this directory shows."""
         return _places(directory.path, directory.path, (info.name for info in directory.files))
 
-    def survey(self, store: ObjectStore, directory: Directory) -> Sequence[PartitionPlace]:
+    def probe(self, store: ObjectStore, directory: Directory) -> Sequence[PartitionPlace]:
         """The partitions of all blobs of a container, which may be a store of its own."""
         if not any(map(_BLOB.fullmatch, directory.file_names)):
             return ()

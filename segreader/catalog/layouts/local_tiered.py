@@ -9,8 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from segreader.catalog.layouts.base import Directory, IncompleteSegment, PartitionFiles, PartitionPlace
-from segreader.catalog.layouts.names import REMOTE_DIRECTORY, REMOTE_FILE, REMOTE_KINDS, is_offset, last_directory
+from segreader.catalog.layouts.base import (
+    REMOTE_DIRECTORY,
+    REMOTE_FILE,
+    REMOTE_KINDS,
+    Directory,
+    IncompleteSegment,
+    PartitionFiles,
+    PartitionPlace,
+    is_offset,
+    last_directory,
+)
 from segreader.segment import Segment, SegmentFiles, TopicIdPartition
 from segreader.storage.base import ObjectInfo, ObjectStore
 

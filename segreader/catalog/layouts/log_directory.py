@@ -10,8 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from segreader.catalog.layouts.base import Directory, PartitionFiles, PartitionPlace
-from segreader.catalog.layouts.names import LOG_DIRECTORY, LOG_FILE, last_directory
+from segreader.catalog.layouts.base import (
+    LOG_DIRECTORY,
+    LOG_FILE,
+    Directory,
+    PartitionFiles,
+    PartitionPlace,
+    last_directory,
+)
 from segreader.segment import Segment, SegmentFiles, TopicIdPartition
 from segreader.storage.base import ObjectInfo, ObjectStore
 

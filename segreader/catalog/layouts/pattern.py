@@ -14,11 +14,16 @@ from typing import Final
 
 from segreader.catalog.layouts.base import Directory, PartitionFiles, PartitionPlace
 from segreader.catalog.layouts.file_sets import FileName, assemble, gather, kafka_id, parse_offset, parse_partition
-from segreader.catalog.layouts.nested_repeat import find_nested_repeat
-from segreader.catalog.layouts.survey import list_prefixes, narrowest
+from segreader.catalog.layouts.probe import list_prefixes, narrowest
 from segreader.errors import OptionError
 from segreader.segment import TopicIdPartition
 from segreader.storage.base import ObjectStore
+
+_TOKEN: Final = re.compile(
+    r"""\\. | \[\^?\]?(?:\\.|[^\]\\])*\] | (?P<open>\((?:\?(?:>|P<\w+>|[aiLmsux-]*:|<?[=!]))?)
+    | (?P<close>\)) | (?P<repeat>(?:[*+]|\{\d*,\})[?+]?) | .""",
+    re.VERBOSE | re.DOTALL,
+)
 
 NAME: Final = "pattern"
 GROUPS: Final = ("topic", "topic_id", "partition", "offset", "segment_id", "type")
@@ -89,7 +94,7 @@ class PatternLayout:
         found = sorted({name.partition for name in names}, key=lambda one: one.order)
         return [PartitionPlace(partition, (directory.path,), NAME) for partition in found]
 
-    def survey(self, store: ObjectStore, directory: Directory) -> Sequence[PartitionPlace]:
+    def probe(self, store: ObjectStore, directory: Directory) -> Sequence[PartitionPlace]:
         """The partitions of everything below, at any depth."""
         found: dict[TopicIdPartition, set[str]] = defaultdict(set)
         for info in store.list(directory.path):
@@ -152,3 +157,29 @@ class PatternLayout:
             if match := self.regex.fullmatch(name[start:]):
                 return match
         return None
+
+
+def find_nested_repeat(text: str) -> str | None:
+    """The first group of a valid expression that is repeated without bound and holds such a repetition.
+
+    Atomic groups and possessive repetitions do not backtrack, and do not count.
+    """
+    open_groups: list[tuple[int, bool]] = []
+    holds = [False]
+    closed: tuple[int, bool] | None = None
+    for token in _TOKEN.finditer(text):
+        repeat = token["repeat"]
+        if repeat is not None and not repeat.endswith("+", 1):
+            if closed is not None and closed[1]:
+                return text[closed[0] : token.end()]
+            holds[-1] = True
+        closed = None
+        if token["open"] is not None:
+            open_groups.append((token.start(), token["open"] == "(?>"))
+            holds.append(False)
+        elif token["close"] is not None and open_groups:
+            start, is_atomic = open_groups.pop()
+            inner = holds.pop() and not is_atomic
+            closed = (start, inner)
+            holds[-1] = holds[-1] or inner
+    return None

@@ -1,26 +1,36 @@
 """Pinterest's tiered storage: ``<base>/[<bits>/]<cluster>/<topic>-<partition>/<20 digits>.{log,index,timeindex}``.
 
-Closed segments, byte for byte, beside two objects that are hints: ``offset.wm`` names the last log that was completed,
-``_metadata`` some of the segments. A directory looks like a broker's own; what tells them apart stands in
-docs/reference/layouts/pinterest.md. Source: pinterest/tiered-storage 1.0.
+Closed segments, byte for byte, beside two objects with hints, which are compared with the listing and never replace it.
+``offset.wm`` names the last log that was completed; it is written after each log, and not again if that write fails.
+``_metadata`` is sparse: an update that fails, or loses a race, leaves its segment out for ever. Times in it are those
+of local files and bound nothing.
+
+A directory looks like a broker's own; docs/reference/layouts/pinterest.md lists the differences. Source:
+pinterest/tiered-storage 1.0.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from segreader.catalog.layouts.base import Directory, PartitionFiles, PartitionPlace
 from segreader.catalog.layouts.file_sets import FileName, assemble, directory_partition, gather, parse_offset
-from segreader.catalog.layouts.pinterest_hints import METADATA, WATERMARK, hint_notes
+from segreader.errors import StorageError
+from segreader.ranges import ByteRange
 from segreader.segment import Segment, TopicIdPartition
 from segreader.storage.base import ObjectInfo, ObjectStore
 
 NAME: Final = "pinterest"
+WATERMARK: Final = "offset.wm"
+METADATA: Final = "_metadata"
 
+_LARGEST: Final = 8 << 20
+_WATERMARK_SIZE: Final = 20
 _FILE: Final = re.compile(r"(?P<base>\d{20})\.(?P<kind>log|index|timeindex)", re.ASCII)
 _OF_A_BROKER: Final = re.compile(r"\d{20}\.(?:snapshot|txnindex)|leader-epoch-checkpoint|partition\.metadata", re.ASCII)
 _BITS: Final = re.compile(r"[01]{1,128}")
@@ -35,7 +45,7 @@ class PinterestLayout:
     Args:
         entropy_bits: ``prefix.entropy.bits`` of the uploader; 0 or less for none, ``None`` takes what is there.
         use_metadata: whether to compare the listing with ``_metadata`` and ``offset.wm``.
-        is_forced: somebody said that it is this layout: a directory need not show it.
+        is_forced: the user named this layout, so a directory need not show that it is one.
     """
 
     entropy_bits: int | None = None
@@ -52,7 +62,7 @@ class PinterestLayout:
         """The partition of this directory, if what it shows can only be of this layout."""
         return self._place(directory) if self._is_ours(directory) else ()
 
-    def survey(self, store: ObjectStore, directory: Directory) -> Sequence[PartitionPlace]:
+    def probe(self, store: ObjectStore, directory: Directory) -> Sequence[PartitionPlace]:
         """As ``places``; where nothing decides, one request asks for a watermark."""
         verdict = self._is_ours(directory)
         if verdict is None:
@@ -61,7 +71,7 @@ class PinterestLayout:
         return self._place(directory) if verdict else ()
 
     def find(self, store: ObjectStore, place: PartitionPlace) -> PartitionFiles:
-        """The segments of one partition: whoever has a ``.log`` is one. Overlaps and holes stay as they are."""
+        """The segments of one partition, one for each ``.log``. Overlaps and holes stay as they are."""
         (prefix,) = place.prefixes
         objects: list[ObjectInfo] = []
         hints: dict[str, ObjectInfo] = {}
@@ -141,3 +151,71 @@ def _reordered(segments: Sequence[Segment]) -> list[str]:
         f"{len(late)} segments were written before others of smaller offsets, the first is {late[0].files.log}: "
         "an upload came late, or the topic was deleted and created again and both lie here under the same names"
     ]
+
+
+def hint_notes(
+    store: ObjectStore, hints: Mapping[str, ObjectInfo], partition: TopicIdPartition, bases: Collection[int]
+) -> list[str]:
+    """What the hints say otherwise than the listing.
+
+    Args:
+        hints: ``WATERMARK`` and ``METADATA``, those that are there.
+        bases: base offsets of the segments whose logs were listed.
+    """
+    notes = []
+    for file, compare in ((WATERMARK, _compare_watermark), (METADATA, _compare_metadata)):
+        if info := hints.get(file):
+            try:
+                size = info.size if info.size >= 0 else store.size(info.name)
+                if size > _LARGEST:
+                    notes.append(f"{info.name} is not read: it has {size} bytes, more than {_LARGEST}")
+                    continue
+                data = store.read_ranges(info.name, [ByteRange(0, size)])[0] if size else b""
+                text = compare(data, partition, bases)
+            except StorageError as error:
+                text = f"cannot be read: {error}"
+            except (ValueError, RecursionError):
+                text = "is not what the uploader writes"
+            if text:
+                notes.append(f"{info.name} {text}; segments are taken from the listing")
+    return notes
+
+
+def parse_watermark(data: bytes) -> int:
+    """Base offset of the segment whose log was completed last. Raises ``ValueError``."""
+    offset = parse_offset(data.decode("ascii")) if len(data) == _WATERMARK_SIZE else None
+    if offset is None:
+        raise ValueError("not 20 digits")
+    return offset
+
+
+def parse_metadata(data: bytes) -> tuple[str, int, list[int]]:
+    """Topic, partition and the base offsets in a ``_metadata``, whatever else it holds. Raises ``ValueError``."""
+    document = json.loads(data)
+    where = _member(document, "topicPartition", dict)
+    entries = _member(_member(_member(document, "metadata", dict), "timeindex", dict), "entries", list)
+    bases = [_member(entry, "baseOffset", int) for entry in entries]
+    return _member(where, "topic", str), _member(where, "partition", int), bases
+
+
+def _member(value: Any, name: str, kind: type) -> Any:
+    found = value.get(name) if isinstance(value, dict) else None
+    if not isinstance(found, kind) or isinstance(found, bool):
+        raise ValueError(f"no {name}")
+    return found
+
+
+def _compare_watermark(data: bytes, partition: TopicIdPartition, bases: Collection[int]) -> str | None:
+    offset = parse_watermark(data)
+    if offset in bases:
+        return None
+    return f"says that the log of base offset {offset} was completed, which is not there"
+
+
+def _compare_metadata(data: bytes, partition: TopicIdPartition, bases: Collection[int]) -> str | None:
+    topic, number, named = parse_metadata(data)
+    if (topic, number) != (partition.topic, partition.partition):
+        return "is of another partition"
+    if missing := sorted(set(named).difference(bases)):
+        return f"names {len(missing)} segments that are not there, the first of base offset {missing[0]}"
+    return None

@@ -1,26 +1,27 @@
 """The HDFS plugin of KIP-405's authors, as Uber runs it: one file holds a segment with all that belongs to it.
 
-``<topic>-<partition>-<topic id>/<segment id>``, no extension. No offset is in a name: the first batch is read. In a
-view each file stands for plain ones, ``<file>.log``, ``<file>.index`` and so on.
-Source: ``RSMUtils``, ``HDFSRemoteStorageManager`` (satishd/kafka).
+``<topic>-<partition>-<topic id>/<segment id>``, no extension. Names hold no offset: the first batch is read. In a
+view each file appears as plain ones, ``<file>.log``, ``<file>.index`` and so on; the file's header gives their places.
+Byte table: docs/reference/layouts/uber.md.
+Source: ``LogSegmentDataHeader``, ``RSMUtils``, ``HDFSRemoteStorageManager`` (satishd/kafka).
 """
 
 from __future__ import annotations
 
 import re
+import struct
 from collections import OrderedDict
 from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import pairwise
 from threading import Lock
 from typing import Final
 
 from segreader.catalog.first_batch import counts_from, read_base_offset
-from segreader.catalog.layouts.base import Directory, PartitionFiles, PartitionPlace
+from segreader.catalog.layouts.base import REMOTE_DIRECTORY, Directory, PartitionFiles, PartitionPlace, last_directory
 from segreader.catalog.layouts.file_sets import parse_partition
-from segreader.catalog.layouts.names import REMOTE_DIRECTORY, last_directory
-from segreader.catalog.layouts.survey import AT_ONCE
-from segreader.catalog.layouts.uber_header import HEADER_SIZE, PARTS, SegmentFileHeader, parse_segment_file_header
+from segreader.catalog.layouts.probe import AT_ONCE
 from segreader.errors import ManifestError, ObjectNotFoundError
 from segreader.ranges import ByteRange
 from segreader.segment import Segment, SegmentFiles, TopicIdPartition
@@ -28,7 +29,11 @@ from segreader.storage.base import ObjectInfo, ObjectStore, read_listed
 from segreader.storage.view import StoreView, VirtualFile
 
 NAME: Final = "uber"
+HEADER_SIZE: Final = 25
+PARTS: Final = ("index", "timeindex", "leader_epoch_checkpoint", "snapshot", "txnindex", "log")
+"""The parts in the order in which they are stored."""
 
+_HEADER: Final = struct.Struct(">b6i")
 _ID: Final = r"[A-Za-z0-9_-]{22}"
 _FILE: Final = re.compile(_ID)
 _PART: Final = re.compile(rf"(?P<object>(?:.*/)?[^/]+-\d{{1,10}}-{_ID}/{_ID})\.(?P<kind>{'|'.join(PARTS)})", re.ASCII)
@@ -90,14 +95,14 @@ class UberView(StoreView):
         self._lock = Lock()
 
     def open(self, name: str) -> VirtualFile | None:
-        """The part that this name stands for."""
+        """The part of a stored file that has this name in the view."""
         if (match := _PART.fullmatch(name)) is None:
             return None
         start, size = self.header(match["object"]).part(match["kind"])
         return _Part(self.inner, match["object"], start, size, self.header(match["object"]).size)
 
     def header(self, name: str, size: int = -1) -> SegmentFileHeader:
-        """Where the parts of a file lie.
+        """Where the parts of a file begin and end.
 
         Args:
             name: of the stored object.
@@ -175,3 +180,64 @@ def _read_segment(view: UberView, partition: TopicIdPartition, info: ObjectInfo)
         version=info.modified_ms or 0,
         log_tag=info.tag,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFileHeader:
+    """Where the parts of one file begin, in bytes from its start.
+
+    Args:
+        starts: of each of ``PARTS``; a part ends where the next one begins, the log at the end of the file.
+        size: bytes of the whole file.
+    """
+
+    starts: tuple[int, ...]
+    size: int
+
+    def part(self, kind: str) -> tuple[int, int]:
+        """Start and size of a part; size 0 where it is absent or empty."""
+        index = PARTS.index(kind)
+        stop = self.starts[index + 1] if index + 1 < len(self.starts) else self.size
+        return self.starts[index], stop - self.starts[index]
+
+
+def parse_segment_file_header(data: bytes, size: int) -> SegmentFileHeader:
+    """Decode the first 25 bytes of a single-file segment.
+
+    Args:
+        data: its beginning.
+        size: bytes of the whole file.
+
+    Raises:
+        ManifestError: it is cut, has another version, or its parts do not follow each other inside the file.
+
+    Source: ``LogSegmentDataHeader`` (satishd/kafka).
+    """
+    if len(data) < HEADER_SIZE:
+        raise ManifestError(
+            "the header of a segment file is cut",
+            found=f"{len(data)} bytes",
+            expected=f"{HEADER_SIZE} bytes",
+            position=0,
+        )
+    version, *starts = _HEADER.unpack_from(data)
+    if version != 0:
+        raise ManifestError(
+            "a segment file has an unknown version",
+            found=version,
+            expected=0,
+            position=0,
+            hint="If this object is no segment of the HDFS plugin, force another layout",
+        )
+    if starts[0] != HEADER_SIZE:
+        raise ManifestError(
+            "the first part of a segment file does not follow its header",
+            found=f"byte {starts[0]}",
+            expected=f"byte {HEADER_SIZE}",
+            position=1,
+        )
+    for index, (one, two) in enumerate(pairwise([*starts, size])):
+        if two < one:
+            what = f"the {PARTS[index]} of a segment file ends before it begins"
+            raise ManifestError(what, found=f"bytes {one} to {two}", position=1 + 4 * index)
+    return SegmentFileHeader(tuple(starts), size)

@@ -6,8 +6,7 @@ import pytest
 from layout_walk import found_below, places_below, stored_in, three_segments
 from memory_store import MemoryStore
 
-from segreader.catalog.layouts.nested_repeat import find_nested_repeat
-from segreader.catalog.layouts.pattern import PatternLayout
+from segreader.catalog.layouts.pattern import PatternLayout, find_nested_repeat
 from segreader.errors import OptionError
 from segreader.segment import TopicIdPartition
 from segreader.testing.builder import SegmentBuilder

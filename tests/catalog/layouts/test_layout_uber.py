@@ -6,8 +6,7 @@ import pytest
 from layout_walk import found_below, places_below, stored_in, three_segments
 from memory_store import MemoryStore
 
-from segreader.catalog.layouts.uber import UberLayout, UberView
-from segreader.catalog.layouts.uber_header import parse_segment_file_header
+from segreader.catalog.layouts.uber import UberLayout, UberView, parse_segment_file_header
 from segreader.errors import FormatError, ManifestError, ObjectChangedError, ObjectNotFoundError, ShortReadError
 from segreader.format.compression import Codec
 from segreader.ranges import ByteRange

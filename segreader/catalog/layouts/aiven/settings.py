@@ -1,6 +1,8 @@
-"""The plugin's settings in the broker's own properties file: the prefix of its keys, its key ring, where its bucket is.
+"""The plugin's settings in the broker's own properties file: the prefix of its keys, its key ring, and its storage
+backend as a location with storage options of segreader.
 
-Source: ``RemoteStorageManagerConfig`` of the plugin (1.1); ``remote.log.storage.manager.impl.prefix`` (KIP-405).
+Source: ``RemoteStorageManagerConfig``, ``S3StorageConfig``, ``GcsStorageConfig``, ``AzureBlobStorageConfig`` and
+``FileSystemStorageConfig`` of the plugin (1.1); ``remote.log.storage.manager.impl.prefix`` (KIP-405).
 """
 
 from __future__ import annotations
@@ -10,12 +12,31 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
 
-from segreader.catalog.layouts.aiven.backends import SECRETS, find_location
 from segreader.catalog.layouts.aiven.properties import read_properties
 from segreader.errors import OptionError
 from segreader.storage.signed_url import Secret
 
+Value = str | Secret
+Options = dict[str, str | bool | Secret]
+
+SECRETS: Final = frozenset(
+    (
+        "aws.access.key.id",
+        "aws.secret.access.key",
+        "aws.session.token",
+        "gcs.credentials.json",
+        "azure.account.key",
+        "azure.sas.token",
+        "azure.connection.string",
+    )
+)
+"""Names of settings that are never shown."""
+
+_AWS_KEYS = {"key": "aws.access.key.id", "secret": "aws.secret.access.key", "token": "aws.session.token"}
+_ANONYMOUS = "AnonymousCredentialsProvider"
 _PREFIX_NAME = "remote.log.storage.manager.impl.prefix"
 _PREFIX = "rsm.config."
 _STORAGE = "storage."
@@ -65,7 +86,7 @@ class RsmConfig:
         return cls(key_prefix, _key_files(values, source), storage, source)
 
     def location(self) -> tuple[str, dict[str, str | bool | Secret]]:
-        """Where the plugin's objects lie, without credentials, and the storage options to read them.
+        """The location of the plugin's objects, without credentials, and the storage options to read them.
 
         Raises:
             OptionError: the backend is missing or unknown, or a setting that it needs is.
@@ -81,7 +102,7 @@ class RsmConfig:
 
 
 def _of_plugin(values: Mapping[str, str]) -> dict[str, str]:
-    """The plugin's settings without what stands before them in a broker's file."""
+    """The plugin's settings without the prefix that they have in a broker's file."""
     prefix = values.get(_PREFIX_NAME, _PREFIX).strip()
     named = {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}
     return {name: value.strip() for name, value in (named or values).items() if value.strip()}
@@ -96,7 +117,7 @@ def _key_files(values: Mapping[str, str], source: Path) -> dict[str, Path]:
 
 
 def _literal(name: str, value: str, source: Path | None) -> str:
-    """A value that stands in the file itself, not in one of the broker's configuration providers."""
+    """A value that is in the file itself, not in one of the broker's configuration providers."""
     if value.startswith("${") and value.endswith("}"):
         raise OptionError(
             f"{name} comes from a configuration provider, which only the broker has",
@@ -104,3 +125,121 @@ def _literal(name: str, value: str, source: Path | None) -> str:
             hint="Write the value into a copy of the properties file",
         )
     return value
+
+
+def find_location(settings: Mapping[str, Value], directory: Path, prefix: str) -> tuple[str, Options]:
+    """Location and storage options of the backend that the settings name.
+
+    Args:
+        settings: by their names below ``storage.``.
+        directory: that relative paths in them start from.
+        prefix: directory in the bucket, without ``/`` at its ends; empty for all of it.
+
+    Raises:
+        OptionError: the backend is missing or unknown, or a setting that it needs is.
+    """
+    backend = _need(settings, "backend.class")
+    match backend.rpartition(".")[2]:
+        case "S3Storage":
+            return _below(f"s3://{_need(settings, 's3.bucket.name')}", prefix), _s3_options(settings, directory)
+        case "GcsStorage":
+            return _below(f"gs://{_need(settings, 'gcs.bucket.name')}", prefix), _gcs_options(settings, directory)
+        case "AzureBlobStorage":
+            return _below(f"az://{_need(settings, 'azure.container.name')}", prefix), _azure_options(settings)
+        case "FileSystemStorage":
+            return _below(str(directory / _need(settings, "root")), prefix), {}
+    raise OptionError(
+        "storage.backend.class is not known here",
+        found=backend,
+        expected="S3Storage, GcsStorage, AzureBlobStorage or FileSystemStorage of the plugin",
+        hint="Give the location itself",
+    )
+
+
+def _s3_options(settings: Mapping[str, Value], directory: Path) -> Options:
+    options: Options = {}
+    for name, setting in (("region", "s3.region"), ("endpoint_url", "s3.endpoint.url")):
+        if setting in settings:
+            options[name] = settings[setting]
+    if "s3.path.style.access.enabled" in settings:
+        options["addressing_style"] = "path" if _is_true(settings, "s3.path.style.access.enabled") else "virtual"
+    if "aws.certificate.check.enabled" in settings and not _is_true(settings, "aws.certificate.check.enabled"):
+        options["verify"] = False
+    keys = settings
+    if "aws.access.key.id" not in settings and "aws.credentials.file" in settings:
+        keys = _credentials(directory / _need(settings, "aws.credentials.file"))
+    options.update({name: keys[setting] for name, setting in _AWS_KEYS.items() if setting in keys})
+    if _text(settings, "aws.credentials.provider.class").endswith(_ANONYMOUS):
+        options["anon"] = True
+    return options
+
+
+def _credentials(file: Path) -> dict[str, Value]:
+    """The keys in a file of their own, where they may be named as in the broker's."""
+    values = read_properties(file)
+    names = {setting: (f"rsm.config.storage.{setting}", setting) for setting in _AWS_KEYS.values()}
+    return {
+        setting: Secret(values[name].strip())
+        for setting, spellings in names.items()
+        for name in spellings[::-1]
+        if values.get(name, "").strip()
+    }
+
+
+def _gcs_options(settings: Mapping[str, Value], directory: Path) -> Options:
+    options: Options = {}
+    if "gcs.credentials.json" in settings:
+        options["service_account_key"] = settings["gcs.credentials.json"]
+    elif "gcs.credentials.path" in settings:
+        options["service_account_file"] = str(directory / _need(settings, "gcs.credentials.path"))
+    elif "gcs.credentials.default" in settings and not _is_true(settings, "gcs.credentials.default"):
+        options["anon"] = True
+    if "gcs.endpoint.url" in settings:
+        options["endpoint_url"] = settings["gcs.endpoint.url"]
+    return options
+
+
+def _azure_options(settings: Mapping[str, Value]) -> Options:
+    if "azure.connection.string" in settings:
+        return {"connection_string": settings["azure.connection.string"]}
+    account = _need(settings, "azure.account.name")
+    key, token = settings.get("azure.account.key"), settings.get("azure.sas.token")
+    endpoint = _text(settings, "azure.endpoint.url")
+    if endpoint and (key is not None or token is not None):
+        # Only a connection string names an endpoint of any form.
+        secret = f"AccountKey={_text(settings, 'azure.account.key')}"
+        if key is None:
+            secret = f"SharedAccessSignature={_text(settings, 'azure.sas.token').removeprefix('?')}"
+        protocol = urlsplit(endpoint).scheme or "https"
+        text = f"DefaultEndpointsProtocol={protocol};AccountName={account};{secret};BlobEndpoint={endpoint}"
+        return {"connection_string": Secret(text)}
+    options: Options = {"account_name": account}
+    if endpoint:
+        options["account_host"] = urlsplit(endpoint).netloc
+    if key is not None:
+        options["account_key"] = key
+    elif token is not None:
+        options["sas_token"] = token
+    return options
+
+
+def _text(settings: Mapping[str, Value], name: str) -> str:
+    value = settings.get(name, "")
+    return value.reveal() if isinstance(value, Secret) else value
+
+
+def _need(settings: Mapping[str, Value], name: str) -> str:
+    if not (value := _text(settings, name)):
+        raise OptionError(f"storage.{name} is missing", hint="Set it, or give the location itself")
+    return value
+
+
+def _is_true(settings: Mapping[str, Value], name: str) -> bool:
+    text = _text(settings, name).lower()
+    if text not in ("true", "false"):
+        raise OptionError(f"storage.{name} is neither true nor false")
+    return text == "true"
+
+
+def _below(place: str, prefix: str) -> str:
+    return f"{place.rstrip('/')}/{prefix}" if prefix else place

@@ -15,12 +15,12 @@ from itertools import pairwise
 from typing import Final
 
 from segreader.catalog.layouts.base import Directory, PartitionFiles, PartitionPlace
+from segreader.catalog.layouts.probe import AT_ONCE
 from segreader.catalog.layouts.redpanda.batches import StoredSegment
 from segreader.catalog.layouts.redpanda.binary_manifest import parse_binary_manifest
 from segreader.catalog.layouts.redpanda.files import RedpandaFiles, SegmentName
 from segreader.catalog.layouts.redpanda.keys import PartitionDirectory, is_label
 from segreader.catalog.layouts.redpanda.manifest import PartitionManifest, SegmentMeta, parse_json_manifest
-from segreader.catalog.layouts.survey import AT_ONCE
 from segreader.errors import ManifestError
 from segreader.ranges import ByteRange
 from segreader.segment import Segment, SegmentFiles, TopicIdPartition
@@ -61,7 +61,7 @@ class RedpandaLayout:
             return ()
         return (PartitionPlace(partition, (directory.path,), self.name),)
 
-    def survey(self, store: ObjectStore, directory: Directory) -> Sequence[PartitionPlace]:
+    def probe(self, store: ObjectStore, directory: Directory) -> Sequence[PartitionPlace]:
         """As ``places``; of a whole bucket all partitions, without a look into the directories of segments.
 
         With hashed keys each segment has a directory of its own beside those of the manifests.

@@ -1,6 +1,6 @@
-"""Logs outside any layout: files that somebody copied, or URLs that name objects one by one.
+"""Segments outside any layout: files that were copied by hand, or URLs that name objects one by one.
 
-What the names do not say is taken from the request, or from the first batch of the log.
+What names leave out comes from the request, or from the first batch of the log.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from segreader.catalog.layouts import local_tiered
-from segreader.catalog.layouts.base import IncompleteSegment
-from segreader.catalog.layouts.names import LOG_DIRECTORY, REMOTE_DIRECTORY
+from segreader.catalog.layouts.base import LOG_DIRECTORY, REMOTE_DIRECTORY, IncompleteSegment
 from segreader.errors import FormatError
 from segreader.format.batch import COMMON_SIZE, check_common
 from segreader.format.compression import DEFAULT_LIMIT, Decompressor
@@ -41,8 +40,8 @@ def find_loose_segments(
 ) -> list[Segment]:
     """One segment for each ``<stem>.log`` among the objects, with the indexes of the same stem.
 
-    Producer snapshots are passed over: a loose name does not tell whether one is the state at a segment's start or
-    at its end. Open transactions are found by replaying the logs instead.
+    Producer snapshots are ignored: a name outside any layout does not show whether one is the state at a segment's
+    start or at its end. Open transactions are found by replaying the logs instead.
 
     Args:
         store: where to look into a log whose name has no base offset.
@@ -62,7 +61,7 @@ def find_loose_segments(
         log = files["log"]
         names = {kind: info.name for kind, info in files.items()}
         named = _BASE_OFFSET.match(log.name.rpartition("/")[2])
-        # offsets in indexes count from the segment's base, which a first batch may lie above
+        # offsets in indexes count from the segment's base, which may be below the first batch
         indexes = (names.get("index"), names.get("timeindex")) if named else (None, None)
         segments.append(
             Segment(

@@ -1,4 +1,4 @@
-"""A listing and the metadata topic together: which segments are finished, where they lie, and what is disputed."""
+"""Merges a partition's listing with the metadata topic: the finished segments, and a note on every disagreement."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def from_metadata(place: PartitionPlace, metadata: RemoteLogMetadata) -> Partiti
 
 
 def join(listed: PartitionLog, metadata: RemoteLogMetadata) -> PartitionLog:
-    """The segments that are finished by the metadata and whose objects are there; the rest is told in notes.
+    """The segments that the metadata calls finished and whose objects exist; notes name the others.
 
     What only the metadata knows is taken from it: last offset, leader epochs, times, which copy was finished later.
     """

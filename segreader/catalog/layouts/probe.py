@@ -1,4 +1,4 @@
-"""Layouts to which the names in one directory do not tell enough, and places that take many prefixes."""
+"""Layouts that must ask the store because the names of one directory are not enough, and listings of many prefixes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _MOST_PREFIXES: Final = 500
 
 
 @runtime_checkable
-class SurveyedLayout(Protocol):
-    """A layout that has to ask the store before it can say which partitions lie somewhere."""
+class ProbingLayout(Protocol):
+    """A layout that has to ask the store before it knows which partitions a directory has."""
 
-    def survey(self, store: ObjectStore, directory: Directory) -> Sequence[PartitionPlace]:
+    def probe(self, store: ObjectStore, directory: Directory) -> Sequence[PartitionPlace]:
         """As ``places``, with the store at hand; what is below the directory belongs to the places it gives.
 
         A directory that certainly is none of this layout costs no request.
@@ -28,12 +28,12 @@ class SurveyedLayout(Protocol):
 
 
 def narrowest(directories: Collection[str], root: str) -> tuple[str, ...]:
-    """Prefixes to list for objects that lie directly in ``directories``, all below ``root``: each, or the root."""
+    """Prefixes to list for the objects directly in ``directories``, all below ``root``: each one, or the root."""
     return tuple(sorted(directories)) if len(directories) <= _MOST_PREFIXES else (root,)
 
 
 def list_prefixes(store: ObjectStore, prefixes: Sequence[str]) -> Iterator[ObjectInfo]:
-    """What lies directly in each directory of several, or anywhere below a single one."""
+    """What is directly in each of several directories, or anywhere below a single one."""
     if len(prefixes) == 1:
         yield from store.list(prefixes[0])
         return

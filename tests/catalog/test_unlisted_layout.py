@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from segreader.catalog.loose import UNKNOWN_TOPIC, find_listed_segments, find_sets_without_log
+from segreader.catalog.unlisted_layout import UNKNOWN_TOPIC, find_listed_segments, find_sets_without_log
 from segreader.errors import FormatError
 from segreader.storage.local import LocalStore
 from segreader.testing.builder import SegmentBuilder
