@@ -3,27 +3,12 @@
 from __future__ import annotations
 
 import enum
-import importlib.util
 import inspect
-import sys
-from pathlib import Path
-from types import ModuleType
 
 import pytest
+from pages import generator
 
-DOCS = Path(__file__).parents[1] / "docs"
-
-
-def generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("make_api", DOCS / "make_api.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-API = generator()
+API = generator("make_api")
 MODULES = API.public_modules()
 NAMES = [(module.__name__, name, one) for module in MODULES for name, one in API.public_names(module).items()]
 

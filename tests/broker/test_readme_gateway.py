@@ -23,13 +23,16 @@ pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("broker")]
 
 ROOT = Path(__file__).parents[2]
 SECTION = (ROOT / "README.md").read_text().partition("## With a cluster")[2].partition("\n## ")[0]
-(SHELL,) = re.findall(r"^```sh\n(.*?)^```", SECTION, re.MULTILINE | re.DOTALL)
-(PYTHON,) = re.findall(r"^```python\n(.*?)^```", SECTION, re.MULTILINE | re.DOTALL)
+(SHELL,) = re.findall(r"^```bash\n(.*?)^```", SECTION, re.MULTILINE | re.DOTALL)
+(PYTHON,) = re.findall(r"^```py\n(.*?)^```", SECTION, re.MULTILINE | re.DOTALL)
 SESSION = """
 from pyspark.sql import SparkSession
 from spark_jobs.session import job_session
 with job_session("readme", master="local[2]") as session:
     spark = session.spark
+    from segreader.spark import register
+
+    register(spark)
 """
 PARTITIONS = 2
 

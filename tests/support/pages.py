@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
+from types import ModuleType
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -19,3 +24,27 @@ def page(*names: str) -> str:
 def blocks(text: str, language: str) -> list[str]:
     """The blocks of one language in a page's text, in their order."""
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+def run(command: list[str] | str, directory: Path = ROOT, **variables: str) -> subprocess.CompletedProcess[str]:
+    """What a command prints, as someone sees it who has installed this tree."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.run(
+        command,
+        cwd=directory,
+        shell=isinstance(command, str),
+        executable="/bin/bash" if isinstance(command, str) else None,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "COLUMNS": "140", **variables},
+    )
+
+
+def generator(name: str) -> ModuleType:
+    """A program in ``docs`` that writes a page or a picture."""
+    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
