@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from corpus import case
+from sample import exhaustive
 
 from segreader import __version__, errors
 from segreader.cli.exit_codes import ExitCode, describe, exit_code
@@ -29,18 +30,18 @@ def run(*arguments: str, then: str = "sys.exit(code)") -> subprocess.CompletedPr
     "arguments",
     [
         ["--help"],
-        ["--version"],
-        ["broker", "describe", "--help"],
+        exhaustive(["--version"]),
+        exhaustive(["broker", "describe", "--help"]),
         ["broker", "locate", "--help"],
         ["cat", "--help"],
-        ["dump", "--help"],
-        ["inspect", "-h"],
-        ["ls", "-h"],
-        ["offsets", "-h"],
-        ["plan", "-h"],
+        exhaustive(["dump", "--help"]),
+        exhaustive(["inspect", "-h"]),
+        exhaustive(["ls", "-h"]),
+        exhaustive(["offsets", "-h"]),
+        exhaustive(["plan", "-h"]),
         ["spark", "offsets", "-h"],
         ["sql", "-h"],
-        ["verify", "-h"],
+        exhaustive(["verify", "-h"]),
     ],
 )
 def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
@@ -187,7 +188,9 @@ def test_an_interrupt_is_exit_code_130(monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(["cat", "."]) == 130
 
 
-@pytest.mark.parametrize("form", ["ndjson", "json", "csv", "table", "parquet", "arrow"])
+@pytest.mark.parametrize(
+    "form", ["ndjson", exhaustive("json"), exhaustive("csv"), "table", "parquet", exhaustive("arrow")]
+)
 def test_a_closed_pipe_ends_quietly_with_exit_code_141(form: str) -> None:
     command = [sys.executable, "-c", RUN + "sys.exit(code)", "cat", str(case("tv2", "multi").remote_root)]
     process = subprocess.Popen(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from corpus import Digest, case
+from sample import exhaustive
 
 ROOT = Path(__file__).parents[2]
 LOCATION = "fixtures/corpus/tv2/remote"
@@ -37,7 +38,8 @@ def test_it_prints_what_the_corpus_has(example: str) -> None:
 
 @pytest.mark.parametrize("example", EXAMPLES)
 @pytest.mark.parametrize(
-    ("arguments", "said"), [([LOCATION, "none"], "none"), (["/nowhere", "t"], "nowhere"), ([], "usage")]
+    ("arguments", "said"),
+    [([LOCATION, "none"], "none"), exhaustive(["/nowhere", "t"], "nowhere"), exhaustive([], "usage")],
 )
 def test_it_says_what_is_wrong_without_a_traceback(example: str, arguments: list[str], said: str) -> None:
     done = run(example, *arguments)

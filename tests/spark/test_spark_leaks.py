@@ -39,7 +39,6 @@ with job_session("leaks", master="local[1]", settings=settings) as session:
 
 
 @pytest.mark.spark
-@pytest.mark.xdist_group("spark")
 def test_reads_that_fail_and_reads_that_do_not_leave_no_secret_behind(tmp_path: Path) -> None:
     secrets = {"KEY": "CANARYACCESSKEY", "SECRET": "canary/secret+key", "TOKEN": "canarytoken"}
     variables = {f"SEGREADER_STORAGE_{name}": value for name, value in secrets.items()}

@@ -15,7 +15,7 @@ from chaos import REMOTE, prove, truth_of
 from spark_jvm import spark_options
 from spark_standalone import environment, standalone_cluster
 
-pytestmark = [pytest.mark.exhaustive, pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.exhaustive, pytest.mark.spark]
 
 TOPICS = ("nulls", "txn-interleaved", "codec-lz4")
 

@@ -26,7 +26,7 @@ from segreader.storage.target.store import open_target
 from spark_jobs import verify
 from spark_jobs.backfill import main, told_by_a_task
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-jobs")]
 
 REMOTE = str(CORPUS / "tv2" / "remote")
 

@@ -27,7 +27,7 @@ from segreader.storage.target.bucket import PART_SIZE, BucketTarget
 from segreader.storage.target.store import TargetStore
 from spark_jobs import backfill, verify
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-jobs")]
 
 CREDENTIALS = ("--credentials", "env:LAKE")
 

@@ -49,7 +49,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReq
 
 @pytest.mark.exhaustive
 @pytest.mark.spark
-@pytest.mark.xdist_group("spark")
+@pytest.mark.xdist_group("spark-chaos")
 @pytest.mark.parametrize("seed", sorted(seeds(), key=by_speculation))
 def test_a_backfill_on_a_cluster_that_is_struck_at_random_ends_exact(
     tmp_path: Path, cluster: SparkChaos, seed: int
@@ -64,7 +64,7 @@ def test_a_backfill_on_a_cluster_that_is_struck_at_random_ends_exact(
 
 @pytest.mark.exhaustive
 @pytest.mark.spark
-@pytest.mark.xdist_group("spark")
+@pytest.mark.xdist_group("spark-chaos")
 def test_a_split_that_speculation_does_twice_is_there_once(tmp_path: Path, cluster: SparkChaos) -> None:
     job = SparkBackfill(0, TOPICS, "committed", ("--split-bytes", "20000"), True, True)
     driver = cluster.driver(has_speculation=True)
@@ -78,7 +78,7 @@ def test_a_split_that_speculation_does_twice_is_there_once(tmp_path: Path, clust
 
 @pytest.mark.exhaustive
 @pytest.mark.spark
-@pytest.mark.xdist_group("spark")
+@pytest.mark.xdist_group("spark-chaos")
 def test_two_drivers_at_once_on_a_cluster_end_in_one_output(tmp_path: Path, cluster: SparkChaos) -> None:
     job = SparkBackfill(0, TOPICS, "committed", ("--split-bytes", "20000"), False, True)
     with cluster.another_driver() as other:

@@ -15,7 +15,7 @@ from segreader.testing.builder import SegmentBuilder
 from spark_jobs.backfill import main
 from spark_jobs.verify import main as verify
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-jobs")]
 
 TOPIC = "orders"
 PASSWORD = "c4naryP4ssword"

@@ -15,7 +15,7 @@ from segreader.spark.backfill.output import MANIFEST, PLAN, SUCCESS
 from spark_jobs import verify
 from spark_jobs.backfill import main
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-jobs")]
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from kafka_kit.jars import fetch_jars
 from servers.pool import skip_or_fail
 from servers.process import NotAvailableError
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-jobs")]
 
 ROOT = Path(__file__).parents[2]
 SPARK = "4.0.0"

@@ -300,7 +300,7 @@ def test_offsets_are_told_as_runs_and_no_more_than_a_few_of_them() -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.xdist_group("spark")
+@pytest.mark.xdist_group("spark-jobs")
 def test_tasks_of_spark_find_what_one_process_finds(
     out: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
