@@ -7,11 +7,13 @@ Data and markers are matched by producer id alone: a marker may carry another ep
 from __future__ import annotations
 
 import heapq
+import zlib
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import Final, Protocol
+from itertools import accumulate, pairwise
+from typing import Any, Final, Protocol
 
 from segreader.format.transaction_index import AbortedTransaction
 
@@ -35,7 +37,7 @@ class AbortedTransactions:
     content, and never changed.
     """
 
-    __slots__ = ("_columns", "_maxima", "_reach", "_rows_of")
+    __slots__ = ("_columns", "_maxima", "_packed", "_reach", "_rows_of")
 
     def __init__(self, entries: Iterable[AbortedTransaction] = ()) -> None:
         rows = sorted({(one.first_offset, one.last_offset, one.producer_id, one.last_stable_offset) for one in entries})
@@ -44,6 +46,7 @@ class AbortedTransactions:
     def _hold(self, columns: tuple[array[int], ...]) -> None:
         self._columns = columns
         self._maxima: list[array[int]] | None = None
+        self._packed: bytes | None = None
         self._rows_of: dict[int, list[int]] | None = None
 
     @property
@@ -67,11 +70,35 @@ class AbortedTransactions:
     def __repr__(self) -> str:
         return f"<{len(self)} aborted transactions>"
 
-    def __getstate__(self) -> tuple[array[int], ...]:
-        return self._columns
+    def __reduce__(self) -> tuple[Any, ...]:
+        return AbortedTransactions.from_bytes, (self.to_bytes(),)
 
-    def __setstate__(self, columns: tuple[array[int], ...]) -> None:
-        self._hold(columns)
+    def to_bytes(self) -> bytes:
+        """All of them in few bytes: each column as differences, which are small, compressed. They are kept."""
+        packed = self._packed
+        if packed is None:
+            differences = array("q")
+            for column in self._columns if len(self) else ():
+                differences.extend([column[0], *(two - one for one, two in pairwise(column))])
+            packed = self._packed = zlib.compress(differences.tobytes(), 9)
+        return packed
+
+    @classmethod
+    def from_bytes(cls, packed: bytes) -> AbortedTransactions:
+        """The transactions that ``to_bytes`` packed.
+
+        Raises:
+            ValueError, zlib.error: the bytes are none of its, or unpack to more than 64 MiB.
+        """
+        unpacker = zlib.decompressobj()
+        differences = array("q")
+        differences.frombytes(unpacker.decompress(packed, _MOST_BYTES))
+        if not unpacker.eof or len(differences) % 4:
+            raise ValueError(f"{len(packed)} bytes are no packed transactions")
+        count = len(differences) // 4
+        columns = (list(accumulate(differences[at * count : (at + 1) * count])) for at in range(4))
+        first, last, producer_id, last_stable = columns
+        return cls(map(AbortedTransaction, producer_id, first, last, last_stable))
 
     def covers(self, producer_id: int, base_offset: int) -> bool:
         """Whether the transactional data batch of this producer at ``base_offset`` was aborted.
@@ -155,6 +182,8 @@ class AbortedTransactions:
 
 _NOTHING: Final = (array("q"), array("q"), array("q"), array("q"))
 _FAN_OUT: Final = 32
+_MOST_BYTES: Final = 64 << 20
+"""Of two million transactions. Zeros are packed by a factor of a thousand: a small text must not fill the memory."""
 
 
 def _maxima(values: array[int]) -> list[array[int]]:

@@ -7,13 +7,16 @@ versions with more of them can be gone back from; a higher number of the version
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 from segreader.errors import PositionFormatError, PositionVersionError
+from segreader.plan.codec import WrongValueError, check_rows, check_text, check_whole_number
 from segreader.read.divergence import LogEnd
 
 VERSION: Final = 1
+
+_T = TypeVar("_T")
 
 
 def write_saved(kind: str, fields: Mapping[str, Any]) -> str:
@@ -79,44 +82,23 @@ class SavedFields:
 
     def integer(self, name: str, bits: int = 63) -> int:
         """A whole number of so many bits; not below zero."""
-        return self._checked(name, self._document.get(name), bits)
+        return self._checked(check_whole_number, name, bits)
 
     def integer_or_none(self, name: str, bits: int = 63) -> int | None:
         """The same, or ``None`` where it is left out."""
-        value = self._document.get(name)
-        return None if value is None else self._checked(name, value, bits)
+        return None if self._document.get(name) is None else self.integer(name, bits)
 
     def text(self, name: str) -> str:
         """A text."""
-        value = self._document.get(name)
-        if not isinstance(value, str):
-            raise self._wrong(f"{name} is no text", type(value).__name__)
-        if "\0" in value or any("\ud800" <= one <= "\udfff" for one in value):
-            raise self._wrong(f"{name} is no text", "characters that no name has")
-        return value
+        return self._checked(check_text, name)
 
     def text_or_none(self, name: str) -> str | None:
         """The same, or ``None`` where it is left out."""
         return None if self._document.get(name) is None else self.text(name)
 
-    def flag(self, name: str) -> bool:
-        """Whether it is true; false where it is left out."""
-        value = self._document.get(name, False)
-        if not isinstance(value, bool):
-            raise self._wrong(f"{name} is neither true nor false", type(value).__name__)
-        return value
-
     def rows_or_none(self, name: str, width: int) -> list[list[int]] | None:
         """Rows of so many whole numbers, or ``None`` where they are left out."""
-        value = self._document.get(name)
-        if value is None:
-            return None
-        if not isinstance(value, list):
-            raise self._wrong(f"{name} are no rows", type(value).__name__)
-        for row in value:
-            if not isinstance(row, list) or len(row) != width or any(type(one) is not int for one in row):
-                raise self._wrong(f"{name} are not rows of {width} whole numbers", f"{len(value)} others")
-        return value
+        return None if self._document.get(name) is None else self._checked(check_rows, name, width)
 
     def objects(self, name: str) -> Sequence[Mapping[str, Any]]:
         """A list of JSON objects."""
@@ -133,6 +115,10 @@ class SavedFields:
         """The error where the fields together are impossible."""
         return self._wrong("its values are impossible", str(error)[:200])
 
+    def wrong_value(self, error: WrongValueError) -> PositionFormatError:
+        """The error where a field alone is."""
+        return self._wrong(error.what, error.found)
+
     def _fields(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         """An object of the text; which of two fields of one name counts, nobody can tell."""
         fields = dict(pairs)
@@ -140,10 +126,11 @@ class SavedFields:
             raise self._wrong("a field is in it twice", f"{len(pairs)} fields of {len(fields)} names")
         return fields
 
-    def _checked(self, name: str, value: object, bits: int) -> int:
-        if type(value) is not int or not 0 <= value < 1 << bits:
-            raise self._wrong(f"{name} is no whole number of {bits} bits", type(value).__name__)
-        return value
+    def _checked(self, check: Callable[..., _T], name: str, *more: int) -> _T:
+        try:
+            return check(name, self._document.get(name), *more)
+        except WrongValueError as error:
+            raise self.wrong_value(error) from None
 
     def _wrong(self, what: str, found: str) -> PositionFormatError:
         return PositionFormatError(

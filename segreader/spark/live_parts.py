@@ -1,7 +1,7 @@
-"""A part of a live plan as it travels to a task, and its records there: from the store, by location, from a broker.
+"""The records of a part of a live plan in a task: from the store, by location, from a broker.
 
-It holds names and numbers: no client, no URL, no secret. A task asks for what it needs with a client that its worker
-keeps, and tells afterwards which source each record came from.
+A part holds names and numbers: no client, no URL, no secret. A task asks for what it needs with a client that its
+worker keeps, and tells afterwards which source each record came from.
 """
 
 from __future__ import annotations
@@ -9,16 +9,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
 from segreader.broker.messages import EARLIEST, OffsetWanted
 from segreader.errors import OffsetOutOfRangeError
-from segreader.isolation import AbortedTransactions
 from segreader.plan.live import LivePart, ReadFrom
-from segreader.plan.packed_aborted import pack_aborted, unpack_aborted
 from segreader.ranges import OffsetRange
 from segreader.read.cluster import Cluster
 from segreader.read.live_metrics import LiveMetrics
@@ -32,46 +30,7 @@ from segreader.spark.locations import kept_locations
 from segreader.spark.options import SparkOptions
 from segreader.spark.worker import this_worker
 
-_NONE = AbortedTransactions()
-
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class LightPart:
-    """A part whose aborted transactions take few bytes.
-
-    Args:
-        part: everything else; of a part from the store, one split.
-        packed: the aborted transactions of its split.
-        located: those of a part by location; ``None`` where the answer that has the location tells them.
-    """
-
-    part: LivePart
-    packed: bytes = b""
-    located: bytes | None = None
-
-    def open(self) -> LivePart:
-        """The whole part."""
-        part = self.part
-        if self.packed:
-            aborted = unpack_aborted(self.packed)
-            part = replace(part, splits=tuple(replace(split, aborted=aborted) for split in part.splits))
-        if self.located is not None:
-            part = replace(part, aborted=unpack_aborted(self.located))
-        return part
-
-
-def pack_part(part: LivePart) -> LightPart:
-    """The part as it travels."""
-    packed, located = b"", None
-    if part.splits and len(aborted := part.splits[0].aborted):
-        packed = pack_aborted(aborted)
-        part = replace(part, splits=(replace(part.splits[0], aborted=_NONE),))
-    if part.aborted is not None:
-        located = pack_aborted(part.aborted)
-        part = replace(part, aborted=None)
-    return LightPart(part, packed, located)
 
 
 def read_part(

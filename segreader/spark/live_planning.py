@@ -27,7 +27,7 @@ from segreader.read.located import LocatedUrls, open_located
 from segreader.segment import TopicIdPartition
 from segreader.spark.cutting import UNCUT
 from segreader.spark.live_cutting import cut_parts, joined
-from segreader.spark.live_parts import LightPart, pack_part, storage_of_locations
+from segreader.spark.live_parts import storage_of_locations
 from segreader.spark.live_source import LocationsSource
 from segreader.spark.locations import Locations
 from segreader.spark.offsets import EARLIEST, LATEST
@@ -55,10 +55,9 @@ class LiveRead:
     parts: tuple[LivePart, ...]
     lost: tuple[Gap, ...] = ()
 
-    def light_splits(self) -> list[LightPart]:
+    def light_splits(self) -> list[LivePart]:
         """The parts as they travel, largest first, as far as that is known; then those with most offsets."""
-        order = sorted(self.parts, key=lambda part: (-(part.size or 0), part.offsets.start - part.stop))
-        return [pack_part(part) for part in order]
+        return sorted(self.parts, key=lambda part: (-(part.size or 0), part.offsets.start - part.stop))
 
 
 class Tier:

@@ -31,7 +31,7 @@ from segreader.spark.tracebacks import without_locals
 from segreader.spark.worker import freeze_imports, prepare_to_plan
 
 if TYPE_CHECKING:  # a worker that asks no broker does not wait for what could
-    from segreader.spark.live_parts import LightPart
+    from segreader.plan.live import LivePart
     from segreader.spark.live_planning import LiveRead
 
 NAME = "segreader"
@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 class SplitPartition(InputPartition):
     """One split, or one part of a live log, as Spark's unit of work: names and numbers, no client and no secret."""
 
-    def __init__(self, split: LightSplit | LightPart | Split) -> None:
+    def __init__(self, split: LightSplit | LivePart | Split) -> None:
         super().__init__(LightSplit(split) if isinstance(split, Split) else split)
 
     @property
@@ -57,7 +57,7 @@ class SplitPartition(InputPartition):
         return self.light.split
 
     @property
-    def part(self) -> LightPart | None:
+    def part(self) -> LivePart | None:
         """The part of a live log, where brokers are asked."""
         return None if isinstance(self.value, LightSplit) else self.value
 
@@ -126,7 +126,7 @@ class SegmentReader(DataSourceReader):
         from segreader.spark.live_parts import read_part
 
         counted = LiveMetrics()
-        return counted, read_part(options, partition.part.open(), read_options, counted)
+        return counted, read_part(options, partition.part, read_options, counted)
 
     def _stored(
         self, partition: SplitPartition, read_options: ReadOptions, metrics: ScanMetrics

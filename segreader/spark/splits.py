@@ -11,20 +11,18 @@ import pickle
 import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from operator import attrgetter
 from typing import Any, Final
 
 from segreader.errors import FormatError, ObjectNotFoundError
 from segreader.evidence.findings import Findings
 from segreader.evidence.transaction_checks import check_transaction_index, settle_transaction_index
 from segreader.format.transaction_index import AbortedTransaction
-from segreader.isolation import AbortedTransactions, IsolationLevel
+from segreader.isolation import AbortedTransactions
+from segreader.plan.codec import pack_split, unpack_split
 from segreader.plan.lineage import ResolvedLog
-from segreader.plan.packed_aborted import pack_aborted, unpack_aborted
-from segreader.plan.split import END_OF_LOG, Split
-from segreader.ranges import ByteRange, OffsetRange
+from segreader.plan.split import Split
 from segreader.read.transactions import read_transaction_state
 from segreader.segment import TopicIdPartition
 from segreader.storage.base import ObjectStore
@@ -59,37 +57,22 @@ class IndexOfPart:
 
 @dataclass(frozen=True, slots=True)
 class LightSplit:
-    """A split without its aborted transactions, and where they are.
+    """A split with few aborted transactions, or none and where they are.
 
     Args:
         split: everything else.
-        packed: the aborted transactions themselves, if they are few.
         indexes: what holds them, if they are many.
         is_replayed: they must be found again from the listing.
     """
 
     split: Split
-    packed: bytes = b""
     indexes: tuple[IndexOfPart, ...] = ()
     is_replayed: bool = False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Values without the classes around them: a plan has a hundred thousand splits, and each is a pickle.
-
-        Of the names of other objects only what the log's own does not say.
-        """
-        split = self.split
-        log, index = split.log, split.offset_index
-        return _rebuilt, (
-            _BOUNDS(split),
-            _REST(split),
-            None if index is None else _short(index, log[: log.rfind(".") + 1]),
-            _short_following(split.following, log[: log.rfind("/") + 1]) if split.following else (),
-            split.aborted or None,
-            self.packed,
-            self.indexes,
-            self.is_replayed,
-        )
+        """Values without the classes around them: a plan has a hundred thousand splits, and each is a pickle."""
+        packed = pack_split(self.split, most_logs=_MOST_LOGS, room_for_logs=_ROOM_FOR_LOGS)
+        return _unpacked, (*packed, self.indexes, self.is_replayed)
 
     def open(self, store: ObjectStore, resolve: ResolveLog) -> Split:
         """The whole split.
@@ -101,8 +84,6 @@ class LightSplit:
         Raises:
             FormatError, StorageError: a transaction index cannot be read (any more).
         """
-        if self.packed:
-            return replace(self.split, aborted=unpack_aborted(self.packed))
         if self.indexes:
             rows = read_each(lambda one: _rows_of(store, one), self.indexes)
             return replace(self.split, aborted=_touching(self.split, [row for some in rows for row in some]))
@@ -112,40 +93,9 @@ class LightSplit:
         return self.split
 
 
-_BOUNDS: Final = attrgetter(
-    *("partition.topic", "partition.partition", "partition.topic_id"),
-    *("positions.start", "positions.stop", "offsets.start", "offsets.stop", "isolation_level.value"),
-)
-_NOT_IN_REST: Final = frozenset(
-    ("partition", "positions", "offsets", "isolation_level", "aborted", "offset_index", "following")
-)
-_REST_NAMES: Final = tuple(field.name for field in fields(Split) if field.name not in _NOT_IN_REST)
-_REST: Final = attrgetter(*_REST_NAMES)
-
-
-def _rebuilt(
-    bounds: tuple[Any, ...],
-    rest: tuple[Any, ...],
-    index: str | tuple[str] | None,
-    following: Sequence[Any],
-    aborted: AbortedTransactions | None,
-    packed: bytes,
-    indexes: tuple[IndexOfPart, ...],
-    is_replayed: bool,
-) -> LightSplit:
-    values = dict(zip(_REST_NAMES, rest, strict=True))
-    log: str = values["log"]
-    split = Split(
-        partition=TopicIdPartition(*bounds[:3]),
-        positions=ByteRange(*bounds[3:5]),
-        offsets=OffsetRange(*bounds[5:7]),
-        isolation_level=IsolationLevel(bounds[7]),
-        aborted=_NONE if aborted is None else aborted,
-        offset_index=None if index is None else _long(index, log[: log.rfind(".") + 1]),
-        following=_long_following(following, log[: log.rfind("/") + 1]),
-        **values,
-    )
-    return LightSplit(split, packed, indexes, is_replayed)
+def _unpacked(*values: Any) -> LightSplit:
+    *packed, indexes, is_replayed = values
+    return LightSplit(unpack_split(packed), indexes, is_replayed)
 
 
 class SplitPacker:
@@ -165,14 +115,11 @@ class SplitPacker:
         """
         if not len(split.aborted):
             return LightSplit(split)
-        bare = replace(split, aborted=_NONE)
         mine = _within(split, split.aborted)
-        if not len(mine):
-            return LightSplit(bare)
-        if len(mine) <= _FEW and len(packed := pack_aborted(mine)) <= _ROOM:
-            return LightSplit(bare, packed)
+        if len(mine) <= _FEW and len(mine.to_bytes()) <= _ROOM:
+            return LightSplit(split if mine is split.aborted else replace(split, aborted=mine))
         indexes = self._indexes_of(split.aborted, log)
-        return LightSplit(bare, indexes=indexes, is_replayed=not indexes)
+        return LightSplit(replace(split, aborted=_NONE), indexes, not indexes)
 
     def _indexes_of(self, aborted: AbortedTransactions, log: ResolvedLog) -> tuple[IndexOfPart, ...]:
         """The indexes that hold all of them; none if there are none. The splits of one segment share the answer."""
@@ -190,35 +137,6 @@ class SplitPacker:
         except (FormatError, ObjectNotFoundError):
             return ()
         return indexes if rows.issuperset(aborted) else ()
-
-
-def _short(name: str, start: str) -> str | tuple[str]:
-    """What a name has behind a start; all of another name, as a tuple."""
-    return name[len(start) :] if name.startswith(start) else (name,)
-
-
-def _long(short: str | tuple[str], start: str) -> str:
-    return start + short if isinstance(short, str) else short[0]
-
-
-def _short_following(following: Sequence[tuple[str, int, int]], folder: str) -> tuple[Any, ...]:
-    """The logs behind a split as values one after another: no more than there is room for. ``None``: none follows."""
-    values: tuple[Any, ...] = ()
-    room = _ROOM_FOR_LOGS
-    for log, size, stop in following:
-        if not log:
-            return (*values, None)
-        name = _short(log, folder)
-        room -= len(name if isinstance(name, str) else name[0])
-        if room < 0 or len(values) == 3 * _MOST_LOGS:
-            break
-        values = (*values, name, size, stop)
-    return values
-
-
-def _long_following(values: Sequence[Any], folder: str) -> tuple[tuple[str, int, int], ...]:
-    logs = [(_long(values[at], folder), values[at + 1], values[at + 2]) for at in range(0, len(values) // 3 * 3, 3)]
-    return (*logs, END_OF_LOG) if len(values) % 3 else tuple(logs)
 
 
 def _within(split: Split, aborted: AbortedTransactions) -> AbortedTransactions:

@@ -86,7 +86,7 @@ def read(kafka: Cluster, *, stored: bool, **options: str) -> Read:
         for batch in pickle.loads(pickle.dumps(reader)).read(one):
             rows += [received(row) for row in batch.to_pylist()]
             count += len(batch)
-        where = one.part.part.read_from
+        where = one.part.read_from
         sources[where] = sources.get(where, 0) + count
     return Read(sorted(rows, key=lambda row: (row.partition, row.offset)), sources, len(planned))
 

@@ -95,7 +95,7 @@ def test_history_and_the_rest_are_read_as_one_log(place: Place, location: str | 
 
 
 def test_what_is_in_the_store_is_read_there_and_what_is_not_by_the_broker(place: Place) -> None:
-    parts = [one.part.part for one in place.parts() if one.part is not None]
+    parts = [one.part for one in place.parts() if one.part is not None]
     found = {(one.partition.partition, one.read_from): one.offsets for one in parts}
 
     assert {key: (one.start, one.stop) for key, one in found.items()} == {
@@ -104,9 +104,7 @@ def test_what_is_in_the_store_is_read_there_and_what_is_not_by_the_broker(place:
         (1, ReadFrom.BROKER): (0, 5),
     }
     assert sum(one.read_from is ReadFrom.STORE for one in parts) == 2
-    assert {one.read_from for part in place.parts(location="") if (one := part.part and part.part.part)} == {
-        ReadFrom.BROKER
-    }
+    assert {one.read_from for part in place.parts(location="") if (one := part.part)} == {ReadFrom.BROKER}
 
 
 def test_splits_are_cut_by_bytes_in_the_store_and_by_offsets_where_asked_for(place: Place) -> None:
@@ -115,7 +113,7 @@ def test_splits_are_cut_by_bytes_in_the_store_and_by_offsets_where_asked_for(pla
     for wanted in (3, 7, 20):
         assert len(place.parts(minPartitions=str(wanted))) >= wanted
         assert place.offsets(minPartitions=str(wanted)) == COMMITTED
-    pieces = [one.part.part.offsets for one in place.parts(maxRecordsPerPartition="7") if one.part]
+    pieces = [one.part.offsets for one in place.parts(maxRecordsPerPartition="7") if one.part]
     assert max((one.stop or 0) - one.start for one in pieces) == 7
     assert place.offsets(maxRecordsPerPartition="7") == COMMITTED
 
@@ -152,7 +150,7 @@ def lose_the_first_log(place: Place) -> Path:
 def test_a_lost_object_fails_its_task_by_name_and_no_plan(place: Place) -> None:
     lost = lose_the_first_log(place)
     reader = place.reader(**QUICK)
-    first = min(place.parts(**QUICK), key=lambda one: one.part.part.offsets.start if one.part else 0)
+    first = min(place.parts(**QUICK), key=lambda one: one.part.offsets.start if one.part else 0)
     with pytest.raises(SegmentGapError, match=rf"{lost.stem}.*UNKNOWN_SERVER_ERROR \(-1\)"):
         list(reader.read(first))
 

@@ -17,7 +17,6 @@ from segreader.segment import TopicIdPartition
 from segreader.spark.backfill.exact import JobSplit
 from segreader.spark.backfill.split_json import split_from_json, split_to_json
 from segreader.spark.live_cutting import cut_by_offsets, cut_parts, joined, narrowed
-from segreader.spark.live_parts import pack_part
 
 PLACE = TopicIdPartition("orders", 3, "AAAAAAAAAAAAAAAAAAAAAQ")
 EPOCHS = ((0, 0), (4, 50), (5, 80))
@@ -52,13 +51,13 @@ PARTS = [BROKER, LOCATED, replace(LOCATED, aborted=None), replace(LOCATED, abort
 
 @pytest.mark.parametrize("part", PARTS)
 def test_a_part_is_the_same_after_its_travel(part: LivePart) -> None:
-    travelled = pickle.loads(pickle.dumps(pack_part(part)))
-    assert travelled.open() == part
+    travelled = pickle.loads(pickle.dumps(part))
+    assert travelled == part
 
 
 @pytest.mark.parametrize("part", [replace(LOCATED, aborted=rows(400)), STORED])
 def test_aborted_transactions_take_few_bytes(part: LivePart) -> None:
-    assert len(pickle.dumps(pack_part(part))) < 2048
+    assert len(pickle.dumps(part)) < 2048
 
 
 @pytest.mark.parametrize("part", PARTS)

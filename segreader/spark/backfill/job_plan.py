@@ -30,7 +30,7 @@ from segreader.spark.backfill.output import (
     OutputOptions,
     split_of_file,
 )
-from segreader.spark.backfill.split_json import split_from_json, splits_from_json, splits_to_json
+from segreader.spark.backfill.split_json import from_version_1, split_from_json, splits_from_json, splits_to_json
 from segreader.spark.cutting import UNCUT
 from segreader.spark.live_planning import plan_live_read
 from segreader.spark.options import SparkOptions, parse_options, require_batch
@@ -39,7 +39,7 @@ from segreader.storage.target.store import TargetStore
 
 DEFAULT_SPLIT_BYTES: Final = 128 << 20
 
-_VERSION = 1
+_VERSION = 2
 _SHOWN = 5
 
 
@@ -192,9 +192,11 @@ def parse_plan(data: bytes, source: str) -> JobPlan:
 
 
 def _from_json(document: dict[str, Any]) -> JobPlan:
-    if document["version"] != _VERSION:
-        raise ValueError(document["version"])
-    output, splits = document["output"], document["splits"]
+    version, output, splits = document["version"], document["output"], document["splits"]
+    if version not in (1, _VERSION):
+        raise ValueError(version)
+    if version == 1:
+        splits = [from_version_1(one) for one in splits]
     follow = document.get("next_splits_follow", False)  # an earlier version names no log behind a split
     return JobPlan(
         wanted=dict(document["wanted"]),

@@ -4,27 +4,33 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, overload
+from collections.abc import Container, Iterator, Sequence
+from typing import Any, Final, overload
 
-from segreader.format.transaction_index import AbortedTransaction
-from segreader.isolation import AbortedTransactions, IsolationLevel
-from segreader.plan.live import LivePart, ReadFrom
+from segreader.isolation import IsolationLevel
+from segreader.plan.codec import PART, SPLIT, read_logs, write_logs
 from segreader.plan.split import LOOK_AHEAD, MOST_LOGS_AHEAD, LogsAhead, Split
-from segreader.ranges import ByteRange, OffsetRange
-from segreader.segment import TopicIdPartition
 from segreader.spark.backfill.exact import JobSplit
+
+_FOLLOWING: Final = ("following",)
+_SEGMENTS: Final = ("segments",)
+_NAMED_OTHERWISE: Final = ("start", "stop", "offsets", "isolation", "positions", "segments", "position_epoch")
 
 
 def splits_to_json(splits: Sequence[JobSplit]) -> list[dict[str, Any]]:
     """All splits of a plan, in order. One that the next splits follow names no log behind it: these name them."""
-    documents = [_to_json(split, lambda following: following) for split in splits]
+    documents = [split_to_json(split, without=_FOLLOWING) for split in splits]
+    for split, document in zip(splits, documents, strict=True):
+        reads = (split.read,) if isinstance(split.read, Split) else split.read.splits
+        for read, one in zip(reads, _segments_of(document), strict=True):
+            if read.following:
+                one["following"] = read.following
     pairs = [(one, _tells(one.get("following", ()), behind)) for one, behind in _backwards(documents)]
     for one, is_told in pairs:
         if is_told:
             one.pop("following", None)
         else:
-            one["following"] = _listed(one.get("following", ()))
+            one["following"] = write_logs(one.get("following", ()))
     return documents
 
 
@@ -58,7 +64,7 @@ class SplitTexts(Sequence[JobSplit]):
         place = self._places[index]
         documents = [json.loads(self._texts[place])]
         own, ahead = _segments_of(documents[0])[-1:], dict[str, int]()
-        while own and "following" not in own[0] and own[0]["positions"][1] + LOOK_AHEAD >= own[0]["log_size"]:
+        while own and "following" not in own[0] and own[0]["stop_byte"] + LOOK_AHEAD >= own[0]["log_size"]:
             place += 1
             if place == len(self._texts) or len(ahead) > MOST_LOGS_AHEAD or sum(ahead.values()) >= LOOK_AHEAD:
                 break
@@ -75,7 +81,7 @@ def _name_logs(documents: Sequence[dict[str, Any]]) -> None:
     """Have each document name the logs behind it that the next ones tell."""
     for one, behind in _backwards(documents):
         if "following" in one:
-            one["following"] = tuple((log, size, stop) for log, size, stop in one["following"])
+            one["following"] = read_logs("following", one["following"])
         elif behind is not None:
             then = behind.get("following", ())
             one["following"] = LogsAhead(behind["log"], behind["log_size"], behind["stop_of_part"], then)
@@ -97,8 +103,8 @@ def _backwards(documents: Sequence[dict[str, Any]]) -> Iterator[tuple[dict[str, 
             goes_on = (
                 behind is not None
                 and "stop_of_part" in behind
-                and one["positions"][1] + LOOK_AHEAD >= one["log_size"]
-                and one["isolation"] == IsolationLevel.READ_COMMITTED.value
+                and one["stop_byte"] + LOOK_AHEAD >= one["log_size"]
+                and one["isolation_level"] == IsolationLevel.READ_COMMITTED.value
                 and one["partition"] == behind["partition"]
                 and one["topic"] == behind["topic"]
                 and one.get("topic_id") == behind.get("topic_id")
@@ -117,123 +123,40 @@ def _tells(following: Sequence[tuple[str, int, int]], behind: dict[str, Any] | N
     )  # fmt: skip
 
 
-def split_to_json(split: JobSplit) -> dict[str, Any]:
-    """Everything that a task needs to read the split: names and numbers, no client and no secret."""
-    return _to_json(split, _listed)
+def split_to_json(split: JobSplit, *, without: Container[str] = ()) -> dict[str, Any]:
+    """Everything that a task needs to read the split: names and numbers, no client and no secret.
 
-
-def _listed(following: Sequence[tuple[str, int, int]]) -> list[list[Any]]:
-    return [list(one) for one in following]
-
-
-def _to_json(split: JobSplit, name_logs: Callable[[Sequence[tuple[str, int, int]]], Any]) -> dict[str, Any]:
-    if isinstance(split.read, LivePart):
-        return _part_to_json(split, split.read, name_logs)
+    Args:
+        without: keys of segments to leave out.
+    """
     read = split.read
-    document = {
-        "topic": read.partition.topic,
-        "partition": read.partition.partition,
-        "topic_id": read.partition.topic_id,
-        "start": split.start,
-        "stop": split.stop,
-        "log": read.log,
-        "log_size": read.log_size,
-        "positions": [read.positions.start, read.positions.stop],
-        "offsets": [read.offsets.start, read.offsets.stop],
-        "isolation": read.isolation_level.value,
-        "aborted": _rows(read.aborted),
-        "is_active": read.is_active,
-        "base_offset": read.base_offset,
-        "offset_index": read.offset_index,
-        "offset_bound": read.offset_bound,
-        "epochs": [list(epoch) for epoch in read.epochs],
-        "is_padded": read.is_padded,
-        "stop_of_part": read.stop_of_part,
-        "first_bound": read.first_bound,
-        "log_tag": read.log_tag,
-        "timed": read.timed,
-        "reaches": read.reaches,
-        "following": name_logs(read.following) if read.following else None,
-    }
-    return {name: value for name, value in document.items() if value is not None and value is not False and value != []}
+    if isinstance(read, Split):
+        document = SPLIT.to_json(read, without=without)
+    else:
+        document = PART.to_json(read, without=_SEGMENTS)
+        document["segments"] = [SPLIT.to_json(one, without=without) for one in read.splits]
+    if (split.start, split.stop) != (read.offsets.start, read.offsets.stop):
+        document["covers"] = [split.start, split.stop]
+    return document
 
 
 def split_from_json(document: dict[str, Any]) -> JobSplit:
     """The split that ``split_to_json`` wrote; ``KeyError``, ``TypeError`` or ``ValueError`` for anything else."""
-    if "from" in document:
-        return _part_from_json(document)
-    partition = TopicIdPartition(document["topic"], document["partition"], document.get("topic_id"))
-    read = Split(
-        partition=partition,
-        log=document["log"],
-        log_size=document["log_size"],
-        positions=ByteRange(*document["positions"]),
-        offsets=OffsetRange(*document["offsets"]),
-        isolation_level=IsolationLevel(document["isolation"]),
-        aborted=_aborted(document.get("aborted", ())),
-        is_active=document.get("is_active", False),
-        base_offset=document.get("base_offset", 0),
-        offset_index=document.get("offset_index"),
-        offset_bound=document.get("offset_bound"),
-        epochs=tuple((epoch, start) for epoch, start in document.get("epochs", ())),
-        is_padded=document.get("is_padded", False),
-        stop_of_part=document.get("stop_of_part"),
-        first_bound=document.get("first_bound"),
-        log_tag=document.get("log_tag"),
-        timed=document.get("timed"),
-        reaches=document.get("reaches"),
-        following=_logs(document.get("following", ())),
-    )
-    return JobSplit(document["start"], document["stop"], read)
+    read = PART.from_json(document) if "from" in document else SPLIT.from_json(document)
+    start, stop = document.get("covers", (read.offsets.start, read.offsets.stop))
+    return JobSplit(start, stop, read)
 
 
-def _logs(following: Sequence[Any]) -> Sequence[tuple[str, int, int]]:
-    return following if isinstance(following, LogsAhead) else tuple((log, size, stop) for log, size, stop in following)
-
-
-def _part_to_json(
-    split: JobSplit, part: LivePart, name_logs: Callable[[Sequence[tuple[str, int, int]]], Any]
-) -> dict[str, Any]:
-    """A part of a live log; how the store has it is told as a split within."""
-    document = {
-        "topic": part.partition.topic,
-        "partition": part.partition.partition,
-        "topic_id": part.partition.topic_id,
-        "start": split.start,
-        "stop": split.stop,
-        "from": part.read_from.value,
-        "offsets": [part.offsets.start, part.offsets.stop],
-        "isolation": part.isolation_level.value,
-        "epochs": [list(epoch) for epoch in part.epochs],
-        "position_epoch": part.position_epoch,
-        "segments": [_to_json(JobSplit(split.start, split.stop, one), name_logs) for one in part.splits],
-        "aborted": None if part.aborted is None else _rows(part.aborted),
-        "segment_id": part.segment_id,
-        "size": part.size,
-    }
-    return {name: value for name, value in document.items() if value is not None}
-
-
-def _part_from_json(document: dict[str, Any]) -> JobSplit:
-    segments = [split_from_json(one).read for one in document["segments"]]
-    part = LivePart(
-        TopicIdPartition(document["topic"], document["partition"], document.get("topic_id")),
-        OffsetRange(*document["offsets"]),
-        ReadFrom(document["from"]),
-        IsolationLevel(document["isolation"]),
-        tuple((epoch, start) for epoch, start in document["epochs"]),
-        document["position_epoch"],
-        tuple(one for one in segments if isinstance(one, Split)),
-        _aborted(document["aborted"]) if "aborted" in document else None,
-        document.get("segment_id"),
-        document.get("size"),
-    )
-    return JobSplit(document["start"], document["stop"], part)
-
-
-def _rows(aborted: AbortedTransactions) -> list[list[int]]:
-    return [[one.producer_id, one.first_offset, one.last_offset, one.last_stable_offset] for one in aborted]
-
-
-def _aborted(rows: Iterable[Sequence[int]]) -> AbortedTransactions:
-    return AbortedTransactions(AbortedTransaction(*one) for one in rows)
+def from_version_1(document: dict[str, Any]) -> dict[str, Any]:
+    """What ``split_to_json`` writes today of a split that it wrote in plans of version 1."""
+    now = {name: value for name, value in document.items() if name not in _NAMED_OTHERWISE}
+    now["covers"] = document["start"], document["stop"]
+    now["start"], now["stop"] = document["offsets"]
+    now["isolation_level"] = document["isolation"]
+    if "positions" in document:
+        now["first_byte"], now["stop_byte"] = document["positions"]
+    if "segments" in document:
+        now["segments"] = [from_version_1(one) for one in document["segments"]]
+    if document.get("position_epoch", 0) >= 0:
+        now["position_epoch"] = document.get("position_epoch")
+    return now
