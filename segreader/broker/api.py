@@ -42,7 +42,7 @@ from segreader.broker.messages import (
     TopicConfigs,
     TopicMetadata,
 )
-from segreader.broker.primitives import Reader, uuid_bytes, uuid_text
+from segreader.broker.primitives import uuid_bytes, uuid_text
 from segreader.broker.settings import ClientSettings
 from segreader.broker.versions import Api, choose_version
 from segreader.errors import ProtocolError
@@ -378,15 +378,6 @@ def encode_sasl_authenticate(version: int, data: bytes, *, correlation_id: int, 
     """One step of the mechanism; ``data`` is a secret and goes nowhere else."""
     request = request_class(Api.SASL_AUTHENTICATE)(version=version, auth_bytes=data)
     return encoded(Api.SASL_AUTHENTICATE, version, request, correlation_id, client_id)
-
-
-def parse_correlation_id(frame: bytes | memoryview) -> int:
-    """Which request a frame answers.
-
-    Raises:
-        ProtocolError: it has no four bytes.
-    """
-    return Reader(frame, flexible=False, what="an answer's header").int32()
 
 
 def decode_api_versions(version: int, frame: bytes | memoryview) -> ApiVersions:

@@ -1,7 +1,7 @@
-"""Which address of the gateway stands for which broker, and where that broker is.
+"""Map each broker to an address of the gateway.
 
-Brokers are learned from the answers that pass through; each new one gets a listener of its own before the answer that
-named it goes on, so that no client is sent to a port where nobody listens.
+Brokers are learned from the answers that pass through. A new one gets its own listener before the answer that named it
+goes on, so no client is sent to a closed port.
 """
 
 from __future__ import annotations

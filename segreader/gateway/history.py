@@ -1,7 +1,7 @@
 """How much of a remote segment belongs to the leader's history. Pure.
 
 Lost segments stay in the store and in the catalogue after an unclean election, at offsets where the leader has other
-records. OffsetForLeaderEpoch tells: the leader must know each epoch of the segment, and end it where the segment does.
+records. OffsetForLeaderEpoch decides: the leader must know each epoch of the segment and end it where the segment does.
 Source: docs/reference/protocol.md; KIP-320; ``LeaderEpochFileCache.endOffsetFor`` (4.3).
 """
 

@@ -1,4 +1,4 @@
-"""A Fetch with the flag: the broker says who may read, the catalogue what lies where, and the client gets a location.
+"""Answer a flagged Fetch: the broker decides who may read, the catalogue finds the segment, the client gets a location.
 
 The right is never remembered. For every request the broker is asked, on the client's own connection, by a Fetch that
 reads nothing: of size zero at the true offset from Kafka 4.2 on, or of the log's end before. Where anything is in
@@ -9,32 +9,36 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
+from struct import Struct
 
 from segreader.broker.error_codes import ErrorCode
 from segreader.broker.location import IndexLocation, RemoteLogSegmentLocation
+from segreader.broker.location_codec import LOCATION_TAG, encode_location
+from segreader.broker.primitives import Writer
 from segreader.broker.versions import Api
 from segreader.errors import CatalogError, FormatError, StorageError, UnsupportedVersionError
-from segreader.gateway.answers import MoreTopics, pass_answer, pass_fetch
+from segreader.gateway.answers import (
+    FetchTop,
+    MoreTopics,
+    PartitionHead,
+    fetch_top,
+    pass_answer,
+    pass_fetch,
+    top_bytes,
+    walk_topics,
+)
 from segreader.gateway.audit import AuditLog, LocationGiven
 from segreader.gateway.catalogue import Catalogue, StoredSegment
 from segreader.gateway.fetch_requests import FlaggedFetch, PartitionAsked, tail_probe, zero_probe
-from segreader.gateway.frames import what
-from segreader.gateway.location_answers import (
-    EXTENSION,
-    ProbeAnswer,
-    ProbedPartition,
-    located,
-    refused,
-    topics_of,
-    whole_answer,
-)
+from segreader.gateway.frames import SIZE, tag_section, what
 from segreader.gateway.metrics import GatewayMetrics, Refused
 from segreader.gateway.objects import OFFSET_INDEX, TRANSACTION_INDEX
 from segreader.gateway.relay import Relay
 from segreader.gateway.remote_plans import RemotePlan, RemotePlanner
-from segreader.gateway.rewriting import rewrite_tags
+from segreader.gateway.rewriting import EXTENSION_TAG, EXTENSION_VERSION, rewrite_tags
 from segreader.gateway.signing import ObjectAccess, Signer
 from segreader.gateway.streams import FrameSource
 
@@ -43,6 +47,11 @@ _STORE_READS = 4
 
 _FIRST_WITH_ZERO_PROBE = 11
 """Version of ListOffsets that came with Kafka 4.2, whose brokers read nothing remote for a PartitionMaxBytes of 0."""
+
+_PARTITION = Struct(">ihqqq")
+_NO_REPLICA = Struct(">i").pack(-1)
+_NULL, _EMPTY, _NO_TAGS = b"\x00", b"\x01", b"\x00"
+EXTENSION: Mapping[int, bytes] = {EXTENSION_TAG: EXTENSION_VERSION}
 
 
 class LocatedFetch:
@@ -310,3 +319,98 @@ def _location(
         leader_epochs=tuple(epochs),
         indexes=tuple(indexes),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ProbedPartition:
+    """What a probe told of one partition: ``raw`` are its bytes up to the length of the records, ``tags`` those behind
+    them."""
+
+    head: PartitionHead
+    raw: bytes
+    tags: bytes
+
+    @property
+    def has_tags(self) -> bool:
+        """Whether the broker said more, for example that the client's position is of another history."""
+        return self.tags != _NO_TAGS
+
+
+@dataclass(slots=True)
+class ProbeAnswer:
+    """The answer to a probe without its records; ``tail`` are the tagged fields that end it."""
+
+    top: FetchTop | None = None
+    partitions: dict[tuple[bytes, int], ProbedPartition] = field(default_factory=dict)
+    tail: bytes = _NO_TAGS
+
+    async def take(self, source: FrameSource, version: int) -> None:
+        """Read the answer; its records are dropped as they come.
+
+        Raises:
+            ProtocolError: it is no Fetch answer.
+        """
+
+        def found(key: bytes, head: PartitionHead, raw: bytes, tags: bytes) -> None:
+            self.partitions[key, head.partition] = ProbedPartition(head, raw, tags)
+
+        await source.parsed(lambda reader: (reader.take(4), reader.tags()))
+        top, _ = await source.parsed(fetch_top)
+        self.top = top
+        await walk_topics(source, version, top, None, found)
+        self.tail = await source.rest()
+
+
+def located(head: PartitionHead, location: RemoteLogSegmentLocation) -> bytes:
+    """A partition with a location in the place of records."""
+    return b"".join(
+        (
+            _PARTITION.pack(head.partition, 0, head.high_watermark, head.last_stable_offset, head.log_start_offset),
+            _NULL,  # aborted transactions: not looked up
+            _NO_REPLICA,
+            _EMPTY,
+            tag_section([(LOCATION_TAG, encode_location(location))]),
+        )
+    )
+
+
+def refused(probed: ProbedPartition) -> bytes:
+    """A partition as the broker answered it, with its error and without records."""
+    return probed.raw + (_NULL if probed.head.records_size is None else _EMPTY) + probed.tags
+
+
+def topics_of(partitions: Iterable[tuple[bytes, bytes]], *, has_ids: bool) -> list[bytes]:
+    """Partitions as topics of an answer.
+
+    Args:
+        partitions: the topic's key and the partition's bytes.
+        has_ids: whether the key is an id, or a name.
+    """
+    of_topic: dict[bytes, list[bytes]] = {}
+    for key, data in partitions:
+        of_topic.setdefault(key, []).append(data)
+    topics = []
+    for key, data_of in of_topic.items():
+        writer = Writer(flexible=True)
+        if has_ids:
+            writer.raw(key)
+        else:
+            writer.blob(key)
+        writer.count(len(data_of))
+        for data in data_of:
+            writer.raw(data)
+        writer.tags()
+        topics.append(bytes(writer.data))
+    return topics
+
+
+def whole_answer(correlation_id: int, throttle_ms: int, topics: list[bytes], tail: bytes | None = None) -> bytes:
+    """A frame that holds these topics alone.
+
+    Args:
+        tail: the tagged fields that end it; by default the extension's version.
+    """
+    header = correlation_id.to_bytes(4, "big", signed=True) + _NO_TAGS
+    end = tag_section([(EXTENSION_TAG, EXTENSION_VERSION)]) if tail is None else tail
+    data = b"".join((header, top_bytes(throttle_ms, 0, len(topics)), *topics, end))
+    return SIZE.pack(len(data)) + data

@@ -1,7 +1,9 @@
-"""What a gateway did, in numbers, and as the text that Prometheus reads. No name of a topic or client is in it."""
+"""What a gateway did, in numbers, and the page that Prometheus reads. No name of a topic or client is in it."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -9,7 +11,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from segreader.errors import OptionError
+
 BOUNDS_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+_LONGEST_HEAD = 8 << 10
+_PATIENCE_S = 5.0
 
 
 class Refused(StrEnum):
@@ -135,3 +141,31 @@ def _many(name: str, kind: str, about: str, label: str, values: Mapping[str, int
 def _head(name: str, kind: str, about: str) -> Iterator[str]:
     yield f"# HELP segreader_gateway_{name} {about}"
     yield f"# TYPE segreader_gateway_{name} {kind}"
+
+
+async def serve_metrics(host: str, port: int, text: Callable[[], str]) -> asyncio.Server:
+    """Answer ``GET /metrics`` with ``text()``.
+
+    Raises:
+        OptionError: the port is taken or not allowed.
+    """
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            async with asyncio.timeout(_PATIENCE_S):
+                head = await reader.readuntil(b"\r\n\r\n")
+                path = head.split(b" ", 2)[1:2]
+                is_known = head.startswith(b"GET ") and path in ([b"/metrics"], [b"/"])
+                body = text().encode() if is_known else b"see /metrics\n"
+                status = b"200 OK" if is_known else b"404 Not Found"
+                writer.write(
+                    b"HTTP/1.1 %b\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
+                    b"Content-Length: %d\r\nConnection: close\r\n\r\n%b" % (status, len(body), body)
+                )
+                await writer.drain()
+        writer.close()
+
+    try:
+        return await asyncio.start_server(answer, host, port, limit=_LONGEST_HEAD)
+    except OSError as error:
+        raise OptionError("the port of the metrics cannot be had", found=f"{host}:{port} ({error.strerror})") from None

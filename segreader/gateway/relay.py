@@ -32,8 +32,8 @@ from segreader.gateway.frames import (
     what,
 )
 from segreader.gateway.metrics import GatewayMetrics
+from segreader.gateway.rewriting import NEWEST, may_pass, rewrite_api_versions, unsupported_version
 from segreader.gateway.streams import FrameSource, Outlet, read_size
-from segreader.gateway.version_offers import NEWEST, may_pass, rewrite_api_versions, unsupported_version
 from segreader.gateway.wire import Wire
 
 _log = logging.getLogger(__name__)

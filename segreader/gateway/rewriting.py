@@ -1,4 +1,6 @@
-"""Where broker addresses stand in answers, and how they become the gateway's: every other byte stays as it is.
+"""Replace brokers' addresses in answers by the gateway's, and limit ApiVersions to what the gateway can pass on.
+
+Every other byte stays as it is.
 
 Source: the message schemas of Apache Kafka 4.3; KIP-951 for ``NodeEndpoints``, KIP-932 for the share APIs.
 """
@@ -13,8 +15,7 @@ from segreader.broker.location_codec import extension_tag
 from segreader.broker.messages import ApiVersionRange
 from segreader.broker.primitives import Reader, Writer
 from segreader.broker.versions import Api, is_flexible, response_header_version
-from segreader.gateway.api_names import API_NAMES
-from segreader.gateway.frames import Edits, tag_section, what
+from segreader.gateway.frames import API_NAMES, Edits, tag_section, what
 
 EXTENSION_TAG, EXTENSION_VERSION = extension_tag()
 
@@ -34,7 +35,7 @@ PARSED: Final[Mapping[int, ApiVersionRange]] = {
 """Versions that can be looked into; other APIs pass in any version. SASL tokens of handshake 0 are no frames."""
 
 PASSED: Final = frozenset(API_NAMES)
-"""Keys that are offered. One that is newer may carry addresses that nobody knows of here."""
+"""Keys that are offered. A newer one may carry addresses in fields unknown here."""
 
 HEAD_APIS: Final = frozenset((Api.METADATA, Api.FIND_COORDINATOR, Api.DESCRIBE_CLUSTER))
 """Answers that have their addresses before all that may be long."""
@@ -270,3 +271,79 @@ def rewrite_array_and_tags(tail: memoryview, name: str, addresses: Addresses, si
 
 _NODE_ENDPOINTS = 0
 _EMPTY_ARRAY = b"\x01"
+
+
+NEWEST: Final = PARSED[Api.API_VERSIONS].last
+_NEVER = frozenset((52, 53, 54, Api.DESCRIBE_QUORUM, 58, 59, 82))
+"""Answers with addresses of controllers."""
+
+
+def rewrite_api_versions(
+    frame: memoryview, version: int, *, is_strict: bool = True, announces: bool = True
+) -> tuple[bytes, Mapping[int, ApiVersionRange]]:
+    """A whole answer to ApiVersions with what the gateway can pass, and the ranges that the broker itself offers.
+
+    An answer with an error has the layout of version 0, and stays as it is.
+
+    Args:
+        is_strict: leave out APIs that are not known here, too.
+        announces: add the extension's tag.
+
+    Raises:
+        ProtocolError: it is no such answer.
+    """
+    reader = answer_body(frame, Api.API_VERSIONS, version)
+    if reader.int16() == ErrorCode.UNSUPPORTED_VERSION:
+        return bytes(frame), {}
+    counted_at = reader.position
+    offered: dict[int, ApiVersionRange] = {}
+    entries: list[tuple[int, int, int, bytes]] = []
+    for _ in range(reader.count(7 if reader.flexible else 6)):
+        api, first, last = reader.int16(), reader.int16(), reader.int16()
+        tags_at = reader.position
+        reader.tags()
+        offered[api] = ApiVersionRange(first, last)
+        parsed = PARSED.get(api, offered[api])
+        first, last = max(first, parsed.first), min(last, parsed.last)
+        if first <= last and (api in PASSED or not (is_strict or api in _NEVER)):
+            entries.append((api, first, last, bytes(frame[tags_at : reader.position])))
+    writer = Writer(flexible=reader.flexible)
+    writer.raw(frame[:counted_at])
+    writer.count(len(entries))
+    for api, first, last, tags in entries:
+        for number in (api, first, last):
+            writer.int16(number)
+        writer.raw(tags)
+    if version >= 1:
+        writer.raw(reader.take(4))
+    if reader.flexible:
+        kept = {tag: bytes(value.take(value.left)) for tag, value in reader.tags()}
+        if announces:
+            kept[EXTENSION_TAG] = EXTENSION_VERSION
+        writer.tags(kept.items())
+    reader.finish()
+    return bytes(writer.data), offered
+
+
+def unsupported_version(correlation_id: int) -> bytes:
+    """The frame that answers a version of ApiVersions that is newer than this gateway: the client asks with an older.
+
+    Source: KIP-511.
+    """
+    writer = Writer(flexible=False)
+    writer.int32(correlation_id)
+    writer.int16(ErrorCode.UNSUPPORTED_VERSION)
+    writer.count(1)
+    for number in (Api.API_VERSIONS, PARSED[Api.API_VERSIONS].first, NEWEST):
+        writer.int16(number)
+    return writer.framed()
+
+
+def may_pass(api: int, version: int, *, is_strict: bool = True) -> str | None:
+    """Why a request is not passed on; ``None`` if it is."""
+    if api in _NEVER or (is_strict and api not in PASSED):
+        return f"{what(api, version, 'request')} is not passed on by this gateway"
+    parsed = PARSED.get(api)
+    if parsed is not None and not parsed.first <= version <= parsed.last:
+        return f"{what(api, version, 'request')}: only versions {parsed.first} to {parsed.last} are passed on"
+    return None

@@ -20,8 +20,7 @@ from segreader.gateway.audit import AuditLog
 from segreader.gateway.catalogue import Catalogue
 from segreader.gateway.config import GatewayConfig, parse_address
 from segreader.gateway.located_fetch import LocatedFetch
-from segreader.gateway.metrics import GatewayMetrics
-from segreader.gateway.metrics_page import serve_metrics
+from segreader.gateway.metrics import GatewayMetrics, serve_metrics
 from segreader.gateway.objects import ObjectFinder
 from segreader.gateway.relay import Locating, Relay
 from segreader.gateway.remote_plans import RemotePlanner

@@ -24,13 +24,13 @@ from segreader.errors import ProtocolError
 from segreader.gateway.frames import FILLER_TAG, tag_section
 from segreader.gateway.rewriting import (
     HEAD_APIS,
+    rewrite_api_versions,
     rewrite_array_and_tags,
     rewrite_head,
     rewrite_produce,
     rewrite_share_acknowledge,
     rewrite_tags,
 )
-from segreader.gateway.version_offers import rewrite_api_versions
 
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 LONG = "a-broker-with-a-name-that-is-very-much-longer-than-the-gateways-own.example.internal"

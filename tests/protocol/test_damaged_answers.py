@@ -178,9 +178,8 @@ def test_text_that_is_not_utf_8_is_refused() -> None:
 
 
 def test_a_frame_without_a_correlation_id_is_refused() -> None:
-    assert wire.parse_correlation_id(b"\0\0\0\7rest") == 7
-    with pytest.raises(ProtocolError, match="header"):
-        wire.parse_correlation_id(b"\0\0\7")
+    with pytest.raises(ProtocolError, match="Metadata 12 answer"):
+        wire.decode_metadata(12, b"\0\0\7")
 
 
 TAGS = bytes.fromhex("02" + "0003ffffff" + "c06102abcd")
