@@ -41,24 +41,36 @@ from segreader.spark.backfill.job_plan import (
     require_same,
     require_unplanned,
 )
-from segreader.spark.backfill.output import CODECS, PLAN, Layout
+from segreader.spark.backfill.output import CODECS, PLAN
 from segreader.spark.backfill.progress import ProgressWatch
 from segreader.spark.backfill.report import complete, totals
 from segreader.spark.backfill.table import write_table
 from segreader.spark.backfill.task import DDL, SplitTask
 from segreader.storage.target.store import TargetStore
-from spark_jobs.backfill_request import absolute, beside_flags, broker_flags, parse_pairs, parse_request, require_files
+from spark_jobs.backfill_request import (
+    absolute,
+    beside_flags,
+    broker_flags,
+    layout_flags,
+    loss_flags,
+    parse_pairs,
+    parse_request,
+    range_flags,
+    renamed,
+    require_files,
+)
 from spark_jobs.command_line import call, require_report_place
 from spark_jobs.report import RunReport, describe_bill, describe_plan, describe_report
 from spark_jobs.session import SPARK_ERRORS, JobSession, describe_failure, describe_job, job_session
 
 _FLAGS = {
-    "failOnDataLoss=false": "--on-data-loss skip",
-    "skip the batch (on_corrupt='skip')": "leave its offsets out with --start and --end",
-    "startingOffsets": "--start",
-    "startingTimestamp": "--start",
-    "endingOffsets": "--end",
-    "endingTimestamp": "--end",
+    "load() plans anew, failOnDataLoss=false goes on": "--on-missing skip goes on without it",
+    "failOnDataLoss=false": "--on-gap skip",
+    "skip the batch (on_corrupt='skip')": "leave its offsets out with --offsets",
+    "startingOffsets": "--offsets",
+    "startingTimestamp": "--since",
+    "endingOffsets": "--offsets",
+    "endingTimestamp": "--until",
     "subscribePattern": "--pattern",
     "subscribe": "--topic",
     "isolationLevel": "--isolation",
@@ -95,25 +107,8 @@ _NOTES = 20
     help="Which topic of a name, where it was deleted and created again. With --pattern the newest is read by default.",
 )
 @click.option("--target", help="Directory or bucket to write: a directory, s3://, gs:// or abfss://.")
-@click.option(
-    "--start",
-    default="earliest",
-    show_default=True,
-    help='Where to begin: earliest, offsets as JSON {"orders":{"0":23,"1":-2}}, -2 is the earliest, or a time.',
-)
-@click.option(
-    "--end",
-    default="latest",
-    show_default=True,
-    help="Where to end, exclusive: latest, JSON as above, -1 is the end, or a time: 2026-11-01T00:00Z, -1d, now.",
-)
-@click.option(
-    "--layout",
-    type=click.Choice([layout.value for layout in Layout]),
-    default=Layout.PARTITION.value,
-    show_default=True,
-    help="Directories below the target. Dates are those of the records, in UTC.",
-)
+@range_flags
+@layout_flags
 @click.option("--hive", is_flag=True, help="Call directories topic=…; the files lack the columns that these tell.")
 @click.option(
     "--isolation",
@@ -122,7 +117,6 @@ _NOTES = 20
     show_default=True,
     help="Which records: only those of committed transactions, or all.",
 )
-@click.option("--segment-layout", help="Which layout to see at the location; by default it is told from the names.")
 @click.option(
     "--rsm-config", help="The broker's properties file, where segments are encrypted; executors read it, too."
 )
@@ -133,10 +127,16 @@ _NOTES = 20
     show_default=True,
     help="Who gives them, never a value: default is what the cloud's client finds; or env:PREFIX, module:callable.",
 )
-@click.option("--storage-option", "storage", multiple=True, metavar="NAME=VALUE", help="Of the location; no secret.")
+@click.option(
+    "--storage-option",
+    "storage",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Endpoint or setting of the location's store; a secret is NAME=env:VARIABLE, on executors, too.",
+)
 @click.option("--target-credentials", help="As --credentials, for the target; the same by default.")
 @click.option(
-    "--target-option", "target_storage", multiple=True, metavar="NAME=VALUE", help="Of the target; no secret."
+    "--target-option", "target_storage", multiple=True, metavar="NAME=VALUE", help="As --storage-option, of the target."
 )
 @click.option("--split-bytes", default="128m", show_default=True, help="Stored bytes that one task reads.")
 @click.option("--file-bytes", default="256m", show_default=True, help="Bytes after which a file is closed.")
@@ -150,13 +150,7 @@ _NOTES = 20
 )
 @click.option("--table", help="With --sink table: its name in the catalog.")
 @click.option("--format", "form", help="With --sink table: parquet, delta, iceberg …")
-@click.option(
-    "--on-data-loss",
-    type=click.Choice(["fail", "skip"]),
-    default="fail",
-    show_default=True,
-    help="Offsets that are gone: stop, or go on without them, name them in the report, and end in 1.",
-)
+@loss_flags
 @click.option("--force", is_flag=True, help="Replace what an earlier run wrote to the target.")
 @click.option("--dry-run", is_flag=True, help="Print plan and bill, and stop; nothing is written.")
 @click.option("--prices", help="With --dry-run: a file of prices, as of segreader plan.")
@@ -193,6 +187,7 @@ def backfill(**given: Any) -> int:
       141 whoever read the output closed it
     """
     began = time.monotonic()
+    given = renamed(given)
     if not given["locations"] and given["bootstrap_servers"] is None:
         raise click.UsageError("say where to read: --location DIRECTORY, or --bootstrap-servers HOST:PORT")
     if bool(given["topics"]) == (given["pattern"] is not None):
@@ -203,6 +198,8 @@ def backfill(**given: Any) -> int:
         raise click.UsageError("--table and --format belong to --sink table")
     if given["sink"] == "table":
         require_files(click.get_current_context())
+        if given["on_gap"] != given["on_missing"]:
+            raise click.UsageError("with --sink table --on-gap and --on-missing must be the same: Spark has one option")
     require_report_place(given["report_file"])
     request = parse_request(given)
     if given["sink"] == "table":
@@ -276,7 +273,14 @@ class Job:
         pending = sorted(
             (split for split in plan.splits if split.id not in before), key=lambda split: split.size, reverse=True
         )
-        task = SplitTask(self.request.options, plan.output, self.destination, pending, plan.name)
+        task = SplitTask(
+            self.request.options,
+            plan.output,
+            self.destination,
+            pending,
+            plan.name,
+            on_missing=self.request.on_missing,
+        )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # of pandas, which this does not use
             frame = spark.range(0, len(pending), 1, len(pending)).mapInArrow(task.__call__, DDL)

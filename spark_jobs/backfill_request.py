@@ -15,12 +15,13 @@ from segreader.errors import OptionError
 from segreader.read.times import parse_time
 from segreader.spark.backfill.job_plan import JobRequest
 from segreader.spark.backfill.output import Layout, OutputOptions
+from segreader.spark.offsets import EARLIEST, LATEST
 from segreader.spark.option_values import parse_size
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 _OF_FILES = {
-    "layout": "--layout",
+    "output_layout": "--output-layout",
     "hive": "--hive",
     "codec": "--codec",
     "file_bytes": "--file-bytes",
@@ -40,6 +41,8 @@ _OPTIONS = {
     "leader_epochs": "leaderEpochs",
 }
 """Files beside the segments: flags, and options of the data source."""
+_OUTPUT_LAYOUTS = [layout.value for layout in Layout]
+_RANGES = '{"orders":{"0":"23:500","1":"7:"}}'
 
 
 def broker_flags(command: _F) -> _F:
@@ -96,6 +99,108 @@ def beside_flags(command: _F) -> _F:
     return command
 
 
+def range_flags(command: _F) -> _F:
+    """The flags that say which offsets."""
+    for flag in (
+        click.option("--end", hidden=True),
+        click.option("--start", hidden=True),
+        click.option(
+            "--until",
+            metavar="T",
+            help="Only below the offset of the first record that is not older than T, in each partition.",
+        ),
+        click.option(
+            "--since",
+            metavar="T",
+            help="Only from the offset of the first record on that is not older than T: 2026-11-01T00:00Z, -1d (before "
+            "now), now, or ms since 1970 UTC.",
+        ),
+        click.option(
+            "--offsets",
+            metavar="JSON",
+            help='Only these offsets of each partition, from A on and below B: {"orders":{"0":"23:500","1":"7:"}}. '
+            "Either may be left out; a number says where to begin, as the line that a report calls next.",
+        ),
+    ):
+        command = flag(command)
+    return command
+
+
+def layout_flags(command: _F) -> _F:
+    """The flags for the layout that is read, and the one that is written."""
+    for flag in (
+        click.option("--segment-layout", hidden=True),
+        click.option(
+            "--output-layout",
+            type=click.Choice(_OUTPUT_LAYOUTS),
+            default=Layout.PARTITION.value,
+            show_default=True,
+            help="Directories below the target. Dates are those of the records, in UTC.",
+        ),
+        click.option(
+            "--layout",
+            metavar="NAME",
+            help="Which layout to see at the location, or pattern:REGEX. Default: told from the names.",
+        ),
+    ):
+        command = flag(command)
+    return command
+
+
+def loss_flags(command: _F) -> _F:
+    """The flags for offsets that are gone."""
+    choice = click.Choice(["fail", "skip"])
+    for flag in (
+        click.option("--on-data-loss", type=choice, hidden=True),
+        click.option(
+            "--on-missing",
+            type=choice,
+            default="fail",
+            show_default=True,
+            help="A segment that vanished since the plan was made: stop, or go on without it, as above.",
+        ),
+        click.option(
+            "--on-gap",
+            type=choice,
+            default="fail",
+            show_default=True,
+            help="Offsets that no segment has: stop, or go on without them, name them in the report, and end in 1.",
+        ),
+    ):
+        command = flag(command)
+    return command
+
+
+def renamed(given: dict[str, Any]) -> dict[str, Any]:
+    """The flags by their names of today, after a warning for each that was given by an earlier one.
+
+    An output layout that is given as ``--layout``, as it was once called, is taken as ``--output-layout``.
+
+    Raises:
+        click.UsageError: a flag is given by both names.
+    """
+    given = dict(given)
+    if given["layout"] in _OUTPUT_LAYOUTS:
+        _warn(f"--layout {given['layout']}", "--output-layout")
+        _require_default("--layout", "output_layout")
+        given["output_layout"], given["layout"] = given["layout"], None
+    if (layout := given.pop("segment_layout")) is not None:
+        _warn("--segment-layout", "--layout")
+        if given["layout"] is not None:
+            raise click.UsageError("--segment-layout is the earlier name of --layout: give one of them")
+        given["layout"] = layout
+    if (choice := given.pop("on_data_loss")) is not None:
+        _warn("--on-data-loss", "--on-gap and --on-missing")
+        _require_default("--on-data-loss", "on_gap", "on_missing")
+        given["on_gap"] = given["on_missing"] = choice
+    for old, time in (("start", "since"), ("end", "until")):
+        if given[old] is not None:
+            _warn(f"--{old}", f"--{time} for a time and --offsets for offsets")
+            if given[time] is not None or given["offsets"] is not None:
+                raise click.UsageError(f"--{old} is the earlier name of --{time} and --offsets: give one of them")
+    return given
+
+
 def parse_request(given: dict[str, Any]) -> JobRequest:
     """What a command line asks for.
 
@@ -114,14 +219,19 @@ def parse_request(given: dict[str, Any]) -> JobRequest:
     beside = {name: absolute(given[name]) for name in _BESIDE if given[name]}
     if given["segments_from"] is not None:
         beside["segments_from"] = given["segments_from"]
+    start, end = _bounds(given)
     wanted = {
         "location": location,
         "tail": None if servers is None else "broker",  # not which of the brokers: the topics' ids tell the cluster
         **topics,
         "topic-id": topic_id,
-        **{name: given[name] for name in ("start", "end", "isolation", "layout", "codec", "sink")},
+        "start": start,
+        "end": end,
+        "isolation": given["isolation"],
+        "layout": given["output_layout"],
+        **{name: given[name] for name in ("codec", "sink")},
         "hive": "yes" if given["hive"] else "no",
-        "segment-layout": given["segment_layout"],
+        "segment-layout": given["layout"],
         "rsm-config": rsm_config,
         **{name.replace("_", "-"): text for name, text in beside.items()},
         "split-bytes": str(parse_size(given["split_bytes"], "splitBytes")),
@@ -134,12 +244,12 @@ def parse_request(given: dict[str, Any]) -> JobRequest:
         **({} if given["broker_credentials"] == "default" else {"brokerCredentials": given["broker_credentials"]}),
         **({"subscribePattern": topics["pattern"]} if "pattern" in topics else {"subscribe": topics["topic"]}),
         **({} if topic_id is None else {"topicId": topic_id}),
-        **_bound("starting", given["start"], "earliest"),
-        **_bound("ending", given["end"], "latest"),
+        **_bound("starting", start, "earliest"),
+        **_bound("ending", end, "latest"),
         "isolationLevel": given["isolation"],
         "includeHeaders": "true",
-        **({"failOnDataLoss": "false"} if given["on_data_loss"] == "skip" else {}),
-        **({"layout": given["segment_layout"]} if given["segment_layout"] else {}),
+        **({"failOnDataLoss": "false"} if given["on_gap"] == "skip" else {}),
+        **({"layout": given["layout"]} if given["layout"] else {}),
         **({"keys": rsm_config} if rsm_config else {}),
         **{_OPTIONS[name]: text for name, text in beside.items()},
         "credentials": given["credentials"],
@@ -149,12 +259,13 @@ def parse_request(given: dict[str, Any]) -> JobRequest:
         wanted={name: value for name, value in wanted.items() if value is not None},
         options=options,
         output=OutputOptions(
-            layout=Layout(given["layout"]),
+            layout=Layout(given["output_layout"]),
             is_hive=given["hive"],
             file_bytes=int(wanted["file-bytes"]),
             codec=given["codec"],
         ),
         split_bytes=int(wanted["split-bytes"]),
+        on_missing=given["on_missing"],
     )
 
 
@@ -186,6 +297,73 @@ def parse_pairs(flag: str, texts: tuple[str, ...]) -> dict[str, str]:
 def absolute(location: str) -> str:
     """A location that means the same in every process of this machine."""
     return location if "://" in location or location.startswith("file:") else os.path.abspath(location)
+
+
+def _warn(old: str, new: str) -> None:
+    click.echo(f"warning: {old} is deprecated, give {new}", err=True)
+
+
+def _require_default(old: str, *names: str) -> None:
+    """Refuse an earlier name beside the one of today."""
+    context = click.get_current_context()
+    if given := [name for name in names if context.get_parameter_source(name) is not ParameterSource.DEFAULT]:
+        flag = given[0].replace("_", "-")
+        raise click.UsageError(f"{old} is the earlier name of --{flag}: give one of them")
+
+
+def _bounds(given: dict[str, Any]) -> tuple[str, str]:
+    """Start and end as a plan has them: ``earliest`` or ``latest``, offsets as JSON, or a time.
+
+    Raises:
+        click.UsageError: one of them is given twice.
+        OptionError: offsets or times are none.
+    """
+    start, end = (None, None) if given["offsets"] is None else parse_ranges(given["offsets"])
+    for flag, bound in (("since", start), ("until", end)):
+        if given[flag] is not None:
+            if bound is not None:
+                raise click.UsageError(f"--offsets and --{flag} both name the same end of the range: give one of them")
+            try:
+                parse_time(given[flag].strip(), datetime.now(UTC))
+            except OptionError as error:
+                raise error.located(source=f"--{flag}") from None
+    return (
+        given["start"] or given["since"] or start or "earliest",
+        given["end"] or given["until"] or end or "latest",
+    )
+
+
+def parse_ranges(text: str) -> tuple[str | None, str | None]:
+    """Starts and ends, each as JSON of Spark's kafka source, from ``--offsets``; ``None`` where all are left out.
+
+    Raises:
+        OptionError: it is not JSON of ranges.
+    """
+    try:
+        ranges = json.loads(text)
+        pairs = {
+            topic: {number: _range(one) for number, one in partitions.items()} for topic, partitions in ranges.items()
+        }
+    except (ValueError, AttributeError, RecursionError):
+        raise OptionError("--offsets is not JSON of ranges", found=text, expected=_RANGES) from None
+    sides = []
+    for side, left_out in ((0, EARLIEST), (1, LATEST)):
+        bounds = {topic: {number: one[side] for number, one in some.items()} for topic, some in pairs.items()}
+        is_left_out = all(one == left_out for some in bounds.values() for one in some.values())
+        sides.append(None if is_left_out else json.dumps(bounds, separators=(",", ":")))
+    return sides[0], sides[1]
+
+
+def _range(given: object) -> tuple[int, int]:
+    """Start and end of ``"A:B"``, or of a number, which is a start."""
+    if isinstance(given, int) and not isinstance(given, bool):
+        return given, LATEST
+    if not isinstance(given, str):
+        raise ValueError(given)
+    start, colon, end = given.partition(":")
+    if not colon:
+        raise ValueError(given)
+    return int(start) if start.strip() else EARLIEST, int(end) if end.strip() else LATEST
 
 
 def _bound(side: str, text: str, keyword: str) -> dict[str, str]:

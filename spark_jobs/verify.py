@@ -31,7 +31,11 @@ from spark_jobs.session import SPARK_ERRORS, describe_failure, describe_job, job
 @click.option("--broker-credentials", help="Of the brokers, likewise.")
 @click.option("--target-credentials", default="default", show_default=True, help="Or env:PREFIX, module:callable.")
 @click.option(
-    "--target-option", "target_storage", multiple=True, metavar="NAME=VALUE", help="Of the target; no secret."
+    "--target-option",
+    "target_storage",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Endpoint or setting of the target's store; a secret is NAME=env:VARIABLE, on executors, too.",
 )
 @click.option("--local", is_flag=True, help="Check in this process, without Spark.")
 @click.option(

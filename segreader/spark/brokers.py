@@ -20,7 +20,7 @@ from segreader.errors import OptionError
 from segreader.read.cluster import KafkaCluster
 from segreader.spark import option_values as values
 from segreader.spark.credentials import call_provider, parse_provider
-from segreader.spark.option_names import KAFKA
+from segreader.spark.option_names import KAFKA, is_reference
 from segreader.storage.signed_url import Secret, redact
 
 SERVERS: Final = "kafka.bootstrap.servers"
@@ -28,7 +28,6 @@ CREDENTIALS: Final = "brokerCredentials"
 
 _SECRETS: Final = frozenset({"sasl.password", "sasl.jaas.config", "sasl.oauthbearer.token", "ssl.key.password"})
 _OF_PREFIX: Final = ("sasl.username", "sasl.oauthbearer.token.file", *sorted(_SECRETS))
-_REFERENCE: Final = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*")
 _NOT_AS_TEXT: Final = frozenset({"oauth_cb"})
 _HELD_BY_THE_READ: Final = frozenset({"bootstrap.servers", "isolation.level"})
 _WITHOUT_EFFECT: Final = frozenset(
@@ -192,7 +191,7 @@ def _checked(name: str, text: str) -> str:
     short = name.removeprefix(KAFKA)
     if short in _NOT_AS_TEXT:
         raise OptionError(f"{name} is no text", hint=f"Name a provider of yours: {CREDENTIALS}=module:callable")
-    if short in _SECRETS and not _REFERENCE.fullmatch(text):
+    if short in _SECRETS and not is_reference(text):
         raise OptionError(
             f"{name} is a secret; Spark shows options in its UI and event log in clear",
             expected="env:VARIABLE",

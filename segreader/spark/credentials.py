@@ -19,7 +19,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from segreader.errors import OptionError
+from segreader.spark.option_names import is_reference
 from segreader.storage.options import NAMES, StorageOptions, kind_of, only_for, override, parse_values
+from segreader.storage.signed_url import Secret
 
 _FORM = re.compile(r"default|env:[A-Za-z_][A-Za-z0-9_]*|[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
@@ -65,22 +67,33 @@ def resolve_storage(
         OptionError: the provider is not there, or gives no storage options.
     """
     kind = kind_of(location)
+    variables = os.environ if environ is None else environ
     try:
-        own = only_for(kind, parse_values(settings))
+        own = only_for(kind, parse_values({name: _looked_up(name, text, variables) for name, text in settings.items()}))
     except OptionError as error:
         raise error.located(source="storage.*") from None
     if provider == "default":
         return own
     if provider.startswith("env:"):
-        given: Mapping[str, object] = _of_environment(
-            provider.removeprefix("env:"), os.environ if environ is None else environ
-        )
+        given: Mapping[str, object] = _of_environment(provider.removeprefix("env:"), variables)
     else:
         given = _called(provider, location)
     try:
         return override(own, only_for(kind, parse_values(given)))
     except OptionError as error:
         raise error.located(source=f"credentials={provider}") from None
+
+
+def _looked_up(name: str, text: str, environ: Mapping[str, str]) -> object:
+    if not is_reference(text):
+        return text
+    variable = text.strip().removeprefix("env:")
+    if not environ.get(variable):
+        raise OptionError(
+            f"{name}=env:{variable} finds no variable in this process",
+            hint="Executors get variables by spark.executorEnv.NAME; the driver needs them, too: it lists",
+        )
+    return Secret(environ[variable])
 
 
 def _of_environment(prefix: str, environ: Mapping[str, str]) -> dict[str, object]:

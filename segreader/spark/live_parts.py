@@ -58,7 +58,7 @@ def read_part(
             stack.callback(located[1].close)
         on_gap = "fail" if options.fail_on_data_loss else "report"
         reader = LiveReader(cluster, read_options, store=store, located=located, metrics=metrics, on_gap=on_gap)
-        for batch in _retained(cluster, reader, part, metrics, fails=options.fail_on_data_loss):
+        for batch in _retained(cluster, reader, part, metrics, fails=options.on_missing == "fail"):
             yield _without_positions(batch)
     told = ", ".join(f"{one.records} from the {name}" for name, one in metrics.sources.items() if one.parts)
     logger.info("%s: offsets %d to %d: %s", part.partition, part.offsets.start, part.stop - 1, told)

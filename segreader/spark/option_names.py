@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import fields
 
 from segreader.errors import OptionError
@@ -76,32 +76,35 @@ _SECRET = re.compile(r"secret|password|passwd|token|access[._-]?key|account[._-]
 _SECRET_FIELDS = frozenset(field.name for field in fields(StorageOptions) if "Secret" in str(field.type))
 _CANONICAL = {name.lower(): name for name in (*NAMES, *_REFUSED)}
 _LONGEST_NAME = 60
+_REFERENCE = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*")
 
 logger = logging.getLogger(__name__)
 
 
-def require_usable(given: Iterable[str], *, asks_brokers: bool = False) -> None:
+def require_usable(given: Mapping[str, str], *, asks_brokers: bool = False) -> None:
     """Refuse what cannot be an option, and say in one log line what has no effect.
 
     Args:
-        given: names in lower case, as Spark gives them.
+        given: by names in lower case, as Spark gives them.
         asks_brokers: whether ``kafka.<name>`` have an effect: then they are judged elsewhere.
 
     Raises:
         OptionError: a name is unknown, bears a secret, or asks for what is not done here.
     """
     without_effect = []
-    for name in given:
+    for name, text in given.items():
         shown = _CANONICAL.get(name, name)
         if name in _REFUSED:
             raise OptionError(f"{shown} has no place here: {_REFUSED[name]}")
         if asks_brokers and name.startswith(KAFKA):
             continue
+        if name.startswith(STORAGE) and is_reference(text):
+            continue
         if _SECRET.search(name) or _is_secret_of_storage(name):
             raise OptionError(
                 f"{shown} looks like a secret; Spark shows options in its UI and event log in clear",
-                hint="Name a provider with credentials (env:PREFIX or module:callable), or give the processes that "
-                "read an identity; see docs/how-to/spark.md",
+                hint="Name a provider with credentials (env:PREFIX or module:callable), or a variable "
+                f"({STORAGE}<name>=env:VARIABLE), or give the processes that read an identity; see docs/how-to/spark.md",
             )
         if shown in NAMES or name.startswith((*_SPARKS_OWN, STORAGE)):
             continue
@@ -110,6 +113,11 @@ def require_usable(given: Iterable[str], *, asks_brokers: bool = False) -> None:
         without_effect.append(name)
     if without_effect:
         logger.info("without effect here: %s", ", ".join(sorted(without_effect)))
+
+
+def is_reference(text: str) -> bool:
+    """Whether a value is ``env:VARIABLE``: each process looks it up for itself, and Spark shows the name only."""
+    return _REFERENCE.fullmatch(text.strip()) is not None
 
 
 def _is_secret_of_storage(name: str) -> bool:

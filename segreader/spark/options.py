@@ -29,7 +29,7 @@ from segreader.spark.offsets import (
     parse_offsets,
     parse_timestamps,
 )
-from segreader.spark.option_names import STORAGE, require_usable
+from segreader.spark.option_names import STORAGE, is_reference, require_usable
 from segreader.spark.option_values import MIB, compile_pattern, parse_size
 from segreader.storage.options import Kind, canonical_name, kind_of, parse_values
 from segreader.storage.signed_url import redact
@@ -87,10 +87,12 @@ class SparkOptions:
             times, begin at the end: a stream may.
         include_headers, raw_columns: whether the schema has the column ``headers``, and those of the batches.
         fail_on_data_loss: whether offsets that are gone are an error.
+        on_missing: ``fail`` or ``skip`` where a segment vanishes between plan and read; as ``fail_on_data_loss`` says,
+            but a job may choose it by itself.
         layout: which layout to see there; by default it is told from the names.
         keys: path of the broker's properties file that names the keys of encrypted segments; tasks read it, too.
         metadata, segments_from, log_directory, leader_epochs: as of ``Catalog``; tasks read the log directory, too.
-        storage: settings of the store by name; none of them is a secret.
+        storage: settings of the store by name; a secret among them is a reference: ``env:VARIABLE``.
         credentials: name of what gives credentials: see ``segreader.spark.credentials``.
         check_crcs: whether batches must pass their CRC.
         split_bytes: how many stored bytes one task shall read.
@@ -116,6 +118,7 @@ class SparkOptions:
     raw_columns: bool = False
     isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED
     fail_on_data_loss: bool = True
+    on_missing: str = "fail"
     layout: str | None = None
     keys: str | None = None
     metadata: str | None = None
@@ -170,6 +173,7 @@ def parse_options(options: Mapping[str, str]) -> SparkOptions:
     ending = _ending(given, choice)
     _require_order(starting, ending)
     layout = given.get("layout", "").strip()
+    fail_on_data_loss = values.boolean(given, "failOnDataLoss", default=True)
     return SparkOptions(
         locations=locations,
         brokers=brokers,
@@ -183,7 +187,8 @@ def parse_options(options: Mapping[str, str]) -> SparkOptions:
         include_headers=values.boolean(given, "includeHeaders", default=False),
         raw_columns=values.boolean(given, "rawColumns", default=False),
         isolation_level=_isolation_level(given),
-        fail_on_data_loss=values.boolean(given, "failOnDataLoss", default=True),
+        fail_on_data_loss=fail_on_data_loss,
+        on_missing="fail" if fail_on_data_loss else "skip",
         layout=None if layout.lower() in ("", "auto") else layout,
         keys=given.get("keys"),
         **_beside(given, locations, asks_brokers=brokers is not None),
@@ -433,9 +438,12 @@ def _isolation_level(given: Mapping[str, str]) -> IsolationLevel:
 
 
 def _storage(given: Mapping[str, str], locations: Iterable[str]) -> dict[str, str]:
-    """The settings of the store by their own names; what is a secret was refused before."""
+    """The settings of the store by their own names; a secret is a reference, or was refused before."""
     settings = {name.removeprefix(STORAGE): text for name, text in given.items() if name.startswith(STORAGE)}
     for name, text in settings.items():
+        if is_reference(text):
+            canonical_name(name)
+            continue
         if redact(text) != text:
             raise OptionError(f"{STORAGE}{name} holds a credential, and Spark shows options in its UI")
         errors = []

@@ -117,7 +117,7 @@ class SegmentReader(DataSourceReader):
             batch_rows=options.batch_records,
             batch_bytes=options.batch_bytes,
             check_crcs=options.check_crcs,
-            on_missing="fail" if options.fail_on_data_loss else "skip",
+            on_missing=options.on_missing,
         )
         if partition.part is None:
             metrics = ScanMetrics()

@@ -275,7 +275,7 @@ def test_a_backfill_takes_what_lies_beside_the_segments_by_flags(
 
 def test_two_lineages_are_two_jobs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["--location", str(HANGING.remote_root), "--topic", HANGING.topic, "--target", str(tmp_path / "out")]
-    nothing = ["--start", '{"diverged-hanging":{"0":3}}', "--end", '{"diverged-hanging":{"0":3}}']
+    nothing = ["--offsets", '{"diverged-hanging":{"0":"3:3"}}']
     assert backfill.main([*asked, *nothing]) == 0
     assert backfill.main([*asked, *nothing, "--leader-epochs", str(CORPUS / "cluster" / "local")]) == 2
     assert "leader-epochs not given there" in capsys.readouterr().err

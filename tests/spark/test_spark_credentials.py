@@ -60,6 +60,25 @@ def test_variables_with_a_prefix_are_storage_options() -> None:
     assert not leaks(repr(given))
 
 
+def test_a_setting_may_name_the_variable_that_each_process_looks_up() -> None:
+    given = {"location": "s3://b", "subscribe": "t", "storage.secret": "env:LAKE_SECRET", "storage.key": "env:LAKE_KEY"}
+    settings = parse_options(given).storage
+    assert settings == {"secret": "env:LAKE_SECRET", "key": "env:LAKE_KEY"}
+    resolved = resolve_storage("default", "s3://b", settings, {"LAKE_SECRET": CANARIES["secret"], "LAKE_KEY": "k"})
+    assert find_storage_options("s3://b", resolved, environ={}, files=[]).secret.reveal() == CANARIES["secret"]  # type: ignore[union-attr]
+    assert not leaks(repr(resolved))
+
+    with pytest.raises(OptionError, match="secret=env:LAKE_SECRET finds no variable in this process"):
+        resolve_storage("default", "s3://b", settings, {"LAKE_KEY": "k"})
+    for name, text, told in (
+        ("storage.secret", "env:not a name", "looks like a secret"),
+        ("storage.regoin", "env:REGION", "Did you mean 'region'"),
+        ("my.password", "env:LAKE_SECRET", "looks like a secret"),
+    ):
+        with pytest.raises(OptionError, match=told):
+            parse_options({"location": "s3://b", "subscribe": "t", name: text})
+
+
 def test_each_location_is_given_what_its_kind_of_store_can_have() -> None:
     variables = {"LAKE_KEY": "k", "LAKE_SECRET": "s", "LAKE_ACCOUNT_NAME": "a"}
     given = {

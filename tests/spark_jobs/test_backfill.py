@@ -107,7 +107,7 @@ def test_a_backfill_with_the_lineage_leaves_the_lost_branch_out(tmp_path: Path) 
 
 def test_spark_reads_the_output_with_the_types_of_its_kafka_source(spark: SparkSession, tmp_path: Path) -> None:
     target = tmp_path / "out"
-    assert run(target, "--topic", "nulls", "--codec", "snappy", "--layout", "topic/date") == 0
+    assert run(target, "--topic", "nulls", "--codec", "snappy", "--output-layout", "topic/date") == 0
     (target / "_staging").mkdir(exist_ok=True)
     shutil.copy(files_of(target)[0], target / "_staging" / "part-of-a-killed-task.parquet")
     frame = spark.read.option("recursiveFileLookup", "true").parquet(str(target))
@@ -281,9 +281,11 @@ def test_damaged_data_ends_in_five_and_names_the_place(tmp_path: Path, capsys: p
         (["--topic", "a", "--pattern", "b"], 2, "either --topic NAME or --pattern REGEX"),
         (["--topic", "nulls", "--split-bytes", "0"], 2, "--split-bytes is not a size"),
         (["--topic", "nulls", "--file-bytes", "x"], 2, "--file-bytes is not a size"),
-        (["--topic", "nulls", "--start", "latest"], 2, "--start cannot be latest"),
-        (["--topic", "nulls", "--start", "2026-11-01"], 2, "a time without a time zone"),
-        (["--topic", "nulls", "--end", "soon"], 2, "neither latest, nor JSON, nor a time"),
+        (["--topic", "nulls", "--offsets", '{"nulls":{"0":-1}}'], 2, "--offsets cannot be latest"),
+        (["--topic", "nulls", "--offsets", "7:9"], 2, "--offsets is not JSON of ranges"),
+        (["--topic", "nulls", "--since", "2026-11-01"], 2, "--since: a time without a time zone"),
+        (["--topic", "nulls", "--until", "soon"], 2, "--until: not a time"),
+        (["--topic", "nulls", "--layout", "aivn"], 2, "Did you mean 'aiven'"),
         (["--topic", "nulls", "--isolation", "none"], 2, "Invalid value for '--isolation'"),
         (["--topic", "nulls", "--format", "delta"], 2, "belong to --sink table"),
         (["--topic", "nulls", "--target-option", "secret=x"], 2, "looks like a secret"),
@@ -328,7 +330,7 @@ def test_times_choose_offsets(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     log = GrowingLog(tmp_path)
     for _ in range(3):
         log.upload("orders", 0, 100)
-    times = ("--start", "1700000000057", "--end", "2023-11-14T22:13:20.203Z")
+    times = ("--since", "1700000000057", "--until", "2023-11-14T22:13:20.203Z")
 
     assert run(tmp_path / "out", "--topic", "orders", *times, "--dry-run", location=tmp_path) == 0
     assert "orders          0  57 - 202       3" in capsys.readouterr().out

@@ -63,10 +63,10 @@ def test_a_hole_stops_the_job_before_it_begins_or_is_told_at_its_end(
     assert run(log, target) == 5
     told = capsys.readouterr().err
     assert "no segment with 200 to 299" in told
-    assert "--on-data-loss skip" in told
+    assert "--on-gap skip" in told
     assert not (target / PLAN).exists()
 
-    assert run(log, target, "--on-data-loss", "skip", "--report", str(report)) == 1
+    assert run(log, target, "--on-gap", "skip", "--report", str(report)) == 1
     told = capsys.readouterr()
     assert "lost     100 offsets" in told.out
     assert "orders-0: offsets 200 to 299 are lost: no segment has them" in told.err.splitlines()
@@ -98,7 +98,10 @@ def test_what_vanishes_after_the_plan_fails_the_job_which_a_second_run_may_finis
     assert "0300-" in capsys.readouterr().err
     assert not (target / SUCCESS).exists()
 
-    assert run(log, target, "--on-data-loss", "skip") == 1
+    assert run(log, target, "--on-gap", "skip") == 3
+    assert "0300-" in capsys.readouterr().err
+
+    assert run(log, target, "--on-missing", "skip") == 1
     told = capsys.readouterr()
     (line,) = [line for line in told.err.splitlines() if "are lost" in line]
     assert line.startswith("orders-0: offsets 300 to 399 are lost: ")
@@ -110,17 +113,17 @@ def test_what_vanishes_after_the_plan_fails_the_job_which_a_second_run_may_finis
 @pytest.mark.parametrize(
     ("bounds", "lost"),
     [
-        (("--start", '{"orders":{"0":40}}'), "offsets 40 to 99"),
-        (("--end", '{"orders":{"0":640}}'), "offsets 500 to 639"),
-        (("--start", '{"orders":{"0":250}}'), "offsets 250 to 299"),
-        (("--end", '{"orders":{"0":250}}'), "offsets 200 to 249"),
+        (("--offsets", '{"orders":{"0":"40:"}}'), "offsets 40 to 99"),
+        (("--offsets", '{"orders":{"0":":640"}}'), "offsets 500 to 639"),
+        (("--offsets", '{"orders":{"0":250}}'), "offsets 250 to 299"),
+        (("--offsets", '{"orders":{"0":":250"}}'), "offsets 200 to 249"),
     ],
 )
 def test_only_what_was_asked_for_is_lost(
     log: GrowingLog, tmp_path: Path, capsys: pytest.CaptureFixture[str], bounds: tuple[str, str], lost: str
 ) -> None:
     lose(log, 200 if "250" in bounds[1] else 0)
-    assert run(log, tmp_path / "out", *bounds, "--on-data-loss", "skip", "--dry-run") == 1
+    assert run(log, tmp_path / "out", *bounds, "--on-gap", "skip", "--dry-run") == 1
     told = [line for line in capsys.readouterr().err.splitlines() if "are lost" in line]
     assert told == [f"orders-0: {lost} are lost: no segment has them"]
     assert not (tmp_path / "out").exists()

@@ -27,9 +27,8 @@ def empty(tmp_path: Path) -> tuple[str, ...]:
     root = tmp_path / "tier"
     root.mkdir()
     GrowingLog(root).upload("orders", 0, 3)
-    offsets = '{"orders":{"0":3}}'
     arguments = ("--location", str(root), "--topic", "orders", "--target", str(tmp_path / "out"))
-    return (*arguments, "--start", offsets, "--end", offsets)
+    return (*arguments, "--offsets", '{"orders":{"0":"3:3"}}')
 
 
 class Closed(io.StringIO):
@@ -133,7 +132,7 @@ def test_a_jvm_that_was_killed_is_a_failure_of_spark_and_its_log_is_named(
     [
         "--report report.json",
         "--codec zstd",
-        "--hive --layout topic/date",
+        "--hive --output-layout topic/date",
         "--file-bytes 1m",
         "--no-cleanup",
         "--target-credentials env:OUT",

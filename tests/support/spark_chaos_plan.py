@@ -89,7 +89,7 @@ def chosen_for_spark(seed: int) -> SparkBackfill:
         "--file-bytes",
         random.choice(("1", "20k", "1m")),
     )
-    layout = ("--layout", random.choice([one.value for one in Layout]), *random.choice(((), ("--hive",))))
+    layout = ("--output-layout", random.choice([one.value for one in Layout]), *random.choice(((), ("--hive",))))
     return SparkBackfill(
         seed,
         topics,

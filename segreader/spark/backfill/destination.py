@@ -21,7 +21,7 @@ class Destination:
     Args:
         location: a directory, or the URL of one in a bucket.
         credentials: name of the provider, as the option of the data source; see ``segreader.spark.credentials``.
-        settings: storage options that are no secret.
+        settings: storage options; a secret among them is ``env:VARIABLE``.
 
     Raises:
         OptionError: one of them holds a credential.

@@ -41,6 +41,8 @@ DEFAULT_SPLIT_BYTES: Final = 128 << 20
 
 _VERSION = 2
 _SHOWN = 5
+_SHOWN_AS = {"layout": "output-layout", "segment-layout": "layout", "tail": "bootstrap-servers"}
+"""What is wanted has the names of the first version in a plan; where they differ, the flag of today."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,12 +54,14 @@ class JobRequest:
         options: those of the data source.
         output: how records become files.
         split_bytes: stored bytes of a split to aim at.
+        on_missing: ``fail`` or ``skip`` where a segment vanishes between plan and read.
     """
 
     wanted: Mapping[str, str]
     options: Mapping[str, str]
     output: OutputOptions
     split_bytes: int = DEFAULT_SPLIT_BYTES
+    on_missing: str = "fail"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +144,7 @@ def make_plan(request: JobRequest) -> JobPlan:
     Raises:
         SegreaderError: as ``plan_splits`` tells; or damage hides where a partition ends.
     """
-    options = parse_options(request.options)
+    options = replace(parse_options(request.options), on_missing=request.on_missing)
     require_batch(options)
     if options.brokers is not None:
         return _live_plan(request, replace(options, split_bytes=request.split_bytes, may_shrink_splits=False))
@@ -237,7 +241,7 @@ def require_same(plan: JobPlan, wanted: Mapping[str, str], source: str) -> None:
         OptionError: the plan was made for something else; it names the differences.
     """
     differences = [
-        f"{name} {plan.wanted.get(name, 'not given')} there, {wanted.get(name, 'not given')} here"
+        f"{_SHOWN_AS.get(name, name)} {plan.wanted.get(name, 'not given')} there, {wanted.get(name, 'not given')} here"
         for name in dict.fromkeys((*plan.wanted, *wanted))
         if plan.wanted.get(name) != wanted.get(name)
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
@@ -33,6 +34,7 @@ class SplitTask:
         target: where they go.
         splits: in the order in which they shall be begun.
         plan: name of the plan that they are of.
+        on_missing: ``skip`` goes on without a segment that has vanished since the plan was made.
     """
 
     def __init__(
@@ -42,8 +44,11 @@ class SplitTask:
         target: Destination,
         splits: Sequence[JobSplit],
         plan: str = "",
+        *,
+        on_missing: str = "fail",
     ) -> None:
         self._options = dict(options)
+        self._on_missing = on_missing
         self._output = output
         self._target = target
         self._plan = plan
@@ -60,7 +65,7 @@ class SplitTask:
         if not indexes:
             return
         freeze_imports()
-        options = parse_options(self._options)
+        options = replace(parse_options(self._options), on_missing=self._on_missing)
         context = TaskContext.get()
         attempt = context.attemptNumber() if context is not None else 0
         with kept_source(options) as source, self._target.kept() as target:
@@ -73,7 +78,7 @@ class SplitTask:
                     batch_records=options.batch_records,
                     batch_bytes=options.batch_bytes,
                     attempt=attempt,
-                    on_missing="fail" if options.fail_on_data_loss else "skip",
+                    on_missing=options.on_missing,
                     plan=self._plan,
                 )
                 yield pa.RecordBatch.from_pydict(

@@ -1,0 +1,128 @@
+"""The flags of a backfill: ranges of offsets, which layout is which, and the names that flags had before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from growing_log import GrowingLog
+
+from segreader.errors import OptionError
+from segreader.spark.backfill.job_plan import read_plan
+from segreader.spark.backfill.output import Layout
+from segreader.storage.target import open_target
+from spark_jobs.backfill import main
+from spark_jobs.backfill_request import parse_ranges
+
+THREE = '{"orders":{"0":3}}'
+NOTHING = ("--offsets", '{"orders":{"0":"3:3"}}')
+
+
+@pytest.fixture(autouse=True)
+def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spark_jobs.backfill.job_session", None)
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> tuple[str, ...]:
+    """Topic ``orders`` with offsets 0 to 2; what asks for none of them needs no Spark."""
+    root = tmp_path / "tier"
+    root.mkdir()
+    GrowingLog(root).upload("orders", 0, 3)
+    return ("--location", str(root), "--topic", "orders", "--target", str(tmp_path / "out"))
+
+
+@pytest.mark.parametrize(
+    ("text", "start", "end"),
+    [
+        ('{"a":{"0":"23:500"}}', '{"a":{"0":23}}', '{"a":{"0":500}}'),
+        ('{"a":{"0":"7:","1":":9"}}', '{"a":{"0":7,"1":-2}}', '{"a":{"0":-1,"1":9}}'),
+        ('{"a":{"0":7},"b":{"3":"-2:-1"}}', '{"a":{"0":7},"b":{"3":-2}}', None),
+        ('{"a":{"0":":"}}', None, None),
+    ],
+)
+def test_ranges_are_the_offsets_of_the_kafka_source(text: str, start: str | None, end: str | None) -> None:
+    assert parse_ranges(text) == (start, end)
+
+
+@pytest.mark.parametrize(
+    "text", ["7:9", "7", "[]", "{", '{"a":7}', '{"a":{"0":"7"}}', '{"a":{"0":"x:"}}', '{"a":{"0":true}}']
+)
+def test_what_is_no_range_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(OptionError, match=r'--offsets is not JSON of ranges.*expected \{"orders":\{"0":"23:500"'):
+        parse_ranges(text)
+
+
+@pytest.mark.parametrize(
+    ("earlier", "today", "told"),
+    [
+        (("--start", THREE, "--end", THREE), NOTHING, ["--start", "--since for a time and --offsets", "--end"]),
+        (("--layout", "topic/date", *NOTHING), ("--output-layout", "topic/date", *NOTHING), ["--output-layout"]),
+        (("--segment-layout", "local-tiered", *NOTHING), ("--layout", "local-tiered", *NOTHING), ["give --layout"]),
+        (("--on-data-loss", "skip", *NOTHING), ("--on-gap", "skip", *NOTHING), ["--on-gap and --on-missing"]),
+    ],
+)
+def test_flags_by_earlier_names_begin_the_same_job_and_warn(
+    asked: tuple[str, ...],
+    earlier: tuple[str, ...],
+    today: tuple[str, ...],
+    told: list[str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main([*asked, *earlier]) == 0
+    warnings = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
+    assert all("is deprecated" in line for line in warnings)
+    assert all(any(one in line for line in warnings) for one in told)
+    assert main([*asked, *today]) == 0
+    assert "warning" not in capsys.readouterr().err
+
+
+def test_the_layout_is_that_of_the_location_unless_it_is_one_of_an_output(
+    asked: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*asked, *NOTHING, "--layout", "topic/date/hour", "--segment-layout", "local-tiered"]) == 0
+    plan = read_plan(open_target(str(tmp_path / "out")))
+    assert plan is not None
+    assert plan.output.layout is Layout.HOUR
+    assert plan.options["layout"] == "local-tiered"
+
+    assert main([*asked, *NOTHING, "--layout", "local-tiered"]) == 2
+    assert "output-layout topic/date/hour there, topic/partition here" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("twice", "told"),
+    [
+        (("--layout", "topic/date", "--output-layout", "topic/date"), "--output-layout: give one of them"),
+        (("--layout", "aiven", "--segment-layout", "aiven"), "--layout: give one of them"),
+        (("--on-data-loss", "skip", "--on-missing", "fail"), "--on-missing: give one of them"),
+        (("--start", "earliest", "--since", "-1d"), "--since and --offsets: give one of them"),
+        (("--end", "latest", "--offsets", THREE), "--until and --offsets: give one of them"),
+        (("--offsets", THREE, "--since", "-1d"), "both name the same end of the range"),
+        (("--on-gap", "skip", "--sink", "table", "--table", "t"), "must be the same"),
+    ],
+)
+def test_a_question_that_is_answered_twice_is_refused(
+    asked: tuple[str, ...], twice: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*asked, *twice]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_offsets_and_a_time_may_bound_different_ends(
+    asked: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*asked, "--offsets", '{"orders":{"0":1}}', "--until", "now", "--dry-run"]) == 0
+    assert "1 - 2" in capsys.readouterr().out
+
+
+def test_what_cannot_start_says_what_is_wrong_by_earlier_names_too(
+    asked: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for flags, told in (
+        (("--start", "latest"), "cannot be latest"),
+        (("--start", "2026-11-01"), "a time without a time zone"),
+        (("--end", "soon"), "neither latest, nor JSON, nor a time"),
+    ):
+        assert main([*asked, *flags]) == 2
+        assert told in capsys.readouterr().err
