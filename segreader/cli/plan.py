@@ -107,7 +107,7 @@ def plan(
     for gap in decided.gaps:
         say(f"missing: {gap.text}")
     if decided.gaps and asked["on_gap"] == "fail":
-        say("note: segreader cat reads nothing where offsets are missing, unless it is given --on-gap report")
+        say("note: segreader cat reads nothing where offsets are missing, unless it is given --on-gap skip")
     for error in errors.values():
         say(f"error: {error}")
     return ExitCode.FINDINGS if decided.gaps or errors else ExitCode.OK

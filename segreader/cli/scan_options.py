@@ -9,8 +9,20 @@ from typing import Any, TypeVar
 import click
 
 from segreader.cli.catalog_options import TIMES_HELP
+from segreader.cli.output import say
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+
+
+class _OnGap(click.Choice):  # type: ignore[type-arg]
+    """``fail`` or ``skip``; ``report`` is the earlier name of ``skip``."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "report":
+            say("warning: --on-gap report is deprecated, give --on-gap skip")
+            return "skip"
+        return super().convert(value, param, ctx)
+
 
 _OPTIONS = (
     click.option("--offsets", metavar="A:B", help="Only offsets from A on and below B; either may be left out."),
@@ -35,7 +47,7 @@ _OPTIONS = (
     ),
     click.option(
         "--on-gap",
-        type=click.Choice(["fail", "report"]),
+        type=_OnGap(["fail", "skip"]),
         default="fail",
         show_default=True,
         help="Where offsets between two segments are in none: fail (exit code 5), or go on behind them and say so on "

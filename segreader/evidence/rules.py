@@ -120,7 +120,7 @@ RULES: Final[Mapping[Code, Rule]] = {
     Code.HOLE: Rule(
         _E,
         "offsets between two segments are in no segment",
-        "Restore the missing segment; reading stops there unless gaps are only reported.",
+        "Restore the missing segment; reading stops there unless gaps are skipped.",
     ),
     Code.COMPACTION_GAP: Rule(
         _I,
@@ -182,7 +182,7 @@ RULES: Final[Mapping[Code, Rule]] = {
     Code.EMPTY_LOG: Rule(
         _E,
         "a finished segment's log has no byte, and nothing shows that the log cleaner emptied it",
-        "Fetch the object again from another copy or replica; reading stops there unless gaps are only reported.",
+        "Fetch the object again from another copy or replica; reading stops there unless gaps are skipped.",
         _FOLLOWS,
     ),
     Code.ZERO_TAIL: Rule(

@@ -37,7 +37,7 @@ class SplitEnumerator:
     """Finds what a query asks for and hands it out in splits. It remembers of each partition how far it has come.
 
     Use one from one thread; splits and positions may be used anywhere. ``notes`` says what was passed over: offsets
-    that no segment has, or that were deleted unread, where ``on_gap='report'``. They are passed over for good: what is
+    that no segment has, or that were deleted unread, where ``on_gap='skip'``. They are passed over for good: what is
     uploaded there later is not handed out. It says, too, where damage hides what comes next: the next ``discover``
     raises. And it says how new the records are where the first ``discover`` finds none as new as ``since``.
 
@@ -362,5 +362,5 @@ def deleted(seen: SeenLog, offset: int, source: str | None) -> DeletedPositionEr
         found=f"offsets from {seen.start} on",
         expected=f"offset {offset}",
         hint=f"Go on at offset {seen.start} and pass over {seen.start - offset} offsets, or find another copy; "
-        "on_gap='report' goes on by itself",
+        "on_gap='skip' goes on by itself",
     )

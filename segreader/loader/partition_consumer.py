@@ -202,7 +202,7 @@ class PartitionConsumer:
             offset=first,
             found=f"offsets from {first} on",
             expected=f"offset {offset}",
-            hint=f"Fetch from offset {first} on; on_gap='report' does so by itself",
+            hint=f"Fetch from offset {first} on; on_gap='skip' does so by itself",
         )
 
     def _open(self, at: int) -> None:

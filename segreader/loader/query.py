@@ -17,7 +17,7 @@ from segreader.loader.saved import SavedFields, write_saved
 from segreader.plan.planner import DEFAULT_SPLIT_BYTES
 from segreader.ranges import OffsetRange
 from segreader.read.arrow import schema
-from segreader.read.options import DEFAULT_COLUMNS, ReadOptions
+from segreader.read.options import DEFAULT_COLUMNS, ReadOptions, parse_on_gap
 from segreader.read.scan import is_cluster, parse_isolation_level, parse_offsets
 from segreader.read.scan_face import Offsets
 from segreader.read.source import Catalog, LocationSource, UrlSource, open_source, refuse_credentials
@@ -96,8 +96,7 @@ class LoadQuery:
         times = parse_time_range(self.since, self.until)
         self._set("since", None if times is None else times.since_ms)
         self._set("until", None if times is None else times.until_ms)
-        if self.on_gap not in ("fail", "report"):
-            raise OptionError("unknown on_gap", found=self.on_gap, expected="fail or report")
+        self._set("on_gap", parse_on_gap(self.on_gap, stacklevel=4))
         self.read_options()
         self.catalog()
 
@@ -167,6 +166,8 @@ class LoadQuery:
         saved = SavedFields(_KIND, text)
         known = {one.name for one in fields(cls)}
         values = {name: value for name, value in saved.mapping().items() if name in known}
+        if values.get("on_gap") == "report":  # as 0.1 wrote it
+            values["on_gap"] = "skip"
         try:
             return cls(**values)
         except OptionError:

@@ -94,7 +94,7 @@ def place_seam(
                 f"the first offsets asked for of {partition} are deleted",
                 offset=first,
                 found=f"the log begins at {marks.log_start}",
-                hint="Begin there, or read what is left with on_gap='report' (--on-gap report)",
+                hint="Begin there, or read what is left with on_gap='skip' (--on-gap skip)",
             )
         lost = OffsetRange(first, gone) if first < gone else None
         first = gone

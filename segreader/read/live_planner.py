@@ -43,6 +43,7 @@ from segreader.read.live_marks import (
 from segreader.read.live_metrics import LiveMetrics
 from segreader.read.live_store import StorePlanner
 from segreader.read.located import LocatedUrls
+from segreader.read.options import require_on_gap
 from segreader.read.source import Source
 from segreader.segment import TopicIdPartition
 from segreader.storage.base import ObjectStore
@@ -56,7 +57,7 @@ class LiveRequest:
         topic_id: refuse another topic of the same name.
         partitions: which; all by default.
         prefers_store: take what lies in both tiers from the object store.
-        on_gap: ``fail``, or ``report`` offsets that were asked for and are deleted.
+        on_gap: ``fail``, or ``skip`` offsets that were asked for and are deleted.
         split_bytes: of a part from the store, to aim at.
         on_corrupt, max_batch_bytes, check_crcs: as in ``ReadOptions``.
     """
@@ -74,8 +75,7 @@ class LiveRequest:
     check_crcs: bool = True
 
     def __post_init__(self) -> None:
-        if self.on_gap not in ("fail", "report"):
-            raise OptionError("unknown on_gap", found=self.on_gap, expected="fail or report")
+        require_on_gap(self.on_gap)
         if self.split_bytes < 1:
             raise OptionError("split_bytes must be positive", found=self.split_bytes)
 
@@ -204,7 +204,7 @@ class _Planner:
                 start=start,
                 stop=stop if stop is None else max(stop, first),
                 prefers_store=self._request.prefers_store,
-                may_have_lost=self._request.on_gap == "report",
+                may_have_lost=self._request.on_gap == "skip",
             )
         except OffsetOutOfRangeError as error:
             raise error.located(source=self._cluster.shown) from None

@@ -56,7 +56,7 @@ class LiveReader:
     Args:
         store: where parts from the store lie; ``None`` if there are none.
         located: URLs and store of located segments; ``None`` if locations are not to be asked for.
-        on_gap: ``fail``, or ``report`` offsets that neither store nor broker can read, and go on behind them.
+        on_gap: ``fail``, or ``skip`` offsets that neither store nor broker can read, and go on behind them.
         clock_ms: the time, in ms since 1970 UTC.
     """
 
@@ -128,7 +128,7 @@ class LiveReader:
 
     def _unreadable(self, part: LivePart, error: BrokerError) -> SegreaderError:
         """What to say of the next offset, which the broker cannot read."""
-        hint = "Restore the object, or read what is left with on_gap='report' (--on-gap report)"
+        hint = "Restore the object, or read what is left with on_gap='skip' (--on-gap skip)"
         if part.hole is None:
             found = copy(error)
             found.source, found.offset, found.hint = found.source or self._shown(part), self._delivered, hint

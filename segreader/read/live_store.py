@@ -131,7 +131,7 @@ class StorePlanner:
             self._source.store,
             isolation_level=isolation_level,
             split_bytes=self._split_bytes,
-            on_gap="report",
+            on_gap="skip",
             on_corrupt=self._on_corrupt,
             max_batch_bytes=self._max_batch_bytes,
             check_crcs=self._check_crcs,

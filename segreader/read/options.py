@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import warnings
 from dataclasses import dataclass
 
 from segreader.errors import OptionError
@@ -23,6 +24,32 @@ EXTRA_COLUMNS = (
     "position",
 )
 ALL_COLUMNS = DEFAULT_COLUMNS + EXTRA_COLUMNS
+
+
+def parse_on_gap(on_gap: str, *, stacklevel: int = 3) -> str:
+    """``fail`` or ``skip``; ``report``, the earlier name of ``skip``, is taken with a warning.
+
+    Args:
+        stacklevel: of the warning: the function that the caller of this one was called from by default.
+
+    Raises:
+        OptionError: it is another word.
+    """
+    if on_gap == "report":
+        warnings.warn("on_gap='report' is deprecated, use on_gap='skip'", DeprecationWarning, stacklevel=stacklevel)
+        return "skip"
+    require_on_gap(on_gap)
+    return on_gap
+
+
+def require_on_gap(on_gap: str) -> None:
+    """Refuse an ``on_gap`` that is unknown.
+
+    Raises:
+        OptionError: it is.
+    """
+    if on_gap not in ("fail", "skip"):
+        raise OptionError("unknown on_gap", found=on_gap, expected="fail or skip")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

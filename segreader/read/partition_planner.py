@@ -223,7 +223,7 @@ class PartitionPlanner:
         return ReadEnd(log.partition, known, EndReason.END_OF_DATA)
 
     def _refuse(self, readable: ReadableLog, gaps: Sequence[Gap]) -> None:
-        """Raise for offsets that are missing, unless they are to be reported."""
+        """Raise for offsets that are missing, unless they are to be skipped."""
         if not gaps or self._on_gap != "fail":
             return
         log, gap = readable.resolved, gaps[0]
@@ -239,9 +239,9 @@ class PartitionPlanner:
             + ("" if gap.held_back is None else f", and a transaction is open there since offset {gap.held_back}")
             + "".join(f"; {why}" for why in lacking[:4]),
             expected="segments that follow each other",
-            hint="Read what is there with on_gap='report' (--on-gap report), or ask for the offsets before it"
+            hint="Read what is there with on_gap='skip' (--on-gap skip), or ask for the offsets before it"
             if gap.held_back is None
-            else f"Read what is decided with on_gap='report' (--on-gap report), or offsets below {gap.held_back}",
+            else f"Read what is decided with on_gap='skip' (--on-gap skip), or offsets below {gap.held_back}",
         )
 
     def _add_splits(

@@ -21,7 +21,7 @@ from segreader.plan.split import ReadPlan, join_plans
 from segreader.ranges import OffsetRange
 from segreader.read.indexed_times import UNREADABLE, note_if_older
 from segreader.read.metrics import ScanMetrics
-from segreader.read.options import DEFAULT_COLUMNS, ReadOptions
+from segreader.read.options import DEFAULT_COLUMNS, ReadOptions, parse_on_gap
 from segreader.read.partition_planner import PartitionPlanner
 from segreader.read.scan_face import Offsets, ScanFace
 from segreader.read.source import Catalog, LocationSource, Source, SourceAddress, SourceLog, Wants, open_source
@@ -59,10 +59,8 @@ class Scan(ScanFace):
         self.times = parse_time_range(since, until)
         if split_bytes < 1:
             raise OptionError("split_bytes must be positive", found=split_bytes)
-        if on_gap not in ("fail", "report"):
-            raise OptionError("unknown on_gap", found=on_gap, expected="fail or report")
         self._wanted = (topic, topic_id, partitions)
-        self._split_bytes, self._on_gap = split_bytes, on_gap
+        self._split_bytes, self._on_gap = split_bytes, parse_on_gap(on_gap)
         self._plan: ReadPlan | None = None
         self._source = source
 
@@ -107,7 +105,7 @@ class Scan(ScanFace):
         logs: list[SourceLog] = []
         for log in self.logs():
             logs.append(log)
-            planner = self.planner(on_gap="report")
+            planner = self.planner(on_gap="skip")
             try:
                 planner.add(log, self.offsets, self.times)
             except UNREADABLE as error:
@@ -268,8 +266,8 @@ def scan(
         batch_rows, batch_bytes: when a record batch is closed, whichever is reached first.
         check_crcs: whether batches must pass their CRC.
         on_corrupt: ``fail`` or ``skip`` damaged batches.
-        on_gap: ``fail`` with ``SegmentGapError`` where offsets between two segments are in none, or ``report`` them in
-            ``plan().gaps`` and read the rest.
+        on_gap: ``fail`` with ``SegmentGapError`` where offsets between two segments are in none, or ``skip`` them: they
+            are in ``plan().gaps``, and the rest is read.
         on_missing: ``fail`` or ``skip`` a segment that vanishes between plan and read.
         layout: which layout to see there; by default it is told from the names.
         rsm_config: the broker's properties file, for keys and prefix of encrypted segments (``rsm.config.``).
@@ -290,6 +288,7 @@ def scan(
     Raises:
         OptionError: an argument is unknown. ObjectNotFoundError: the directory is not there.
     """
+    on_gap = parse_on_gap(on_gap)
     options = ReadOptions(
         columns=tuple(columns),
         batch_rows=batch_rows,

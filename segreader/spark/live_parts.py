@@ -56,7 +56,7 @@ def read_part(
         elif part.read_from is ReadFrom.LOCATION:
             located = open_located(storage_of_locations(options))
             stack.callback(located[1].close)
-        on_gap = "fail" if options.fail_on_data_loss else "report"
+        on_gap = "fail" if options.fail_on_data_loss else "skip"
         reader = LiveReader(cluster, read_options, store=store, located=located, metrics=metrics, on_gap=on_gap)
         for batch in _retained(cluster, reader, part, metrics, fails=options.on_missing == "fail"):
             yield _without_positions(batch)

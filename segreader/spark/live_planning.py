@@ -172,7 +172,7 @@ class Tier:
                 bounds=LiveBounds(*wanted),
                 isolation_level=self._options.isolation_level,
                 prefers_store=source is not None,
-                on_gap="fail" if self._options.fail_on_data_loss else "report",
+                on_gap="fail" if self._options.fail_on_data_loss else "skip",
                 split_bytes=UNCUT,
                 check_crcs=self._options.check_crcs,
             )

@@ -84,7 +84,7 @@ def plan_splits(options: SparkOptions, *, cores: int | None = None) -> SparkPlan
         locations.store,
         isolation_level=options.isolation_level,
         split_bytes=UNCUT if is_cut_by_offsets else options.split_bytes,
-        on_gap="fail" if options.fail_on_data_loss else "report",
+        on_gap="fail" if options.fail_on_data_loss else "skip",
         on_missing=options.on_missing,
     )
     logs: dict[TopicIdPartition, ResolvedLog] = {}

@@ -170,7 +170,7 @@ class StreamLog:
             self.locations.store,
             isolation_level=self._options.isolation_level,
             split_bytes=self._options.split_bytes if most is None else UNCUT,
-            on_gap="fail" if self._options.fail_on_data_loss else "report",
+            on_gap="fail" if self._options.fail_on_data_loss else "skip",
         )
         for name, offsets in sorted(wanted.items()):
             try:

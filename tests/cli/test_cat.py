@@ -310,11 +310,18 @@ def test_offsets_in_no_segment_end_the_command_or_are_told(tmp_path: Path, cat: 
     code, out, err = cat(tmp_path, "t")
     assert (code, out) == (5, b"")
     assert "no segment with 9 to 10" in err
-    assert "--on-gap report" in err
+    assert "--on-gap skip" in err
 
-    code, out, err = cat(tmp_path, "t", "--on-gap", "report")
+    code, out, err = cat(tmp_path, "t", "--on-gap", "skip")
     assert (code, offsets(parsed(out))) == (1, [0, 1, 2, 3, 4, 5, 6, 7, 8, 11])
     assert "missing: t-0: no segment has offsets 9 to 10" in err
+
+
+def test_a_gap_may_be_skipped_by_the_earlier_word_which_warns(tmp_path: Path, cat: Cat) -> None:
+    write_local_tiered(tmp_path, "t", [three_batches()])
+    code, out, err = cat(tmp_path, "t", "--on-gap", "report")
+    assert (code, len(parsed(out))) == (0, 9)
+    assert err == "warning: --on-gap report is deprecated, give --on-gap skip\n"
 
 
 def test_a_segment_that_vanishes_is_passed_over_if_that_is_wanted(
@@ -337,7 +344,7 @@ def test_a_segment_that_vanishes_is_passed_over_if_that_is_wanted(
     assert "missing: t-0: offsets 0 to 8" in err
 
 
-@pytest.mark.parametrize("options", [(), ("--on-missing", "skip", "--on-corrupt", "skip", "--on-gap", "report")])
+@pytest.mark.parametrize("options", [(), ("--on-missing", "skip", "--on-corrupt", "skip", "--on-gap", "skip")])
 def test_a_segment_that_is_replaced_after_planning_ends_the_command(
     options: tuple[str, ...], tmp_path: Path, cat: Cat, monkeypatch: pytest.MonkeyPatch
 ) -> None:

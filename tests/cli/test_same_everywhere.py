@@ -23,7 +23,7 @@ from segreader.tables.plans import FilteredPlans
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_local_tiered
 
-TOLERANT = {"on_corrupt": "skip", "on_gap": "report", "on_missing": "skip"}
+TOLERANT = {"on_corrupt": "skip", "on_gap": "skip", "on_missing": "skip"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,6 +82,14 @@ def test_fields_of_a_later_minor_version_are_passed_over() -> None:
     assert Position.from_json(json.dumps(document)) == WHOLE
 
 
+def test_a_query_that_an_earlier_version_saved_skips_gaps_by_its_word(log: GrowingLog) -> None:
+    saved = query(log, on_gap="skip").to_json()
+    assert LoadQuery.from_json(saved.replace('"on_gap":"skip"', '"on_gap":"report"')).on_gap == "skip"
+    with pytest.warns(DeprecationWarning, match="use on_gap='skip'") as caught:
+        assert LoadQuery(location=str(log.root), on_gap="report").on_gap == "skip"
+    assert [one.filename for one in caught] == [__file__]
+
+
 @pytest.mark.parametrize("kind", [Position, LoaderSplit, LoadQuery])
 def test_a_newer_version_is_refused_with_what_to_do(kind: type) -> None:
     name = {Position: "position", LoaderSplit: "split", LoadQuery: "query"}[kind]
@@ -280,7 +288,7 @@ def test_offsets_that_were_deleted_before_they_were_handed_out_are_refused_or_to
         with pytest.raises(DeletedPositionError):
             enumerator.discover()
         assert enumerator.state() == state
-    with SplitEnumerator(query(log, on_gap="report"), state=state) as enumerator:
+    with SplitEnumerator(query(log, on_gap="skip"), state=state) as enumerator:
         assert [(one.start, one.stop) for one in enumerator.discover()] == [(70, 80)]
         assert any("60 to 69" in note for note in enumerator.notes)
 

@@ -21,5 +21,5 @@ def test_a_plan_notes_checkpoints_that_disagree_where_an_epoch_begins(tmp_path: 
     planted.put(number, "leader_epoch_checkpoint", encode_leader_epochs([(0, first), (epoch, start + 1)]))
     assert planted.codes() & {"bad-leader-epochs", "epoch-mismatch"}
     write_files(tmp_path, planted.files)
-    notes = segreader.scan(tmp_path, on_gap="report").plan().notes
+    notes = segreader.scan(tmp_path, on_gap="skip").plan().notes
     assert any(f"epoch {epoch} begins at offset" in note for note in notes)

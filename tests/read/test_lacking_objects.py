@@ -43,7 +43,7 @@ def test_an_empty_log_that_no_cleaner_left_is_a_gap(tmp_path: Path, number: int,
     with pytest.raises(SegmentGapError, match=r"log is empty, and ") as caught:
         segreader.scan(planted.root).plan()
     assert caught.value.offset == planted.segments[number].base_offset
-    scan = segreader.scan(planted.root, on_gap="report", isolation_level="read_uncommitted")
+    scan = segreader.scan(planted.root, on_gap="skip", isolation_level="read_uncommitted")
     first = planted.segments[number].base_offset
     stop = planted.segments[number].next_offset
     assert offsets(scan) == [offset for offset in expected if not first <= offset < stop]

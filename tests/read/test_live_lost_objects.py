@@ -115,7 +115,7 @@ def test_what_lies_before_a_lost_log_is_delivered_and_the_error_names_it(
 @pytest.mark.parametrize("number", [0, 1, 2])
 def test_a_read_that_may_have_gaps_goes_on_behind_a_lost_log(cluster: FakeCluster, root: Path, number: int) -> None:
     lost = lose(root, cluster, number)
-    scan = by_store(cluster, root, on_gap="report")
+    scan = by_store(cluster, root, on_gap="skip")
 
     assert read(scan) == (without(number), None)
     (missing,) = scan.metrics.missing
@@ -148,7 +148,7 @@ def test_an_index_that_leaves_all_to_a_broker_is_named_where_that_one_fails(clus
 def test_two_lost_logs_are_two_gaps(cluster: FakeCluster, root: Path) -> None:
     lose(root, cluster, 0)
     lose(root, cluster, 2)
-    scan = by_store(cluster, root, on_gap="report")
+    scan = by_store(cluster, root, on_gap="skip")
 
     assert read(scan) == ([*range(20, 30), *range(60, 80)], None)
     assert [(one.start, one.stop) for one in scan.metrics.missing] == [BOUNDS[0], BOUNDS[2]]
@@ -212,7 +212,7 @@ def test_a_broker_that_fails_and_tells_no_location_ends_a_read_where_it_fails(
     assert isinstance(error, BrokerError)
     assert error.offset == BOUNDS[number][0]
     assert error.code == -1
-    assert "on_gap='report'" in str(error)
+    assert "on_gap='skip'" in str(error)
 
 
 @pytest.mark.parametrize("lists_aborted", [False, True])
@@ -221,7 +221,7 @@ def test_a_read_by_locations_goes_on_behind_what_the_broker_cannot_read(
     cluster: FakeCluster, number: int, lists_aborted: bool
 ) -> None:
     lost_by_gateway(cluster, number, lists_aborted=lists_aborted)
-    scan = by_locations(cluster, on_gap="report")
+    scan = by_locations(cluster, on_gap="skip")
 
     assert read(scan) == (without(number), None)
     (missing,) = scan.metrics.missing
@@ -321,7 +321,7 @@ def test_cat_prints_what_lies_before_a_lost_object_and_names_it(
 
 
 def test_cat_goes_on_behind_a_lost_object_if_told_to(served: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["cat", *served, "--on-gap", "report"]) == 1
+    assert main(["cat", *served, "--on-gap", "skip"]) == 1
     out, told = capsys.readouterr()
 
     assert out.count("\n") == len(without(1))

@@ -55,13 +55,23 @@ def test_offsets_that_no_segment_has_are_an_error_before_anything_is_read(tmp_pa
     with pytest.raises(SegmentGapError, match="no segment with 4 to 5") as caught:
         segreader.scan(tmp_path).plan()
     assert caught.value.offset == 4
-    assert "--on-gap report" in str(caught.value)
-    scan = segreader.scan(tmp_path, on_gap="report")
+    assert "--on-gap skip" in str(caught.value)
+    scan = segreader.scan(tmp_path, on_gap="skip")
     assert offsets(scan) == [0, 1, 2, 3, 6, 7]
     (gap,) = scan.plan().gaps
     assert (gap.start, gap.stop) == (4, 6)
     for bounded in (":4", "6:"):
         assert segreader.scan(tmp_path, offsets=bounded).plan().gaps == ()
+
+
+def test_report_is_the_earlier_word_for_skip_and_warns_where_it_is_written(tmp_path: Path) -> None:
+    without(write_local_tiered(tmp_path, "orders", three_segments()), 4, "log")
+    with pytest.warns(DeprecationWarning, match="use on_gap='skip'") as caught:
+        scan = segreader.scan(tmp_path, on_gap="report")
+    assert [one.filename for one in caught] == [__file__]
+    assert offsets(scan) == [0, 1, 2, 3, 6, 7]
+    with pytest.raises(OptionError, match=r"unknown on_gap.*expected fail or skip"):
+        segreader.scan(tmp_path, on_gap="ignore")
 
 
 def test_a_transaction_that_is_open_where_a_gap_begins_is_not_shown(tmp_path: Path) -> None:
@@ -71,11 +81,11 @@ def test_a_transaction_that_is_open_where_a_gap_begins_is_not_shown(tmp_path: Pa
     without(write_local_tiered(tmp_path, "orders", [first, second, third]), 3)
     side_file_only = write_local_tiered(tmp_path / "b", "orders", [first, second, third])
     without(side_file_only, 3, "log", "txnindex")
-    scan = segreader.scan(tmp_path / "b", on_gap="report")
+    scan = segreader.scan(tmp_path / "b", on_gap="skip")
     assert offsets(scan) == [0, 4]
     (gap,) = scan.plan().gaps
     assert (gap.held_back, gap.start, gap.stop) == (1, 3, 4)
-    assert offsets(segreader.scan(tmp_path / "b", on_gap="report", isolation_level="read_uncommitted")) == [0, 1, 2, 4]
+    assert offsets(segreader.scan(tmp_path / "b", on_gap="skip", isolation_level="read_uncommitted")) == [0, 1, 2, 4]
 
 
 def test_a_copy_that_was_uploaded_again_is_read_once_and_the_whole_one_of_both(tmp_path: Path) -> None:
@@ -341,7 +351,7 @@ def test_a_segment_that_vanishes_after_the_plan_is_retention_or_a_reported_hole(
 
 def test_a_plan_survives_pickling_with_all_it_says(tmp_path: Path) -> None:
     without(write_local_tiered(tmp_path, "orders", three_segments()), 4, "log")
-    plan = segreader.scan(tmp_path, on_gap="report").plan()
+    plan = segreader.scan(tmp_path, on_gap="skip").plan()
     assert pickle.loads(pickle.dumps(plan)) == plan
     assert all(len(pickle.dumps(split)) < 2048 for split in plan.splits)
 
@@ -353,7 +363,7 @@ def test_an_incomplete_set_in_a_compacted_log_is_a_gap_and_not_the_cleaners_work
     without(place, 5, "snapshot")
     with pytest.raises(SegmentGapError, match="no segment with 5 to 6"):
         segreader.scan(tmp_path).plan()
-    assert offsets(segreader.scan(tmp_path, on_gap="report")) == [0, 1, 7]
+    assert offsets(segreader.scan(tmp_path, on_gap="skip")) == [0, 1, 7]
 
 
 def test_a_damaged_checkpoint_does_not_rule_out_the_other_segments(tmp_path: Path) -> None:
