@@ -82,6 +82,7 @@ _FLAGS = {
     "segmentsFrom": "--segments-from",
     "logDirectory": "--log-directory",
     "leaderEpochs": "--leader-epochs",
+    "rsmConfig": "--rsm-config",
     "the option metadata": "--metadata",
 }
 _NOTES = 20

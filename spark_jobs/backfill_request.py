@@ -250,7 +250,7 @@ def parse_request(given: dict[str, Any]) -> JobRequest:
         "includeHeaders": "true",
         **({"failOnDataLoss": "false"} if given["on_gap"] == "skip" else {}),
         **({"layout": given["layout"]} if given["layout"] else {}),
-        **({"keys": rsm_config} if rsm_config else {}),
+        **({"rsmConfig": rsm_config} if rsm_config else {}),
         **{_OPTIONS[name]: text for name, text in beside.items()},
         "credentials": given["credentials"],
         **{f"storage.{name}": text for name, text in parse_pairs("--storage-option", given["storage"]).items()},

@@ -18,7 +18,6 @@ from segreader.broker.settings import NAMES as SETTINGS
 from segreader.broker.settings import parse_options as parse_settings
 from segreader.errors import OptionError
 from segreader.read.cluster import KafkaCluster
-from segreader.spark import option_values as values
 from segreader.spark.credentials import call_provider, parse_provider
 from segreader.spark.option_names import KAFKA, is_reference
 from segreader.storage.signed_url import Secret, redact
@@ -117,16 +116,6 @@ def parse_brokers(given: Mapping[str, str]) -> Brokers | None:
         OptionError: an address or a setting is none, a secret stands among them, or another option contradicts them.
     """
     brokers = _named(given)
-    tail = values.word(given, "tail", ("none", "broker"), default="none" if brokers is None else "broker")
-    if tail == "broker" and brokers is None:
-        raise OptionError(
-            f"tail=broker needs {SERVERS}", hint="What is not uploaded yet comes from brokers: name some of them"
-        )
-    if tail == "none" and brokers is not None:
-        raise OptionError(
-            f"{SERVERS} and tail=none contradict each other",
-            hint="Without brokers a read ends where the uploads do; with them at the broker's end",
-        )
     if brokers is not None and "maxbytespertrigger" in given:
         raise OptionError(
             f"maxBytesPerTrigger and {SERVERS} exclude each other: a broker does not tell bytes",

@@ -295,7 +295,7 @@ def open_source(options: SparkOptions, location: str) -> LocationSource:
 
 def _catalog(options: SparkOptions) -> Catalog:
     """How segments are found at one location; what is beside them is given for all."""
-    return Catalog(layout=options.layout, rsm_config=options.keys)
+    return Catalog(layout=options.layout, rsm_config=options.rsm_config)
 
 
 def _enter_local(stack: ExitStack, options: SparkOptions, place: str) -> tuple[ObjectStore, str]:

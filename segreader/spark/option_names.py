@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import logging
 import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import fields
 
@@ -34,7 +35,7 @@ NAMES = (
     "brokerCredentials",
     "failOnDataLoss",
     "layout",
-    "keys",
+    "rsmConfig",
     "metadata",
     "segmentsFrom",
     "logDirectory",
@@ -51,7 +52,6 @@ NAMES = (
     "maxTriggerDelay",
     "maxBytesPerTrigger",
     "readBudget",
-    "tail",
 )
 """Every option but ``storage.<name>``, and ``kafka.<name>``, which are settings of a Kafka client."""
 
@@ -69,7 +69,10 @@ _REFUSED = {
     "kafka.auto.offset.reset": "say startingOffsets instead",
     "kafka.enable.auto.commit": "nothing is committed to a broker",
     "kafka.interceptor.classes": "no Java consumer runs",
+    "tail": "with kafka.bootstrap.servers a read goes on to the broker's end, without it it ends where the uploads do",
 }
+_EARLIER = {"keys": "rsmConfig"}
+"""Earlier names of options, which are still taken."""
 _WITHOUT_EFFECT = ("groupidprefix", KAFKA, "kafkaconsumer.", "fetchoffset.")
 _SPARKS_OWN = ("paths", "owner", "provider", "option.")
 _SECRET = re.compile(r"secret|password|passwd|token|access[._-]?key|account[._-]?key|jaas", re.IGNORECASE)
@@ -79,6 +82,30 @@ _LONGEST_NAME = 60
 _REFERENCE = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*")
 
 logger = logging.getLogger(__name__)
+
+
+def by_names_of_today(options: Mapping[str, str], *, warns: bool = True) -> dict[str, str]:
+    """The options by their names in lower case, those with an earlier name by that of today.
+
+    Args:
+        options: as Spark gives them: any case of names.
+        warns: whether an earlier name is worth a warning: not in what an earlier version has saved.
+
+    Raises:
+        OptionError: an option is given by both names.
+    """
+    given = {name.lower(): str(value) for name, value in options.items()}
+    for old, new in _EARLIER.items():
+        if old not in given:
+            continue
+        if new.lower() in given:
+            raise OptionError(f"{old} is the earlier name of {new}: give one of them")
+        given[new.lower()] = given.pop(old)
+        if warns:
+            text = f"the option {old} is deprecated, use {new}"
+            warnings.warn(text, DeprecationWarning, stacklevel=3)
+            logger.warning("%s", text)
+    return given
 
 
 def require_usable(given: Mapping[str, str], *, asks_brokers: bool = False) -> None:
@@ -104,7 +131,8 @@ def require_usable(given: Mapping[str, str], *, asks_brokers: bool = False) -> N
             raise OptionError(
                 f"{shown} looks like a secret; Spark shows options in its UI and event log in clear",
                 hint="Name a provider with credentials (env:PREFIX or module:callable), or a variable "
-                f"({STORAGE}<name>=env:VARIABLE), or give the processes that read an identity; see docs/how-to/spark.md",
+                f"({STORAGE}<name>=env:VARIABLE), or give the processes that read an identity; see "
+                "docs/how-to/spark.md",
             )
         if shown in NAMES or name.startswith((*_SPARKS_OWN, STORAGE)):
             continue

@@ -29,7 +29,7 @@ from segreader.spark.offsets import (
     parse_offsets,
     parse_timestamps,
 )
-from segreader.spark.option_names import STORAGE, is_reference, require_usable
+from segreader.spark.option_names import STORAGE, by_names_of_today, is_reference, require_usable
 from segreader.spark.option_values import MIB, compile_pattern, parse_size
 from segreader.storage.options import Kind, canonical_name, kind_of, parse_values
 from segreader.storage.signed_url import redact
@@ -90,7 +90,7 @@ class SparkOptions:
         on_missing: ``fail`` or ``skip`` where a segment vanishes between plan and read; as ``fail_on_data_loss`` says,
             but a job may choose it by itself.
         layout: which layout to see there; by default it is told from the names.
-        keys: path of the broker's properties file that names the keys of encrypted segments; tasks read it, too.
+        rsm_config: path of the broker's properties file that names the keys of encrypted segments; tasks read it, too.
         metadata, segments_from, log_directory, leader_epochs: as of ``Catalog``; tasks read the log directory, too.
         storage: settings of the store by name; a secret among them is a reference: ``env:VARIABLE``.
         credentials: name of what gives credentials: see ``segreader.spark.credentials``.
@@ -120,7 +120,7 @@ class SparkOptions:
     fail_on_data_loss: bool = True
     on_missing: str = "fail"
     layout: str | None = None
-    keys: str | None = None
+    rsm_config: str | None = None
     metadata: str | None = None
     segments_from: str | None = None
     log_directory: str | None = None
@@ -142,7 +142,7 @@ class SparkOptions:
         """How segments are found at the locations, and what is known besides."""
         return Catalog(
             layout=self.layout,
-            rsm_config=self.keys,
+            rsm_config=self.rsm_config,
             metadata=self.metadata,
             segments_from=self.segments_from,
             log_directory=self.log_directory,
@@ -164,7 +164,7 @@ def parse_options(options: Mapping[str, str]) -> SparkOptions:
     Raises:
         OptionError: an option is unknown, missing or malformed, bears a secret, or contradicts another.
     """
-    given = {name.lower(): str(value) for name, value in options.items()}
+    given = by_names_of_today(options)
     require_usable(given, asks_brokers=SERVERS in given)
     brokers = parse_brokers(given)
     locations = _locations(given, is_required=brokers is None)
@@ -190,7 +190,7 @@ def parse_options(options: Mapping[str, str]) -> SparkOptions:
         fail_on_data_loss=fail_on_data_loss,
         on_missing="fail" if fail_on_data_loss else "skip",
         layout=None if layout.lower() in ("", "auto") else layout,
-        keys=given.get("keys"),
+        rsm_config=given.get("rsmconfig"),
         **_beside(given, locations, asks_brokers=brokers is not None),
         storage=_storage(given, locations),
         credentials=parse_provider(given.get("credentials", "default")),
@@ -225,7 +225,7 @@ def require_batch(options: SparkOptions) -> None:
 def _locations(given: Mapping[str, str], *, is_required: bool) -> tuple[str, ...]:
     named = {name: given[name].strip() for name in ("location", "path", "paths") if given.get(name, "").strip()}
     if not named and not is_required:
-        for name in ("layout", "keys", "metadata", "segmentsFrom"):
+        for name in ("layout", "rsmConfig", "metadata", "segmentsFrom"):
             if given.get(name.lower(), "").strip():
                 raise OptionError(f"{name} means nothing without a location: brokers tell where segments lie")
         return ()

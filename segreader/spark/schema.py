@@ -46,7 +46,6 @@ RAW_NAMES = {
     "producerEpoch": "producer_epoch",
     "sequence": "sequence",
     "isTransactional": "is_transactional",
-    "isControl": "is_control",
     "compression": "compression",
     "position": "position",
 }

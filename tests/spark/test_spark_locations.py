@@ -77,7 +77,7 @@ def test_a_layout_that_is_told_is_the_only_one_tried(tmp_path: Path) -> None:
 
 def test_keys_are_read_from_the_brokers_properties(tmp_path: Path) -> None:
     with pytest.raises(SegreaderError, match="no-such-file"):
-        read_offsets(CORPUS / "tv2" / "remote", subscribe="nulls", keys=str(tmp_path / "no-such-file"))
+        read_offsets(CORPUS / "tv2" / "remote", subscribe="nulls", rsmConfig=str(tmp_path / "no-such-file"))
 
 
 def test_a_segment_that_vanished_is_passed_over_and_told_if_loss_may_be(
@@ -100,7 +100,7 @@ def test_raw_columns_say_what_batch_a_record_is_in(tmp_path: Path) -> None:
     segment.batch([b"w"] * 2, producer_id=7, producer_epoch=1, transactional=True).marker(7)
     write_local_tiered(tmp_path, "t", [segment])
     rows = read_table(tmp_path, ("offset", *RAW_NAMES), subscribe="t").to_pylist()
-    none = {"leaderEpoch": 3, "isControl": False, "compression": "none"}
+    none = {"leaderEpoch": 3, "compression": "none"}
     plain = none | {"baseOffset": 0, "producerId": None, "producerEpoch": None, "isTransactional": False, "position": 0}
     second = {"baseOffset": 2, "producerId": 7, "producerEpoch": 1, "isTransactional": True}
 

@@ -85,7 +85,7 @@ ROWS: dict[str, Row] = {
     "brokerCredentials": Row(lambda o: None, None, ("env:BROKER_SECRET", None), "sasl.password=hunter2"),
     "failOnDataLoss": Row(lambda o: o.fail_on_data_loss, True, ("false", False), "no"),
     "layout": Row(lambda o: o.layout, None, ("local-tiered", "local-tiered"), None),
-    "keys": Row(lambda o: o.keys, None, ("/etc/server.properties", "/etc/server.properties"), None),
+    "rsmConfig": Row(lambda o: o.rsm_config, None, ("/etc/server.properties", "/etc/server.properties"), None),
     "metadata": Row(lambda o: o.metadata, None, ("/m", "/m"), "https://b.s3.amazonaws.com/metadata"),
     "segmentsFrom": Row(lambda o: o.segments_from, None, ("LISTING", "listing"), "metadata"),
     "logDirectory": Row(lambda o: o.log_directory, None, ("/logs", "/logs"), "s3://k:hunter2@b/logDirectory"),
@@ -102,7 +102,6 @@ ROWS: dict[str, Row] = {
     "maxTriggerDelay": Row(_stream("maxTriggerDelay"), False, ("10m", True), "soon"),
     "maxBytesPerTrigger": Row(_stream("maxBytesPerTrigger"), False, ("1g", True), "much"),
     "readBudget": Row(lambda o: o.read_budget, None, ("8m", 8 << 20), "fast"),
-    "tail": Row(lambda o: o.brokers, None, ("none", None), "cluster"),
 }
 """By name."""
 
@@ -144,7 +143,7 @@ def test_a_text_that_makes_no_sense_is_refused_with_the_options_name(name: str) 
     assert "hunter2" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("path", "keys", "kafka.isolation.level")])
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("path", "kafka.isolation.level")])
 def test_an_option_that_lacks_a_letter_is_refused_with_the_name_that_was_meant(name: str) -> None:
     misspelt = name[:2] + name[3:]
     with pytest.raises(OptionError, match=rf"unknown option {misspelt.lower()}\. Did you mean {name}\?"):
@@ -167,13 +166,20 @@ def test_options_of_a_consumer_that_spark_refuses_are_refused(name: str, text: s
         parse_options(place | {"subscribe": "orders", name: text})
 
 
-def test_the_tail_needs_brokers_and_brokers_mean_the_tail() -> None:
-    brokers = {"kafka.bootstrap.servers": "h:9092", "subscribe": "orders"}
-    with pytest.raises(OptionError, match=r"tail=broker needs kafka\.bootstrap\.servers"):
-        parse("tail", "broker")
-    with pytest.raises(OptionError, match=r"kafka\.bootstrap\.servers and tail=none contradict each other"):
-        parse_options(brokers | {"tail": "none"})
-    assert parse_options(brokers) == parse_options(brokers | {"tail": "broker"})
+@pytest.mark.parametrize("place", [{"location": "/data"}, {"kafka.bootstrap.servers": "h:9092"}])
+@pytest.mark.parametrize("text", ["none", "broker"])
+def test_the_tail_is_no_option_any_more_and_what_says_it_is_named(text: str, place: dict[str, str]) -> None:
+    with pytest.raises(OptionError, match=r"tail has no place here: with kafka\.bootstrap\.servers a read goes on"):
+        parse_options(place | {"subscribe": "orders", "tail": text})
+
+
+def test_keys_is_the_earlier_name_of_the_rsm_config(caplog: pytest.LogCaptureFixture) -> None:
+    given = {"location": "/data", "subscribe": "orders", "Keys": "/etc/server.properties"}
+    with pytest.warns(DeprecationWarning, match="the option keys is deprecated, use rsmConfig"):
+        assert parse_options(given).rsm_config == "/etc/server.properties"
+    assert "use rsmConfig" in caplog.text
+    with pytest.raises(OptionError, match="keys is the earlier name of rsmConfig"):
+        parse_options(given | {"rsmConfig": "/etc/server.properties"})
 
 
 @pytest.fixture

@@ -324,12 +324,6 @@ def test_checksums_are_left_out_on_request_only() -> None:
         parse(verify="false")
 
 
-def test_the_tail_is_refused_where_no_brokers_are_named() -> None:
-    parse(tail="none")
-    with pytest.raises(OptionError, match=r"tail=broker needs kafka\.bootstrap\.servers"):
-        parse(tail="broker")
-
-
 def test_settings_of_the_store_are_known_by_all_their_names() -> None:
     options = parse_options({"location": "s3://b/a", "subscribe": "o", "storage.REGION": "r", "storage.endpoint": "e"})
     assert options.storage == {"region": "r", "endpoint_url": "e"}

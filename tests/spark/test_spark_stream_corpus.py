@@ -30,7 +30,7 @@ COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timesta
 def stream_of(case: Case, isolation: str) -> SegmentStreamReader:
     options = {"location": str(case.root / "remote"), "subscribe": case.topic, "isolationLevel": f"read_{isolation}"}
     if case.set_name == "aiven-encrypted":
-        options["keys"] = str(FIXTURES / "aiven-encrypted.properties")
+        options["rsmConfig"] = str(FIXTURES / "aiven-encrypted.properties")
     if case.topic == "diverged-hanging":  # a location alone does not tell that a segment is dead
         options["leaderEpochs"] = str(case.root / "local")
     if case.topic == "recreated":

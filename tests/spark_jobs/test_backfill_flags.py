@@ -10,7 +10,7 @@ from growing_log import GrowingLog
 from segreader.errors import OptionError
 from segreader.spark.backfill.job_plan import read_plan
 from segreader.spark.backfill.output import Layout
-from segreader.storage.target import open_target
+from segreader.storage.target.store import open_target
 from spark_jobs.backfill import main
 from spark_jobs.backfill_request import parse_ranges
 

@@ -33,6 +33,7 @@ from segreader.spark.backfill.output import (
 from segreader.spark.backfill.split_json import from_version_1, split_from_json, splits_from_json, splits_to_json
 from segreader.spark.cutting import UNCUT
 from segreader.spark.live_planning import plan_live_read
+from segreader.spark.option_names import by_names_of_today
 from segreader.spark.options import SparkOptions, parse_options, require_batch
 from segreader.spark.planning import plan_splits
 from segreader.storage.target.store import TargetStore
@@ -204,7 +205,7 @@ def _from_json(document: dict[str, Any]) -> JobPlan:
     follow = document.get("next_splits_follow", False)  # an earlier version names no log behind a split
     return JobPlan(
         wanted=dict(document["wanted"]),
-        options=dict(document["options"]),
+        options=by_names_of_today(document["options"], warns=False),
         output=OutputOptions(**(output | {"layout": Layout(output["layout"])})),
         location=document["location"],
         isolation=document["isolation"],
