@@ -15,6 +15,7 @@ DEMO_TARGET ?= build/demo/parquet
 DEMO_TOPICS ?= codec-.*|multi|nulls|txn-(commit|abort|span|interleaved)
 
 BENCH_VENV := build/bench
+DOCS := build/docs
 
 OLDEST := build/oldest
 OLDEST_PYSPARK := 4.0.0
@@ -27,7 +28,7 @@ FLINK_TESTS := tests/examples/test_pyflink_backfill.py tests/read/test_corpus_re
 ASAN := build/asan
 ASAN_LIBRARIES = $(shell gcc -print-file-name=libasan.so) $(shell gcc -print-file-name=libstdc++.so)
 
-.PHONY: help demo test test-rest test-all test-oldest test-flink test-broker soak check lint layers api fixtures chaos chaos-bucket bench-decode bench-plan bench-spark-plan bench-storage bench-spark bench-kafka bench-broker bench-loader test-asan wheel clean java
+.PHONY: help demo test test-rest test-all test-oldest test-flink test-broker soak check lint layers api pages docs fixtures chaos chaos-bucket bench-decode bench-plan bench-spark-plan bench-storage bench-spark bench-kafka bench-broker bench-loader test-asan wheel clean java
 
 help:  ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | column -t -s '|' | sed 's/^/  make /'
@@ -75,6 +76,13 @@ layers: $(VENV)/.dev  ## check that imports go down only
 
 api: $(VENV)/.dev  ## write docs/reference/api.md from the public names
 	$(BIN)/python -m docs.make_api
+
+pages: api  ## write what is generated: docs/reference/api.md, the tables of CONTRIBUTING, README's chart
+	$(BIN)/python -m docs.make_contributing
+	$(BIN)/python -m docs.make_chart
+
+docs: $(DOCS)/.made  ## build the documentation into build/site, and check its links
+	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict --quiet
 
 fixtures: $(VENV)/.dev  ## rebuild the made fixtures from their recipes
 	$(BIN)/python -m fixtures.make
@@ -158,6 +166,12 @@ $(BENCH_VENV)/.made: $(VENV)/.made $(PACKAGE)
 	@$(BIN)/python -m venv $(BENCH_VENV)
 	@SEGREADER_REQUIRE_KERNEL=1 $(BENCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
 		--editable . 'aiokafka>=0.12'
+	@touch $@
+
+$(DOCS)/.made: $(VENV)/.made
+	@echo "Installing mkdocs-material into $(DOCS)"
+	@$(BIN)/python -m venv $(DOCS)
+	@$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check 'mkdocs>=1.6,<2' 'mkdocs-material>=9.6,<10'
 	@touch $@
 
 $(OLDEST)/.made: $(VENV)/.made $(PACKAGE)

@@ -47,7 +47,7 @@ def test_the_readme_has_every_layout_and_says_which_are_experimental() -> None:
 
 def test_the_chart_is_drawn_from_the_result_that_the_readme_names() -> None:
     found = MAKE_CHART.costs(MAKE_CHART.RESULT.read_text(encoding="utf-8"))
-    assert MAKE_CHART.CHART.read_text(encoding="utf-8") == MAKE_CHART.chart(found), "run: make chart"
+    assert MAKE_CHART.CHART.read_text(encoding="utf-8") == MAKE_CHART.chart(found), "run: make pages"
     assert f"]({MAKE_CHART.RESULT.relative_to(ROOT)})" in README
     ratios = sorted(f"{(one.client + one.broker) / one.segreader:.1f}" for one in found)
     text = MAKE_CHART.RESULT.read_text(encoding="utf-8")
@@ -101,3 +101,8 @@ def test_the_commands_for_stores_print_the_records_of_the_corpus(
     assert (done.returncode, done.stderr) == (0, "")
     truth = case("tv2", "txn-span").truth("committed")
     assert [normal(json.loads(line)) for line in done.stdout.splitlines()] == truth
+
+
+def test_the_tables_of_contributing_are_current() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    assert generator("make_contributing").page(text) == text, "run: make pages"
