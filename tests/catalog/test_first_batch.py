@@ -3,12 +3,12 @@ from __future__ import annotations
 import struct
 
 import pytest
-from memory_store import MemoryStore
 
 from segreader.catalog.first_batch import counts_from, read_base_offset
 from segreader.errors import CorruptBatchError, FormatError, LimitExceededError, TruncatedError, UnsupportedMagicError
 from segreader.format.compression import Codec
 from segreader.testing.builder import SegmentBuilder
+from segreader.testing.stores import MemoryStore
 
 
 def base_of(data: bytes) -> int:

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from corpus import CORPUS, FIXTURES, case
 from java_dump import DumpedFile, read_dump
-from memory_store import MemoryStore
 
 from segreader.cli.main import main
 from segreader.storage.local import LocalStore
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_broker_log, write_local_tiered
+from segreader.testing.stores import MemoryStore
 
 SETS = ("tv2", "tv1", "k39", "legacy")
 CORRUPT = FIXTURES / "corrupt"

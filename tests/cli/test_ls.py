@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from aiven_vectors import objects, with_manifest
 from corpus import CORPUS, FIXTURES, case
-from memory_store import MemoryStore
 
 from segreader.cli.main import main
 from segreader.testing.builder import SegmentBuilder
@@ -23,6 +22,7 @@ from segreader.testing.directory import (
     write_local_tiered,
 )
 from segreader.testing.records import FIRST_TIMESTAMP_MS
+from segreader.testing.stores import MemoryStore
 
 DEMO_ID, OTHER_ID = "MWJ6FHTfRYy67jzwZdeqSQ", "Ab_zLKzGSBGnbdMNhqTJrw"
 SEGMENT_ID = "tqimKeZwStOEOwRzT3L5oQ"

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from canaries import CANARIES, leaks
 from corpus import CORPUS, FIXTURES, Case, case, cases
-from memory_store import MemoryStore
 
 from segreader.cli.main import main
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import local_tiered_files, write_broker_log, write_local_tiered
 from segreader.testing.records import FIRST_TIMESTAMP_MS
+from segreader.testing.stores import MemoryStore
 
 
 class Plan:

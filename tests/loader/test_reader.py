@@ -6,7 +6,8 @@ import gc
 import os
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,10 +17,10 @@ from loading import all_splits, read_rest, rot
 
 from segreader.errors import ClosedError, CorruptBatchError, FormatError, OptionError, StorageError
 from segreader.loader import LoaderSplit, LoadQuery, ReaderPool, SplitEnumerator, SplitReader
-from segreader.ranges import ByteRange
 from segreader.storage.local import LocalStore
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_local_tiered
+from segreader.testing.stores import FaultyStore
 
 RECORDS = 400
 
@@ -147,38 +148,36 @@ def test_several_threads_share_a_reader_and_each_record_goes_to_one(log: Growing
     assert sorted(offset for part in parts for offset in part) == list(range(RECORDS))
 
 
-class SlowStore(LocalStore):
-    """A store that gives nothing before it is let."""
+class Gate:
+    """A fault that lets no read pass before it is let."""
 
-    def __init__(self, root: Path) -> None:
-        super().__init__(root)
+    def __init__(self) -> None:
         self.is_let = threading.Event()
         self.is_asked = threading.Event()
 
-    def read_pieces(
-        self, name: str, wanted: ByteRange, *, expected_size: int | None = None, expected_tag: str | None = None
-    ) -> Generator[memoryview, None, None]:
-        self.is_asked.set()
-        assert self.is_let.wait(30)
-        yield from super().read_pieces(name, wanted, expected_size=expected_size, expected_tag=expected_tag)
+    def __call__(self, request: str) -> None:
+        if request.startswith("GET"):
+            self.is_asked.set()
+            assert self.is_let.wait(30)
 
 
 @pytest.fixture
-def slow(log: GrowingLog) -> tuple[ReaderPool, SlowStore]:
+def slow(log: GrowingLog) -> tuple[ReaderPool, Gate]:
     pool = ReaderPool(query(log), threads=1)
-    pool.store = SlowStore(log.root.parent)
-    return pool, pool.store
+    gate = Gate()
+    pool.store = FaultyStore(LocalStore(log.root.parent), gate)
+    return pool, gate
 
 
-def test_a_read_comes_back_in_time_and_loses_nothing(log: GrowingLog, slow: tuple[ReaderPool, SlowStore]) -> None:
-    pool, store = slow
+def test_a_read_comes_back_in_time_and_loses_nothing(log: GrowingLog, slow: tuple[ReaderPool, Gate]) -> None:
+    pool, gate = slow
     with pool, pool.open(only_split(log)) as reader:
         assert reader.read(timeout=0) is None
         began = time.monotonic()
         assert reader.read(timeout=0.05) is None
         assert time.monotonic() - began < 10
         assert not reader.is_finished
-        store.is_let.set()
+        gate.is_let.set()
         assert read_rest_in_time(reader) == list(range(RECORDS))
 
 
@@ -191,8 +190,8 @@ def read_rest_in_time(reader: SplitReader) -> list[int]:
 
 
 @pytest.mark.parametrize("act", ["close", "pause", "close the pool"])
-def test_a_read_that_waits_is_woken(log: GrowingLog, slow: tuple[ReaderPool, SlowStore], held: Held, act: str) -> None:
-    pool, store = slow
+def test_a_read_that_waits_is_woken(log: GrowingLog, slow: tuple[ReaderPool, Gate], held: Held, act: str) -> None:
+    pool, gate = slow
     reader = pool.open(only_split(log))
     outcome: list[object] = []
 
@@ -204,18 +203,18 @@ def test_a_read_that_waits_is_woken(log: GrowingLog, slow: tuple[ReaderPool, Slo
 
     thread = threading.Thread(target=wait)
     thread.start()
-    assert store.is_asked.wait(30)
+    assert gate.is_asked.wait(30)
     {"close": reader.close, "pause": reader.pause, "close the pool": pool.close}[act]()
     thread.join(30)
     assert not thread.is_alive()
     if act == "pause":
         assert outcome == [None]
-        store.is_let.set()
+        gate.is_let.set()
         reader.resume()
         assert read_rest_in_time(reader) == list(range(RECORDS))
     else:
         assert isinstance(outcome[0], ClosedError)
-        store.is_let.set()
+        gate.is_let.set()
     pool.close()
     reader = outcome = None  # type: ignore[assignment]
     assert soon(lambda: not held.anything())
@@ -287,20 +286,15 @@ def test_damage_is_told_after_the_records_before_it_each_time(log: GrowingLog) -
             assert reader.position.next_offset == len(seen)
 
 
-class FaultyStore(LocalStore):
-    """A store whose every other read fails."""
+def every_other_read() -> Callable[[str], None]:
+    """A fault of the first read, the third, the fifth …"""
+    reads = count(1)
 
-    def __init__(self, root: Path) -> None:
-        super().__init__(root)
-        self.reads = 0
+    def fault(request: str) -> None:
+        if request.startswith("GET") and next(reads) % 2:
+            raise StorageError("the network is down", source=request)
 
-    def read_pieces(
-        self, name: str, wanted: ByteRange, *, expected_size: int | None = None, expected_tag: str | None = None
-    ) -> Generator[memoryview, None, None]:
-        self.reads += 1
-        if self.reads % 2:
-            raise StorageError("the network is down", source=self.url(name))
-        yield from super().read_pieces(name, wanted, expected_size=expected_size, expected_tag=expected_tag)
+    return fault
 
 
 @pytest.mark.parametrize("timeout", [None, 5.0])
@@ -310,7 +304,7 @@ def test_a_read_that_failed_may_be_tried_again_and_goes_on_at_the_same_record(
     seen: list[int] = []
     failures = 0
     with ReaderPool(query(log)) as pool:
-        pool.store = FaultyStore(log.root.parent)
+        pool.store = FaultyStore(LocalStore(log.root.parent), every_other_read())
         with pool.open(only_split(log)) as reader:
             while not reader.is_finished:
                 try:

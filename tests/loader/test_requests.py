@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from loading import all_splits, at, read_rest
-from memory_store import MemoryStore
 
 from segreader.loader import LoaderSplit, LoadQuery, ReaderPool, SplitEnumerator
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_local_tiered
+from segreader.testing.stores import MemoryStore
 
 _BATCHES, _PER_BATCH = 400, 5
 _INDEX_INTERVAL = 4096

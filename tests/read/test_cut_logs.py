@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from memory_store import MemoryStore
 from planted import Planted, sound_log
 
 import segreader
@@ -17,6 +16,7 @@ from segreader.read.source import LocationSource
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_broker_log, write_files
 from segreader.testing.records import ProducerRecord
+from segreader.testing.stores import MemoryStore
 
 Read = list[tuple[int, bytes | None]]
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from memory_store import MemoryStore
 from planted import Planted, sound_log
 
 import segreader
@@ -19,6 +18,7 @@ from segreader.read.source import LocationSource
 from segreader.read.split_reader import SplitReader, read_split
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_files
+from segreader.testing.stores import MemoryStore
 
 
 def every_batch_indexed(interval_bytes: int = 1) -> SegmentBuilder:

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from corpus import cases, normal
 from loading import from_log_start, truth_of
-from memory_store import MemoryStore
 
 import segreader
 from segreader.errors import CorruptBatchError, CorruptIndexError, ObjectNotFoundError, OptionError, SegmentGapError
@@ -26,6 +25,7 @@ from segreader.segment import Segment, SegmentFiles, TopicIdPartition
 from segreader.storage.base import ObjectStore
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import local_tiered_files, write_broker_log, write_local_tiered
+from segreader.testing.stores import MemoryStore
 
 
 def offsets(scan: segreader.Scan) -> list[int]:

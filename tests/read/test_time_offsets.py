@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from corpus import Case, NormalRecord, case, cases
-from memory_store import MemoryStore
 from sample import at_edges, every
 
 from segreader.catalog.layouts.aiven.layout import AivenLayout
@@ -37,6 +36,7 @@ from segreader.storage.local import LocalStore
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import broker_log_files, local_tiered_files
 from segreader.testing.records import ProducerRecord
+from segreader.testing.stores import MemoryStore
 
 AIVEN = ("aiven-plain", "aiven-zstd", "aiven-encrypted")
 REMOTE = cases("tv2", "tv1", "k39", "cluster", *AIVEN, remote=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from memory_store import MemoryStore
 
 from segreader.format.scanner import BatchReady, NeedData, SegmentScanner
 from segreader.isolation import AbortedTransactions, IsolationLevel
@@ -16,6 +15,7 @@ from segreader.read.split_reader import SplitReader
 from segreader.read.trail import BatchPlace, Trail
 from segreader.segment import TopicIdPartition
 from segreader.testing.builder import SegmentBuilder
+from segreader.testing.stores import MemoryStore
 
 
 def batches_of(data: bytes) -> list[tuple[int, int, int, bool]]:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from memory_store import MemoryStore
 
 import segreader
 from segreader.errors import (
@@ -38,6 +37,7 @@ from segreader.testing.directory import (
 )
 from segreader.testing.layouts import pinterest_files
 from segreader.testing.remote_log_metadata import encode_segment_metadata, encode_segment_update
+from segreader.testing.stores import MemoryStore
 
 
 def aborted_in_the_next() -> list[SegmentBuilder]:

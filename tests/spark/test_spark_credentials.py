@@ -10,7 +10,6 @@ from types import ModuleType
 
 import pytest
 from canaries import CANARIES, leaks
-from memory_store import MemoryStore
 
 from segreader.errors import AccessDeniedError, LocationExpiredError, OptionError
 from segreader.ranges import ByteRange
@@ -23,6 +22,7 @@ from segreader.storage.base import ObjectStore
 from segreader.storage.options import find_storage_options
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_local_tiered
+from segreader.testing.stores import MemoryStore
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bucket_plants import Bucket
-from memory_store import MemoryStore
 
 from segreader.errors import SegreaderError
 from segreader.evidence.codes import Severity
@@ -19,6 +18,7 @@ from segreader.read.scan import Scan
 from segreader.read.source import Catalog, LocationSource
 from segreader.read.split_reader import SplitReader
 from segreader.read.verify.verify import verify
+from segreader.testing.stores import MemoryStore
 
 Row = tuple[Any, ...]
 

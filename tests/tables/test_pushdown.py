@@ -10,7 +10,6 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from memory_store import MemoryStore
 
 from segreader.duckdb import register
 from segreader.format.compression import Codec
@@ -22,6 +21,7 @@ from segreader.tables.dataset import TopicDataset
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import local_tiered_files, write_files
 from segreader.testing.records import FIRST_TIMESTAMP_MS, ProducerRecord
+from segreader.testing.stores import MemoryStore
 
 RECORDS = 300
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 from layout_walk import directory_at, found_below, places_below, stored_in, three_segments
-from memory_store import MemoryStore
 
 from segreader.catalog.layouts.base import PartitionPlace
 from segreader.catalog.layouts.confluent import ConfluentLayout
@@ -10,6 +9,7 @@ from segreader.segment import TopicIdPartition
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import kafka_uuid
 from segreader.testing.layouts import confluent_files
+from segreader.testing.stores import MemoryStore
 
 LAYOUT = ConfluentLayout()
 TOPIC_ID = "e-RG-7KYTD22ym0zvWaCDA"

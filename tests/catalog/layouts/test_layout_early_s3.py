@@ -3,12 +3,12 @@ from __future__ import annotations
 import uuid
 
 from layout_walk import found_below, places_below, stored_in, three_segments
-from memory_store import MemoryStore
 
 from segreader.catalog.layouts.early_s3 import EarlyS3Layout
 from segreader.segment import TopicIdPartition
 from segreader.testing.directory import broker_log_files, kafka_uuid, local_tiered_files
 from segreader.testing.layouts import early_s3_files
+from segreader.testing.stores import MemoryStore
 
 LAYOUT = EarlyS3Layout()
 

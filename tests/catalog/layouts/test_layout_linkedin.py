@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 from layout_walk import directory_at, found_below, places_below, stored_in, three_segments
-from memory_store import MemoryStore
 
 from segreader.catalog.layouts.base import Directory
 from segreader.catalog.layouts.linkedin import LinkedInLayout
@@ -10,6 +9,7 @@ from segreader.errors import FormatError, TruncatedError
 from segreader.segment import TopicIdPartition
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.layouts import linkedin_files
+from segreader.testing.stores import MemoryStore
 
 LAYOUT = LinkedInLayout()
 TOPIC = "43aeca7f-a684-4b60-bff8-9b3b783691bb"

@@ -4,7 +4,6 @@ import pickle
 
 import pytest
 from layout_walk import found_below, places_below, stored_in, three_segments
-from memory_store import MemoryStore
 
 from segreader.catalog.layouts.pattern import PatternLayout, find_nested_repeat
 from segreader.errors import OptionError
@@ -12,6 +11,7 @@ from segreader.segment import TopicIdPartition
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import broker_log_files, kafka_uuid, local_tiered_files
 from segreader.testing.layouts import confluent_files, early_s3_files, linkedin_files, named_files, pinterest_files
+from segreader.testing.stores import MemoryStore
 
 BROKER = r"(?P<topic>[^/]+)-(?P<partition>[0-9]+)/(?P<offset>[0-9]{20})\.(?P<type>[a-z]+)"
 LOCAL_TIERED = (

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 from layout_walk import directory_at, found_below, places_below, three_segments
-from memory_store import MemoryStore
 
 from segreader.catalog.layouts.pinterest import PinterestLayout, entropy_bits
 from segreader.segment import TopicIdPartition
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import broker_log_files
 from segreader.testing.layouts import pinterest_files
+from segreader.testing.stores import MemoryStore
 
 LAYOUT = PinterestLayout()
 FOLDER = "tiered/my-cluster/orders-7"

@@ -4,7 +4,6 @@ import struct
 
 import pytest
 from layout_walk import found_below, places_below, stored_in, three_segments
-from memory_store import MemoryStore
 
 from segreader.catalog.layouts.uber import UberLayout, UberView, parse_segment_file_header
 from segreader.errors import FormatError, ManifestError, ObjectChangedError, ObjectNotFoundError, ShortReadError
@@ -14,6 +13,7 @@ from segreader.segment import TopicIdPartition
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import kafka_uuid, local_tiered_files
 from segreader.testing.layouts import uber_file, uber_files
+from segreader.testing.stores import MemoryStore
 
 LAYOUT = UberLayout()
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from layout_walk import Found, directory_at, found_below, places_below, stored_in, three_segments
-from memory_store import MemoryStore
 
 from segreader.catalog.layouts.redpanda.layout import RedpandaLayout
 from segreader.errors import CorruptBatchError, ManifestError, ObjectChangedError, ObjectNotFoundError
@@ -20,6 +19,7 @@ from segreader.segment import TopicIdPartition
 from segreader.storage.base import ObjectStore
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.redpanda import ARCHIVAL_METADATA, internal_batch, redpanda_files
+from segreader.testing.stores import MemoryStore
 
 UUID = "9687f8b0-b81a-4a4c-9811-883fed35c1d8"
 LAYOUT = RedpandaLayout()

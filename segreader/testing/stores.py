@@ -1,18 +1,18 @@
-"""A store of bytes in memory that notes what it is asked."""
+"""Stores for tests: objects in memory with a log of requests, and any store with faults of your choice."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from threading import Lock
 from zlib import crc32
 
 from segreader.errors import ObjectChangedError, ObjectNotFoundError, ShortReadError
 from segreader.ranges import ByteRange
-from segreader.storage.base import ObjectInfo, level_of
+from segreader.storage.base import ObjectInfo, ObjectStore, level_of
 
 
 class MemoryStore:
-    """Names and their bytes.
+    """An ``ObjectStore`` of names and their bytes, which records every request.
 
     Args:
         objects: name -> bytes.
@@ -100,3 +100,50 @@ class MemoryStore:
     def _note(self, request: str) -> None:
         with self._lock:
             self.requests.append(request)
+
+
+class FaultyStore:
+    """Another store, whose requests fail where a test wants it.
+
+    Args:
+        store: has the objects.
+        fault: called with every request before it is made, written as ``MemoryStore.requests`` are. It raises what the
+            reader is to get, waits, or does nothing.
+    """
+
+    def __init__(self, store: ObjectStore, fault: Callable[[str], None]) -> None:
+        self._store, self._fault = store, fault
+
+    def url(self, name: str) -> str:
+        return self._store.url(name)
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        self._fault(f"LIST {prefix}")
+        return self._store.list(prefix)
+
+    def list_level(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        self._fault(f"LEVEL {prefix}")
+        return self._store.list_level(prefix)
+
+    def size(self, name: str) -> int:
+        self._fault(f"SIZE {name}")
+        return self._store.size(name)
+
+    def read_ranges(self, name: str, ranges: Sequence[ByteRange]) -> Sequence[bytes]:
+        for wanted in ranges:
+            self._fault(f"GET {name} {wanted.http_header()}")
+        return self._store.read_ranges(name, ranges)
+
+    def read_into(self, name: str, start: int, buffer: memoryview) -> None:
+        if len(buffer):
+            self._fault(f"GET {name} {ByteRange(start, start + len(buffer)).http_header()}")
+        self._store.read_into(name, start, buffer)
+
+    def read_pieces(
+        self, name: str, wanted: ByteRange, *, expected_size: int | None = None, expected_tag: str | None = None
+    ) -> Generator[memoryview, None, None]:
+        self._fault(f"GET {name} {wanted.http_header()}")
+        yield from self._store.read_pieces(name, wanted, expected_size=expected_size, expected_tag=expected_tag)
+
+    def close(self) -> None:
+        self._store.close()
