@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from segreader.format.transaction_index import AbortedTransaction
+from segreader.format.side_files.transaction_index import AbortedTransaction
 from segreader.isolation import AbortedTransactions, IsolationLevel
 from segreader.loader import LoaderSplit, LoadQuery, Position
 from segreader.loader.frontier import Frontier, read_frontiers

@@ -22,7 +22,7 @@ from segreader.catalog.metadata_topic import MetadataBatches
 from segreader.catalog.remote_segment import RemoteLogSegmentMetadata
 from segreader.errors import BrokerError, FormatError, SegreaderError, TruncatedLogError
 from segreader.format.batch import parse_batch_header
-from segreader.format.metadata_partitioner import metadata_partition
+from segreader.format.remote_log_metadata import metadata_partition
 from segreader.isolation import IsolationLevel
 from segreader.segment import TopicIdPartition
 

@@ -37,8 +37,7 @@ from segreader.format.columns import (
     Table,
 )
 from segreader.format.compression import Decompressor
-from segreader.format.damage import damage_error
-from segreader.format.kernel import load_kernel
+from segreader.format.kernel import damage_error, load_kernel
 from segreader.format.scanner import BatchRun, Done, NeedData, SegmentScanner, Tail
 from segreader.ranges import ByteRange
 from segreader.storage.base import ObjectInfo, ObjectStore

@@ -8,12 +8,12 @@ from enum import StrEnum
 from typing import Any
 
 from segreader.errors import OptionError
-from segreader.format.leader_epochs import parse_leader_epochs
-from segreader.format.offset_index import parse_offset_index
-from segreader.format.partition_metadata import parse_partition_metadata
-from segreader.format.producer_snapshot import ProducerSnapshotEntry, parse_producer_snapshot
-from segreader.format.time_index import parse_time_index
-from segreader.format.transaction_index import parse_transaction_index
+from segreader.format.side_files.leader_epochs import parse_leader_epochs
+from segreader.format.side_files.offset_index import parse_offset_index
+from segreader.format.side_files.partition_metadata import parse_partition_metadata
+from segreader.format.side_files.producer_snapshot import ProducerSnapshotEntry, parse_producer_snapshot
+from segreader.format.side_files.time_index import parse_time_index
+from segreader.format.side_files.transaction_index import parse_transaction_index
 
 Row = dict[str, Any]
 

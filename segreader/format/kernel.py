@@ -1,4 +1,4 @@
-"""Which decoder runs: the compiled one where it was built, or the plain Python one. Never a secret."""
+"""Which decoder runs, the compiled one where it was built or the plain Python one, and what it found as an error."""
 
 from __future__ import annotations
 
@@ -9,9 +9,20 @@ from array import array
 from collections.abc import Callable
 from typing import Final, Protocol, cast
 
-from segreader.errors import OptionError
+from segreader.errors import CorruptBatchError, CorruptRecordError, FormatError, LimitExceededError, OptionError
 from segreader.format import _columns
-from segreader.format.columns import ColumnBuffers
+from segreader.format.batch import CODEC_MASK, CRC_START, HEADER_SIZE
+from segreader.format.columns import TABLE_WIDTH, ColumnBuffers, Damage, State, Table
+
+_RECORD_DAMAGE = {
+    Damage.BODY_ENDS: ("the records section ends too early", "{0} more records", "none"),
+    Damage.RECORD_LENGTH: ("a record has an impossible length", "length {0}", "0 to {1} bytes"),
+    Damage.VARINT: ("a number does not end", "{0} bytes or more", "at most {1}"),
+    Damage.RECORD_OVERRUN: ("a record runs past its length", "{0} bytes wanted", "{1} bytes left"),
+    Damage.RECORD_UNDERRUN: ("a record is shorter than its length", "{0} bytes too many", "none"),
+    Damage.HEADER_COUNT: ("a record has an impossible number of headers", "{0} headers", "0 to {1}"),
+    Damage.HEADER_KEY_LENGTH: ("a header key has a negative length", "length {0}", "0 or more"),
+}
 
 VARIABLE = "SEGREADER_KERNEL"
 """Environment variable: ``auto`` (default), ``native`` (its absence is an error) or ``reference``."""
@@ -68,3 +79,62 @@ def load_kernel(name: str | None = None) -> Kernel:
                     hint="Install segreader with a C compiler at hand, or unset SEGREADER_KERNEL",
                 ) from error
     return cast(Kernel, _columns)
+
+
+def damage_error(state: array[int], table: array[int]) -> FormatError:
+    """The error for ``Outcome.DAMAGED``, from the state and the table row it stands at.
+
+    ``position`` is the byte in the segment; inside a compressed batch it is the batch's first byte, and the text
+    names the byte of the decompressed body.
+    """
+    row = state[State.BATCH_ROW] * TABLE_WIDTH
+    position, base_offset = table[row + Table.POSITION], table[row + Table.BASE_OFFSET]
+    damage = Damage(state[State.DAMAGE])
+    found, expected = state[State.DAMAGE_FOUND], state[State.DAMAGE_EXPECTED]
+    if damage is Damage.CRC:
+        return CorruptBatchError(
+            "a batch fails its CRC-32C",
+            found=f"{found:08x} computed over bytes {CRC_START} to its end",
+            expected=f"{expected:08x} as its header says",
+            position=position,
+            base_offset=base_offset,
+            hint="Read another copy of this segment, or skip the batch (on_corrupt='skip')",
+        )
+    if damage is Damage.RECORD_COUNT:
+        return CorruptBatchError(
+            "a batch has a negative number of records",
+            found=f"count {found}",
+            expected="0 or more",
+            position=position + 57,
+            base_offset=base_offset,
+        )
+    in_body = state[State.DAMAGE_POSITION]
+    if table[row + Table.ATTRIBUTES] & CODEC_MASK:
+        where = f" (byte {in_body} of the decompressed records)"
+    else:
+        where, position = "", position + HEADER_SIZE + in_body
+    if damage is Damage.RECORDS_REMAIN:
+        return CorruptBatchError(
+            f"a batch holds more than its count of records says{where}",
+            found=f"{found} bytes after record {table[row + Table.RECORD_COUNT]}",
+            expected="none",
+            position=position,
+            base_offset=base_offset,
+        )
+    if damage is Damage.TIMESTAMP:
+        return LimitExceededError(
+            f"a record's timestamp does not fit timestamp[us]{where}",
+            found=f"{found} ms",
+            expected=f"at most {expected} ms",
+            position=position,
+            base_offset=base_offset,
+            hint="Ask for the column timestamp_ms (int64) in place of timestamp",
+        )
+    message, found_text, expected_text = _RECORD_DAMAGE[damage]
+    return CorruptRecordError(
+        message + where,
+        found=found_text.format(found, expected),
+        expected=expected_text.format(found, expected),
+        position=position,
+        base_offset=base_offset,
+    )

@@ -21,8 +21,7 @@ from segreader.format.columns import (
     batch_table,
 )
 from segreader.format.compression import Decompressor
-from segreader.format.damage import damage_error
-from segreader.format.kernel import Kernel, load_kernel
+from segreader.format.kernel import Kernel, damage_error, load_kernel
 from segreader.format.message_set import parse_message_set_entry
 from segreader.format.record import Headers, Record, TimestampType
 

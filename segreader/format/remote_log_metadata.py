@@ -1,8 +1,9 @@
 """Values of ``__remote_log_metadata``: what brokers tell each other about the segments in the remote tier.
 
 A value is a frame (its version, which message, the message's version) and one message in Kafka's flexible encoding.
-This module knows the messages; what they mean one after another is known to ``catalog/metadata_log.py``. The messages
-are named tuples and not dataclasses because there are hundreds of thousands of them: they take a third of the time.
+This module knows the messages, and which metadata partition a user partition's records go to; what a sequence of them
+means is known to ``catalog/metadata_log.py``. The messages are named tuples and not dataclasses because there are
+hundreds of thousands of them: they take a third of the time.
 
 Source: ``RemoteLogMetadataSerde``, ``BytesApiMessageSerde``, ``storage/src/main/resources/message`` (4.3).
 """
@@ -10,12 +11,13 @@ Source: ``RemoteLogMetadataSerde``, ``BytesApiMessageSerde``, ``storage/src/main
 from __future__ import annotations
 
 import re
+from base64 import urlsafe_b64decode
 from binascii import b2a_base64
 from struct import Struct
 from typing import Final, NamedTuple
 
-from segreader.errors import CorruptRecordError, FormatError, TruncatedError
-from segreader.format.leader_epochs import LeaderEpoch, LeaderEpochs
+from segreader.errors import CorruptRecordError, FormatError, OptionError, TruncatedError
+from segreader.format.side_files.leader_epochs import LeaderEpoch, LeaderEpochs
 
 FRAME_VERSION: Final = 1
 SEGMENT_METADATA, SEGMENT_UPDATE, PARTITION_DELETE, SEGMENT_SNAPSHOT = range(4)
@@ -23,6 +25,8 @@ SEGMENT_METADATA, SEGMENT_UPDATE, PARTITION_DELETE, SEGMENT_SNAPSHOT = range(4)
 
 MAX_STATE: Final = 3
 """Largest id of a ``RemoteLogSegmentState``."""
+
+_TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{22}")
 
 _KNOWN_VERSIONS = {SEGMENT_METADATA: 1, SEGMENT_UPDATE: 0, PARTITION_DELETE: 0, SEGMENT_SNAPSHOT: 1}
 _URL_SAFE = bytes.maketrans(b"+/", b"-_")
@@ -383,3 +387,38 @@ class _Cursor:
 
 def _text(uuid: bytes) -> str:
     return b2a_base64(uuid)[:22].translate(_URL_SAFE).decode("ascii")
+
+
+def metadata_partition(topic_id: str, partition: int, count: int) -> int:
+    """The partition of the metadata topic that holds the records of this partition.
+
+    Args:
+        topic_id: 22 characters.
+        count: partitions that the metadata topic really has, which a broker's configuration need not say.
+
+    Source: ``RemoteLogMetadataTopicPartitioner`` (4.3).
+    """
+    if not _TOPIC_ID.fullmatch(topic_id) or count < 1 or not 0 <= partition < 1 << 31:
+        raise OptionError(
+            "not a partition of a topic id, or no metadata partitions",
+            found=f"topic id {topic_id!r}, partition {partition}, {count} metadata partitions",
+        )
+    raw = urlsafe_b64decode(topic_id + "==")
+    hashed = 1
+    for number in (_fold(raw[8:]), _fold(raw[:8]), partition):
+        hashed = (31 * hashed + number) & 0xFFFFFFFF
+    return (_murmur2(hashed.to_bytes(4, "big")) & 0x7FFFFFFF) % count
+
+
+def _fold(half: bytes) -> int:
+    """``Long.hashCode``."""
+    return int.from_bytes(half[:4], "big") ^ int.from_bytes(half[4:], "big")
+
+
+def _murmur2(four: bytes) -> int:
+    """``Utils.murmur2`` of exactly four bytes."""
+    word = int.from_bytes(four, "little") * 0x5BD1E995 & 0xFFFFFFFF
+    word = (word ^ word >> 24) * 0x5BD1E995 & 0xFFFFFFFF
+    hashed = (0x9747B28C ^ 4) * 0x5BD1E995 & 0xFFFFFFFF ^ word
+    hashed = (hashed ^ hashed >> 13) * 0x5BD1E995 & 0xFFFFFFFF
+    return hashed ^ hashed >> 15

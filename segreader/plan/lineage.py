@@ -15,7 +15,7 @@ from itertools import pairwise
 from operator import attrgetter
 from typing import NamedTuple
 
-from segreader.format.leader_epochs import LeaderEpoch, LeaderEpochs
+from segreader.format.side_files.leader_epochs import LeaderEpoch, LeaderEpochs
 from segreader.segment import Segment, TopicIdPartition
 
 _Run = tuple[int, int, int, str, int]

@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
 
-from segreader.format.offset_index import OffsetIndex
+from segreader.format.side_files.offset_index import OffsetIndex
 from segreader.plan.lineage import Part
 from segreader.ranges import ByteRange, OffsetRange
 from segreader.segment import Segment

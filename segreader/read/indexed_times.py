@@ -14,7 +14,7 @@ from segreader.errors import (
     ObjectChangedError,
     ObjectNotFoundError,
 )
-from segreader.format.time_index import parse_time_index
+from segreader.format.side_files.time_index import parse_time_index
 from segreader.ranges import ByteRange, OffsetRange
 from segreader.read.times import TimeRange
 from segreader.segment import Segment

@@ -14,7 +14,7 @@ from segreader.broker.messages import LATEST, FetchRequest, OffsetWanted
 from segreader.errors import BrokerError, FormatError, StorageError
 from segreader.evidence.findings import Findings
 from segreader.evidence.transaction_checks import check_transaction_index, settle_transaction_index
-from segreader.format.transaction_index import AbortedTransaction
+from segreader.format.side_files.transaction_index import AbortedTransaction
 from segreader.isolation import AbortedTransactions, IsolationLevel
 from segreader.plan.live import LivePart, LogMarks, ReadFrom, epochs_after, uncovered
 from segreader.ranges import ByteRange, OffsetRange

@@ -28,7 +28,7 @@ from segreader.errors import (
     TruncatedLogError,
     UnsupportedVersionError,
 )
-from segreader.format.leader_epochs import LeaderEpoch, LeaderEpochs
+from segreader.format.side_files.leader_epochs import LeaderEpoch, LeaderEpochs
 from segreader.isolation import IsolationLevel
 from segreader.plan.lineage import normalised
 from segreader.plan.live import LogMarks

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from segreader.broker.messages import TopicMetadata
 from segreader.errors import OffsetOutOfRangeError, OptionError
 from segreader.format.compression import DEFAULT_LIMIT
-from segreader.format.leader_epochs import LeaderEpochs
+from segreader.format.side_files.leader_epochs import LeaderEpochs
 from segreader.isolation import IsolationLevel
 from segreader.plan.live import (
     LivePart,

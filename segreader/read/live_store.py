@@ -23,8 +23,8 @@ from segreader.errors import (
     ObjectNotFoundError,
     TruncatedLogError,
 )
-from segreader.format.leader_epochs import LeaderEpochs
-from segreader.format.transaction_index import AbortedTransaction
+from segreader.format.side_files.leader_epochs import LeaderEpochs
+from segreader.format.side_files.transaction_index import AbortedTransaction
 from segreader.isolation import AbortedTransactions, IsolationLevel
 from segreader.plan.lineage import DropReason, ResolvedLog
 from segreader.plan.live import BEYOND, LogMarks, covered, uncovered

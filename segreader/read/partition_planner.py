@@ -12,7 +12,7 @@ from segreader.evidence.end_checks import last_timed_offset
 from segreader.evidence.findings import Findings, notes_of_many
 from segreader.evidence.index_checks import check_offset_index
 from segreader.format.compression import DEFAULT_LIMIT
-from segreader.format.offset_index import OffsetIndex, parse_offset_index
+from segreader.format.side_files.offset_index import OffsetIndex, parse_offset_index
 from segreader.isolation import AbortedTransactions, IsolationLevel
 from segreader.plan.lineage import DropReason, Hole, Part, ResolvedLog, epochs_within
 from segreader.plan.planner import DEFAULT_SPLIT_BYTES, cut_segment, needs_index, offset_at, overlapping

@@ -11,7 +11,7 @@ from segreader.catalog.listing import PartitionLog
 from segreader.catalog.metadata_log import RemoteLogMetadata
 from segreader.catalog.remote_segment import RemoteLogSegmentMetadata
 from segreader.catalog.walk import Wanted
-from segreader.format.leader_epochs import LeaderEpochs
+from segreader.format.side_files.leader_epochs import LeaderEpochs
 from segreader.plan.lineage import Dropped
 from segreader.read.indexed_times import UNREADABLE, times_of_segment
 from segreader.read.lineage import read_lineage

@@ -18,7 +18,6 @@ from segreader.errors import (
     StorageError,
 )
 from segreader.evidence.findings import MOST_NAMED
-from segreader.format.append import append_records
 from segreader.format.batch import COMMON_SIZE, CONTROL_FLAG, TRANSACTIONAL_FLAG
 from segreader.format.columns import (
     NO_STOP,
@@ -31,11 +30,11 @@ from segreader.format.columns import (
     Table,
 )
 from segreader.format.compression import Decompressor
-from segreader.format.damage import damage_error
-from segreader.format.kernel import load_kernel
+from segreader.format.kernel import damage_error, load_kernel
+from segreader.format.legacy_columns import append_records
 from segreader.format.message_set import parse_message_set_entry
-from segreader.format.offset_index import parse_offset_index
 from segreader.format.scanner import BatchRun, Done, NeedData, SegmentScanner, Tail
+from segreader.format.side_files.offset_index import parse_offset_index
 from segreader.isolation import CoveredBatches, IsolationLevel
 from segreader.plan.split import Split
 from segreader.ranges import ByteRange

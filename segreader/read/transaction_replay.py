@@ -20,7 +20,7 @@ from segreader.format.compression import Decompressor
 from segreader.format.control import parse_control_key
 from segreader.format.records import iter_records
 from segreader.format.scanner import BatchReady, Done, SegmentScanner
-from segreader.format.transaction_index import AbortedTransaction
+from segreader.format.side_files.transaction_index import AbortedTransaction
 from segreader.isolation import TransactionReplay
 from segreader.plan.lineage import Part
 from segreader.ranges import ByteRange

@@ -26,8 +26,8 @@ from segreader.evidence.transaction_checks import (
     settle_transaction_index,
 )
 from segreader.format.compression import DEFAULT_LIMIT
-from segreader.format.producer_snapshot import ProducerSnapshot
-from segreader.format.transaction_index import AbortedTransaction
+from segreader.format.side_files.producer_snapshot import ProducerSnapshot
+from segreader.format.side_files.transaction_index import AbortedTransaction
 from segreader.isolation import AbortedTransactions
 from segreader.plan.lineage import Part, ResolvedLog
 from segreader.ranges import OffsetRange

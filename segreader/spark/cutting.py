@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from segreader.errors import FormatError, ObjectNotFoundError
-from segreader.format.offset_index import OffsetIndex, parse_offset_index
+from segreader.format.side_files.offset_index import OffsetIndex, parse_offset_index
 from segreader.plan.planner import begins_chunk, offset_at, piece_size
 from segreader.plan.split import Split
 from segreader.ranges import ByteRange, OffsetRange

@@ -21,7 +21,7 @@ from segreader.broker.settings import ClientSettings
 from segreader.catalog.metadata_consumer import MetadataConsumer
 from segreader.catalog.metadata_log import METADATA_TOPIC
 from segreader.errors import BrokerError, ConnectionFailedError, FormatError, TruncatedLogError
-from segreader.format.metadata_partitioner import metadata_partition
+from segreader.format.remote_log_metadata import metadata_partition
 from segreader.isolation import IsolationLevel
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import kafka_uuid

@@ -21,9 +21,9 @@ from segreader.errors import (
     UnsupportedMagicError,
 )
 from segreader.format.compression import Codec
-from segreader.format.leader_epochs import LeaderEpoch, LeaderEpochs
-from segreader.format.metadata_partitioner import metadata_partition
 from segreader.format.record import Record, TimestampType
+from segreader.format.remote_log_metadata import metadata_partition
+from segreader.format.side_files.leader_epochs import LeaderEpoch, LeaderEpochs
 from segreader.segment import Segment, SegmentState, StemFiles, TopicIdPartition
 from segreader.storage.local import LocalStore
 from segreader.testing.batches import Lies, encode_batch

@@ -26,8 +26,7 @@ from segreader.format.columns import (
     batch_table,
 )
 from segreader.format.compression import Codec, Decompressor
-from segreader.format.damage import damage_error
-from segreader.format.kernel import Kernel, load_kernel
+from segreader.format.kernel import Kernel, damage_error, load_kernel
 from segreader.format.record import Record, TimestampType
 from segreader.format.records import iter_records
 from segreader.testing.batches import Lies, encode_varint

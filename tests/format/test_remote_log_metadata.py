@@ -12,8 +12,6 @@ from profiles import tries
 
 from segreader.errors import CorruptRecordError, FormatError, OptionError, TruncatedError
 from segreader.format.compression import Decompressor
-from segreader.format.leader_epochs import LeaderEpoch, LeaderEpochs
-from segreader.format.metadata_partitioner import metadata_partition
 from segreader.format.records import iter_records
 from segreader.format.remote_log_metadata import (
     MetadataRecord,
@@ -23,11 +21,13 @@ from segreader.format.remote_log_metadata import (
     RemotePartitionDeleteMetadataRecord,
     TopicIdPartitionEntry,
     UnknownMetadataRecord,
+    metadata_partition,
     parse_partition_key,
     parse_remote_log_metadata,
     partition_key,
 )
 from segreader.format.scanner import BatchReady, NeedData, SegmentScanner
+from segreader.format.side_files.leader_epochs import LeaderEpoch, LeaderEpochs
 from segreader.testing.remote_log_metadata import (
     encode_partition_delete,
     encode_segment_metadata,

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from segreader.format.offset_index import parse_offset_index
+from segreader.format.side_files.offset_index import parse_offset_index
 from segreader.plan.lineage import Part
 from segreader.plan.planner import cut_segment, needs_index, overlapping
 from segreader.ranges import ByteRange, OffsetRange

@@ -10,8 +10,8 @@ import pytest
 from segreader.broker.messages import EpochEnd, FetchedPartition
 from segreader.broker.metrics import ClientMetrics
 from segreader.errors import ConnectionFailedError, FormatError, ProtocolError, TruncatedLogError
-from segreader.format.leader_epochs import LeaderEpoch
 from segreader.format.record import Record, TimestampType
+from segreader.format.side_files.leader_epochs import LeaderEpoch
 from segreader.plan.live import LivePart, ReadFrom
 from segreader.ranges import OffsetRange
 from segreader.read.broker_range import BrokerRange, one_ahead

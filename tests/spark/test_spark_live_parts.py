@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from segreader.format.transaction_index import AbortedTransaction
+from segreader.format.side_files.transaction_index import AbortedTransaction
 from segreader.isolation import AbortedTransactions
 from segreader.plan.live import BEYOND, LivePart, ReadFrom
 from segreader.plan.split import Split

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from segreader.evidence.findings import Finding
-from segreader.format.time_index import parse_time_index
+from segreader.format.side_files.time_index import parse_time_index
 from segreader.read.source import Catalog, LocationSource
 from segreader.read.verify.verify import verify
 from segreader.testing.builder import SegmentBuilder

@@ -14,12 +14,12 @@ from foreign import aiokafka_records
 from made import CORRUPT, SEGMENTS, CorruptFile, MadeLog, corrupt_files, made_logs
 
 from segreader import errors
-from segreader.format.leader_epochs import parse_leader_epochs
-from segreader.format.offset_index import parse_offset_index
-from segreader.format.partition_metadata import parse_partition_metadata
-from segreader.format.producer_snapshot import parse_producer_snapshot
-from segreader.format.time_index import parse_time_index
-from segreader.format.transaction_index import parse_transaction_index
+from segreader.format.side_files.leader_epochs import parse_leader_epochs
+from segreader.format.side_files.offset_index import parse_offset_index
+from segreader.format.side_files.partition_metadata import parse_partition_metadata
+from segreader.format.side_files.producer_snapshot import parse_producer_snapshot
+from segreader.format.side_files.time_index import parse_time_index
+from segreader.format.side_files.transaction_index import parse_transaction_index
 from segreader.read.scan import Scan, scan
 
 NOT_FOR_AIOKAFKA = ("mixed_magic", "header_names_that_are_no_text")  # no LZ4 in magic 0; names must be UTF-8

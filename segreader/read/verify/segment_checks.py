@@ -25,12 +25,12 @@ from segreader.evidence.transaction_checks import (
     check_snapshot,
     check_transaction_index,
 )
-from segreader.format.leader_epochs import LeaderEpochs, parse_leader_epochs
-from segreader.format.offset_index import OffsetIndex
-from segreader.format.producer_snapshot import ProducerSnapshot
 from segreader.format.scanner import Done, Tail
-from segreader.format.time_index import TimeIndex
-from segreader.format.transaction_index import AbortedTransaction
+from segreader.format.side_files.leader_epochs import LeaderEpochs, parse_leader_epochs
+from segreader.format.side_files.offset_index import OffsetIndex
+from segreader.format.side_files.producer_snapshot import ProducerSnapshot
+from segreader.format.side_files.time_index import TimeIndex
+from segreader.format.side_files.transaction_index import AbortedTransaction
 from segreader.plan.lineage import Part
 from segreader.read.verify.batch_checks import Audits, LogEnd, audit_log
 from segreader.read.verify.copies import Copies

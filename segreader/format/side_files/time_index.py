@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from segreader.errors import CorruptIndexError
-from segreader.format.index_entries import column, count_rising, written_size
+from segreader.format.side_files.index_entries import column, count_rising, written_size
 
 _ENTRY_SIZE = 12
 
