@@ -14,7 +14,7 @@ import time
 
 from benchmarks.peak import peak_bytes
 from segreader.format.kernel import load_kernel
-from segreader.loader import LoaderSplit, LoadQuery, ReaderPool, SplitEnumerator, SplitReader
+from segreader.loader import LoaderSplit, LoadQuery, ReaderPool, ResumableReader, SplitEnumerator
 
 SPLIT_BYTES = 16 << 20
 _PORTION = 1000
@@ -22,7 +22,7 @@ _TURNS = 2
 _WAIT_S = 60.0
 
 
-def to_the_middle(reader: SplitReader, timeout: float | None) -> None:
+def to_the_middle(reader: ResumableReader, timeout: float | None) -> None:
     """Read a split half, and not to the end of a record batch."""
     middle = (reader.split.start + reader.split.stop) // 2
     while reader.next_offset < middle:

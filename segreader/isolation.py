@@ -237,7 +237,7 @@ class TransactionReplay:
         return AbortedTransaction(producer_id, first_offset, offset, self.first_unstable_offset(offset + 1))
 
 
-class BatchFacts(Protocol):
+class TransactionFacts(Protocol):
     """What a filter must know of a batch; every batch header fits."""
 
     @property
@@ -267,7 +267,7 @@ class AbortedTransactionFilter:
         heapq.heapify(self._ahead)
         self._open: set[int] = set()
 
-    def admits(self, batch: BatchFacts, *, ends_in_abort: bool = False) -> bool:
+    def admits(self, batch: TransactionFacts, *, ends_in_abort: bool = False) -> bool:
         """Whether a ``read_committed`` reader sees the records of this batch.
 
         Args:

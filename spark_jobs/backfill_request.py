@@ -14,7 +14,7 @@ from click.core import ParameterSource
 from segreader.errors import OptionError
 from segreader.read.times import parse_time
 from segreader.spark.backfill.job_plan import JobRequest
-from segreader.spark.backfill.output import Layout, OutputOptions
+from segreader.spark.backfill.output import OutputLayout, OutputOptions
 from segreader.spark.offsets import EARLIEST, LATEST
 from segreader.spark.option_values import parse_size
 
@@ -41,7 +41,7 @@ _OPTIONS = {
     "leader_epochs": "leaderEpochs",
 }
 """Files beside the segments: flags, and options of the data source."""
-_OUTPUT_LAYOUTS = [layout.value for layout in Layout]
+_OUTPUT_LAYOUTS = [layout.value for layout in OutputLayout]
 _RANGES = '{"orders":{"0":"23:500","1":"7:"}}'
 
 
@@ -133,7 +133,7 @@ def layout_flags(command: _F) -> _F:
         click.option(
             "--output-layout",
             type=click.Choice(_OUTPUT_LAYOUTS),
-            default=Layout.PARTITION.value,
+            default=OutputLayout.PARTITION.value,
             show_default=True,
             help="Directories below the target. Dates are those of the records, in UTC.",
         ),
@@ -259,7 +259,7 @@ def parse_request(given: dict[str, Any]) -> JobRequest:
         wanted={name: value for name, value in wanted.items() if value is not None},
         options=options,
         output=OutputOptions(
-            layout=Layout(given["output_layout"]),
+            layout=OutputLayout(given["output_layout"]),
             is_hive=given["hive"],
             file_bytes=int(wanted["file-bytes"]),
             codec=given["codec"],

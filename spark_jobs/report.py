@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from segreader.plan.cost import CostEstimate
 from segreader.spark.backfill.job_plan import JobPlan
-from segreader.spark.backfill.output import Layout
+from segreader.spark.backfill.output import OutputLayout
 from segreader.spark.backfill.progress import shown_bytes
 from segreader.spark.backfill.report import Completeness, PartitionCoverage
 
@@ -147,9 +147,9 @@ def _next_offsets(found: Completeness) -> str:
 
 def _directories(plan: JobPlan) -> str:
     names = {
-        Layout.PARTITION: ("topic", "partition"),
-        Layout.DATE: ("topic", "date"),
-        Layout.HOUR: ("topic", "date", "hour"),
+        OutputLayout.PARTITION: ("topic", "partition"),
+        OutputLayout.DATE: ("topic", "date"),
+        OutputLayout.HOUR: ("topic", "date", "hour"),
     }[plan.output.layout]
     return "/".join(f"{name}=…" if plan.output.is_hive else f"<{name}>" for name in names) + "/"
 

@@ -24,7 +24,7 @@ from segreader.segment import TopicIdPartition
 from segreader.spark.backfill.exact import JobSplit, PartitionRange
 from segreader.spark.backfill.job_plan import JobPlan, parse_plan
 from segreader.spark.backfill.lost import LostOffsets
-from segreader.spark.backfill.output import Layout, OutputOptions
+from segreader.spark.backfill.output import OutputLayout, OutputOptions
 
 SAVED = Path(__file__).parent / "saved"
 
@@ -83,7 +83,7 @@ PARTS = (BROKER, LOCATED, replace(LOCATED, aborted=AbortedTransactions()), STORE
 PLAN = JobPlan(
     wanted={"topic": "orders", "layout": "date"},
     options={"subscribe": "orders", "location": "tier"},
-    output=OutputOptions(layout=Layout.DATE, codec="lz4"),
+    output=OutputOptions(layout=OutputLayout.DATE, codec="lz4"),
     location="tier",
     isolation="read_committed",
     partitions=(

@@ -31,7 +31,7 @@ from segreader.broker.partition_state import PartitionState, Tries
 from segreader.broker.rules.fallback import RemoteReads, RemoteStep
 from segreader.broker.rules.out_of_range import WhenOutOfRange
 from segreader.broker.rules.preferred_replica import KnownEnds
-from segreader.broker.rules.truncation import Position, parse_batch_facts
+from segreader.broker.rules.truncation import FetchPosition, parse_batch_facts
 from segreader.broker.settings import ClientSettings
 from segreader.errors import BrokerError, ConnectionFailedError, ProtocolError
 from segreader.isolation import IsolationLevel
@@ -181,7 +181,7 @@ class PartitionFetcher:
             topic,
             partition,
             topic_id,
-            Position(offset, leader_epoch_of_position),
+            FetchPosition(offset, leader_epoch_of_position),
             rack=client.settings.rack if rack is None else rack,
             isolation_level=isolation_level,
             wish=when_out_of_range,
@@ -204,7 +204,7 @@ class PartitionFetcher:
         self.close()
 
     @property
-    def position(self) -> Position:
+    def position(self) -> FetchPosition:
         """The next offset to be given, and the leader epoch of the record before it."""
         return self._state.reading.position
 
@@ -240,7 +240,7 @@ class PartitionFetcher:
         """Go on elsewhere, for example at the common point that a ``TruncatedLogError`` names."""
         self._abandon()
         self._resume = None
-        self._state.reading.seek(Position(offset, leader_epoch))
+        self._state.reading.seek(FetchPosition(offset, leader_epoch))
 
     def close(self) -> None:
         """End what is under way. Records that were handed out stay good."""

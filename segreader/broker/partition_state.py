@@ -19,7 +19,7 @@ from segreader.broker.rules.out_of_range import OutOfRange, RangeVerdict, WhenOu
 from segreader.broker.rules.preferred_replica import FetchSource, PreferredReplica, ReplicaStep
 from segreader.broker.rules.truncation import (
     EpochHistory,
-    Position,
+    FetchPosition,
     PositionState,
     ReadPosition,
     Validation,
@@ -64,7 +64,7 @@ class PartitionState:
         topic: str,
         partition: int,
         topic_id: str | None,
-        position: Position,
+        position: FetchPosition,
         *,
         rack: str,
         isolation_level: IsolationLevel,

@@ -35,7 +35,7 @@ _EMPTY_ANSWERS = 20
 _MOST_NUMBERS = 100_000
 
 
-class Fetcher(Protocol):
+class MetadataFetcher(Protocol):
     """What reads one partition: ``PartitionFetcher``."""
 
     def poll(self) -> FetchedPartition:
@@ -48,7 +48,7 @@ class Fetcher(Protocol):
         """Give the connection back; ``poll`` takes another one."""
 
 
-MakeFetcher = Callable[[BrokerClient, int, int], Fetcher]
+MakeFetcher = Callable[[BrokerClient, int, int], MetadataFetcher]
 
 
 @dataclass(slots=True)
@@ -62,13 +62,13 @@ class _MetadataPartition:
     """
 
     batches: MetadataBatches
-    fetcher: Fetcher | None = None
+    fetcher: MetadataFetcher | None = None
     complete_s: float | None = None
     changes: int = 0
     error: SegreaderError | None = field(default=None, repr=False)
 
 
-def make_fetcher(client: BrokerClient, partition: int, offset: int) -> Fetcher:
+def make_fetcher(client: BrokerClient, partition: int, offset: int) -> MetadataFetcher:
     """A fetcher of one metadata partition from ``offset`` on."""
     return PartitionFetcher(
         client,

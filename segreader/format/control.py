@@ -187,7 +187,7 @@ def parse_control_record(key: bytes | memoryview | None, value: bytes | memoryvi
     if decoder is None:
         return ControlRecord(parsed_key, raw)
     decode, latest = decoder
-    reader = _Reader(raw or b"")
+    reader = _MessageReader(raw or b"")
     version = reader.integer(2)
     if version < 0:
         raise CorruptRecordError(
@@ -201,7 +201,7 @@ def parse_control_record(key: bytes | memoryview | None, value: bytes | memoryvi
     return ControlRecord(parsed_key, decode(reader, version))
 
 
-class _Reader:
+class _MessageReader:
     """A cursor over Kafka's flexible message encoding; every read goes through ``take``."""
 
     __slots__ = ("_data", "_position")
@@ -266,11 +266,11 @@ class _Reader:
             self.take(self.unsigned_varint())
 
 
-def _end_txn_marker(reader: _Reader, version: int) -> EndTxnMarker:
+def _end_txn_marker(reader: _MessageReader, version: int) -> EndTxnMarker:
     return EndTxnMarker(version, reader.integer(4))
 
 
-def _leader_change(reader: _Reader, version: int) -> LeaderChange:
+def _leader_change(reader: _MessageReader, version: int) -> LeaderChange:
     def voter() -> Voter:
         voter = Voter(reader.integer(4), reader.uuid() if version >= 1 else None)
         reader.skip_tags()
@@ -281,24 +281,24 @@ def _leader_change(reader: _Reader, version: int) -> LeaderChange:
     return change
 
 
-def _snapshot_header(reader: _Reader, version: int) -> SnapshotHeader:
+def _snapshot_header(reader: _MessageReader, version: int) -> SnapshotHeader:
     header = SnapshotHeader(version, reader.integer(8))
     reader.skip_tags()
     return header
 
 
-def _snapshot_footer(reader: _Reader, version: int) -> SnapshotFooter:
+def _snapshot_footer(reader: _MessageReader, version: int) -> SnapshotFooter:
     reader.skip_tags()
     return SnapshotFooter(version)
 
 
-def _kraft_version(reader: _Reader, version: int) -> KRaftVersion:
+def _kraft_version(reader: _MessageReader, version: int) -> KRaftVersion:
     record = KRaftVersion(version, reader.integer(2))
     reader.skip_tags()
     return record
 
 
-def _kraft_voters(reader: _Reader, version: int) -> KRaftVoters:
+def _kraft_voters(reader: _MessageReader, version: int) -> KRaftVoters:
     def endpoint() -> Endpoint:
         endpoint = Endpoint(reader.text(), reader.text(), reader.integer(2, signed=False))
         reader.skip_tags()
@@ -317,7 +317,7 @@ def _kraft_voters(reader: _Reader, version: int) -> KRaftVoters:
 
 
 # The second of each pair is the last version known; markers of a newer one only add bytes.
-_DECODERS: dict[ControlRecordType, tuple[Callable[[_Reader, int], ControlValue], int | None]] = {
+_DECODERS: dict[ControlRecordType, tuple[Callable[[_MessageReader, int], ControlValue], int | None]] = {
     ControlRecordType.ABORT: (_end_txn_marker, None),
     ControlRecordType.COMMIT: (_end_txn_marker, None),
     ControlRecordType.LEADER_CHANGE: (_leader_change, 1),

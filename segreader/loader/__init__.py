@@ -1,13 +1,14 @@
 """Loaders: what an engine needs to load history from tiered storage in pieces that it spreads, stops and restores.
 
-A ``LoadQuery`` says what. A ``SplitEnumerator`` finds it and hands it out in splits, a ``SplitReader`` reads one, and a
-``Position`` is where a reader stands. All of them but the readers travel as JSON, and none holds a secret. Nothing here
-is any one engine's: ``docs/how-to/loader.md`` shows how they fit several.
+A ``LoadQuery`` says what. A ``SplitEnumerator`` finds it and hands it out in splits, a ``ResumableReader`` reads one,
+and a ``Position`` is where a reader is. All of them but the readers travel as JSON, and none holds a secret. Nothing
+here is any one engine's: ``docs/how-to/loader.md`` shows how they fit several.
 """
 
 from __future__ import annotations
 
 import importlib
+import warnings
 from typing import TYPE_CHECKING, Any
 
 _HOMES = {
@@ -19,7 +20,7 @@ _HOMES = {
     "Position": "position",
     "ReaderPool": "reader",
     "SplitEnumerator": "enumerator",
-    "SplitReader": "reader",
+    "ResumableReader": "reader",
     "StartingOffsets": "handover",
 }
 
@@ -34,11 +35,14 @@ if TYPE_CHECKING:
     from segreader.loader.position import Position as Position
     from segreader.loader.query import LoadQuery as LoadQuery
     from segreader.loader.reader import ReaderPool as ReaderPool
-    from segreader.loader.reader import SplitReader as SplitReader
+    from segreader.loader.reader import ResumableReader as ResumableReader
     from segreader.loader.splits import LoaderSplit as LoaderSplit
 
 
 def __getattr__(name: str) -> Any:
+    if name == "SplitReader":
+        warnings.warn("segreader.loader.SplitReader is now ResumableReader", DeprecationWarning, stacklevel=2)
+        name = "ResumableReader"
     if name not in _HOMES:
         raise AttributeError(f"module 'segreader.loader' has no attribute {name!r}")
     value = getattr(importlib.import_module(f"segreader.loader.{_HOMES[name]}"), name)

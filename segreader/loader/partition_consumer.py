@@ -24,7 +24,7 @@ from segreader.errors import (
 )
 from segreader.loader.enumerator import SplitEnumerator
 from segreader.loader.query import LoadQuery
-from segreader.loader.reader import ReaderPool, SplitReader
+from segreader.loader.reader import ReaderPool, ResumableReader
 from segreader.loader.restoring import without_byte
 from segreader.loader.splits import LoaderSplit
 from segreader.read.arrow import schema
@@ -76,7 +76,7 @@ class PartitionConsumer:
         self.query = replace(query, partitions=(partition,))
         self._follows = follows
         self._splits: list[LoaderSplit] = []
-        self._reader: SplitReader | None = None
+        self._reader: ResumableReader | None = None
         self._at = 0  # which split the reader has
         self._next = 0  # the offset that it stands before
         self._has_looked = False
@@ -104,7 +104,7 @@ class PartitionConsumer:
             DeletedPositionError: the offset was deleted (``on_gap='fail'``; else fetching goes on behind).
             ForeignPositionError: the offset lies before what the query asks for, or behind the end of what is there.
             ClosedError: the consumer is closed.
-            SegreaderError: as ``SplitReader.read`` and ``SplitEnumerator.discover`` tell.
+            SegreaderError: as ``ResumableReader.read`` and ``SplitEnumerator.discover`` tell.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         replanned_at: int | None = None

@@ -40,7 +40,7 @@ _LOOK_AGAIN_S: Final = 0.02
 """Whether a reader may be parked changes with time, and when its host lets go of it, which nobody tells."""
 
 
-class SplitReader:
+class ResumableReader:
     """Reads one split. It may be called from several threads: each record goes to one caller, in offset order.
 
     ``close`` from any thread ends reads that wait; one without a time limit ends after the request that it is in.
@@ -417,8 +417,8 @@ class ReaderPool:
         self.store: ObjectStore = query.open(storage_options).store
         self._max_open = max_open
         self._changed = threading.Condition()  # guards what follows
-        self._open: list[weakref.ref[SplitReader]] = []  # by last use
-        self._readers: weakref.WeakSet[SplitReader] = weakref.WeakSet()
+        self._open: list[weakref.ref[ResumableReader]] = []  # by last use
+        self._readers: weakref.WeakSet[ResumableReader] = weakref.WeakSet()
         self._idle: list[BufferPool] = []
         self._workers = Workers(threads)
         self._process = os.getpid()
@@ -427,7 +427,7 @@ class ReaderPool:
         self._finalizer = weakref.finalize(self, self.store.close)
         self._finalizer.atexit = False
 
-    def open(self, split: LoaderSplit, position: Position | None = None) -> SplitReader:
+    def open(self, split: LoaderSplit, position: Position | None = None) -> ResumableReader:
         """A reader of a split. Nothing is read before it is asked for.
 
         Args:
@@ -437,7 +437,7 @@ class ReaderPool:
             PositionError: the position is none of this split.
             ClosedError: the pool is closed.
         """
-        return SplitReader(split, self.query, pool=self, position=position)
+        return ResumableReader(split, self.query, pool=self, position=position)
 
     def close(self) -> None:
         """Close all its readers, and give back connections, threads and buffers."""
@@ -470,14 +470,14 @@ class ReaderPool:
                 hint="Open one in each process: queries, splits and positions travel, readers do not",
             )
 
-    def add(self, reader: SplitReader) -> None:
+    def add(self, reader: ResumableReader) -> None:
         """Remember a reader, so that it is closed with the pool."""
         self.require_own_process()
         with self._changed:
             self._require_open()
             self._readers.add(reader)
 
-    def take(self, reader: SplitReader) -> BufferPool:
+    def take(self, reader: ResumableReader) -> BufferPool:
         """Buffers to decode into; waits while none of those who hold some can be parked.
 
         Raises:
@@ -495,7 +495,7 @@ class ReaderPool:
             self._open.append(weakref.ref(reader))
             return self._idle.pop() if self._idle else BufferPool(allocate=self._allocate)
 
-    def use(self, reader: SplitReader) -> None:
+    def use(self, reader: ResumableReader) -> None:
         """Note that a reader is read: others are parked before it."""
         with self._changed:
             if self._open and self._open[-1]() is reader:
@@ -504,7 +504,7 @@ class ReaderPool:
             if at is not None:
                 self._open.append(self._open.pop(at))
 
-    def give_back(self, reader: SplitReader, buffers: BufferPool) -> None:
+    def give_back(self, reader: ResumableReader, buffers: BufferPool) -> None:
         """Take the buffers of a reader that holds none from now on."""
         with self._changed:
             self._open = [one for one in self._open if one() is not None and one() is not reader]

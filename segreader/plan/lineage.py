@@ -82,7 +82,7 @@ class Dropped:
 
 
 @dataclass(frozen=True, slots=True)
-class Hole:
+class OffsetHole:
     """Offsets ``start <= offset < stop`` are in no segment that counts, but some before and after are."""
 
     start: int
@@ -104,7 +104,7 @@ class ResolvedLog:
     partition: TopicIdPartition
     lineage: LeaderEpochs | None
     parts: tuple[Part, ...]
-    holes: tuple[Hole, ...]
+    holes: tuple[OffsetHole, ...]
     dropped: tuple[Dropped, ...]
     is_assumed: bool
 
@@ -307,7 +307,7 @@ def resolve(
     runs.sort()
     parts = _cover(runs, segments, dropped)
     dropped.sort(key=attrgetter("start", "stop"))
-    holes = tuple(Hole(one.stop, two.start) for one, two in pairwise(parts) if one.stop < two.start)
+    holes = tuple(OffsetHole(one.stop, two.start) for one, two in pairwise(parts) if one.stop < two.start)
     return ResolvedLog(partition, lineage, tuple(parts), holes, tuple(dropped), is_assumed)
 
 

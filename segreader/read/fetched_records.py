@@ -77,7 +77,7 @@ def take_batches(
         if isinstance(run, Done | NeedData):
             break
         for row in range(run.rows):
-            batch = _Batch.of(run, row)
+            batch = _FetchedBatch.of(run, row)
             if batch.last_offset < next_offset:  # an earlier one: some brokers begin there
                 size = batch.end
                 continue
@@ -114,14 +114,14 @@ def take_batches(
 
 
 @dataclass(frozen=True, slots=True)
-class _Batch:
+class _FetchedBatch:
     base_offset: int
     last_offset: int
     leader_epoch: int
     end: int
 
     @classmethod
-    def of(cls, run: BatchRun, row: int) -> _Batch:
+    def of(cls, run: BatchRun, row: int) -> _FetchedBatch:
         table, at = run.table, row * TABLE_WIDTH
         epoch = table[at + Table.LEADER_EPOCH] if table[at + Table.MAGIC] >= 2 else -1
         base, last = table[at + Table.BASE_OFFSET], table[at + Table.LAST_OFFSET]
@@ -134,7 +134,7 @@ def _epoch_at(epochs: Sequence[tuple[int, int]], starts: Sequence[int], offset: 
 
 
 def _truncated(
-    batch: _Batch, next_offset: int, epochs: Sequence[tuple[int, int]], source: str | None
+    batch: _FetchedBatch, next_offset: int, epochs: Sequence[tuple[int, int]], source: str | None
 ) -> TruncatedLogError:
     return TruncatedLogError(
         "the log that was to be read is gone",
@@ -152,7 +152,7 @@ def _until_dead(
     batches: int,
     last: int,
     leader_epoch: int,
-    dead: _Batch,
+    dead: _FetchedBatch,
     epochs: Sequence[tuple[int, int]],
     next_offset: int,
     source: str | None,

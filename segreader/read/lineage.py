@@ -24,7 +24,7 @@ from segreader.format.side_files.leader_epochs import LeaderEpoch, LeaderEpochs,
 from segreader.plan.lineage import (
     Dropped,
     DropReason,
-    Hole,
+    OffsetHole,
     ResolvedLog,
     assumed_lineage,
     clip,
@@ -477,12 +477,12 @@ def _without_missing(log: ResolvedLog, missing: Sequence[Segment]) -> ResolvedLo
         [*((hole.start, hole.stop) for hole in log.holes)]
         + [(part.start, part.stop) for part in log.parts if id(part.segment) in gone]
     )
-    holes: list[Hole] = []
+    holes: list[OffsetHole] = []
     for start, stop in spans:
         if holes and holes[-1].stop == start:
-            holes[-1] = Hole(holes[-1].start, stop)
+            holes[-1] = OffsetHole(holes[-1].start, stop)
         else:
-            holes.append(Hole(start, stop))
+            holes.append(OffsetHole(start, stop))
     return replace(
         log,
         parts=tuple(part for part in log.parts if id(part.segment) not in gone),

@@ -14,7 +14,7 @@ from segreader.evidence.index_checks import check_offset_index
 from segreader.format.compression import DEFAULT_LIMIT
 from segreader.format.side_files.offset_index import OffsetIndex, parse_offset_index
 from segreader.isolation import AbortedTransactions, IsolationLevel
-from segreader.plan.lineage import DropReason, Hole, Part, ResolvedLog, epochs_within
+from segreader.plan.lineage import DropReason, OffsetHole, Part, ResolvedLog, epochs_within
 from segreader.plan.planner import DEFAULT_SPLIT_BYTES, cut_segment, needs_index, offset_at, overlapping
 from segreader.plan.split import (
     END_OF_LOG,
@@ -119,7 +119,7 @@ class PartitionPlanner:
             ObjectNotFoundError, ObjectChangedError: ``on_missing`` is ``fail``, and a segment has vanished since it was
                 listed.
         """
-        listed: Sequence[Hole] | None = None
+        listed: Sequence[OffsetHole] | None = None
         while True:
             readable = readable or self.resolve(source)
             log, wanted = readable.resolved, offsets

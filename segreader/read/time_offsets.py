@@ -39,7 +39,7 @@ _TIME_ENTRY: Final = Struct(">qi")
 
 
 @dataclass(frozen=True, slots=True)
-class TimestampOffset:
+class OffsetAndTimestamp:
     """A record found by its time. ``leader_epoch`` is ``None`` where its format has none (magic 0 and 1)."""
 
     offset: int
@@ -55,7 +55,7 @@ def offset_for_time(
     counts_markers: bool,
     start: int = 0,
     max_batch_bytes: int = DEFAULT_LIMIT,
-) -> TimestampOffset | None:
+) -> OffsetAndTimestamp | None:
     """The first record at or after ``start`` whose time is ``timestamp_ms`` or later; ``None`` if there is none.
 
     Records of aborted transactions count. Of a segment only its time index is read if that says that all is older;
@@ -168,7 +168,7 @@ class _Search:
             return None
         return int(timestamp_ms)
 
-    def in_part(self, part: Part) -> TimestampOffset | None:
+    def in_part(self, part: Part) -> OffsetAndTimestamp | None:
         """The first record of the part that will do. An index that misleads costs reading from the segment's start."""
         first = max(self.start, part.start)
         at = self._indexed(part.segment, first)
@@ -207,7 +207,7 @@ class _Search:
     def _read(self, segment: Segment, name: str) -> bytes:
         return read_whole(self.store, name, segment.files.sizes.get(name))
 
-    def _from(self, part: Part, first: int, at: OffsetPosition) -> TimestampOffset | None:
+    def _from(self, part: Part, first: int, at: OffsetPosition) -> OffsetAndTimestamp | None:
         found = None
         before = None if at.position else part.segment.base_offset - 1
         with closing(self._batches(part.segment, at)) as batches:
@@ -257,12 +257,12 @@ class _Search:
                 hint="A leader epoch is not under the CRC: read another copy of this segment",
             )
 
-    def _in_batch(self, batch: BatchReady, wanted: OffsetRange) -> TimestampOffset | None:
+    def _in_batch(self, batch: BatchReady, wanted: OffsetRange) -> OffsetAndTimestamp | None:
         epoch = batch.header.partition_leader_epoch if isinstance(batch.header, RecordBatchHeader) else -1
         try:
             for record in iter_records(batch.data, self.decompressor):
                 if record.timestamp_ms >= self.timestamp_ms and record.offset in wanted:
-                    return TimestampOffset(record.offset, record.timestamp_ms, epoch if epoch >= 0 else None)
+                    return OffsetAndTimestamp(record.offset, record.timestamp_ms, epoch if epoch >= 0 else None)
         except FormatError as error:
             error.located(position_shift=batch.position)
             raise

@@ -12,11 +12,11 @@ READ_BYTES: Final = 24 << 20
 """For batches that are let go of before the next one but one."""
 
 
-class _Kept(threading.local):
+class _PerThread(threading.local):
     pool: BufferPool | None = None
 
 
-_KEPT: Final = _Kept()
+_KEPT: Final = _PerThread()
 
 
 def this_pool(max_bytes: int = READ_BYTES) -> BufferPool:

@@ -42,7 +42,7 @@ LOOK_EVERY_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class SeenLog:
+class SeenStored:
     """One partition at the time of a look.
 
     Args:
@@ -97,7 +97,7 @@ class StreamLog:
         self._locations: Locations | None = None
         self._places: Sequence[Sequence[PartitionPlace]] = ()
         self._searched_at: float | None = None
-        self._seen: dict[TopicPartition, SeenLog] = {}
+        self._seen: dict[TopicPartition, SeenStored] = {}
 
     @property
     def locations(self) -> Locations:
@@ -106,7 +106,7 @@ class StreamLog:
             self._locations = Locations(self._options)
         return self._locations
 
-    def look(self) -> Mapping[TopicPartition, SeenLog]:
+    def look(self) -> Mapping[TopicPartition, SeenStored]:
         """The partitions that have a segment, by topic and number, as they are now.
 
         What is given beside the location is read anew each time: a lineage of before would drop what follows it.
@@ -135,7 +135,7 @@ class StreamLog:
         known = self.locations.known(self._places, metadata)
         return list(read_each(lambda places: self.locations.read(places, known), self._places))
 
-    def decided_end(self, before: SeenLog, seen: SeenLog) -> int | None:
+    def decided_end(self, before: SeenStored, seen: SeenStored) -> int | None:
         """Below which offset a partition is what an earlier look saw; ``None`` if all of that is.
 
         An unclean election gives the last epoch of the earlier look an earlier end. For ``read_committed`` what counts
@@ -155,7 +155,9 @@ class StreamLog:
         snapshot = snapshot_at_start(seen.source.local or seen.source.log, seen.resolved)
         return decided_end(self.locations.store, seen.resolved, common, start_snapshot=snapshot)
 
-    def plan(self, look: Mapping[TopicPartition, SeenLog], wanted: Mapping[TopicPartition, OffsetRange]) -> SparkPlan:
+    def plan(
+        self, look: Mapping[TopicPartition, SeenStored], wanted: Mapping[TopicPartition, OffsetRange]
+    ) -> SparkPlan:
         """The splits of these offsets.
 
         Args:
@@ -185,7 +187,7 @@ class StreamLog:
             plan = replace(plan, splits=tuple(self._cut(plan.splits, most)))
         return SparkPlan(plan, logs, self.locations.store)
 
-    def first_at(self, name: TopicPartition, seen: SeenLog, time_ms: int) -> int | None:
+    def first_at(self, name: TopicPartition, seen: SeenStored, time_ms: int) -> int | None:
         """The first offset that is not older, of a partition that was seen; ``None`` if all are. Markers count."""
         found = offset_for_time(self.locations.store, seen.resolved, time_ms, counts_markers=True)
         return None if found is None else found.offset
@@ -224,7 +226,7 @@ class StreamLog:
                 raise
         self._searched_at = now
 
-    def _see(self, source: SourceLog) -> SeenLog:
+    def _see(self, source: SourceLog) -> SeenStored:
         log = source.log
         before = self._seen.get(_name(log))
         if before is not None and before.source == source:
@@ -242,7 +244,7 @@ class StreamLog:
                 hint="See what is damaged with segreader verify",
             )
         first = readable.resolved.first
-        return SeenLog(source, readable, first, ends.latest or first, stop or first)
+        return SeenStored(source, readable, first, ends.latest or first, stop or first)
 
 
 def _name(log: PartitionLog) -> TopicPartition:

@@ -15,7 +15,7 @@ from segreader import polars
 from segreader.cli.exit_codes import exit_code
 from segreader.cli.main import main
 from segreader.errors import SegreaderError
-from segreader.loader import LoadQuery, SplitEnumerator, SplitReader
+from segreader.loader import LoadQuery, ResumableReader, SplitEnumerator
 from segreader.plan.split import ReadPlan
 from segreader.read.scan import Scan
 from segreader.tables.dataset import TopicDataset, open_dataset
@@ -165,7 +165,7 @@ def do_load(root: Path, options: dict[str, str]) -> Outcome:
             splits = enumerator.discover()
             said += [f"missing: {note}" for note in enumerator.notes]
         for split in splits:
-            with SplitReader(split, query) as reader:
+            with ResumableReader(split, query) as reader:
                 while (batch := reader.read()) is not None:
                     values += map(bytes.decode, batch["value"].to_pylist())
                 said += [f"left out: {hole.text}" for hole in reader.metrics.holes]

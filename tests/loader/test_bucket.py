@@ -13,7 +13,7 @@ from growing_log import GrowingLog
 from loading import read_rest
 from servers.pool import ServerPool
 
-from segreader.loader import LoadQuery, ReaderPool, SplitEnumerator, SplitReader
+from segreader.loader import LoadQuery, ReaderPool, ResumableReader, SplitEnumerator
 
 pytestmark = pytest.mark.xdist_group("servers")
 
@@ -45,7 +45,7 @@ def test_nothing_is_left_of_readers_of_a_bucket(ending: str, servers: ServerPool
             splits = enumerator.discover()
         pool = ReaderPool(query, storage_options=server.storage_options, max_open=2)
         readers = [pool.open(split) for split in splits for _ in range(2)]
-        readers.append(SplitReader(splits[0], query, storage_options=server.storage_options))
+        readers.append(ResumableReader(splits[0], query, storage_options=server.storage_options))
         for reader in readers:
             assert reader.read(max_rows=10, timeout=60) is not None
         assert read_rest(readers[1])["offset"].to_pylist() == list(range(10, 400))

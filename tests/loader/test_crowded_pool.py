@@ -14,7 +14,7 @@ from growing_log import GrowingLog
 from loading import all_splits
 
 from segreader.errors import ClosedError
-from segreader.loader import LoaderSplit, LoadQuery, ReaderPool, SplitReader
+from segreader.loader import LoaderSplit, LoadQuery, ReaderPool, ResumableReader
 
 RECORDS = 400
 
@@ -68,7 +68,7 @@ def test_reads_with_and_without_a_time_limit_do_not_lock_each_other_out(log: Gro
     readers = [pool.open(only_split(log)) for _ in range(6)]
     seen: list[list[int]] = [[] for _ in readers]
 
-    def work(reader: SplitReader, mine: list[int], seed: int) -> None:
+    def work(reader: ResumableReader, mine: list[int], seed: int) -> None:
         chance = random.Random(seed)
         while not reader.is_finished:
             batch = reader.read(max_rows=chance.choice([None, 7]), timeout=chance.choice([None, 0, 0.01, 1]))

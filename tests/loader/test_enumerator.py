@@ -32,7 +32,7 @@ from segreader.errors import (
     TruncatedError,
 )
 from segreader.isolation import IsolationLevel
-from segreader.loader import LoaderSplit, LoadQuery, Position, ReaderPool, SplitEnumerator, SplitReader
+from segreader.loader import LoaderSplit, LoadQuery, Position, ReaderPool, ResumableReader, SplitEnumerator
 from segreader.read.records import RECORD_COLUMNS, ConsumerRecord, iter_consumer_records
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_local_tiered
@@ -188,7 +188,7 @@ def test_random_histories_looked_at_while_they_go_on_give_what_a_consumer_sees(
             partition.write(Path(name))
             with SplitEnumerator(asked, state=state) as enumerator:
                 for split in enumerator.discover():
-                    with SplitReader(split, asked) as reader:
+                    with ResumableReader(split, asked) as reader:
                         found += [
                             one for batch in read_rest(reader).to_batches() for one in iter_consumer_records(batch)
                         ]
@@ -236,7 +236,7 @@ def test_what_an_election_takes_from_a_load_is_told_with_where_to_begin_again(
                         continue
                     state = enumerator.state()
                 for split in splits:
-                    with SplitReader(split, asked) as reader:
+                    with ResumableReader(split, asked) as reader:
                         batches = read_rest(reader).to_batches()
                     found += [one for batch in batches for one in iter_consumer_records(batch)]
                 break

@@ -22,7 +22,7 @@ from segreader.errors import (
     ObjectNotFoundError,
     OptionError,
 )
-from segreader.loader import LoadQuery, PartitionConsumer, SplitReader
+from segreader.loader import LoadQuery, PartitionConsumer, ResumableReader
 from segreader.testing.directory import kafka_uuid
 
 
@@ -140,7 +140,7 @@ def test_segments_that_were_uploaded_anew_after_it_looked_are_gone_on_with(
         def lost(*_: object) -> None:
             raise ObjectNotFoundError("no such file")
 
-        monkeypatch.setattr(SplitReader, "read", lost)
+        monkeypatch.setattr(ResumableReader, "read", lost)
         with pytest.raises(ObjectNotFoundError):
             consumer.fetch(5)
 

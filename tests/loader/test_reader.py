@@ -15,8 +15,9 @@ import pytest
 from growing_log import GrowingLog
 from loading import all_splits, read_rest, rot
 
+import segreader.loader
 from segreader.errors import ClosedError, CorruptBatchError, FormatError, OptionError, StorageError
-from segreader.loader import LoaderSplit, LoadQuery, ReaderPool, SplitEnumerator, SplitReader
+from segreader.loader import LoaderSplit, LoadQuery, ReaderPool, ResumableReader, SplitEnumerator
 from segreader.storage.local import LocalStore
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_local_tiered
@@ -87,7 +88,7 @@ def test_portions_are_as_small_as_asked_and_miss_nothing(
     log: GrowingLog, limits: dict[str, int], timeout: float | None
 ) -> None:
     seen: list[int] = []
-    with SplitReader(only_split(log), query(log)) as reader:
+    with ResumableReader(only_split(log), query(log)) as reader:
         while (batch := reader.read(timeout=timeout, **limits)) is not None:
             assert 1 <= batch.num_rows <= limits.get("max_rows", 50)
             assert batch.num_rows == 1 or batch.nbytes <= limits.get("max_bytes", 1 << 30)
@@ -99,7 +100,7 @@ def test_portions_are_as_small_as_asked_and_miss_nothing(
 
 
 def test_portions_of_a_batch_share_its_memory(log: GrowingLog) -> None:
-    with SplitReader(only_split(log), query(log)) as reader:
+    with ResumableReader(only_split(log), query(log)) as reader:
         one, two = reader.read(max_rows=7), reader.read(max_rows=7)
         assert one is not None
         assert two is not None
@@ -109,19 +110,19 @@ def test_portions_of_a_batch_share_its_memory(log: GrowingLog) -> None:
 @pytest.mark.parametrize("columns", [("value",), ("key", "topic"), ("partition",)])
 def test_columns_are_the_querys_though_offsets_are_counted(log: GrowingLog, columns: tuple[str, ...]) -> None:
     asked = query(log, columns=columns)
-    with SplitReader(only_split(log), asked) as reader:
+    with ResumableReader(only_split(log), asked) as reader:
         batch = reader.read(max_rows=13)
         assert batch is not None
         assert tuple(batch.schema.names) == columns
         assert reader.position.next_offset == 13
-        with SplitReader(only_split(log), asked, position=reader.position) as other:
+        with ResumableReader(only_split(log), asked, position=reader.position) as other:
             assert read_rest(other).equals(read_rest(reader).slice(0))
             assert other.position.next_offset == RECORDS
 
 
 @pytest.mark.parametrize("wrong", [{"max_rows": 0}, {"max_bytes": 0}])
 def test_a_limit_that_is_none_is_refused(log: GrowingLog, wrong: dict[str, int]) -> None:
-    with SplitReader(only_split(log), query(log)) as reader, pytest.raises(OptionError):
+    with ResumableReader(only_split(log), query(log)) as reader, pytest.raises(OptionError):
         reader.read(**wrong)
     with pytest.raises(OptionError):
         ReaderPool(query(log), max_open=0)
@@ -130,7 +131,7 @@ def test_a_limit_that_is_none_is_refused(log: GrowingLog, wrong: dict[str, int])
 @pytest.mark.parametrize("timeout", [None, 5.0])
 def test_several_threads_share_a_reader_and_each_record_goes_to_one(log: GrowingLog, timeout: float | None) -> None:
     parts: list[list[int]] = [[] for _ in range(6)]
-    with SplitReader(only_split(log), query(log)) as reader:
+    with ResumableReader(only_split(log), query(log)) as reader:
 
         def work(mine: list[int]) -> None:
             while (batch := reader.read(max_rows=9, timeout=timeout)) is not None or not reader.is_finished:
@@ -181,7 +182,7 @@ def test_a_read_comes_back_in_time_and_loses_nothing(log: GrowingLog, slow: tupl
         assert read_rest_in_time(reader) == list(range(RECORDS))
 
 
-def read_rest_in_time(reader: SplitReader) -> list[int]:
+def read_rest_in_time(reader: ResumableReader) -> list[int]:
     seen: list[int] = []
     while not reader.is_finished:
         batch = reader.read(timeout=5)
@@ -221,7 +222,7 @@ def test_a_read_that_waits_is_woken(log: GrowingLog, slow: tuple[ReaderPool, Gat
 
 
 def test_a_paused_reader_holds_nothing_and_goes_on_where_it_stood(log: GrowingLog, held: Held) -> None:
-    with SplitReader(only_split(log), query(log)) as reader:
+    with ResumableReader(only_split(log), query(log)) as reader:
         first = reader.read(max_rows=31)
         assert first is not None
         assert held.files() == 1
@@ -235,7 +236,7 @@ def test_a_paused_reader_holds_nothing_and_goes_on_where_it_stood(log: GrowingLo
 
 
 def test_a_reader_may_be_restored_at_any_time(log: GrowingLog) -> None:
-    with SplitReader(only_split(log), query(log)) as reader:
+    with ResumableReader(only_split(log), query(log)) as reader:
         stops = [reader.position]
         while reader.read(max_rows=40, timeout=5) is not None:
             stops.append(reader.position)
@@ -256,7 +257,7 @@ def test_nothing_is_left_of_a_reader(log: GrowingLog, held: Held, timeout: float
         with SplitEnumerator(query(log)) as enumerator:
             split = enumerator.discover()[0]
         pool = ReaderPool(query(log), max_open=3)
-        readers = [SplitReader(split, query(log)), *(pool.open(split) for _ in range(5))]
+        readers = [ResumableReader(split, query(log)), *(pool.open(split) for _ in range(5))]
         for reader in readers:
             assert reader.read(max_rows=10, timeout=timeout) is not None
         if ending == "closed":
@@ -275,7 +276,7 @@ def test_damage_is_told_after_the_records_before_it_each_time(log: GrowingLog) -
     rot(path, data)
     for timeout in (None, 5.0):
         seen: list[int] = []
-        with SplitReader(split, query(log)) as reader:
+        with ResumableReader(split, query(log)) as reader:
             with pytest.raises(CorruptBatchError) as caught:
                 while (batch := reader.read(timeout=timeout)) is not None:
                     seen += batch["offset"].to_pylist()
@@ -392,8 +393,13 @@ def test_damage_in_the_first_batch_of_a_split_is_told_as_anywhere_else(
     data = bytearray(log.read_bytes())
     data[split.split.positions.start + position] = value
     rot(log, data)
-    with SplitReader(split, query) as reader:
+    with ResumableReader(split, query) as reader:
         for _ in range(2):
             with pytest.raises(FormatError):
                 reader.read()
         assert (reader.next_offset, reader.is_finished) == (split.start, False)
+
+
+def test_a_resumable_reader_keeps_its_former_name_with_a_warning() -> None:
+    with pytest.warns(DeprecationWarning, match="SplitReader is now ResumableReader"):
+        assert segreader.loader.SplitReader is ResumableReader

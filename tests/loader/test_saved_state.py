@@ -31,7 +31,7 @@ from segreader.errors import (
     SegreaderError,
 )
 from segreader.isolation import IsolationLevel
-from segreader.loader import LoaderSplit, LoadQuery, Position, ReaderPool, SplitEnumerator, SplitReader
+from segreader.loader import LoaderSplit, LoadQuery, Position, ReaderPool, ResumableReader, SplitEnumerator
 from segreader.testing.records import FIRST_TIMESTAMP_MS
 
 WHOLE = Position(
@@ -68,7 +68,7 @@ def test_what_an_earlier_version_saved_names_no_version_of_its_log_and_is_read(l
     assert earlier.split == replace(split.split, log_tag=None)
     (path, _) = log.logs()
     os.utime(path, ns=(0, path.stat().st_mtime_ns + 10**9))
-    with SplitReader(earlier, query(log)) as reader:
+    with ResumableReader(earlier, query(log)) as reader:
         assert read_rest(reader)["offset"].to_pylist() == list(range(30))
     tagged = replace(WHOLE, log_tag="etag:0123")
     assert Position.from_json(tagged.to_json()) == tagged
@@ -220,10 +220,10 @@ def test_a_query_refuses_unknown_values_when_it_is_made(wrong: dict[str, object]
 def refused(query: LoadQuery, split: LoaderSplit, position: Position, kind: type[SegreaderError]) -> None:
     """Refused when a reader is made, and by one that stands elsewhere, which goes on as if nothing had been."""
     with pytest.raises(kind) as caught:
-        SplitReader(split, query, position=position)
+        ResumableReader(split, query, position=position)
     assert caught.value.hint
     assert caught.value.expected is not None
-    with SplitReader(split, query) as reader:
+    with ResumableReader(split, query) as reader:
         reader.read(max_rows=3)
         stood = reader.position
         with pytest.raises(kind):
@@ -272,7 +272,7 @@ def test_a_position_whose_offsets_were_deleted_is_refused_with_the_first_that_is
             enumerator.splits_from([at(first, 7)])
     assert caught.value.offset == 30
     assert "30" in (caught.value.hint or "")
-    with SplitReader(first, query(log), position=at(first, 7)) as reader, pytest.raises(ObjectNotFoundError):
+    with ResumableReader(first, query(log), position=at(first, 7)) as reader, pytest.raises(ObjectNotFoundError):
         reader.read()
 
 
@@ -297,7 +297,7 @@ def test_a_position_of_another_history_is_refused() -> None:
     diverged = case("cluster", "diverged")
     query = query_of(diverged, "uncommitted")
     for split in all_splits(query):
-        with SplitReader(split, query) as reader:
+        with ResumableReader(split, query) as reader:
             reader.read(max_rows=2)
             here = reader.position
         assert here.leader_epoch is not None
@@ -327,7 +327,7 @@ def test_a_position_that_knows_other_aborted_transactions_is_refused() -> None:
     query = query_of(aborting, "committed")
     count = 0
     for split in all_splits(query):
-        with SplitReader(split, query) as reader:
+        with ResumableReader(split, query) as reader:
             while reader.read(max_rows=1) is not None:
                 here = reader.position
                 if here.aborted and here.next_offset < split.stop:
@@ -342,12 +342,15 @@ def test_a_position_that_knows_other_aborted_transactions_is_refused() -> None:
 
 def test_another_batch_where_the_position_points_is_refused(log: GrowingLog) -> None:
     first = all_splits(query(log))[0]
-    with SplitReader(first, query(log)) as reader:
+    with ResumableReader(first, query(log)) as reader:
         reader.read(max_rows=13)
         here = json.loads(reader.position.to_json())
     assert here["batch_offset"] == 10
     elsewhere = Position.from_json(json.dumps(here | {"batch_offset": 12}))
-    with SplitReader(first, query(log), position=elsewhere) as reader, pytest.raises(DivergedPositionError, match="12"):
+    with (
+        ResumableReader(first, query(log), position=elsewhere) as reader,
+        pytest.raises(DivergedPositionError, match="12"),
+    ):
         reader.read()
 
 
@@ -403,7 +406,7 @@ def test_a_query_with_an_impossible_number_is_refused_when_it_is_made(field: str
 
 def test_after_close_everything_but_the_position_is_refused(log: GrowingLog) -> None:
     split = all_splits(query(log))[0]
-    reader = SplitReader(split, query(log))
+    reader = ResumableReader(split, query(log))
     reader.read(max_rows=4)
     reader.close()
     reader.close()

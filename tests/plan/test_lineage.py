@@ -16,7 +16,7 @@ from segreader.plan.lineage import (
     Dropped,
     DropReason,
     EpochSpan,
-    Hole,
+    OffsetHole,
     ResolvedLog,
     assumed_lineage,
     clip,
@@ -73,7 +73,7 @@ def test_divergent_offsets_do_not_appear_even_where_nothing_replaces_them() -> N
     assert (log.stop, log.holes) == (80, ())
     assert ("S2", 80, 100, DIVERGED) in drops(log)
     behind = segment("S5", 110, 119, epochs(e3=110))
-    assert resolve(PARTITION, [S1, S2, S4, behind], LINEAGE_G).holes == (Hole(80, 110),)
+    assert resolve(PARTITION, [S1, S2, S4, behind], LINEAGE_G).holes == (OffsetHole(80, 110),)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_each_epoch_of_a_segment_holds_its_own_offsets_only() -> None:
     assert parts(resolve(PARTITION, [three], three.epochs)) == [("S", 0, 100)]
     log = resolve(PARTITION, [three], epochs(e0=0, e1=30, e2=60, e3=80))
     assert parts(log) == [("S", 0, 30), ("S", 40, 60), ("S", 80, 100)]
-    assert log.holes == (Hole(30, 40), Hole(60, 80))
+    assert log.holes == (OffsetHole(30, 40), OffsetHole(60, 80))
     assert parts(resolve(PARTITION, [three], epochs(e0=0, e3=90))) == [("S", 0, 40), ("S", 90, 100)]
     assert drops(log) == [("S", 30, 40, DIVERGED), ("S", 60, 80, DIVERGED)]
 

@@ -16,7 +16,7 @@ from segreader.broker.location import RemoteLogSegmentLocation
 from segreader.broker.messages import EARLIEST, FetchAnswer, FetchedPartition, LeaderAndEpoch, Node
 from segreader.broker.partition_fetcher import PartitionFetcher
 from segreader.broker.rules.out_of_range import WhenOutOfRange
-from segreader.broker.rules.truncation import Position, parse_batch_facts
+from segreader.broker.rules.truncation import FetchPosition, parse_batch_facts
 from segreader.broker.settings import ClientSettings
 from segreader.errors import (
     AuthorizationError,
@@ -183,7 +183,7 @@ def test_positions_never_go_back_but_by_seek(two: Two, client: BrokerClient) -> 
         with pytest.raises(ValueError, match="never go back"):
             fetcher.advance(29, 5)
         fetcher.seek(29)
-        assert fetcher.position == Position(29)
+        assert fetcher.position == FetchPosition(29)
 
 
 def test_a_new_leader_is_asked_without_metadata_and_without_a_wait(two: Two, client: BrokerClient) -> None:

@@ -27,7 +27,7 @@ from segreader.broker.partition_state import PartitionState, Tries
 from segreader.broker.rules.backoff import USUAL, Deadline
 from segreader.broker.rules.leader import KnownCluster
 from segreader.broker.rules.out_of_range import WhenOutOfRange
-from segreader.broker.rules.truncation import Position, PositionState
+from segreader.broker.rules.truncation import FetchPosition, PositionState
 from segreader.errors import BrokerError, OffsetOutOfRangeError, TruncatedLogError
 from segreader.isolation import IsolationLevel
 
@@ -83,7 +83,7 @@ class AnsweringClient:
 
 
 def course(
-    client: AnsweringClient, position: Position, wish: WhenOutOfRange = WhenOutOfRange.RAISE, rack: str = "b"
+    client: AnsweringClient, position: FetchPosition, wish: WhenOutOfRange = WhenOutOfRange.RAISE, rack: str = "b"
 ) -> PartitionState:
     isolation = IsolationLevel.READ_COMMITTED
     return PartitionState(client, "t", 0, None, position, rack=rack, isolation_level=isolation, wish=wish)  # type: ignore[arg-type]
@@ -108,20 +108,20 @@ def ends(monkeypatch: pytest.MonkeyPatch) -> list[EpochEnd]:
 
 def test_a_lost_position_is_told_every_time_until_the_reader_goes_elsewhere(ends: list[EpochEnd]) -> None:
     client = AnsweringClient()
-    reader, one = course(client, Position(50, 4)), tries(client)
+    reader, one = course(client, FetchPosition(50, 4)), tries(client)
     ends.append(EpochEnd("t", 0, 0, 4, 30))
     for _ in range(3):
         with pytest.raises(TruncatedLogError) as caught:
             reader.is_valid(one)
         assert caught.value.offset == 30
 
-    reader.reading.seek(Position(30, 4), is_valid=True)
+    reader.reading.seek(FetchPosition(30, 4), is_valid=True)
     assert reader.is_valid(one)
 
 
 def test_a_position_beyond_the_end_is_validated_and_found_truncated(ends: list[EpochEnd]) -> None:
     client = AnsweringClient()
-    reader, one = course(client, Position(150)), tries(client)
+    reader, one = course(client, FetchPosition(150)), tries(client)
     reader.reading.advance(150, 4)
     assert not takes(reader, one, 1)
     assert reader.reading.state is PositionState.AWAIT_VALIDATION
@@ -134,7 +134,7 @@ def test_a_position_beyond_the_end_is_validated_and_found_truncated(ends: list[E
 
 def test_beyond_the_end_of_a_leader_without_an_epoch_nothing_can_be_validated_and_the_read_does_not_spin() -> None:
     client = AnsweringClient(epoch=-1)
-    reader = course(client, Position(150, 4))
+    reader = course(client, FetchPosition(150, 4))
 
     with pytest.raises(OffsetOutOfRangeError, match="beyond the end"):
         takes(reader, tries(client), 1, sent_epoch=-1)
@@ -143,7 +143,7 @@ def test_beyond_the_end_of_a_leader_without_an_epoch_nothing_can_be_validated_an
 
 def test_a_valid_position_that_is_still_beyond_the_end_is_out_of_range(ends: list[EpochEnd]) -> None:
     client = AnsweringClient()
-    reader, one = course(client, Position(150, 4)), tries(client)
+    reader, one = course(client, FetchPosition(150, 4)), tries(client)
     ends.append(EpochEnd("t", 0, 0, 4, 150))
     assert reader.is_valid(one)
 
@@ -153,16 +153,16 @@ def test_a_valid_position_that_is_still_beyond_the_end_is_out_of_range(ends: lis
 
 def test_what_is_gone_is_skipped_and_told_if_the_caller_allows_it() -> None:
     client = AnsweringClient()
-    reader = course(client, Position(3), WhenOutOfRange.START_AT_WHAT_IS_LEFT)
+    reader = course(client, FetchPosition(3), WhenOutOfRange.START_AT_WHAT_IS_LEFT)
 
     assert not takes(reader, tries(client), 1)
     assert reader.skipped == [(3, 10)]
-    assert reader.reading.position == Position(10)
+    assert reader.reading.position == FetchPosition(10)
 
 
 def test_a_new_leader_is_asked_without_a_wait_and_without_metadata_before() -> None:
     client = AnsweringClient()
-    reader, one = course(client, Position(50)), tries(client)
+    reader, one = course(client, FetchPosition(50)), tries(client)
     assert not takes(reader, one, 74, current_leader=LeaderAndEpoch(2, 6))
     reader.follow_leader()
 
@@ -172,7 +172,7 @@ def test_a_new_leader_is_asked_without_a_wait_and_without_metadata_before() -> N
 
 def test_a_new_leader_that_has_not_heard_of_it_is_asked_again_after_10_ms() -> None:
     client = AnsweringClient()
-    reader, one = course(client, Position(50)), tries(client)
+    reader, one = course(client, FetchPosition(50)), tries(client)
     takes(reader, one, 74, current_leader=LeaderAndEpoch(2, 6))
     reader.follow_leader()
     for _ in range(3):
@@ -184,7 +184,7 @@ def test_a_new_leader_that_has_not_heard_of_it_is_asked_again_after_10_ms() -> N
 
 def test_a_new_leader_validates_a_position_whose_epoch_is_known(ends: list[EpochEnd]) -> None:
     client = AnsweringClient()
-    reader, one = course(client, Position(50)), tries(client)
+    reader, one = course(client, FetchPosition(50)), tries(client)
     reader.reading.advance(51, 5)
     takes(reader, one, 74, current_leader=LeaderAndEpoch(2, 6))
     reader.follow_leader()
@@ -196,7 +196,7 @@ def test_a_new_leader_validates_a_position_whose_epoch_is_known(ends: list[Epoch
 
 def test_a_follower_that_is_behind_sends_the_reader_to_the_leader_without_an_error() -> None:
     client = AnsweringClient()
-    reader, one = course(client, Position(50)), tries(client)
+    reader, one = course(client, FetchPosition(50)), tries(client)
     takes(reader, one, 0, preferred_read_replica=2)
     assert reader.choose().node_id == 2
 
@@ -207,7 +207,7 @@ def test_a_follower_that_is_behind_sends_the_reader_to_the_leader_without_an_err
 
 def test_a_topic_that_was_made_again_ends_the_read() -> None:
     client = AnsweringClient()
-    reader = course(client, Position(50))
+    reader = course(client, FetchPosition(50))
     partition = PartitionMetadata(0, leader=LeaderAndEpoch(1, 0))
     again = TopicMetadata(0, "t", "AAAAAAAAAAAAAAAAAAAAAg", False, (partition,))
     client.cluster.merge(ClusterMetadata(NODES, (again,)))
@@ -218,7 +218,7 @@ def test_a_topic_that_was_made_again_ends_the_read() -> None:
 
 def test_errors_without_end_end_with_the_operations_time() -> None:
     client = AnsweringClient()
-    reader, one = course(client, Position(50)), tries(client)
+    reader, one = course(client, FetchPosition(50)), tries(client)
     with pytest.raises(BrokerError) as caught:
         for _ in range(1_000):
             takes(reader, one, 9)

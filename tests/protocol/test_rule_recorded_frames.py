@@ -18,8 +18,8 @@ from segreader.broker.rules.preferred_replica import FetchSource, KnownEnds, Pre
 from segreader.broker.rules.truncation import (
     BatchFacts,
     EpochHistory,
+    FetchPosition,
     LiveBatches,
-    Position,
     PositionState,
     ReadPosition,
     Validation,
@@ -184,24 +184,26 @@ def test_an_older_epoch_refreshes_and_a_newer_one_waits(name: str, step: LeaderS
     ("epoch", "offset", "validation", "common"),
     [
         (0, 30, Validation.VALID, None),
-        (0, 31, Validation.TRUNCATED, Position(30, 0)),
-        (1, 31, Validation.TRUNCATED, Position(30, 0)),
+        (0, 31, Validation.TRUNCATED, FetchPosition(30, 0)),
+        (1, 31, Validation.TRUNCATED, FetchPosition(30, 0)),
         (2, 114, Validation.VALID, None),
-        (3, 120, Validation.TRUNCATED, Position(114, 2)),
+        (3, 120, Validation.TRUNCATED, FetchPosition(114, 2)),
         (4, 168, Validation.VALID, None),
         (5, 10, Validation.NO_COMMON_HISTORY, None),
     ],
 )
 def test_after_two_unclean_elections_positions_are_good_up_to_the_end_of_their_epoch(
-    epoch: int, offset: int, validation: Validation, common: Position | None
+    epoch: int, offset: int, validation: Validation, common: FetchPosition | None
 ) -> None:
-    verdict = judge_epoch_end(Position(offset, epoch), epoch_end(f"offsetforleaderepoch-v4-diverged-epoch-{epoch}"))
+    verdict = judge_epoch_end(
+        FetchPosition(offset, epoch), epoch_end(f"offsetforleaderepoch-v4-diverged-epoch-{epoch}")
+    )
 
     assert (verdict.validation, verdict.common) == (validation, common)
 
 
 def test_a_follower_cannot_validate() -> None:
-    position = ReadPosition("moved", 0, Position(50, 1), LEADER)
+    position = ReadPosition("moved", 0, FetchPosition(50, 1), LEADER)
     question = position.question()
     assert question is not None
 
@@ -256,7 +258,7 @@ def test_below_the_log_start_and_beyond_the_end_a_broker_says_the_same_and_tells
 def test_after_delete_records_the_listed_start_tells_that_records_are_gone() -> None:
     (listed,) = recorded("listoffsets-v11-deleted").offsets
 
-    assert judge(Position(listed.offset - 1), earliest=listed.offset, latest=100).reason is OutOfRange.GONE
+    assert judge(FetchPosition(listed.offset - 1), earliest=listed.offset, latest=100).reason is OutOfRange.GONE
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from segreader.broker.messages import EpochEnd, EpochWanted, LeaderAndEpoch
 from segreader.broker.rules.truncation import (
     BatchFacts,
     EpochHistory,
+    FetchPosition,
     LiveBatches,
-    Position,
     PositionState,
     Question,
     ReadPosition,
@@ -34,7 +34,7 @@ def end(epoch: int, offset: int, error: int = 0) -> EpochEnd:
 
 def reading(offset: int = 3000, epoch: int = 0) -> ReadPosition:
     """A reader that fetched from the leader of epoch 0 up to here."""
-    position = ReadPosition("t", 0, Position(offset), LeaderAndEpoch(1, 0))
+    position = ReadPosition("t", 0, FetchPosition(offset), LeaderAndEpoch(1, 0))
     position.advance(offset, epoch)
     assert position.state is FETCHING
     return position
@@ -63,13 +63,13 @@ def test_without_a_position_nothing_is_fetched() -> None:
 def test_a_committed_offset_with_an_epoch_is_validated_before_the_first_fetch() -> None:
     position = ReadPosition("t", 0, leader=LeaderAndEpoch(1, 5))
 
-    assert position.seek(Position(42, 4)) is AWAIT_VALIDATION
+    assert position.seek(FetchPosition(42, 4)) is AWAIT_VALIDATION
 
 
 def test_an_offset_that_the_leader_just_listed_is_fetched_at_once() -> None:
     position = ReadPosition("t", 0, leader=LeaderAndEpoch(1, 5))
 
-    assert position.seek(Position(42, 5), is_valid=True) is FETCHING
+    assert position.seek(FetchPosition(42, 5), is_valid=True) is FETCHING
 
 
 def test_a_position_without_an_epoch_cannot_be_validated_and_goes_on() -> None:
@@ -88,7 +88,7 @@ def test_a_leader_without_an_epoch_cannot_validate_and_the_read_goes_on() -> Non
 def test_another_leader_is_asked_where_the_positions_epoch_ends() -> None:
     _, question = moved()
 
-    assert question == Question(2, EpochWanted("t", 0, 0, 1), Position(3000, 0))
+    assert question == Question(2, EpochWanted("t", 0, 0, 1), FetchPosition(3000, 0))
 
 
 def test_another_epoch_of_the_same_leader_is_reason_enough_to_validate() -> None:
@@ -106,7 +106,7 @@ def test_a_lost_position_waits_for_a_new_offset() -> None:
 
     assert position.state is AWAIT_RESET
     assert position.leader_changed(LeaderAndEpoch(2, 1)) is AWAIT_RESET
-    assert position.seek(Position(10), is_valid=True) is FETCHING
+    assert position.seek(FetchPosition(10), is_valid=True) is FETCHING
 
 
 def test_crossing_the_seam_validates_a_position_whose_epoch_is_known() -> None:
@@ -121,7 +121,7 @@ def test_a_position_never_goes_back_by_itself() -> None:
 
 def test_no_read_begins_below_offset_0() -> None:
     with pytest.raises(ValueError, match="-1"):
-        ReadPosition("t", 0, Position(-1))
+        ReadPosition("t", 0, FetchPosition(-1))
 
 
 # --- what OffsetForLeaderEpoch answers
@@ -139,7 +139,7 @@ def test_an_epoch_that_ends_before_the_position_is_a_truncation_with_the_last_co
     position, question = moved()
 
     assert position.answered(question, end(0, 2500)) == Verdict(
-        Validation.TRUNCATED, Position(3000, 0), Position(2500, 0)
+        Validation.TRUNCATED, FetchPosition(3000, 0), FetchPosition(2500, 0)
     )
     assert position.state is AWAIT_RESET
 
@@ -149,7 +149,7 @@ def test_after_an_unclean_election_only_the_epochs_end_shows_the_other_history()
     for offset in (3000, 5500):
         position, question = moved(offset)
         verdict = position.answered(question, end(0, 2500))
-        assert verdict.common == Position(2500, 0)
+        assert verdict.common == FetchPosition(2500, 0)
 
 
 def test_a_caller_that_allows_it_goes_on_from_the_common_point() -> None:
@@ -158,7 +158,7 @@ def test_a_caller_that_allows_it_goes_on_from_the_common_point() -> None:
     assert verdict.common is not None
 
     assert position.seek(verdict.common, is_valid=True) is FETCHING
-    assert position.position == Position(2500, 0)
+    assert position.position == FetchPosition(2500, 0)
 
 
 @pytest.mark.parametrize(("epoch", "offset"), [(-1, -1), (-1, 2500), (0, -1)])
@@ -171,7 +171,7 @@ def test_without_an_epoch_or_an_end_no_common_history_is_known(epoch: int, offse
 
 def test_an_epoch_above_the_leaders_newest_is_no_newest_epoch_but_none() -> None:
     """The broker answers -1 and -1 with error 0 then: nothing is common, and nothing is 'still there'."""
-    assert judge_epoch_end(Position(10, 9), end(-1, -1)).validation is Validation.NO_COMMON_HISTORY
+    assert judge_epoch_end(FetchPosition(10, 9), end(-1, -1)).validation is Validation.NO_COMMON_HISTORY
 
 
 @pytest.mark.parametrize("error", [6, 9, 56, 78, 5, 74, 75, 3, -1, 100, 4711])
@@ -191,12 +191,12 @@ def test_29_is_raised() -> None:
 
 def test_the_end_may_be_the_log_end_and_is_no_promise_that_records_can_be_read() -> None:
     """The verdict carries no end when the position is valid, so that nobody reads up to it."""
-    assert judge_epoch_end(Position(10, 5), end(5, 4000)) == Verdict(Validation.VALID, Position(10, 5), None)
+    assert judge_epoch_end(FetchPosition(10, 5), end(5, 4000)) == Verdict(Validation.VALID, FetchPosition(10, 5), None)
 
 
 def test_an_epoch_without_records_that_no_log_remembers_is_still_valid_at_its_start() -> None:
     """ListOffsets told (100, epoch 5) for the end; nothing was written in epoch 5, so the next leader knows only 4."""
-    assert judge_epoch_end(Position(100, 5), end(4, 100)).validation is Validation.VALID
+    assert judge_epoch_end(FetchPosition(100, 5), end(4, 100)).validation is Validation.VALID
 
 
 # --- answers that come too late
@@ -207,12 +207,12 @@ def test_an_answer_says_nothing_if_the_position_moved_meanwhile() -> None:
     position.advance(3001, 0)
 
     assert position.answered(question, end(0, 2500)).validation is Validation.DISCARDED
-    assert (position.state, position.position) == (AWAIT_VALIDATION, Position(3001, 0))
+    assert (position.state, position.position) == (AWAIT_VALIDATION, FetchPosition(3001, 0))
 
 
 def test_an_answer_says_nothing_if_the_reader_went_elsewhere_meanwhile() -> None:
     position, question = moved()
-    position.seek(Position(1), is_valid=True)
+    position.seek(FetchPosition(1), is_valid=True)
 
     assert position.answered(question, end(0, 2500)).validation is Validation.DISCARDED
     assert position.state is FETCHING
@@ -240,12 +240,14 @@ def test_the_same_answer_counts_once() -> None:
 def test_a_diverging_epoch_in_a_fetch_answer_is_a_truncation() -> None:
     position = reading()
 
-    assert position.diverged(3000, (0, 2500)) == Verdict(Validation.TRUNCATED, Position(3000, 0), Position(2500, 0))
+    assert position.diverged(3000, (0, 2500)) == Verdict(
+        Validation.TRUNCATED, FetchPosition(3000, 0), FetchPosition(2500, 0)
+    )
     assert position.state is AWAIT_RESET
 
 
 def test_a_diverging_epoch_that_ends_behind_the_position_still_says_that_logs_part() -> None:
-    assert reading().diverged(3000, (0, 9000)).common == Position(3000, 0)
+    assert reading().diverged(3000, (0, 9000)).common == FetchPosition(3000, 0)
 
 
 def test_a_diverging_epoch_without_an_end_leaves_nothing_in_common() -> None:
@@ -344,7 +346,7 @@ class PositionsAndElections(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.position = ReadPosition("t", 0, Position(0), LeaderAndEpoch(1, 0))
+        self.position = ReadPosition("t", 0, FetchPosition(0), LeaderAndEpoch(1, 0))
         self.epoch = 0
         self.questions: list[Question] = []
 
@@ -381,7 +383,7 @@ class PositionsAndElections(RuleBasedStateMachine):
     @rule(offset=st.integers(0, 100))
     def a_lost_position_is_reset(self, offset: int) -> None:
         if self.position.state is AWAIT_RESET:
-            self.position.seek(Position(offset), is_valid=True)
+            self.position.seek(FetchPosition(offset), is_valid=True)
 
     @invariant()
     def a_question_is_open_exactly_while_validation_is_awaited(self) -> None:

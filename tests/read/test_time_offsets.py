@@ -29,7 +29,7 @@ from segreader.ranges import OffsetRange
 from segreader.read.lineage import read_lineage
 from segreader.read.log_offsets import read_log_offsets
 from segreader.read.source import Catalog, SourceLog, open_source
-from segreader.read.time_offsets import TimestampOffset, offset_for_time, offsets_between
+from segreader.read.time_offsets import OffsetAndTimestamp, offset_for_time, offsets_between
 from segreader.read.times import TimeRange
 from segreader.storage.base import ObjectStore
 from segreader.storage.local import LocalStore
@@ -66,7 +66,7 @@ class Opened:
     def ends(self, partition: int) -> Any:
         return read_log_offsets(self.store, self.logs[partition][1])
 
-    def find(self, partition: int, timestamp_ms: int, *, markers: bool, start: int = 0) -> TimestampOffset | None:
+    def find(self, partition: int, timestamp_ms: int, *, markers: bool, start: int = 0) -> OffsetAndTimestamp | None:
         log = self.logs[partition][1]
         return offset_for_time(self.store, log, timestamp_ms, counts_markers=markers, start=start)
 
@@ -107,7 +107,7 @@ def first_record(records: Iterable[NormalRecord], timestamp_ms: int, offsets: Of
 
 
 def is_missed_by_the_broker(
-    case: Case, log: ResolvedLog, found: TimestampOffset | None, answer: Mapping[str, Any]
+    case: Case, log: ResolvedLog, found: OffsetAndTimestamp | None, answer: Mapping[str, Any]
 ) -> bool:
     """Whether the broker answers none for ``FIRST_SEGMENT_HAS_NO_RECORD``: ours is then of a later segment."""
     if case.topic not in FIRST_SEGMENT_HAS_NO_RECORD or answer["offset"] is not None or found is None:
@@ -312,7 +312,7 @@ def test_an_index_entry_that_points_anywhere_costs_reading_and_never_the_answer(
         data[5 * 8 + 4 : 6 * 8] = position.to_bytes(4, "big")
         store = MemoryStore({**files, index: bytes(data)})
         found = offset_for_time(store, resolved(store), moved.offset, counts_markers=True)
-        assert found == TimestampOffset(moved.offset, moved.offset, 0)
+        assert found == OffsetAndTimestamp(moved.offset, moved.offset, 0)
 
 
 def test_a_time_in_one_of_many_segments_costs_their_last_entries_and_one_piece_of_one_log() -> None:
@@ -322,7 +322,7 @@ def test_a_time_in_one_of_many_segments_costs_their_last_entries_and_one_piece_o
 
     found = offset_for_time(store, log, 1910, counts_markers=True)
 
-    assert found == TimestampOffset(1910, 1910, 0)
+    assert found == OffsetAndTimestamp(1910, 1910, 0)
     logs = [request for request in store.requests if ".log" in request]
     assert len(logs) == 1
     assert sum(_got(request) for request in store.requests) < 80_000
@@ -370,7 +370,7 @@ def test_the_tail_of_an_active_segment_is_searched_though_its_time_index_does_no
 
     found = offset_for_time(store, resolved(store), 150, counts_markers=True)
 
-    assert found == TimestampOffset(50, 150, 0)
+    assert found == OffsetAndTimestamp(50, 150, 0)
 
 
 def test_a_batch_of_another_leader_epoch_does_not_count() -> None:
@@ -382,8 +382,8 @@ def test_a_batch_of_another_leader_epoch_does_not_count() -> None:
 
     log = resolved(store)
 
-    assert offset_for_time(store, log, 5, counts_markers=True) == TimestampOffset(4, 9, 3)
-    assert offset_for_time(store, log, 2, counts_markers=True) == TimestampOffset(1, 2, 0)
+    assert offset_for_time(store, log, 5, counts_markers=True) == OffsetAndTimestamp(4, 9, 3)
+    assert offset_for_time(store, log, 2, counts_markers=True) == OffsetAndTimestamp(1, 2, 0)
 
 
 def with_byte(builder: SegmentBuilder, batch: int, at: int, value: int) -> SegmentBuilder:

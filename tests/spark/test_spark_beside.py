@@ -25,7 +25,7 @@ import segreader
 from segreader.cli.main import main
 from segreader.duckdb import register
 from segreader.errors import AmbiguousTopicError, ObjectNotFoundError, OptionError, SegmentGapError
-from segreader.loader import LoadQuery, SplitEnumerator, SplitReader
+from segreader.loader import LoadQuery, ResumableReader, SplitEnumerator
 from segreader.polars import scan as scan_polars
 from segreader.spark.backfill.destination import Destination
 from segreader.spark.backfill.job_plan import make_plan
@@ -133,7 +133,7 @@ def by_loader(location: str, topic: str, given: Given, tmp_path: Path) -> Offset
     found: Offsets = []
     with SplitEnumerator(LoadQuery.from_json(query.to_json())) as enumerator:
         for split in enumerator.discover():
-            with SplitReader(split, query) as reader:
+            with ResumableReader(split, query) as reader:
                 found += read_rest(reader)["offset"].to_pylist()
     return sorted(found)
 

@@ -9,7 +9,7 @@ from growing_log import GrowingLog
 
 from segreader.errors import OptionError
 from segreader.spark.backfill.job_plan import read_plan
-from segreader.spark.backfill.output import Layout
+from segreader.spark.backfill.output import OutputLayout
 from segreader.storage.target.store import open_target
 from spark_jobs.backfill import main
 from spark_jobs.backfill_request import parse_ranges
@@ -83,7 +83,7 @@ def test_the_layout_is_that_of_the_location_unless_it_is_one_of_an_output(
     assert main([*asked, *NOTHING, "--layout", "topic/date/hour", "--segment-layout", "local-tiered"]) == 0
     plan = read_plan(open_target(str(tmp_path / "out")))
     assert plan is not None
-    assert plan.output.layout is Layout.HOUR
+    assert plan.output.layout is OutputLayout.HOUR
     assert plan.options["layout"] == "local-tiered"
 
     assert main([*asked, *NOTHING, "--layout", "local-tiered"]) == 2

@@ -9,7 +9,7 @@ from corpus import CORPUS
 from segreader.plan.cost import CostEstimate, PriceTable
 from segreader.spark.backfill.exact import PartitionRange
 from segreader.spark.backfill.job_plan import JobPlan, make_plan
-from segreader.spark.backfill.output import Layout, OutputOptions
+from segreader.spark.backfill.output import OutputLayout, OutputOptions
 from segreader.spark.backfill.report import Completeness, PartitionCoverage
 from spark_jobs.report import RunReport, describe_bill, describe_plan, describe_report, look_command
 
@@ -106,7 +106,7 @@ def test_a_remote_target_is_looked_at_with_spark() -> None:
 @pytest.mark.parametrize("in_detail", [False, True])
 def test_a_plan_is_told_before_anything_is_read(in_detail: bool) -> None:
     location = str(CORPUS / "tv2" / "remote")
-    plan = make_plan(request(location, subscribe="multi,nulls", output=OutputOptions(layout=Layout.DATE)))
+    plan = make_plan(request(location, subscribe="multi,nulls", output=OutputOptions(layout=OutputLayout.DATE)))
     *table, summary = describe_plan(plan, in_detail=in_detail).splitlines()
 
     assert summary.startswith(

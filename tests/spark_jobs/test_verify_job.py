@@ -14,7 +14,7 @@ from corpus import CORPUS
 from growing_log import GrowingLog
 from pyspark.sql import SparkSession
 
-from segreader.spark.backfill.output import MANIFEST, SUCCESS, Layout, OutputOptions
+from segreader.spark.backfill.output import MANIFEST, SUCCESS, OutputLayout, OutputOptions
 from segreader.spark.backfill.read_back import OffsetRuns
 from segreader.spark.backfill.verify import check_split, read_output
 from segreader.storage.target.store import open_target
@@ -89,10 +89,10 @@ def test_an_output_that_holds_what_the_segments_hold_is_exact(
     assert "exact    300 records in 6 files" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("layout", list(Layout))
+@pytest.mark.parametrize("layout", list(OutputLayout))
 @pytest.mark.parametrize("is_hive", [False, True])
 def test_every_layout_is_read_back_in_the_order_of_offsets(
-    layout: Layout, is_hive: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    layout: OutputLayout, is_hive: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     topics = "nulls,ts-unordered,txn-interleaved,compacted-then-tiered,codec-mix"
     target = open_target(tmp_path / "out")
@@ -111,7 +111,7 @@ def test_files_of_one_split_whose_offsets_interleave_are_read_as_one(
     for day in (0, 1, 2, 1, 0, 2, -1, 0, 1):
         segment.batch([ProducerRecord(value=b"%d" % at, timestamp_ms=day * 86_400_000 + at) for at in range(3)])
     write_local_tiered(tmp_path, "orders", [segment])
-    out = backfill(tmp_path, tmp_path / "out", layout=Layout.DATE)
+    out = backfill(tmp_path, tmp_path / "out", layout=OutputLayout.DATE)
 
     assert len(files_of(out)) == 4
     assert found(out, capsys, "--source") == []
@@ -122,7 +122,7 @@ def test_files_of_one_split_whose_offsets_interleave_are_read_as_one(
 
 def test_a_file_in_the_directory_of_another_day_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_local_tiered(tmp_path, "orders", [SegmentBuilder().batch([ProducerRecord(value=b"x", timestamp_ms=0)])])
-    out = backfill(tmp_path, tmp_path / "out", layout=Layout.DATE)
+    out = backfill(tmp_path, tmp_path / "out", layout=OutputLayout.DATE)
     (out / "orders" / "1970-01-01").rename(out / "orders" / "1970-01-09")
     manifest = out / MANIFEST
     manifest.write_text(manifest.read_text().replace("1970-01-01", "1970-01-09"))

@@ -29,7 +29,7 @@ from corpus import CORPUS, NormalRecord, case, normal
 from segreader.format.record import TimestampType
 from segreader.spark.backfill.commit import collect
 from segreader.spark.backfill.job_plan import JobPlan, make_plan, read_plan, require_same
-from segreader.spark.backfill.output import PLAN, Layout, OutputOptions
+from segreader.spark.backfill.output import PLAN, OutputLayout, OutputOptions
 from segreader.storage.base import ObjectInfo
 from segreader.storage.target.local import LocalTarget
 
@@ -152,7 +152,9 @@ def chosen(seed: int, out: Path) -> Backfill:
         tuple(random.sample(TOPICS, random.randint(1, 3))),
         random.choice((8_000, 20_000, 100_000)),
         OutputOptions(
-            layout=random.choice(tuple(Layout)), file_bytes=random.choice((1, 20_000, 1 << 28)), row_group_bytes=10_000
+            layout=random.choice(tuple(OutputLayout)),
+            file_bytes=random.choice((1, 20_000, 1 << 28)),
+            row_group_bytes=10_000,
         ),
         random.random() < 0.6,
         random.choice(("committed", "uncommitted")),

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 from corpus import FIXTURES, Case, NormalRecord, cases, normal
 
-from segreader.loader import LoaderSplit, LoadQuery, Position, ReaderPool, SplitEnumerator, SplitReader
+from segreader.loader import LoaderSplit, LoadQuery, Position, ReaderPool, ResumableReader, SplitEnumerator
 from segreader.read.arrow import schema
 from segreader.read.records import RECORD_COLUMNS, iter_consumer_records
 
@@ -65,7 +65,7 @@ def from_log_start(case: Case, isolation: str, records: Sequence[NormalRecord]) 
     return [record for record in records if record.offset >= start[str(record.partition)]]
 
 
-def read_rest(reader: SplitReader, **limits: Any) -> pa.Table:
+def read_rest(reader: ResumableReader, **limits: Any) -> pa.Table:
     """What a reader still gives."""
     found = []
     while (batch := reader.read(**limits)) is not None:
@@ -86,7 +86,7 @@ def load(query: LoadQuery, splits: Sequence[LoaderSplit], pool: ReaderPool | Non
         return [record for split in splits for record in records_of(read_rest(shared.open(split)))]
 
 
-def positions_in(reader: SplitReader) -> Iterator[Position]:
+def positions_in(reader: ResumableReader) -> Iterator[Position]:
     """Where a reader stands before its first record, after each, and at its end."""
     yield reader.position
     while reader.read(max_rows=1) is not None:

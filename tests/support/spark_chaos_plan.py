@@ -11,7 +11,7 @@ from typing import Self
 
 from chaos import REMOTE, TOPICS
 
-from segreader.spark.backfill.output import Layout
+from segreader.spark.backfill.output import OutputLayout
 
 _SMALL = tuple(topic for topic in TOPICS if topic != "multi")
 
@@ -89,7 +89,7 @@ def chosen_for_spark(seed: int) -> SparkBackfill:
         "--file-bytes",
         random.choice(("1", "20k", "1m")),
     )
-    layout = ("--output-layout", random.choice([one.value for one in Layout]), *random.choice(((), ("--hive",))))
+    layout = ("--output-layout", random.choice([one.value for one in OutputLayout]), *random.choice(((), ("--hive",))))
     return SparkBackfill(
         seed,
         topics,

@@ -12,7 +12,7 @@ import pytest
 from corpus import CORPUS
 
 from segreader.errors import CorruptBatchError, OptionError
-from segreader.loader import LoadQuery, SplitEnumerator, SplitReader
+from segreader.loader import LoadQuery, ResumableReader, SplitEnumerator
 from segreader.read.arrow import schema
 from segreader.tables.dataset import TopicDataset, open_dataset
 from segreader.testing.builder import SegmentBuilder
@@ -104,7 +104,7 @@ def test_a_fragment_takes_only_the_columns_of_its_topic() -> None:
 def test_the_schema_of_a_query_is_that_of_what_it_loads(columns: tuple[str, ...]) -> None:
     query = LoadQuery(location=str(REMOTE), topic="multi", columns=columns)
     assert query.schema.equals(schema(columns))
-    with SplitEnumerator(query) as enumerator, SplitReader(enumerator.discover()[0], query) as reader:
+    with SplitEnumerator(query) as enumerator, ResumableReader(enumerator.discover()[0], query) as reader:
         batch = reader.read()
     assert batch is not None
     assert batch.schema.equals(query.schema)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from segreader.broker.rules.truncation import Position
+from segreader.broker.rules.truncation import FetchPosition
 from segreader.errors import OffsetOutOfRangeError
 
 
@@ -50,11 +50,11 @@ class RangeVerdict:
     """
 
     reason: OutOfRange
-    position: Position
+    position: FetchPosition
     earliest: int
     latest: int
 
-    def go_on_at(self, wish: WhenOutOfRange, *, source: str | None = None) -> Position:
+    def go_on_at(self, wish: WhenOutOfRange, *, source: str | None = None) -> FetchPosition:
         """Where to read next: the same position with ``IN_RANGE`` and ``VALIDATE``.
 
         Raises:
@@ -63,11 +63,11 @@ class RangeVerdict:
         if self.reason in (OutOfRange.IN_RANGE, OutOfRange.VALIDATE):
             return self.position
         if wish is WhenOutOfRange.LATEST:
-            return Position(self.latest)
+            return FetchPosition(self.latest)
         if wish is WhenOutOfRange.EARLIEST:
-            return Position(self.earliest)
+            return FetchPosition(self.earliest)
         if wish is WhenOutOfRange.START_AT_WHAT_IS_LEFT and self.reason is OutOfRange.GONE:
-            return Position(self.earliest)
+            return FetchPosition(self.earliest)
         is_gone = self.reason is OutOfRange.GONE
         raise OffsetOutOfRangeError(
             "the offset is no longer in the log" if is_gone else "the offset lies beyond the end of the log",
@@ -79,7 +79,7 @@ class RangeVerdict:
         )
 
 
-def judge(position: Position, *, earliest: int, latest: int) -> RangeVerdict:
+def judge(position: FetchPosition, *, earliest: int, latest: int) -> RangeVerdict:
     """Why the leader refused ``position``, by what it lists for earliest and latest.
 
     ``latest`` is the high watermark or the last stable offset, and an offset above it may still be below the log end;

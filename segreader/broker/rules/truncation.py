@@ -21,7 +21,7 @@ _DELTA = Struct(">i")
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class FetchPosition:
     """What a reader is to be given next.
 
     Args:
@@ -74,8 +74,8 @@ class Verdict:
     """
 
     validation: Validation
-    position: Position
-    common: Position | None = None
+    position: FetchPosition
+    common: FetchPosition | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Question:
 
     leader_id: int
     wanted: EpochWanted
-    position: Position
+    position: FetchPosition
 
 
 class ReadPosition:
@@ -98,17 +98,17 @@ class ReadPosition:
     __slots__ = ("_leader", "_partition", "_topic", "position", "state")
 
     def __init__(
-        self, topic: str, partition: int, position: Position | None = None, leader: LeaderAndEpoch | None = None
+        self, topic: str, partition: int, position: FetchPosition | None = None, leader: LeaderAndEpoch | None = None
     ) -> None:
         self._topic = topic
         self._partition = partition
         self._leader = leader or LeaderAndEpoch()
-        self.position = Position(-1)
+        self.position = FetchPosition(-1)
         self.state = PositionState.INITIALIZING
         if position is not None:
             self.seek(position)
 
-    def seek(self, position: Position, *, is_valid: bool = False) -> PositionState:
+    def seek(self, position: FetchPosition, *, is_valid: bool = False) -> PositionState:
         """Read from here next.
 
         Args:
@@ -128,7 +128,7 @@ class ReadPosition:
         """
         if next_offset < self.position.offset:
             raise ValueError(f"offsets never go back: {next_offset} after {self.position.offset}")
-        self.position = Position(next_offset, leader_epoch)
+        self.position = FetchPosition(next_offset, leader_epoch)
 
     def leader_changed(self, leader: LeaderAndEpoch) -> PositionState:
         """Another leader or epoch is known: a position whose epoch is known is validated there.
@@ -182,16 +182,16 @@ class ReadPosition:
             diverging: (epoch, end offset) of the largest epoch that agrees.
         """
         if fetch_offset != self.position.offset:
-            return Verdict(Validation.DISCARDED, Position(fetch_offset, self.position.leader_epoch))
+            return Verdict(Validation.DISCARDED, FetchPosition(fetch_offset, self.position.leader_epoch))
         epoch, end_offset = diverging
         verdict = judge_epoch_end(self.position, EpochEnd(self._topic, self._partition, 0, epoch, end_offset))
         if verdict.validation is Validation.VALID:  # it says that the logs part, so at the latest at the position
-            verdict = Verdict(Validation.TRUNCATED, self.position, Position(self.position.offset, epoch))
+            verdict = Verdict(Validation.TRUNCATED, self.position, FetchPosition(self.position.offset, epoch))
         self.state = PositionState.AWAIT_RESET
         return verdict
 
 
-def judge_epoch_end(position: Position, end: EpochEnd) -> Verdict:
+def judge_epoch_end(position: FetchPosition, end: EpochEnd) -> Verdict:
     """What the end of an epoch in the leader's log says about a position of that epoch.
 
     A lower epoch that ends at or behind the position counts as valid, as in the Java client: an epoch without records,
@@ -205,7 +205,7 @@ def judge_epoch_end(position: Position, end: EpochEnd) -> Verdict:
     if end.leader_epoch < 0 or end.end_offset < 0:
         return Verdict(Validation.NO_COMMON_HISTORY, position)
     if end.end_offset < position.offset:
-        return Verdict(Validation.TRUNCATED, position, Position(end.end_offset, end.leader_epoch))
+        return Verdict(Validation.TRUNCATED, position, FetchPosition(end.end_offset, end.leader_epoch))
     return Verdict(Validation.VALID, position)
 
 

@@ -17,14 +17,14 @@ _FILE = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionMetadata:
+class PartitionMetadataFile:
     """The topic of a partition directory; ``topic_id`` in Kafka's text form, 22 characters of base64url."""
 
     version: int
     topic_id: str
 
 
-def parse_partition_metadata(data: bytes | bytearray | memoryview) -> PartitionMetadata:
+def parse_partition_metadata(data: bytes | bytearray | memoryview) -> PartitionMetadataFile:
     """Read a whole ``partition.metadata``. Versions above 0 are read like 0.
 
     Raises:
@@ -43,4 +43,4 @@ def parse_partition_metadata(data: bytes | bytearray | memoryview) -> PartitionM
     topic_id = base64.urlsafe_b64decode(match[2] + b"==")
     if not any(topic_id):
         raise CorruptIndexError("a partition.metadata file has a topic id of zeros", position=match.start(2))
-    return PartitionMetadata(version, base64.urlsafe_b64encode(topic_id)[:22].decode("ascii"))
+    return PartitionMetadataFile(version, base64.urlsafe_b64encode(topic_id)[:22].decode("ascii"))

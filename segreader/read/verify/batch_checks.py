@@ -46,7 +46,7 @@ class Audits:
 
 
 @dataclass(frozen=True, slots=True)
-class LogEnd:
+class AuditEnd:
     """How reading a log ended: behind the batch that ends with offset ``end``; ``is_sound`` if nothing was found."""
 
     end: int
@@ -62,7 +62,7 @@ def audit_log(
     *,
     limit: int | None,
     tell: Callable[[int], None],
-) -> LogEnd:
+) -> AuditEnd:
     """Read a whole log, decode it, and show its batches to the audits.
 
     Args:
@@ -77,13 +77,13 @@ def audit_log(
     if not segment.log_size:
         for end in audits.end:
             end()
-        return LogEnd(order.last, Done(Tail.END, 0), True)
+        return AuditEnd(order.last, Done(Tail.END, 0), True)
     with closing(store.read_pieces(segment.files.log, ByteRange(0, segment.log_size))) as pieces:
         while True:
             try:
                 answer = scanner.next_run()
             except FormatError as error:
-                return LogEnd(order.last, error, False)
+                return AuditEnd(order.last, error, False)
             if isinstance(answer, NeedData):
                 piece = next(pieces, b"")
                 scanner.feed(piece)
@@ -107,7 +107,7 @@ def audit_log(
                 if answer.tail is Tail.END or segment.is_active:
                     for end in audits.end:
                         end()
-                return LogEnd(order.last, answer, is_sound)
+                return AuditEnd(order.last, answer, is_sound)
 
 
 class _Order:

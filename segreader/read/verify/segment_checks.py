@@ -32,7 +32,7 @@ from segreader.format.side_files.producer_snapshot import ProducerSnapshot
 from segreader.format.side_files.time_index import TimeIndex
 from segreader.format.side_files.transaction_index import AbortedTransaction
 from segreader.plan.lineage import Part
-from segreader.read.verify.batch_checks import Audits, LogEnd, audit_log
+from segreader.read.verify.batch_checks import AuditEnd, Audits, audit_log
 from segreader.read.verify.copies import Copies
 from segreader.segment import Segment, StemFiles
 from segreader.storage.base import ObjectStore
@@ -176,7 +176,7 @@ class SegmentAudit:
         self,
         found: Findings,
         facts: SegmentFacts,
-        end: LogEnd | None,
+        end: AuditEnd | None,
         history: _History,
         snapshot: ProducerSnapshot | None,
     ) -> None:

@@ -121,7 +121,7 @@ def verify(
         chosen = source.newest(places, metadata).chosen((one.partition for one in places), partitions, source.shown)
         places = [place for place in places if place.partition in chosen]
     for place in places:
-        yield from _Partition(source, place, metadata, deep, reading or Reading(), now_ms).findings()
+        yield from _PartitionVerifier(source, place, metadata, deep, reading or Reading(), now_ms).findings()
 
 
 def _read_metadata(found: Findings, source: LocationSource, wanted: Wanted) -> RemoteLogMetadata | None:
@@ -140,7 +140,7 @@ def _refuse_missing(source: LocationSource, wanted: Wanted) -> None:
     raise ObjectNotFoundError("what is asked for is not here", source=source.shown, found=shown)
 
 
-class _Partition:
+class _PartitionVerifier:
     """Verifies one partition: its listing, each segment, then all of them together."""
 
     def __init__(

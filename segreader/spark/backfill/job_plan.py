@@ -26,7 +26,7 @@ from segreader.spark.backfill.output import (
     PLAN,
     STAGING,
     SUCCESS,
-    Layout,
+    OutputLayout,
     OutputOptions,
     split_of_file,
 )
@@ -206,7 +206,7 @@ def _from_json(document: dict[str, Any]) -> JobPlan:
     return JobPlan(
         wanted=dict(document["wanted"]),
         options=by_names_of_today(document["options"], warns=False),
-        output=OutputOptions(**(output | {"layout": Layout(output["layout"])})),
+        output=OutputOptions(**(output | {"layout": OutputLayout(output["layout"])})),
         location=document["location"],
         isolation=document["isolation"],
         partitions=tuple(_range_from_json(one) for one in document["partitions"]),

@@ -36,7 +36,7 @@ _LONGEST_TOPIC = 150
 _UNDATED = "undated"
 
 
-class Layout(StrEnum):
+class OutputLayout(StrEnum):
     """How files are spread over directories. Times are those of the records, in UTC."""
 
     PARTITION = "topic/partition"
@@ -46,7 +46,7 @@ class Layout(StrEnum):
     @property
     def unit_us(self) -> int | None:
         """Microseconds that one directory holds; ``None`` where time plays no part."""
-        return {Layout.PARTITION: None, Layout.DATE: 86_400_000_000, Layout.HOUR: 3_600_000_000}[self]
+        return {OutputLayout.PARTITION: None, OutputLayout.DATE: 86_400_000_000, OutputLayout.HOUR: 3_600_000_000}[self]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ class OutputOptions:
         codec: of the pages.
     """
 
-    layout: Layout = Layout.PARTITION
+    layout: OutputLayout = OutputLayout.PARTITION
     is_hive: bool = False
     file_bytes: int = 256 * MIB
     row_group_bytes: int = 64 * MIB
@@ -76,7 +76,7 @@ class OutputOptions:
         """The columns of a file."""
         if not self.is_hive:
             return SCHEMA
-        told = ("topic", "partition") if self.layout is Layout.PARTITION else ("topic",)
+        told = ("topic", "partition") if self.layout is OutputLayout.PARTITION else ("topic",)
         return pa.schema([field for field in SCHEMA if field.name not in told])
 
     def directory(self, topic: str, partition: int, unit: int | None) -> str:
@@ -89,7 +89,7 @@ class OutputOptions:
         if unit is None:
             parts.append(f"partition={partition}" if self.is_hive else str(partition))
         else:
-            is_hour = self.layout is Layout.HOUR
+            is_hour = self.layout is OutputLayout.HOUR
             day = _day(unit // 24 if is_hour else unit)
             parts.append(f"date={day}" if self.is_hive else day)
             if is_hour:

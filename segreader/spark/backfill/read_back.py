@@ -26,7 +26,7 @@ _SHOWN: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class OutputFinding:
     """One difference between an output and what it should be.
 
     Args:
@@ -93,7 +93,7 @@ class SplitFiles:
     target: TargetStore
     entry: DoneEntry
     output: OutputOptions
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[OutputFinding] = field(default_factory=list)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The records in offset order with all columns; what is wrong is in ``findings`` once all of them were taken.
@@ -124,7 +124,7 @@ class SplitFiles:
             self._find("offsets", self.entry.split, f"{foreign} belong to another split")
 
     def _find(self, kind: str, where: str, text: str) -> None:
-        self.findings.append(Finding(kind, where, text))
+        self.findings.append(OutputFinding(kind, where, text))
 
     def _read(self, file: WrittenFile) -> Iterator[pa.RecordBatch]:
         """The records of one file, without what cannot be read of it."""

@@ -25,7 +25,7 @@ from segreader.spark.backfill.done import DoneEntry
 from segreader.spark.backfill.exact import JobSplit
 from segreader.spark.backfill.job_plan import JobPlan, read_plan
 from segreader.spark.backfill.output import MANIFEST, PLAN, READ_COLUMNS, SCHEMA, SUCCESS, OutputOptions
-from segreader.spark.backfill.read_back import Finding, OffsetRuns, SplitFiles
+from segreader.spark.backfill.read_back import OffsetRuns, OutputFinding, SplitFiles
 from segreader.spark.backfill.report import complete
 from segreader.spark.backfill.source import (
     FellBackError,
@@ -61,12 +61,12 @@ class SplitVerdict:
     split: str
     records: int
     digest: str
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[OutputFinding, ...] = ()
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> SplitVerdict:
         """The verdict that ``to_json`` wrote."""
-        return cls(**(document | {"findings": tuple(Finding(**one) for one in document["findings"])}))
+        return cls(**(document | {"findings": tuple(OutputFinding(**one) for one in document["findings"])}))
 
     def to_json(self) -> dict[str, Any]:
         """For ``json.dumps``."""
@@ -87,7 +87,7 @@ class Output:
     url: str
     plan: JobPlan
     entries: Mapping[str, DoneEntry]
-    findings: tuple[Finding, ...]
+    findings: tuple[OutputFinding, ...]
     is_committed: bool
 
     @property
@@ -116,7 +116,7 @@ class Verification:
     has_read_source: bool
 
     @property
-    def findings(self) -> tuple[Finding, ...]:
+    def findings(self) -> tuple[OutputFinding, ...]:
         """Every difference: first those of the whole, then those of the splits in order."""
         return (*self.output.findings, *(one for verdict in self.verdicts for one in verdict.findings))
 
@@ -156,20 +156,22 @@ def read_output(target: TargetStore) -> Output:
         raise ObjectNotFoundError(
             "there is no plan of a backfill", source=target.url(PLAN), hint="Name the target of a segreader-backfill"
         )
-    findings: list[Finding] = []
+    findings: list[OutputFinding] = []
     manifest = read_manifest(target)
     if manifest is None:
-        findings.append(Finding("manifest", MANIFEST, "is not there: the job has not finished; run it again"))
+        findings.append(OutputFinding("manifest", MANIFEST, "is not there: the job has not finished; run it again"))
         entries = collect(target, plan)
     else:
         entries = {}
         for entry in manifest.entries:
             if entry.split in entries:
-                findings.append(Finding("manifest", entry.split, "is in the manifest twice"))
+                findings.append(OutputFinding("manifest", entry.split, "is in the manifest twice"))
             entries[entry.split] = entry
         if manifest.plan != plan.sha256:
-            findings.append(Finding("manifest", MANIFEST, f"belongs to plan {manifest.plan}, expected {plan.sha256}"))
-    findings += [Finding("coverage", "plan", text) for text in complete(plan, entries).findings]
+            findings.append(
+                OutputFinding("manifest", MANIFEST, f"belongs to plan {manifest.plan}, expected {plan.sha256}")
+            )
+    findings += [OutputFinding("coverage", "plan", text) for text in complete(plan, entries).findings]
     findings += _listed(target, entries, is_committed=manifest is not None)
     return Output(target.url(""), plan, entries, tuple(findings), manifest is not None)
 
@@ -189,19 +191,19 @@ def check_split(
     digest = _digest_of(files.batches())
     findings = list(files.findings)
     if digest.value() != entry.digest:
-        findings.append(Finding("digest", split.id, _difference(digest.value(), entry.digest)))
+        findings.append(OutputFinding("digest", split.id, _difference(digest.value(), entry.digest)))
     if source is not None:
         try:
             read, expected, metrics = _digest_of_source(split, source)
             if expected.value() != digest.value():
                 text = _first_difference(files.batches(), _read_source(read, source, metrics_for(read)))
-                findings.append(Finding("source", split.id, text))
+                findings.append(OutputFinding("source", split.id, text))
             if expected.value() != entry.digest:
                 text = f"of the manifest is not that of the segments: {_difference(entry.digest, expected.value())}"
-                findings.append(Finding("manifest", split.id, f"the checksum {text}"))
+                findings.append(OutputFinding("manifest", split.id, f"the checksum {text}"))
             findings += _miscounted(entry, metrics)
         except (ObjectNotFoundError, ObjectChangedError, OffsetOutOfRangeError, FormatError) as error:
-            findings.append(Finding("source", split.id, f"the segment cannot be read again: {error}"))
+            findings.append(OutputFinding("source", split.id, f"the segment cannot be read again: {error}"))
     return SplitVerdict(split.id, digest.records, digest.value(), tuple(findings))
 
 
@@ -250,16 +252,18 @@ class VerifyTask:
                 yield check_split(self._splits[index], entry, target, self._output, source)
 
 
-def _listed(target: TargetStore, entries: Mapping[str, DoneEntry], *, is_committed: bool) -> Iterator[Finding]:
+def _listed(target: TargetStore, entries: Mapping[str, DoneEntry], *, is_committed: bool) -> Iterator[OutputFinding]:
     """What lies in the target, against the list of files that count."""
     listed = {file.name for entry in entries.values() for file in entry.files}
     has_success = False
     for info in target.list():
         has_success = has_success or info.name == SUCCESS
         if info.name not in listed and not any(map(_is_hidden, info.name.split("/"))):
-            yield Finding("unlisted", info.name, "is a file that the manifest does not list; readers would see it")
+            yield OutputFinding(
+                "unlisted", info.name, "is a file that the manifest does not list; readers would see it"
+            )
     if is_committed and not has_success:
-        yield Finding("manifest", SUCCESS, "is not there: the job was killed at its end; run it again")
+        yield OutputFinding("manifest", SUCCESS, "is not there: the job was killed at its end; run it again")
 
 
 def _is_hidden(part: str) -> bool:
@@ -354,9 +358,9 @@ def _first_row(found: pa.RecordBatch, expected: pa.RecordBatch) -> str:
     return f"the record at offset {found.column('offset')[low]} has another {', '.join(names)} than the segments"
 
 
-def _miscounted(entry: DoneEntry, metrics: ScanMetrics) -> Iterator[Finding]:
+def _miscounted(entry: DoneEntry, metrics: ScanMetrics) -> Iterator[OutputFinding]:
     for name in ("control_records", "aborted_records"):
         there, wanted = getattr(entry, name), getattr(metrics, name)
         if there != wanted:
             text = f"the manifest counts {there} {name.replace('_', ' ')}, the segments have {wanted}"
-            yield Finding("manifest", entry.split, text)
+            yield OutputFinding("manifest", entry.split, text)

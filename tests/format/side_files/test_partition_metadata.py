@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from segreader.errors import CorruptIndexError
-from segreader.format.side_files.partition_metadata import PartitionMetadata, parse_partition_metadata
+from segreader.format.side_files.partition_metadata import PartitionMetadataFile, parse_partition_metadata
 
 TOPIC_ID = "LWgrMmVrT0a__7a4SasuPA"
 
@@ -20,7 +20,7 @@ TOPIC_ID = "LWgrMmVrT0a__7a4SasuPA"
     ],
 )
 def test_the_topic_id_is_read_from_any_version(text: str, version: int) -> None:
-    assert parse_partition_metadata(text.encode()) == PartitionMetadata(version, TOPIC_ID)
+    assert parse_partition_metadata(text.encode()) == PartitionMetadataFile(version, TOPIC_ID)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from growing_log import GrowingLog
 from segreader.spark.backfill.digest import RecordDigest
 from segreader.spark.backfill.output import (
     SCHEMA,
-    Layout,
+    OutputLayout,
     OutputOptions,
     done_name,
     file_name,
@@ -80,14 +80,14 @@ def test_hive_directories_tell_topic_and_partition_and_the_files_do_not(tmp_path
 def test_dates_are_those_of_the_records_in_utc(tmp_path: Path) -> None:
     write_days(tmp_path, [0, 1, 20_000, 1])
     out = tmp_path / "out"
-    files = backfill(tmp_path, out, OutputOptions(layout=Layout.DATE))
+    files = backfill(tmp_path, out, OutputOptions(layout=OutputLayout.DATE))
 
     assert [(file.parent.relative_to(out).as_posix(), offsets_in(file)) for file in files] == [
         ("orders/1970-01-01", [0, 1, 2]),
         ("orders/1970-01-02", [3, 4, 5, 9, 10, 11]),
         ("orders/2024-10-04", [6, 7, 8]),
     ]
-    hours = backfill(tmp_path, tmp_path / "hours", OutputOptions(layout=Layout.HOUR, is_hive=True))
+    hours = backfill(tmp_path, tmp_path / "hours", OutputOptions(layout=OutputLayout.HOUR, is_hive=True))
     assert hours[0].parent.relative_to(tmp_path / "hours").as_posix() == "topic=orders/date=1970-01-01/hour=00"
     assert len(hours) == 9
 
@@ -97,7 +97,7 @@ def test_many_days_open_32_files_at_a_time_and_lose_nothing(tmp_path: Path) -> N
     write_days(tmp_path, days)
     out = tmp_path / "out"
     target = open_target(out)
-    asked = request(tmp_path, output=OutputOptions(layout=Layout.DATE), subscribe="orders", batchRecords="6")
+    asked = request(tmp_path, output=OutputOptions(layout=OutputLayout.DATE), subscribe="orders", batchRecords="6")
     plan = plan_into(target, asked)
     do(plan, target)
     assert finish(plan, target).is_complete
@@ -110,7 +110,7 @@ def test_many_days_open_32_files_at_a_time_and_lose_nothing(tmp_path: Path) -> N
 
 def test_a_record_without_a_time_lies_in_the_day_before_1970(tmp_path: Path) -> None:
     write_local_tiered(tmp_path, "orders", [SegmentBuilder().batch([ProducerRecord(value=b"x", timestamp_ms=-1)])])
-    (file,) = backfill(tmp_path, tmp_path / "out", OutputOptions(layout=Layout.DATE))
+    (file,) = backfill(tmp_path, tmp_path / "out", OutputOptions(layout=OutputLayout.DATE))
 
     assert file.parent.name == "1969-12-31"
 

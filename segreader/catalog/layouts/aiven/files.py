@@ -19,7 +19,7 @@ import zstandard
 from segreader.catalog.layouts.aiven.chunks import cut_chunks
 from segreader.catalog.layouts.aiven.encryption import KeyRing, SegmentCipher
 from segreader.catalog.layouts.aiven.keys import INDEXES, LOG, parse_name
-from segreader.catalog.layouts.aiven.manifest import SEAL_SIZE, IndexKind, IndexPart, Manifest, read_manifest
+from segreader.catalog.layouts.aiven.manifest import SEAL_SIZE, IndexKind, IndexPart, SegmentManifest, read_manifest
 from segreader.errors import ManifestError, ObjectChangedError, ObjectNotFoundError, SegreaderError
 from segreader.ranges import ByteRange
 from segreader.storage.base import ObjectStore, read_listed
@@ -44,7 +44,7 @@ class _StoredSegment:
     """What is remembered of one segment: its manifest, and its cipher with the key once that is unwrapped."""
 
     stem: str
-    manifest: Manifest
+    manifest: SegmentManifest
     cipher: SegmentCipher | None
 
 
@@ -135,7 +135,7 @@ class AivenFiles(StoreView):
         if parsed.suffix == LOG:
             segment = self._remembered.get(parsed.stem, self._read)
             is_plain = not segment.manifest.is_compressed and segment.cipher is None
-            return None if is_plain else _Log(self.inner, name, segment, self._partly_read)
+            return None if is_plain else _ChunkedLog(self.inner, name, segment, self._partly_read)
         kind = INDEX_KINDS[parsed.suffix]
         try:
             segment = self._remembered.get(parsed.stem, self._read)
@@ -155,7 +155,7 @@ class AivenFiles(StoreView):
         return _StoredSegment(stem, manifest, SegmentCipher(encryption, self._ring) if encryption else None)
 
 
-class _Log:
+class _ChunkedLog:
     """A log of which chunks are compressed, encrypted, or both."""
 
     def __init__(self, store: ObjectStore, name: str, segment: _StoredSegment, partly_read: _PartlyRead) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from segreader.catalog.layouts.aiven.encryption import KeyRing
 from segreader.catalog.layouts.aiven.files import INDEX_KINDS, AivenFiles
 from segreader.catalog.layouts.aiven.keys import INDEXES, LOG, MANIFEST, parse_directory, parse_name
-from segreader.catalog.layouts.aiven.manifest import IndexKind, IndexPart, Manifest, read_manifest
+from segreader.catalog.layouts.aiven.manifest import IndexKind, IndexPart, SegmentManifest, read_manifest
 from segreader.catalog.layouts.aiven.settings import RsmConfig
 from segreader.catalog.layouts.base import Directory, IncompleteSegment, PartitionFiles, PartitionPlace
 from segreader.errors import ManifestError, ObjectNotFoundError
@@ -108,21 +108,23 @@ class _ObjectSet:
     sizes: dict[str, int] = field(default_factory=dict)
     log_tag: str | None = None
 
-    def missing(self, manifest: Manifest | None) -> tuple[str, ...]:
+    def missing(self, manifest: SegmentManifest | None) -> tuple[str, ...]:
         """The kinds of objects that a whole segment would have besides these."""
         has_indexes = manifest.parts is not None if manifest else not self.sizes.keys() & INDEX_KINDS.keys()
         needed = (LOG, INDEXES, MANIFEST) if has_indexes else (LOG, MANIFEST)
         return tuple(kind for kind in needed if kind not in self.sizes or (kind == MANIFEST and manifest is None))
 
-    def incomplete(self, manifest: Manifest | None) -> IncompleteSegment:
+    def incomplete(self, manifest: SegmentManifest | None) -> IncompleteSegment:
         name = f"{self.stem}.{next(iter(self.sizes))}"
         return IncompleteSegment(self.base_offset, name, self.missing(manifest), self.segment_id)
 
 
-def _read_manifests(store: ObjectStore, sets: Sequence[_ObjectSet]) -> Iterator[tuple[_ObjectSet, Manifest | None]]:
+def _read_manifests(
+    store: ObjectStore, sets: Sequence[_ObjectSet]
+) -> Iterator[tuple[_ObjectSet, SegmentManifest | None]]:
     """Each set with its manifest, a round of them at a time: so not all manifests are held at once."""
 
-    def read(objects: _ObjectSet) -> Manifest | None:
+    def read(objects: _ObjectSet) -> SegmentManifest | None:
         try:
             return read_manifest(store, objects.stem, objects.sizes[MANIFEST]) if MANIFEST in objects.sizes else None
         except ObjectNotFoundError:
@@ -134,7 +136,7 @@ def _read_manifests(store: ObjectStore, sets: Sequence[_ObjectSet]) -> Iterator[
             yield from zip(some, pool.map(read, some), strict=True)
 
 
-def _check_sizes(store: ObjectStore, objects: _ObjectSet, manifest: Manifest) -> None:
+def _check_sizes(store: ObjectStore, objects: _ObjectSet, manifest: SegmentManifest) -> None:
     """What the manifest says of the log and the indexes, against the sizes of the objects."""
     log, expected = objects.sizes[LOG], manifest.chunks.stored_size
     if 0 <= log != expected:
@@ -156,7 +158,7 @@ def _check_sizes(store: ObjectStore, objects: _ObjectSet, manifest: Manifest) ->
             )
 
 
-def _segment(partition: TopicIdPartition, objects: _ObjectSet, manifest: Manifest) -> Segment:
+def _segment(partition: TopicIdPartition, objects: _ObjectSet, manifest: SegmentManifest) -> Segment:
     told = manifest.segment
     return Segment(
         partition=told.partition if told else partition,

@@ -72,7 +72,7 @@ class SegmentMetadata:
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class SegmentManifest:
     """How a segment is stored.
 
     ``parts`` is ``None`` in the layout before October 2023: its indexes are objects of their own. A kind that it lacks
@@ -86,7 +86,7 @@ class Manifest:
     segment: SegmentMetadata | None
 
 
-def read_manifest(store: ObjectStore, stem: str, size: int = -1) -> Manifest:
+def read_manifest(store: ObjectStore, stem: str, size: int = -1) -> SegmentManifest:
     """Read and check the manifest of the segment whose objects begin with ``stem``.
 
     Args:
@@ -116,7 +116,7 @@ def read_manifest(store: ObjectStore, stem: str, size: int = -1) -> Manifest:
     return manifest
 
 
-def parse_manifest(data: bytes | memoryview) -> Manifest:
+def parse_manifest(data: bytes | memoryview) -> SegmentManifest:
     """Decode a manifest. Fields that are not known are passed over.
 
     Raises:
@@ -144,7 +144,7 @@ def parse_manifest(data: bytes | memoryview) -> Manifest:
     if not is_compressed:
         _check_sizes(chunks, SEAL_SIZE if encryption else 0)
     indexes, told = root.get("segmentIndexes"), root.get("remoteLogSegmentMetadata")
-    return Manifest(
+    return SegmentManifest(
         chunks,
         None if indexes is None else _parse_parts(_object(root, "segmentIndexes"), encryption is not None),
         is_compressed,

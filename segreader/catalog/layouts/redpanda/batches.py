@@ -80,7 +80,7 @@ class StoredBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredSegment:
+class RedpandaSegment:
     """What must be known of a segment to read it.
 
     Args:
@@ -95,7 +95,7 @@ class StoredSegment:
     last_offset: int | None = None
 
 
-def iter_batches(pieces: Iterable[memoryview], segment: StoredSegment) -> Iterator[StoredBatch | memoryview]:
+def iter_batches(pieces: Iterable[memoryview], segment: RedpandaSegment) -> Iterator[StoredBatch | memoryview]:
     """Every batch of a segment: its header, then its records section in one part or more.
 
     Args:
@@ -152,7 +152,7 @@ def iter_batches(pieces: Iterable[memoryview], segment: StoredSegment) -> Iterat
 
 
 def to_kafka(
-    pieces: Iterable[memoryview], segment: StoredSegment, leader_epoch: int
+    pieces: Iterable[memoryview], segment: RedpandaSegment, leader_epoch: int
 ) -> Generator[memoryview, None, None]:
     """The batches that a Kafka consumer may see, as Kafka stores them; shorter than the object by all others.
 
@@ -194,7 +194,7 @@ def _require_zeros(rest: memoryview, position: int) -> None:
         )
 
 
-def _parse(raw: bytes, position: int, segment: StoredSegment, delta: int, next_offset: int) -> StoredBatch:
+def _parse(raw: bytes, position: int, segment: RedpandaSegment, delta: int, next_offset: int) -> StoredBatch:
     """The batch that begins with these 61 bytes.
 
     Args:

@@ -48,7 +48,7 @@ class _Damage(Exception):
         self.position = position
 
 
-class _Reader:
+class _EnvelopeReader:
     """Bytes from a position on, up to the end of the innermost envelope."""
 
     def __init__(self, data: memoryview) -> None:
@@ -104,7 +104,7 @@ def parse_binary_manifest(data: bytes, *, source: str | None = None) -> Partitio
     Raises:
         ManifestError: the bytes contradict themselves.
     """
-    reader = _Reader(memoryview(data))
+    reader = _EnvelopeReader(memoryview(data))
     try:
         return _manifest(reader)
     except _Damage as damage:
@@ -115,7 +115,7 @@ def parse_binary_manifest(data: bytes, *, source: str | None = None) -> Partitio
         raise ManifestError("a manifest contradicts itself", source=source, found=str(error)[:400]) from error
 
 
-def _manifest(reader: _Reader) -> PartitionManifest:
+def _manifest(reader: _EnvelopeReader) -> PartitionManifest:
     version, outer = reader.enter()
     namespace, topic, partition = reader.text(), reader.text(), reader.integer(4, signed=True)
     revision = reader.int64()
@@ -150,7 +150,7 @@ def _manifest(reader: _Reader) -> PartitionManifest:
     )
 
 
-def _replaced(reader: _Reader) -> str:
+def _replaced(reader: _EnvelopeReader) -> str:
     """One object that was rewritten: its short name."""
     _, outer = reader.enter()
     reader.int64()  # ntp_revision
@@ -161,7 +161,7 @@ def _replaced(reader: _Reader) -> str:
     return f"{base_offset}-{term}-v1.log"
 
 
-def _segment_table(reader: _Reader) -> tuple[SegmentMeta, ...]:
+def _segment_table(reader: _EnvelopeReader) -> tuple[SegmentMeta, ...]:
     size = reader.integer(4)
     if not size:
         return ()
@@ -217,7 +217,7 @@ def _segment(
     )
 
 
-def _column(reader: _Reader, is_rising: bool) -> list[int]:
+def _column(reader: _EnvelopeReader, is_rising: bool) -> list[int]:
     """All values of one column: of rising ones the differences are stored, of others the bits that changed."""
     values: list[int] = []
     _, outer = reader.enter()
@@ -238,7 +238,7 @@ def _column(reader: _Reader, is_rising: bool) -> list[int]:
     return values
 
 
-def _packed(reader: _Reader, is_rising: bool, before: int) -> list[int]:
+def _packed(reader: _EnvelopeReader, is_rising: bool, before: int) -> list[int]:
     """The whole rows of a frame."""
     _, outer = reader.enter()
     last = reader.int64() & _UNSIGNED
@@ -284,7 +284,7 @@ def _row(data: memoryview, position: int, at: int) -> tuple[list[int], int]:
     return values, position
 
 
-def _count(reader: _Reader, least: int) -> int:
+def _count(reader: _EnvelopeReader, least: int) -> int:
     """How many things follow, each of at least ``least`` bytes."""
     at, count = reader.at, reader.integer(4)
     if count * least > reader.stop - reader.at:

@@ -14,7 +14,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
 
-from segreader.catalog.layouts.redpanda.batches import StoredBatch, StoredSegment, iter_batches, to_kafka
+from segreader.catalog.layouts.redpanda.batches import RedpandaSegment, StoredBatch, iter_batches, to_kafka
 from segreader.catalog.layouts.redpanda.transactions import (
     aborted_in_segment,
     encode_entries,
@@ -44,7 +44,7 @@ class SegmentName:
 
     key: str
     term: int
-    stored: StoredSegment
+    stored: RedpandaSegment
 
     def file(self, kind: str) -> str:
         """Name of the ``log``, ``txnindex`` or ``snapshot``."""
@@ -57,7 +57,7 @@ def parse_name(name: str) -> tuple[SegmentName, str] | None:
     if match is None or int(match["term"]) > _MAX_TERM:
         return None
     last = None if match["last"] is None else int(match["last"])
-    stored = StoredSegment(int(match["size"]), int(match["base"]), int(match["delta"]), last)
+    stored = RedpandaSegment(int(match["size"]), int(match["base"]), int(match["delta"]), last)
     return SegmentName(match["key"], int(match["term"]), stored), match["kind"]
 
 
@@ -75,7 +75,7 @@ class RedpandaFiles(StoreView):
             return None
         segment, kind = parsed
         if kind == "log":
-            return _Log(self.inner, segment)
+            return _VisibleLog(self.inner, segment)
         if kind == "snapshot":
             return _Bytes(_NOTHING_OPEN)
         made = self._made
@@ -102,7 +102,7 @@ class _Bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class _Log:
+class _VisibleLog:
     """The batches that a Kafka consumer may see, then zeros up to the stored size. Every read begins at the start."""
 
     store: ObjectStore

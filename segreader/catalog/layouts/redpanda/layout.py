@@ -16,7 +16,7 @@ from typing import Final
 
 from segreader.catalog.layouts.base import Directory, PartitionFiles, PartitionPlace
 from segreader.catalog.layouts.probe import AT_ONCE
-from segreader.catalog.layouts.redpanda.batches import StoredSegment
+from segreader.catalog.layouts.redpanda.batches import RedpandaSegment
 from segreader.catalog.layouts.redpanda.binary_manifest import parse_binary_manifest
 from segreader.catalog.layouts.redpanda.files import RedpandaFiles, SegmentName
 from segreader.catalog.layouts.redpanda.keys import PartitionDirectory, is_label
@@ -184,7 +184,7 @@ def _segments(
         if last is not None and last < meta.base_kafka_offset:
             continue
         key = directory.segment_key(meta.name, meta.archiver_term)
-        stored = StoredSegment(meta.size_bytes, meta.base_offset, meta.delta_offset or 0)
+        stored = RedpandaSegment(meta.size_bytes, meta.base_offset, meta.delta_offset or 0)
         name = SegmentName(key, meta.segment_term, stored)
         has_list = not meta.is_compacted and (meta.name_format < 3 or meta.metadata_size_hint > 0)
         found.append(

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from crc32c import crc32c
 
-from segreader.catalog.layouts.redpanda.batches import StoredBatch, StoredSegment, iter_batches, to_kafka
+from segreader.catalog.layouts.redpanda.batches import RedpandaSegment, StoredBatch, iter_batches, to_kafka
 from segreader.errors import CorruptBatchError, FormatError, TruncatedError
 from segreader.format.batch import parse_batch_header
 from segreader.format.compression import Codec, Decompressor
@@ -41,7 +41,7 @@ def pieces(data: bytes, size: int) -> Iterator[memoryview]:
 
 def converted(data: bytes, *, delta: int = 0, base: int = 0, last: int | None = None, piece: int = 1 << 20) -> bytes:
     """What a reader of Kafka gets."""
-    segment = StoredSegment(len(data), base, delta, last)
+    segment = RedpandaSegment(len(data), base, delta, last)
     return b"".join(bytes(part) for part in to_kafka(pieces(data, piece), segment, 0))
 
 
@@ -55,7 +55,7 @@ def stored(kafka: bytes, delta: int) -> bytes:
 
 
 def test_every_field_of_a_stored_header_is_read() -> None:
-    segment = StoredSegment(len(GOLDEN), 10, 2)
+    segment = RedpandaSegment(len(GOLDEN), 10, 2)
     batch, *records = iter_batches([memoryview(GOLDEN)], segment)
 
     assert batch == StoredBatch(
@@ -65,7 +65,7 @@ def test_every_field_of_a_stored_header_is_read() -> None:
 
 
 def test_a_converted_batch_is_kafkas_with_the_size_and_crc_it_was_stored_with() -> None:
-    (part,) = to_kafka([memoryview(GOLDEN)], StoredSegment(len(GOLDEN), 10, 2), 7)
+    (part,) = to_kafka([memoryview(GOLDEN)], RedpandaSegment(len(GOLDEN), 10, 2), 7)
     header = parse_batch_header(part)
 
     assert (header.base_offset, header.size, header.partition_leader_epoch) == (10, 68, 7)
@@ -143,7 +143,7 @@ def test_every_cut_inside_a_segment_is_refused_after_the_batches_before_it() -> 
     for size in range(len(first.to_bytes()) + 1, len(whole)):
         got = b""
         with pytest.raises(TruncatedError) as caught:
-            for part in to_kafka(pieces(whole[:size], 50), StoredSegment(size, 0, 0), 0):
+            for part in to_kafka(pieces(whole[:size], 50), RedpandaSegment(size, 0, 0), 0):
                 got += bytes(part)
         assert got.startswith(first.to_bytes())
         assert caught.value.position == len(first.to_bytes())

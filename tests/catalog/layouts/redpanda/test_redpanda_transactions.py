@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from segreader.catalog.layouts.redpanda.batches import StoredSegment, iter_batches
+from segreader.catalog.layouts.redpanda.batches import RedpandaSegment, iter_batches
 from segreader.catalog.layouts.redpanda.transactions import (
     TransactionRange,
     aborted_in_segment,
@@ -27,7 +27,7 @@ from segreader.testing.redpanda import (
 
 def entries(data: bytes, *ranges: TransactionRange, base: int = 0, delta: int = 0) -> list[AbortedTransaction]:
     """Kafka's entries for a segment and what is listed beside it."""
-    return aborted_in_segment(iter_batches([memoryview(data)], StoredSegment(len(data), base, delta)), sorted(ranges))
+    return aborted_in_segment(iter_batches([memoryview(data)], RedpandaSegment(len(data), base, delta)), sorted(ranges))
 
 
 def batches(builder: SegmentBuilder) -> list[bytes]:
