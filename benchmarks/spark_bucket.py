@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import segreader.spark.batch
 import segreader.spark.locations
-import segreader.spark.source
 from segreader.read.source import LocationSource
 from segreader.spark.locations import Locations
 from segreader.spark.options import SparkOptions
@@ -26,4 +26,4 @@ def read_from(open_bucket: Callable[[], ObjectStore]) -> None:
         yield Locations(options)
 
     segreader.spark.locations.open_source = open_source
-    segreader.spark.source.kept_locations = kept_locations
+    segreader.spark.batch.kept_locations = kept_locations

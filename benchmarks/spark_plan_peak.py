@@ -21,8 +21,8 @@ from benchmarks.spark_bucket import OPTIONS, read_from
 from segreader.catalog.collector import collect_seldom
 from segreader.spark.backfill.job_plan import JobRequest, make_plan
 from segreader.spark.backfill.output import OutputOptions
+from segreader.spark.batch import SegmentReader
 from segreader.spark.options import parse_options
-from segreader.spark.source import SegmentReader
 from segreader.storage.base import ObjectInfo
 
 

@@ -28,9 +28,9 @@ from segreader.format.kernel import load_kernel
 from segreader.spark.backfill.job_plan import JobRequest, make_plan
 from segreader.spark.backfill.output import OutputOptions
 from segreader.spark.backfill.sink import do_split
+from segreader.spark.batch import SegmentReader
 from segreader.spark.locations import Locations
 from segreader.spark.options import parse_options
-from segreader.spark.source import SegmentReader
 from segreader.spark.worker import IN_FLIGHT
 from segreader.storage.base import ObjectInfo
 from segreader.storage.http.settings import HttpSettings

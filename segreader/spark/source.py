@@ -1,4 +1,4 @@
-"""The Python data source itself: Spark's calls on one side, plans and readers of splits on the other.
+"""The Python data source that Spark finds: its name, its columns, and a reader for a batch or a stream.
 
 It has no ``pushFilters``: with pushdown on, Spark 4.1 to 4.3 return wrong rows when a DataFrame is used twice
 (the pruned plan sticks to the relation). Rows are chosen by options, columns by a schema of the user's.
@@ -6,144 +6,18 @@ It has no ``pushFilters``: with pushdown on, Spark 4.1 to 4.3 return wrong rows 
 
 from __future__ import annotations
 
-import logging
-import time
-from collections.abc import Iterator, MutableMapping
-from typing import TYPE_CHECKING
+from collections.abc import MutableMapping
 
-import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
-from segreader.errors import ObjectNotFoundError
-from segreader.plan.split import Split
-from segreader.read.header_reader import split_reader
-from segreader.read.metrics import MissingOffsets, ScanMetrics
-from segreader.read.options import ReadOptions
-from segreader.spark.buffers import this_pool
-from segreader.spark.locations import kept_locations
-from segreader.spark.options import SparkOptions, parse_options, require_batch
-from segreader.spark.planning import SparkPlan, plan_splits
+from segreader.spark.batch import SegmentReader, show_log
+from segreader.spark.options import parse_options, require_batch
 from segreader.spark.read_limits import require_limits
-from segreader.spark.schema import READ_NAMES, arrow_schema, project, spark_schema, to_spark
-from segreader.spark.splits import LightSplit
+from segreader.spark.schema import project, spark_schema
 from segreader.spark.tracebacks import without_locals
-from segreader.spark.worker import freeze_imports, prepare_to_plan
-
-if TYPE_CHECKING:  # a worker that asks no broker does not wait for what could
-    from segreader.plan.live import LivePart
-    from segreader.spark.live_planning import LiveRead
 
 NAME = "segreader"
-
-logger = logging.getLogger(__name__)
-
-
-class SplitPartition(InputPartition):
-    """One split, or one part of a live log, as Spark's unit of work: names and numbers, no client and no secret."""
-
-    def __init__(self, split: LightSplit | LivePart | Split) -> None:
-        super().__init__(LightSplit(split) if isinstance(split, Split) else split)
-
-    @property
-    def light(self) -> LightSplit:
-        """The split as it travels."""
-        light: LightSplit = self.value
-        return light
-
-    @property
-    def split(self) -> Split:
-        """The split, maybe without its aborted transactions."""
-        return self.light.split
-
-    @property
-    def part(self) -> LivePart | None:
-        """The part of a live log, where brokers are asked."""
-        return None if isinstance(self.value, LightSplit) else self.value
-
-
-class SegmentReader(DataSourceReader):
-    """Reads the columns asked for, one task per split."""
-
-    def __init__(self, options: SparkOptions, columns: tuple[str, ...]) -> None:
-        self.options = options
-        self.columns = columns
-
-    @without_locals
-    def partitions(self) -> list[InputPartition]:
-        """The splits, largest first so that no long task ends the stage; planned once per ``load()``.
-
-        Raises:
-            SegreaderError: as ``plan_splits`` tells.
-        """
-        prepare_to_plan()
-        show_log()
-        planned = self._plan()
-        _tell(planned, self.options)
-        return [SplitPartition(split) for split in planned.light_splits()]
-
-    @without_locals
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The records of one split, in offset order.
-
-        Raises:
-            SegreaderError: the data is damaged, after the records before it; or the bytes cannot be had.
-        """
-        if not isinstance(partition, SplitPartition):  # Spark's stand-in where there is nothing to read
-            return
-        freeze_imports()
-        show_log()
-        metrics, batches = self._open(partition)
-        began = time.monotonic()
-        schema = arrow_schema(self.columns)
-        for batch in batches:
-            yield to_spark(batch, schema)
-            self._keep_to_budget(metrics.bytes_read, began)
-        for note in (*metrics.notes, *map(_lost, metrics.missing)):
-            logger.warning("%s", note)
-
-    def _plan(self) -> SparkPlan | LiveRead:
-        if self.options.brokers is None:
-            return plan_splits(self.options)
-        from segreader.spark.live_planning import plan_live_read
-
-        return plan_live_read(self.options)
-
-    def _open(self, partition: SplitPartition) -> tuple[ScanMetrics, Iterator[pa.RecordBatch]]:
-        """The record batches of a split, and what counts while they are read."""
-        options = self.options
-        read_options = ReadOptions(
-            columns=tuple(READ_NAMES[name] for name in self.columns),
-            batch_rows=options.batch_records,
-            batch_bytes=options.batch_bytes,
-            check_crcs=options.check_crcs,
-            on_missing=options.on_missing,
-        )
-        if partition.part is None:
-            metrics = ScanMetrics()
-            return metrics, self._stored(partition, read_options, metrics)
-        from segreader.read.live_metrics import LiveMetrics
-        from segreader.spark.live_parts import read_part
-
-        counted = LiveMetrics()
-        return counted, read_part(options, partition.part, read_options, counted)
-
-    def _stored(
-        self, partition: SplitPartition, read_options: ReadOptions, metrics: ScanMetrics
-    ) -> Iterator[pa.RecordBatch]:
-        with kept_locations(self.options) as locations:
-            try:
-                split = partition.light.open(locations.store, locations.resolve)
-                reader = split_reader(locations.store, read_options, metrics=metrics, pool=this_pool())
-                yield from reader.read(split)
-            except ObjectNotFoundError as error:
-                error.hint = "It was deleted after the plan was made: load() plans anew, failOnDataLoss=false goes on"
-                raise
-
-    def _keep_to_budget(self, bytes_read: int, began: float) -> None:
-        """Wait until no more was read in a second than ``readBudget`` allows."""
-        if self.options.read_budget is not None:
-            time.sleep(max(0.0, bytes_read / self.options.read_budget - (time.monotonic() - began)))
 
 
 class SegmentSource(DataSource):
@@ -176,50 +50,6 @@ class SegmentSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A reader of these columns that goes on with what is uploaded."""
-        from segreader.spark.stream import stream_reader
+        from segreader.spark.stream import stream_reader  # a batch read does without
 
         return stream_reader(self.options, schema)
-
-
-def _tell(planned: SparkPlan | LiveRead, options: SparkOptions) -> None:
-    """Say in the log what is read, and what is remarkable about it.
-
-    Raises:
-        FormatError: damage hides an end, and no task would meet it.
-    """
-    plan = planned.plan
-    if isinstance(planned, SparkPlan):
-        partitions, splits = len(plan.partitions), len(plan.splits)
-    else:
-        partitions, splits = len({part.partition for part in planned.parts}), len(planned.parts)
-    logger.info(
-        "%s: %d partitions, %d splits, %d bytes stored, %s",
-        plan.location,
-        partitions,
-        splits,
-        plan.size,
-        options.isolation_level,
-    )
-    for note in plan.notes:
-        logger.warning("%s", note)
-    for end in plan.ends:
-        if end.damage is not None:
-            raise end.damage
-        if end.reason.is_early:
-            logger.warning("%s", end.text)
-    if plan.gaps:
-        logger.warning("%d offsets are in no segment", sum(gap.stop - gap.start for gap in plan.gaps))
-
-
-def _lost(missing: MissingOffsets) -> str:
-    """What a task passed over because ``failOnDataLoss`` is false."""
-    end = "its end" if missing.stop is None else str(missing.stop - 1)
-    return f"{missing.partition}: offsets {missing.start} to {end} are passed over: {missing.error}"
-
-
-def show_log() -> None:
-    """Let this package's log lines reach stderr where nobody set up logging: in Spark's Python processes."""
-    if not logging.getLogger().hasHandlers() and not logger.hasHandlers():
-        package = logging.getLogger("segreader")
-        package.addHandler(logging.StreamHandler())
-        package.setLevel(logging.INFO)

@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 
 from segreader.ranges import OffsetRange
 from segreader.spark.admission import TriggerDelay, count_backlog, take_bytes, take_rows
+from segreader.spark.batch import SegmentReader, SplitPartition
 from segreader.spark.data_loss import LossRule
 from segreader.spark.followed import Look, SeenPartition, open_log
 from segreader.spark.read_limits import (
@@ -29,7 +30,6 @@ from segreader.spark.read_limits import (
     SupportsTriggerAvailableNow,
 )
 from segreader.spark.schema import project
-from segreader.spark.source import SegmentReader, SplitPartition
 from segreader.spark.stream_offsets import OffsetJson, StreamOffsets, TopicPartition, from_json, to_json
 from segreader.spark.stream_options import StreamOptions, parse_stream_options
 from segreader.spark.stream_start import first_offsets

@@ -11,8 +11,8 @@ from kafka_kit.clients import Received, Sent, consume, producer, send
 from kafka_kit.cluster import Cluster
 
 from segreader.plan.live import ReadFrom
+from segreader.spark.batch import SegmentReader, SplitPartition
 from segreader.spark.options import parse_options
-from segreader.spark.source import SegmentReader, SplitPartition
 
 pytestmark = pytest.mark.xdist_group("broker")
 

@@ -63,8 +63,8 @@ def plan_by_metadata() -> None:
 
 def ask_the_source_of_spark() -> None:
     pytest.importorskip("pyspark")
+    from segreader.spark.batch import SegmentReader
     from segreader.spark.options import parse_options
-    from segreader.spark.source import SegmentReader
 
     options = parse_options({"path": str(ONE.root / "remote"), "subscribe": ONE.topic})
     assert SegmentReader(options, ("offset",)).partitions()

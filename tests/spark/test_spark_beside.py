@@ -31,9 +31,9 @@ from segreader.spark.backfill.destination import Destination
 from segreader.spark.backfill.job_plan import make_plan
 from segreader.spark.backfill.table import records_of
 from segreader.spark.backfill.task import SplitTask
+from segreader.spark.batch import SegmentReader
 from segreader.spark.options import parse_options
 from segreader.spark.read_limits import ReadAllAvailable
-from segreader.spark.source import SegmentReader
 from segreader.spark.stream import SegmentStreamReader
 from segreader.spark.stream_options import parse_stream_options
 from segreader.storage.target.store import open_target

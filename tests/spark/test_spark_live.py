@@ -27,8 +27,8 @@ from segreader.errors import (
     SegmentGapError,
 )
 from segreader.plan.live import ReadFrom
+from segreader.spark.batch import SegmentReader, SplitPartition
 from segreader.spark.options import parse_options
-from segreader.spark.source import SegmentReader, SplitPartition
 from segreader.spark.worker import this_worker
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.records import FIRST_TIMESTAMP_MS as T0

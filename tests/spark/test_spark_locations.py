@@ -83,7 +83,7 @@ def test_keys_are_read_from_the_brokers_properties(tmp_path: Path) -> None:
 def test_a_segment_that_vanished_is_passed_over_and_told_if_loss_may_be(
     halves: tuple[Path, Path], caplog: pytest.LogCaptureFixture
 ) -> None:
-    from segreader.spark.source import SegmentReader
+    from segreader.spark.batch import SegmentReader
 
     options = parse_options({"location": several(*halves), "subscribe": "t", "failOnDataLoss": "false"})
     reader = SegmentReader(options, ("offset",))
@@ -122,7 +122,7 @@ def test_without_checksums_a_flipped_bit_is_delivered(tmp_path: Path) -> None:
 
 def test_a_read_budget_is_kept(halves: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
-    monkeypatch.setattr("segreader.spark.source.time.sleep", slept.append)
+    monkeypatch.setattr("segreader.spark.batch.time.sleep", slept.append)
     size = sum(one.split.positions.size for one in split_partitions(halves[0], subscribe="t"))
     read_offsets(halves[0], subscribe="t", readBudget=str(size // 4))
 

@@ -13,9 +13,9 @@ from spark_rows import read_offsets, split_partitions
 
 from segreader.errors import ObjectChangedError, ObjectNotFoundError
 from segreader.plan.split import ReadPlan
+from segreader.spark.batch import SegmentReader, SplitPartition
 from segreader.spark.options import parse_options
 from segreader.spark.planning import plan_splits
-from segreader.spark.source import SegmentReader, SplitPartition
 from segreader.storage.local import LocalStore
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_broker_log, write_local_tiered

@@ -12,7 +12,8 @@ from canaries import CANARIES, leaks
 from segreader.errors import AccessDeniedError
 from segreader.spark.backfill.task import SplitTask
 from segreader.spark.backfill.verify import VerifyTask
-from segreader.spark.source import SegmentReader, SegmentSource
+from segreader.spark.batch import SegmentReader
+from segreader.spark.source import SegmentSource
 from segreader.spark.stream import SegmentStreamReader
 from segreader.spark.tracebacks import SHOWS_LOCALS, without_locals
 

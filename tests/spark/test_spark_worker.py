@@ -20,9 +20,9 @@ from segreader.spark.backfill.destination import Destination
 from segreader.spark.backfill.job_plan import JobPlan, JobRequest, make_plan
 from segreader.spark.backfill.output import OutputOptions
 from segreader.spark.backfill.task import SplitTask
+from segreader.spark.batch import SegmentReader
 from segreader.spark.locations import kept_locations
 from segreader.spark.options import parse_options
-from segreader.spark.source import SegmentReader
 from segreader.spark.worker import Clients, this_worker
 from segreader.storage.http import connections
 from segreader.storage.http.store import HttpStore

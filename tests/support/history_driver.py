@@ -21,8 +21,8 @@ from pyspark.sql import DataFrame, SparkSession
 from quick_jvm import QUICK
 
 from segreader.spark import register
+from segreader.spark.batch import SegmentReader
 from segreader.spark.options import parse_options
-from segreader.spark.source import SegmentReader
 from spark_jobs.backfill import main as backfill
 from spark_jobs.session import job_session
 
