@@ -12,7 +12,17 @@ from segreader.cli.broker_options import LiveChoice, cluster_options
 from segreader.cli.catalog_options import catalog_options
 from segreader.cli.exit_codes import ExitCode
 from segreader.cli.location import parse_options, storage_option
-from segreader.cli.output import console, debug_option, output_option, shown_size, write_json_rows
+from segreader.cli.output import (
+    console,
+    debug_option,
+    new_facts,
+    new_table,
+    output_option,
+    printable,
+    shown_size,
+    styled,
+    write_json_rows,
+)
 
 if TYPE_CHECKING:
     from segreader.read.cluster import Cluster
@@ -147,10 +157,8 @@ def _marks(cluster: Cluster, topics: tuple[str, ...], shows_all: bool) -> Iterat
 
 
 def _print_marks(rows: list[Row]) -> None:
-    from rich.table import Table
-
     columns = ("partition", "remote", "log start", "local start", "last tiered", "end", "last stable", "leader")
-    table = Table(*columns, box=None, pad_edge=False, header_style="dim")
+    table = new_table(*columns)
     for row in rows:
         table.add_row(
             f"{row['topic']}-{row['partition']}",
@@ -172,14 +180,9 @@ def _located_row(found: LocatedOffset) -> Row:
 
 
 def _print_fields(row: Row) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    from segreader.cli.encoding import printable
-
-    table = Table.grid(padding=(0, 2))
+    table = new_facts()
     for name, value in row.items():
         if value is not None:
             shown = f"{value} ({shown_size(value)})" if name == "size" else str(value)
-            table.add_row(Text(name.replace("_", " "), "dim"), Text(printable(shown, 1000), overflow="fold"))
+            table.add_row(styled(name.replace("_", " "), "dim"), styled(printable(shown, 1000), overflow="fold"))
     console().print(table)

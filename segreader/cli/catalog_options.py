@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from segreader.cli.location import parse_location, parse_options, storage_option
-from segreader.cli.topic import parse_topic
+from segreader.cli.location import parse_location, parse_options, parse_topic, storage_option
 
 if TYPE_CHECKING:
     from segreader.cli.broker_options import LiveChoice

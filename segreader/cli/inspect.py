@@ -10,14 +10,31 @@ import click
 
 from segreader.cli.catalog_options import TIMES_HELP, Selection, selection_options
 from segreader.cli.exit_codes import ExitCode
-from segreader.cli.output import debug_option, output_option, write_json_rows
+from segreader.cli.output import (
+    console,
+    debug_option,
+    new_facts,
+    new_table,
+    output_option,
+    printable,
+    shown_partitions,
+    shown_size,
+    shown_time,
+    styled,
+    write_json_rows,
+)
 from segreader.cli.progress import progress
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from segreader.read.source import LocationSource, UrlSource
     from segreader.read.times import TimeRange
     from segreader.segment import Segment
     from segreader.storage.base import ObjectStore
+
+
+Row = dict[str, Any]
 
 _EPILOG = """\b
 Examples:
@@ -60,8 +77,6 @@ def inspect(select: Callable[[], Selection], since: str | None, until: str | Non
         store, logs = source.store, [(place, segments) for place, segments in found if segments]
     summaries = _Summaries(store, logs)
     if form == "table":
-        from segreader.cli.summary_tables import print_summaries
-
         print_summaries(list(summaries.rows()))
     else:
         write_json_rows(summaries.rows(), form)
@@ -147,7 +162,7 @@ def _of_file(path: Path) -> tuple[ObjectStore, list[tuple[str, Sequence[Segment]
     """One segment: with the files beside it where its name and place are Kafka's, alone otherwise."""
     from segreader.catalog.layouts import local_tiered, log_directory
     from segreader.catalog.layouts.base import REMOTE_FILE
-    from segreader.cli.side_file_rows import FileKind, base_offset_of, file_kind
+    from segreader.cli.file_rows import FileKind, base_offset_of, file_kind
     from segreader.errors import OptionError
     from segreader.segment import Segment, SegmentFiles, TopicIdPartition
     from segreader.storage.local import LocalStore
@@ -171,3 +186,151 @@ def _of_file(path: Path) -> tuple[ObjectStore, list[tuple[str, Sequence[Segment]
         is_active=REMOTE_FILE.fullmatch(path.name) is None,
     )
     return store, [(str(path), [alone])]
+
+
+_SHOWN = 10
+_BAR_WIDTH = 30
+
+
+def print_summaries(rows: Sequence[Row]) -> None:
+    """Print the summaries of some partitions."""
+    out = console()
+    if len(rows) == 1:
+        _print_one(out, rows[0])
+    else:
+        _print_many(out, rows)
+    for row in rows:
+        for damage in row["damage"]:
+            out.print(styled(f"damage: {printable(damage['error'], 1000)}", "red"), soft_wrap=True)
+        for note in row["notes"]:
+            out.print(styled(f"note: {printable(note, 1000)}", "yellow"), soft_wrap=True)
+
+
+def _print_many(out: Console, rows: Sequence[Row]) -> None:
+    table = new_table(
+        "partition",
+        "segments",
+        "size",
+        "batches",
+        "records",
+        "offsets",
+        "latest time (UTC)",
+        "codecs",
+        "ratio",
+        "transactions",
+        "damage",
+        show_footer=True,
+    )
+    names = shown_partitions((_name(row), row["topic_id"]) for row in rows)
+    for row, name in zip(rows, names, strict=True):
+        codecs = row["codecs"]
+        table.add_row(
+            name,
+            str(row["segments"]),
+            shown_size(row["size"]),
+            str(row["batches"]),
+            str(row["records"]),
+            _offsets(row),
+            shown_time(row["max_timestamp"]),
+            ", ".join(codec["codec"] for codec in codecs),
+            _ratio(codecs),
+            _transactions(row),
+            str(len(row["damage"]) or ""),
+            style="red" if row["damage"] else None,
+        )
+    footer = (
+        f"{len(rows)} partitions",
+        _sum(rows, "segments"),
+        shown_size(sum(row["size"] for row in rows)),
+        _sum(rows, "batches"),
+        _sum(rows, "records"),
+    )
+    for column, text in zip(table.columns, footer, strict=False):
+        column.footer = text
+    out.print(table)
+
+
+def _print_one(out: Console, row: Row) -> None:
+    facts = new_facts()
+    epochs = ", ".join(f"{epoch['epoch']} from {epoch['first_offset']}" for epoch in row["leader_epochs"][:_SHOWN])
+    markers = f", markers up to {shown_time(last)}" if (last := row["max_marker_timestamp"]) is not None else ""
+    for name, text in (
+        ("source", row["source"]),
+        ("partition", _name(row) + (f" (topic id {row['topic_id']})" if row["topic_id"] else "")),
+        ("segments", f"{row['segments']}, {shown_size(row['size'])}"),
+        ("batches", f"{row['batches']}, of these {row['control_batches']} control batches"),
+        ("records", str(row["records"])),
+        ("offsets", _offsets(row)),
+        ("times (UTC)", f"{shown_time(row['first_timestamp'])} .. {shown_time(row['max_timestamp'])}{markers}"),
+        ("time types", ", ".join(row["timestamp_types"])),
+        ("magic", ", ".join(row["magics"])),
+        ("leader epochs", epochs + _more(row["leader_epochs"])),
+        ("transactions", _transactions(row) or "none"),
+    ):
+        facts.add_row(styled(name, "dim"), styled(text))
+    out.print(facts)
+    _print_codecs(out, row["codecs"])
+    _print_producers(out, row["producers"])
+
+
+def _print_codecs(out: Console, codecs: Sequence[Row]) -> None:
+    if not codecs:
+        return
+    from rich.bar import Bar
+
+    out.print()
+    table = new_table("codec", "stored", "", "batches", "records", "ratio")
+    largest = max(codec["stored_bytes"] for codec in codecs) or 1
+    for codec in codecs:
+        bar = Bar(largest, 0, codec["stored_bytes"], width=_BAR_WIDTH, color="cyan")
+        ratio = "" if codec["ratio"] is None else f"{codec['ratio']:.2f}"
+        table.add_row(
+            codec["codec"], shown_size(codec["stored_bytes"]), bar, str(codec["batches"]), str(codec["records"]), ratio
+        )
+    out.print(table)
+
+
+def _print_producers(out: Console, producers: Sequence[Row]) -> None:
+    if not producers:
+        return
+    out.print()
+    table = new_table("producer", "epoch", "batches", "records", "")
+    most = sorted(producers, key=lambda producer: -producer["records"])
+    for producer in most[:_SHOWN]:
+        table.add_row(
+            str(producer["producer_id"]),
+            str(producer["producer_epoch"]),
+            str(producer["batches"]),
+            str(producer["records"]),
+            "transactional" if producer["is_transactional"] else "idempotent",
+        )
+    out.print(table)
+    if more := _more(producers):
+        out.print(styled(more.strip(), "dim"))
+
+
+def _name(row: Row) -> str:
+    return "" if row["topic"] is None else f"{row['topic']}-{row['partition']}"
+
+
+def _offsets(row: Row) -> str:
+    return "" if row["first_offset"] is None else f"{row['first_offset']}..{row['last_offset']}"
+
+
+def _ratio(codecs: Sequence[Row]) -> str:
+    stored = sum(codec["stored_bytes"] for codec in codecs)
+    return f"{sum(codec['uncompressed_bytes'] for codec in codecs) / stored:.2f}" if stored else ""
+
+
+def _transactions(row: Row) -> str:
+    counts = row["transactions"]
+    numbers = (("committed", counts["committed"]), ("aborted", counts["aborted"]), ("open", len(counts["open"])))
+    return ", ".join(f"{number} {name}" for name, number in numbers if number)
+
+
+def _sum(rows: Sequence[Row], name: str) -> str:
+    return str(sum(row[name] for row in rows))
+
+
+def _more(rows: Sequence[Row]) -> str:
+    return f" and {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else ""

@@ -1,7 +1,8 @@
-"""Where a command reads: the argument LOCATION in all its forms, and ``--storage-option``."""
+"""The arguments LOCATION and TOPIC in all their forms, and ``--storage-option``."""
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,7 +14,10 @@ from segreader.errors import ObjectNotFoundError, OptionError
 if TYPE_CHECKING:
     from segreader.storage.signed_url import Secret
 
+
 _F = TypeVar("_F", bound=Callable[..., Any])
+_TOPIC = re.compile(r"([^/]+)(?:/([0-9]{1,10}))?")
+_LARGEST_PARTITION = (1 << 31) - 1
 
 
 def storage_option(command: _F) -> _F:
@@ -59,3 +63,21 @@ def parse_location(text: str) -> tuple[str | None, list[str] | None]:
 def _read(name: str) -> str:
     with open(name, encoding="utf-8") as file:
         return file.read()
+
+
+def parse_topic(text: str | None) -> tuple[str | None, int | None]:
+    """The topic and the partition that ``orders`` or ``orders/3`` names; ``None`` for what is not said.
+
+    A topic's name has no slash.
+
+    Raises:
+        OptionError: it is something else.
+    """
+    if text is None:
+        return None, None
+    match = _TOPIC.fullmatch(text)
+    partition = int(match[2]) if match and match[2] else None
+    if match is None or (partition is not None and partition > _LARGEST_PARTITION):
+        shown = repr(text if len(text) <= 300 else text[:300] + "…")
+        raise OptionError("not a topic", found=shown, expected="a topic's name, or name/partition as in orders/3")
+    return match[1], partition

@@ -13,6 +13,7 @@ from segreader.cli.exit_codes import ExitCode
 from segreader.cli.output import (
     console,
     debug_option,
+    new_table,
     output_option,
     say,
     shown_partitions,
@@ -193,11 +194,9 @@ def _write(rows: Iterator[Row], times_ms: Sequence[int], form: str) -> None:
 
 def _print_table(rows: Sequence[Row], times_ms: Sequence[int]) -> None:
     """Print rows as a table, with a column for each time."""
-    from rich.table import Table
-
     from segreader.plan.split import EndReason
 
-    table = Table("partition", "earliest", "latest", "stable end", box=None, pad_edge=False, header_style="dim")
+    table = new_table("partition", "earliest", "latest", "stable end")
     for time_ms in times_ms:
         table.add_column(f"from {shown_time(time_ms)}")
     names = shown_partitions((f"{row['topic']}-{row['partition']}", row["topic_id"]) for row in rows)

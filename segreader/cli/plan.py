@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -15,16 +15,33 @@ import click
 from segreader.cli.broker_options import live_options
 from segreader.cli.catalog_options import Selection, selection_options
 from segreader.cli.exit_codes import ExitCode
-from segreader.cli.output import debug_option, output_option, say, write_json_rows
+from segreader.cli.output import (
+    console,
+    debug_option,
+    new_facts,
+    new_table,
+    output_option,
+    printable,
+    say,
+    shown_partitions,
+    shown_size,
+    styled,
+    write_json_rows,
+)
 from segreader.cli.scan_options import scan_options
 from segreader.errors import ObjectNotFoundError, OptionError, SegreaderError
 
 if TYPE_CHECKING:
-    from segreader.cli.plan_tables import Errors
+    from rich.console import Console
+
     from segreader.plan.cost import CostEstimate, PriceTable
-    from segreader.plan.split import ReadPlan, Split
+    from segreader.plan.live import LivePlan
+    from segreader.plan.split import Gap, ReadEnd, ReadPlan, Split
     from segreader.read.scan_face import ScanFace
     from segreader.segment import TopicIdPartition
+
+    Errors = Mapping[TopicIdPartition, SegreaderError]
+
 
 Row = dict[str, Any]
 
@@ -97,8 +114,6 @@ def plan(
         decided, errors = _planned(found)
         cost = _cost(found, prices)
         if form == "table":
-            from segreader.cli.plan_tables import print_plan
-
             print_plan(decided, cost, errors, has_splits=has_splits)
         else:
             write_json_rows([plan_row(decided, cost, found.isolation_level.value, errors)], form)
@@ -306,3 +321,152 @@ def _offset(stop: int) -> int | None:
 
 def _money(amount: Decimal | None) -> float | None:
     return None if amount is None else float(amount)
+
+
+_SHOWN = 20
+_PARTS = 200
+
+
+def print_plan(decided: ReadPlan, cost: CostEstimate, errors: Errors, *, has_splits: bool) -> None:
+    """Print what a plan says and costs, and which partitions cannot be planned."""
+    from segreader.plan.live import LivePlan
+
+    out = console()
+    splits: dict[TopicIdPartition, list[Split]] = defaultdict(list)
+    for split in decided.splits:
+        splits[split.partition].append(split)
+    if isinstance(decided, LivePlan):
+        _print_parts(out, decided)
+        out.print()
+    _print_partitions(out, decided, splits, errors)
+    if has_splits and decided.splits:
+        out.print()
+        _print_splits(out, decided.splits)
+    _print_lines(out, "left out", (drop.text for drop in decided.dropped), "yellow")
+    _print_cost(out, decided, cost)
+
+
+def _print_partitions(
+    out: Console, decided: ReadPlan, splits: dict[TopicIdPartition, list[Split]], errors: Errors
+) -> None:
+    """A row for each partition, and one for each gap in it."""
+    from segreader.plan.live import LivePlan
+
+    table = new_table("partition", "splits", "size", "offsets", "ends")
+    starts = {partition: some[0].offsets.start for partition, some in splits.items()}
+    if isinstance(decided, LivePlan):
+        starts = {part.partition: part.offsets.start for part in reversed(decided.parts)}
+    gaps: dict[TopicIdPartition, list[Gap]] = defaultdict(list)
+    for gap in decided.gaps:
+        gaps[gap.partition].append(gap)
+    ends = {end.partition: end for end in decided.ends}
+    partitions = sorted([*ends, *errors], key=lambda one: one.order)
+    names = shown_partitions((str(one), one.topic_id) for one in partitions)
+    for partition, name in zip(partitions, names, strict=True):
+        if partition in errors:
+            table.add_row(name, "", "", "", styled("cannot be planned: see the error", "red"))
+            continue
+        end, mine = ends[partition], splits.get(partition, [])
+        table.add_row(
+            name,
+            str(len(mine)),
+            shown_size(sum(split.positions.size for split in mine)),
+            _shown_offsets(starts[partition], end.offset) if partition in starts else "nothing",
+            styled(_reason(end), "yellow" if end.reason.is_early else ""),
+        )
+        for gap in gaps[partition][:_SHOWN]:
+            table.add_row(name, "", "", _shown_offsets(gap.start, gap.stop), styled(_missing(gap), "red"))
+        if len(gaps[partition]) > _SHOWN:
+            more = f"{len(gaps[partition]) - _SHOWN} more gaps; -o json has all"
+            table.add_row(name, "", "", "", styled(more, "red"))
+    out.print(table)
+
+
+def _print_parts(out: Console, decided: LivePlan) -> None:
+    """Of a live topic: which offsets come from where."""
+    table = new_table("partition", "from", "offsets", "size", "segment")
+    for part in decided.parts[:_PARTS]:
+        table.add_row(
+            str(part.partition),
+            part.read_from.value,
+            _shown_offsets(part.offsets.start, part.offsets.stop),
+            "" if part.size is None else shown_size(part.size),
+            styled(printable(part.segment_id or (part.splits[0].log if part.splits else ""), 1000), overflow="fold"),
+        )
+    out.print(table)
+    if len(decided.parts) > _PARTS:
+        out.print(f"{len(decided.parts) - _PARTS} more parts; -o json has all")
+
+
+def _print_splits(out: Console, splits: Iterable[Split]) -> None:
+    table = new_table("bytes", "size", "offsets", "aborted", "log")
+    for split in splits:
+        table.add_row(
+            f"{split.positions.start}..{split.positions.stop}",
+            shown_size(split.positions.size),
+            _shown_offsets(split.offsets.start, split.offsets.stop),
+            str(len(split.aborted) or ""),
+            styled(printable(split.log, 1000), overflow="fold"),
+        )
+    out.print(table)
+
+
+def _print_lines(out: Console, name: str, texts: Iterable[str], style: str) -> None:
+    lines = list(texts)
+    for text in lines[:_SHOWN]:
+        out.print(styled(f"{name}: {printable(text, 1000)}", style), soft_wrap=True)
+    if len(lines) > _SHOWN:
+        out.print(styled(f"{name}: {len(lines) - _SHOWN} more; -o json has all", style))
+
+
+def _print_cost(out: Console, decided: ReadPlan, cost: CostEstimate) -> None:
+    facts = new_facts()
+    planning = "" if cost.planning_requests is None else f", and {cost.planning_requests} for this plan"
+    money = "give your prices with --prices or --price"
+    if cost.prices is not None and cost.money is not None:
+        parts = f"requests {_shown_money(cost.money_for_requests)}, bytes {_shown_money(cost.money_for_bytes)}"
+        money = f"{_shown_money(cost.money)} {cost.prices.currency}".rstrip() + f" ({parts})"
+    for name, text in (
+        ("partitions", str(len(decided.ends))),
+        ("splits", str(len(decided.splits))),
+        ("objects", str(cost.objects)),
+        ("bytes", f"{cost.size} ({shown_size(cost.size)})"),
+        ("GET requests", f"{cost.requests} over HTTP{planning}"),
+        ("cost", money),
+    ):
+        facts.add_row(styled(name, "dim"), styled(text))
+    out.print()
+    out.print(facts)
+
+
+def _reason(end: ReadEnd) -> str:
+    from segreader.plan.split import EndReason
+
+    match end.reason:
+        case EndReason.OPEN_TRANSACTION:
+            return f"before a transaction of producer {end.producer_id} that is still open"
+        case EndReason.DAMAGE:
+            return "before damage that hides how transactions ended"
+        case EndReason.REQUESTED:
+            return "as asked for"
+        case EndReason.LATEST:
+            return "where the live log ended"
+        case EndReason.LATEST_STABLE:
+            return "at the live log's last stable offset"
+        case EndReason.END_OF_DATA:
+            return "with the last segment"
+
+
+def _missing(gap: Gap) -> str:
+    if gap.held_back is None or gap.held_back >= gap.start:
+        return "missing: in no segment"
+    return f"missing: in no segment; nothing from {gap.held_back} on is returned, for transactions are undecided there"
+
+
+def _shown_offsets(start: int, stop: int | None) -> str:
+    return f"{start}..{'' if stop is None else stop}"
+
+
+def _shown_money(amount: Decimal | None) -> str:
+    """An amount without an exponent, to six digits behind the point."""
+    return "" if amount is None else f"{amount:.6f}".rstrip("0").rstrip(".")

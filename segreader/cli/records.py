@@ -10,8 +10,19 @@ from typing import IO, Any
 
 import pyarrow as pa
 
-from segreader.cli.encoding import ENCODINGS, Encode, printable
-from segreader.cli.output import Write, console, is_terminal, json_array, ndjson, say, shown_time, stdout
+from segreader.cli.output import (
+    ENCODINGS,
+    Encode,
+    Write,
+    console,
+    is_terminal,
+    json_array,
+    ndjson,
+    printable,
+    say,
+    shown_time,
+    stdout,
+)
 from segreader.cli.progress import progress
 from segreader.format.record import TimestampType
 from segreader.read.live_metrics import LiveMetrics

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from segreader.cli.encoding import ENCODINGS
 from segreader.cli.exit_codes import ExitCode
 from segreader.cli.location import parse_options, storage_option
-from segreader.cli.output import debug_option, is_terminal, output_option, say
+from segreader.cli.output import ENCODINGS, debug_option, is_terminal, output_option, say
 from segreader.errors import OptionError
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from typing import IO, Any
 
 import pyarrow as pa
 
-from segreader.cli.encoding import ENCODINGS, Encode, printable
-from segreader.cli.output import console, json_array, json_line, ndjson, stdout
+from segreader.cli.output import ENCODINGS, Encode, console, json_array, json_line, ndjson, printable, stdout
 from segreader.cli.records import arrow_stream, csv_cell, parquet_file
 
 _PAGE_ROWS = 200

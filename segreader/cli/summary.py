@@ -10,8 +10,7 @@ from typing import Any
 
 import crc32c
 
-from segreader.cli.segment_rows import codec_name, pieces_of
-from segreader.cli.side_file_rows import FileKind, side_file_rows
+from segreader.cli.file_rows import FileKind, codec_name, pieces_of, side_file_rows
 from segreader.errors import CorruptBatchError, FormatError, ObjectNotFoundError
 from segreader.format.batch import CRC_START, HEADER_SIZE, RecordBatchHeader
 from segreader.format.compression import Decompressor

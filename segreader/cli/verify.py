@@ -10,7 +10,7 @@ import click
 
 from segreader.cli.catalog_options import Selection, selection_options
 from segreader.cli.exit_codes import ExitCode
-from segreader.cli.output import console, debug_option, output_option, say, write_json_rows
+from segreader.cli.output import console, debug_option, new_table, output_option, say, styled, write_json_rows
 from segreader.cli.progress import progress
 from segreader.errors import OptionError
 
@@ -140,18 +140,15 @@ def _row(finding: Finding) -> Row:
 
 
 def _print_table(findings: list[Finding], place: str) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
     out = console()
     if not findings:
         return
-    table = Table(box=None, pad_edge=False, header_style="dim")
+    table = new_table()
     for name in ("severity", "code", "object", "byte", "offset", "what"):
         table.add_column(name, overflow="fold", no_wrap=name in ("severity", "code"))
     for finding in findings:
         table.add_row(
-            Text(finding.severity.value, style=_COLOURS[finding.severity.value]),
+            styled(finding.severity.value, style=_COLOURS[finding.severity.value]),
             finding.code.value,
             finding.object.removeprefix(place).lstrip("/") or ".",
             "" if finding.position is None else str(finding.position),

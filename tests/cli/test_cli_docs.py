@@ -15,8 +15,8 @@ from corpus import FIXTURES, case
 from pages import CLI, page
 
 from segreader.cli.exit_codes import ExitCode
+from segreader.cli.file_rows import FileKind
 from segreader.cli.main import main
-from segreader.cli.side_file_rows import FileKind
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_local_tiered
 from segreader.testing.records import ProducerRecord

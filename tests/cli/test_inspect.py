@@ -14,8 +14,8 @@ from fault_server import FaultServer
 from fault_urls import open_store
 from sample import at_edges
 
+from segreader.cli.file_rows import SegmentRows
 from segreader.cli.main import main
-from segreader.cli.segment_rows import SegmentRows
 from segreader.cli.summary import LogSummary
 from segreader.format.compression import Codec
 from segreader.ranges import ByteRange
