@@ -145,7 +145,7 @@ def _of_location(source: LocationSource | UrlSource, selection: Selection) -> _L
 
 def _of_times(source: LocationSource | UrlSource, selection: Selection, times: TimeRange) -> _Logs:
     """The segments of the live log that hold records of these times."""
-    from segreader.plan.planner import overlapping
+    from segreader.plan.cut import overlapping
     from segreader.ranges import OffsetRange
     from segreader.read.lineage import read_lineage
     from segreader.read.time_offsets import offsets_between

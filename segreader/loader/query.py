@@ -14,7 +14,7 @@ from segreader.format.columns import DEFAULT_MAX_BYTES, DEFAULT_MAX_ROWS
 from segreader.format.compression import DEFAULT_LIMIT
 from segreader.isolation import IsolationLevel
 from segreader.loader.saved import SavedFields, write_saved
-from segreader.plan.planner import DEFAULT_SPLIT_BYTES
+from segreader.plan.cut import DEFAULT_SPLIT_BYTES
 from segreader.ranges import OffsetRange
 from segreader.read.arrow import schema
 from segreader.read.options import DEFAULT_COLUMNS, ReadOptions, parse_on_gap

@@ -12,7 +12,7 @@ from segreader.isolation import IsolationLevel
 from segreader.loader.history import recreated
 from segreader.loader.position import Position
 from segreader.loader.splits import LoaderSplit
-from segreader.plan.planner import offset_at
+from segreader.plan.cut import offset_at
 from segreader.plan.split import Split
 from segreader.ranges import ByteRange, OffsetRange
 from segreader.storage.base import ObjectStore

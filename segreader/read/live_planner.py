@@ -14,6 +14,7 @@ from segreader.errors import OffsetOutOfRangeError, OptionError
 from segreader.format.compression import DEFAULT_LIMIT
 from segreader.format.side_files.leader_epochs import LeaderEpochs
 from segreader.isolation import IsolationLevel
+from segreader.plan.cut import DEFAULT_SPLIT_BYTES
 from segreader.plan.live import (
     LivePart,
     LivePartition,
@@ -25,7 +26,6 @@ from segreader.plan.live import (
     epochs_from,
     place_seam,
 )
-from segreader.plan.planner import DEFAULT_SPLIT_BYTES
 from segreader.plan.split import EndReason, Gap, PlannedDrop, ReadEnd, Split
 from segreader.ranges import OffsetRange
 from segreader.read.cluster import Cluster

@@ -14,8 +14,8 @@ from segreader.evidence.index_checks import check_offset_index
 from segreader.format.compression import DEFAULT_LIMIT
 from segreader.format.side_files.offset_index import OffsetIndex, parse_offset_index
 from segreader.isolation import AbortedTransactions, IsolationLevel
+from segreader.plan.cut import DEFAULT_SPLIT_BYTES, cut_segment, needs_index, offset_at, overlapping
 from segreader.plan.lineage import DropReason, OffsetHole, Part, ResolvedLog, epochs_within
-from segreader.plan.planner import DEFAULT_SPLIT_BYTES, cut_segment, needs_index, offset_at, overlapping
 from segreader.plan.split import (
     END_OF_LOG,
     LOOK_AHEAD,

@@ -16,7 +16,7 @@ from segreader.errors import OptionError, SegreaderError
 from segreader.format.columns import DEFAULT_MAX_BYTES, DEFAULT_MAX_ROWS
 from segreader.format.compression import DEFAULT_LIMIT
 from segreader.isolation import IsolationLevel
-from segreader.plan.planner import DEFAULT_SPLIT_BYTES
+from segreader.plan.cut import DEFAULT_SPLIT_BYTES
 from segreader.plan.split import ReadPlan, join_plans
 from segreader.ranges import OffsetRange
 from segreader.read.indexed_times import UNREADABLE, note_if_older

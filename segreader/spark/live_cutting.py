@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from segreader.plan.cut import UNCUT
 from segreader.plan.live import LivePart, ReadFrom, epochs_after
 from segreader.ranges import OffsetRange
-from segreader.spark.cutting import UNCUT, cut_exactly, cut_split
+from segreader.spark.cutting import cut_exactly, cut_split
 from segreader.storage.base import ObjectStore
 
 

@@ -17,6 +17,7 @@ from segreader.broker.messages import LATEST as LATEST_OF_BROKER
 from segreader.broker.messages import ListedOffset, OffsetWanted, TopicMetadata
 from segreader.errors import BrokerError, ObjectNotFoundError, OffsetOutOfRangeError, OptionError
 from segreader.isolation import IsolationLevel
+from segreader.plan.cut import UNCUT
 from segreader.plan.live import LivePart, LivePlan
 from segreader.plan.split import Gap
 from segreader.read.cluster import Cluster
@@ -25,7 +26,6 @@ from segreader.read.live_marks import find_topic
 from segreader.read.live_planner import LiveRequest, plan_live
 from segreader.read.located import LocatedUrls, open_located
 from segreader.segment import TopicIdPartition
-from segreader.spark.cutting import UNCUT
 from segreader.spark.live_cutting import cut_parts, joined
 from segreader.spark.live_parts import storage_of_locations
 from segreader.spark.live_source import LocationsSource

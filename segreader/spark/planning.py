@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from segreader.errors import OffsetOutOfRangeError, OptionError, SegmentGapError
+from segreader.plan.cut import UNCUT
 from segreader.plan.lineage import ResolvedLog
 from segreader.plan.split import Gap, ReadPlan, Split
 from segreader.ranges import OffsetRange
@@ -19,7 +20,7 @@ from segreader.read.partition_planner import PartitionPlanner
 from segreader.read.segment_ends import OPEN_END, read_last_offset
 from segreader.read.time_offsets import offset_for_time
 from segreader.segment import TopicIdPartition
-from segreader.spark.cutting import UNCUT, cut_split
+from segreader.spark.cutting import cut_split
 from segreader.spark.locations import Locations
 from segreader.spark.offsets import EARLIEST, LATEST, PartitionOffsets
 from segreader.spark.options import SparkOptions, Times

@@ -16,8 +16,8 @@ from segreader.catalog.listing import PartitionLog
 from segreader.catalog.metadata_log import RemoteLogMetadata
 from segreader.errors import CorruptBatchError, ObjectNotFoundError, SegmentGapError, UnknownLayoutError
 from segreader.isolation import IsolationLevel
+from segreader.plan.cut import UNCUT, overlapping
 from segreader.plan.lineage import ResolvedLog
-from segreader.plan.planner import overlapping
 from segreader.plan.split import Split
 from segreader.ranges import OffsetRange
 from segreader.read.beside import SourceLog
@@ -29,7 +29,7 @@ from segreader.read.time_offsets import offset_for_time
 from segreader.read.transactions import snapshot_at_start
 from segreader.segment import TopicIdPartition
 from segreader.spark.admission import Piece
-from segreader.spark.cutting import UNCUT, cut_split
+from segreader.spark.cutting import cut_split
 from segreader.spark.locations import Locations
 from segreader.spark.options import SparkOptions
 from segreader.spark.planning import SparkPlan

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from segreader.catalog.layouts.aiven.manifest import read_manifest
+from segreader.plan.cut import UNCUT
 from segreader.plan.split import Split
 from segreader.ranges import ByteRange
 from segreader.read.options import ReadOptions
@@ -19,7 +20,7 @@ from segreader.read.source import LocationSource
 from segreader.read.split_reader import read_split
 from segreader.spark.backfill.job_plan import JobRequest, make_plan
 from segreader.spark.backfill.output import OutputOptions
-from segreader.spark.cutting import UNCUT, cut_split
+from segreader.spark.cutting import cut_split
 from segreader.spark.options import parse_options
 from segreader.spark.planning import plan_splits
 from segreader.storage.local import LocalStore

@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Any, Final
 
 from segreader.errors import ObjectNotFoundError, OptionError
+from segreader.plan.cut import UNCUT
 from segreader.plan.live import LivePart
 from segreader.plan.split import Split
 from segreader.spark.backfill.done import parsed
@@ -31,7 +32,6 @@ from segreader.spark.backfill.output import (
     split_of_file,
 )
 from segreader.spark.backfill.split_json import from_version_1, split_from_json, splits_from_json, splits_to_json
-from segreader.spark.cutting import UNCUT
 from segreader.spark.live_planning import plan_live_read
 from segreader.spark.option_names import by_names_of_today
 from segreader.spark.options import SparkOptions, parse_options, require_batch

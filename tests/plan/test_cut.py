@@ -3,8 +3,9 @@ from __future__ import annotations
 from itertools import pairwise
 
 from segreader.format.side_files.offset_index import parse_offset_index
+from segreader.plan.cut import cut_exactly, cut_segment, cut_split, needs_index, overlapping
 from segreader.plan.lineage import Part
-from segreader.plan.planner import cut_segment, needs_index, overlapping
+from segreader.plan.split import Split
 from segreader.ranges import ByteRange, OffsetRange
 from segreader.segment import Segment, SegmentFiles, TopicIdPartition
 from segreader.testing.builder import SegmentBuilder
@@ -84,3 +85,47 @@ def test_without_an_index_the_segment_is_one_piece() -> None:
 
 def test_an_empty_segment_gives_no_piece() -> None:
     assert cut_segment(segment(100, 0), None, OffsetRange(), 1) == []
+
+
+def split_of(whole: Segment, stop: int | None = None) -> Split:
+    """All of a segment; or of its first bytes."""
+    return Split(
+        partition=PARTITION,
+        log="100.log",
+        log_size=whole.log_size,
+        positions=ByteRange(0, whole.log_size if stop is None else stop),
+        offsets=OffsetRange(100, 280),
+        base_offset=100,
+    )
+
+
+def test_pieces_cut_exactly_have_offsets_that_follow_each_other_and_all_their_batches() -> None:
+    whole, built = indexed()
+    index = parse_offset_index(built.index(), 100)
+    for size in (1, 700, 2000):
+        pieces = list(cut_exactly(split_of(whole), index, size))
+        assert len(pieces) > 2
+        assert [piece.offsets.start for piece in pieces] == [100, *(piece.offsets.stop for piece in pieces[:-1])]
+        assert pieces[-1].offsets.stop == 280
+        for number, at in enumerate(built.batch_positions):
+            for offset in range(100 + 3 * number, 103 + 3 * number):
+                (owner,) = (piece for piece in pieces if offset in piece.offsets)
+                assert owner.positions.start <= at < owner.positions.stop
+    assert list(cut_exactly(split_of(whole), None, 1)) == [split_of(whole)]
+
+
+def test_a_split_that_ends_at_an_entry_is_cut_exactly_into_pieces_of_one_byte_or_more() -> None:
+    whole, built = indexed()
+    index = parse_offset_index(built.index(), 100)
+    for stop in index.entry_positions[1:]:
+        pieces = list(cut_exactly(split_of(whole, stop), index, 1))
+        assert pieces[-1].positions.stop == stop
+
+
+def test_a_split_is_cut_by_bytes_as_its_segment_is() -> None:
+    whole, built = indexed()
+    index = parse_offset_index(built.index(), 100)
+    for size in (1, 700, 2000):
+        pieces = cut_split(split_of(whole), index, split_bytes=size)
+        assert [piece.positions for piece in pieces] == cut_segment(whole, index, OffsetRange(), size)
+        assert {piece.offsets for piece in pieces} == {OffsetRange(100, 280)}
