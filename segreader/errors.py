@@ -135,7 +135,7 @@ class ShortReadError(StorageError):
 
 
 class LocationExpiredError(StorageError):
-    """The URL's life is over and nothing at hand renews it."""
+    """The URL has expired, and nothing renews it."""
 
 
 class ObjectChangedError(StorageError):
@@ -147,7 +147,7 @@ class WrongAnswerError(StorageError):
 
 
 class ThrottledError(StorageError):
-    """The store is asked too much, and stayed so for every try."""
+    """The store throttled every try."""
 
 
 class UntrustedLocationError(StorageError):

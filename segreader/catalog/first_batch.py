@@ -1,4 +1,4 @@
-"""What a log says about its own base offset, for layouts whose names do not say it."""
+"""The base offset of a log from its first batch, for layouts whose names do not contain it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _INDEX_ENTRY: Final = struct.Struct(">ii")
 def read_base_offset(store: ObjectStore, log: str, log_size: int) -> int:
     """Offset of the first record that a log can hold, read from its first batch.
 
-    The segment's own base offset may lie below it, where compaction took the first batches away.
+    The segment's own base offset may be lower, where compaction removed the first batches.
 
     Args:
         log_size: bytes of the log; more than none.
 
     Raises:
         FormatError: it does not begin with a batch, or with a compressed message set that cannot be opened: only
-            inside one stands its first offset.
+            inside one is its first offset.
     """
     try:
         head = store.read_ranges(log, [ByteRange(0, min(HEADER_SIZE, log_size))])[0]

@@ -47,7 +47,7 @@ def list_places(
     is_live: Callable[[TopicIdPartition], bool] = lambda _: True,
     may_have_ids: bool = False,
 ) -> list[PartitionPlace]:
-    """Where the partitions asked for lie, ordered by topic, partition and id.
+    """The places of the requested partitions, ordered by topic, partition and id.
 
     Args:
         store: where to look.
@@ -81,7 +81,7 @@ def read_place(store: ObjectStore, place: PartitionPlace, layouts: Sequence[Layo
     """List the segments of one partition.
 
     Raises:
-        AmbiguousTopicError: among them lie segments of another layout.
+        AmbiguousTopicError: among them are segments of another layout.
         CatalogError, StorageError: as ``Layout.find``.
     """
     layout = next(layout for layout in layouts if layout.name == place.layout)
@@ -125,7 +125,7 @@ def refuse_two_topics(places: Sequence[PartitionPlace], source: str, *, is_named
             raise AmbiguousTopicError(
                 f"topic {topic!r} was deleted and created again: one name, {len(of_topic)} topic ids"
                 if len(layouts) == 1
-                else f"topic {topic!r} lies here in two layouts: {' and '.join(layouts)}",
+                else f"topic {topic!r} is here in two layouts: {' and '.join(layouts)}",
                 source=source,
                 found=" and ".join(sorted(of_topic)),
                 hint="Choose one with topic_id (--topic-id): one of them, or newest"
@@ -135,7 +135,7 @@ def refuse_two_topics(places: Sequence[PartitionPlace], source: str, *, is_named
     for partition, where in spots.items():
         if len(where) > 1:
             raise AmbiguousTopicError(
-                f"{partition} lies here twice",
+                f"{partition} is here twice",
                 source=source,
                 found=" and ".join(f"{path} ({layout})" for layout, path in sorted(where)),
                 hint=_hint_of_layouts({layout for layout, _ in where}),
@@ -161,7 +161,7 @@ def _refuse_two_layouts(
         for other in layouts if files else ():
             if other.name != place.layout and other.places(Directory(path, files)):
                 raise AmbiguousTopicError(
-                    f"{place.partition} lies in one directory in two layouts: {place.layout} and {other.name}",
+                    f"{place.partition} is in one directory in two layouts: {place.layout} and {other.name}",
                     source=store.url(path),
                     found=f"beside files of {place.layout}: {files[0].name.rpartition('/')[2]}",
                     hint="Choose one with layout (--layout)",

@@ -83,7 +83,7 @@ def make_fetcher(client: BrokerClient, partition: int, offset: int) -> MetadataF
 
 
 class MetadataConsumer:
-    """The remote tier as the metadata topic tells it now. Use ``start`` and ``close``; all else is for any thread.
+    """The present remote tier, from the metadata topic. Use ``start`` and ``close``; all else is for any thread.
 
     Args:
         client: with READ on the metadata topic. It is not closed here.
@@ -111,7 +111,7 @@ class MetadataConsumer:
         self._partitions: list[_MetadataPartition] = []
         self._numbers: dict[tuple[str, int, int], int] = {}
         self._era = 0
-        self._told: str | None = None
+        self._reported: str | None = None
         self.error: SegreaderError | None = None
         """Why the last round could not even begin; ``None`` if it could."""
 
@@ -150,7 +150,7 @@ class MetadataConsumer:
             return None if known is None or known.complete_s is None else self._clock() - known.complete_s
 
     def _known(self, topic_id: str, partition: int) -> _MetadataPartition | None:
-        """The metadata partition that tells of a user partition."""
+        """The metadata partition that holds the records of a user partition."""
         if not (count := len(self._partitions)):
             return None
         key = (topic_id, partition, count)
@@ -218,19 +218,19 @@ class MetadataConsumer:
     def _tell(self) -> None:
         """Say once what keeps the catalogue from being complete, and once that nothing does any more."""
         found = self.error or next(iter(self.errors().values()), None)
-        told = None if found is None else f"{type(found).__name__}: {found}"
-        if told == self._told or self._stopped.is_set():
+        report = None if found is None else f"{type(found).__name__}: {found}"
+        if report == self._reported or self._stopped.is_set():
             return
-        self._told = told
-        if told is None:
+        self._reported = report
+        if report is None:
             _log.warning("the remote log metadata can be read again")
         else:
-            _log.warning("the remote log metadata cannot be read, so no locations are given: %s", told)
+            _log.warning("the remote log metadata cannot be read, so no locations are given: %s", report)
 
     def _find_partitions(self) -> None:
         """Look whether there is a topic, and whether it is still the same one."""
-        told = self._client.metadata([METADATA_TOPIC]).topics if self._topic_id is None or self._is_lost() else ()
-        for topic in told:
+        answered = self._client.metadata([METADATA_TOPIC]).topics if self._topic_id is None or self._is_lost() else ()
+        for topic in answered:
             if topic.error:
                 raise BrokerError(
                     f"{METADATA_TOPIC} cannot be read",
@@ -252,11 +252,11 @@ class MetadataConsumer:
     def _offsets(self, timestamp: int) -> dict[int, int]:
         """An offset of each metadata partition."""
         wanted = [OffsetWanted(METADATA_TOPIC, number, timestamp) for number in range(len(self._partitions))]
-        told = self._client.list_offsets(wanted, IsolationLevel.READ_UNCOMMITTED)
-        for one in told:
+        answered = self._client.list_offsets(wanted, IsolationLevel.READ_UNCOMMITTED)
+        for one in answered:
             if one.error or one.offset < 0:
-                raise BrokerError(f"{METADATA_TOPIC}-{one.partition} tells no offset", code=one.error)
-        return {one.partition: one.offset for one in told}
+                raise BrokerError(f"{METADATA_TOPIC}-{one.partition} has no offset", code=one.error)
+        return {one.partition: one.offset for one in answered}
 
     def _begin(self, starts: Mapping[int, int]) -> None:
         """Fetchers for the partitions that have none; one that lost records begins anew with everything."""

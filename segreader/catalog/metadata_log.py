@@ -1,7 +1,7 @@
 """What the records of ``__remote_log_metadata`` say together: which segments each partition has in the remote tier.
 
 ``RemoteLogMetadata`` remembers; it is fed in the order of offsets and does not care where the records come from.
-Records of one partition lie in one metadata partition, and their order there is the only one that counts: event times
+Records of one partition are in one metadata partition, and their order there is the only one that counts: event times
 are the clocks of different brokers. Source: ``RemoteLogMetadataCache``, ``RemoteLogSegmentState`` (4.3).
 """
 
@@ -108,7 +108,7 @@ class _Partition:
 
 
 class RemoteLogMetadata:
-    """The remote tier as the metadata topic tells it: feed it with ``apply``, then ask.
+    """The remote tier by the metadata topic: feed it with ``apply``, then ask.
 
     Args:
         topic, topic_id, partitions: keep only what is about these; everything by default.
@@ -335,7 +335,7 @@ class RemoteLogMetadata:
 
 
 def _needles(topic: str | None, topic_id: str | None) -> list[bytes]:
-    """Bytes that stand in the key of every partition that is wanted: other records are passed over undecoded."""
+    """Bytes in the key of every wanted partition: other records are skipped undecoded."""
     needles = [] if topic is None else [topic.encode("utf-8")]
     if topic_id is not None and re.fullmatch("[A-Za-z0-9_-]{22}", topic_id):
         needles.append(urlsafe_b64decode(topic_id + "=="))

@@ -59,7 +59,7 @@ def read_remote_log_metadata(
     """What the metadata topic says, from the raw log directories of its partitions.
 
     Args:
-        store: where they lie.
+        store: holds them.
         prefix: the directory that holds the ``__remote_log_metadata-<n>`` directories, or one of these.
         topic, topic_id, partitions: keep only what is about these; the rest is passed over undecoded.
         keep_deleted: see ``RemoteLogMetadata``.
@@ -125,7 +125,7 @@ class MetadataBatches:
         """Take the next batches as a broker gives them; of a last one that is cut nothing is taken.
 
         Raises:
-            FormatError: a batch or a value is damaged; what lies before it was taken, and the next call must begin
+            FormatError: a batch or a value is damaged; what comes before it was applied, and the next call must begin
                 with the same batches again.
         """
         scanner, start = SegmentScanner(stop=len(data), kernel=self._kernel), self._next
@@ -141,7 +141,7 @@ class MetadataBatches:
             raise
 
     def _check_run(self, run: BatchRun) -> None:
-        """Offsets of batches stand outside their CRC: only that they rise shows that they are right."""
+        """The CRC does not cover offsets of batches: their only check is that they rise."""
         table, stop = run.table, run.rows * TABLE_WIDTH
         bases = table[Table.BASE_OFFSET : stop : TABLE_WIDTH]
         ends = [last + 1 for last in table[Table.LAST_OFFSET : stop : TABLE_WIDTH]]

@@ -22,7 +22,7 @@ from segreader.storage.base import ObjectInfo, ObjectStore
 _DEEPEST: Final = 12
 _AT_ONCE: Final = 16
 _SAMPLE: Final = 64
-"""Files of a directory that are looked at to tell its layout: a partition may have a million."""
+"""Files of a directory that are looked at to recognise its layout: a partition may have a million."""
 
 _TOPIC_ID: Final = re.compile(r"[A-Za-z0-9_-]{22}/")
 
@@ -188,7 +188,7 @@ def _partitions_named(path: str, layouts: Sequence[Layout]) -> list[TopicIdParti
 
 
 def _read_directory(level: Iterable[ObjectInfo], path: str, *, is_partition: bool) -> Directory:
-    """What lies in a directory; of one that bears a partition's name only the beginning."""
+    """What is in a directory; only the beginning where its name is that of a partition."""
     files: list[ObjectInfo] = []
     directories: list[str] = []
     for info in islice(level, 4 * _SAMPLE) if is_partition else level:

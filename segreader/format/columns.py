@@ -183,7 +183,7 @@ def batch_table() -> array[int]:
 
 
 class BufferPool:
-    """Byte buffers that come back by themselves once nobody looks at them.
+    """Byte buffers that return by themselves once no view of them is left.
 
     A page touched for the first time costs more than the decoding of what goes into it, so buffers are kept: the
     pool holds one reference to each and hands out those that only it holds. Whoever uses a buffer (an Arrow array, a
@@ -244,7 +244,7 @@ class ColumnBuffers:
         max_rows: a batch is closed at this many rows.
         max_bytes: or once its keys, values and headers take this many bytes.
 
-    ``state`` and ``buffers`` are indexed by ``State`` and ``Buffer``; a buffer of a column nobody asked for is
+    ``state`` and ``buffers`` are indexed by ``State`` and ``Buffer``; a buffer of a column that is not wanted is
     ``None``. ``body`` holds the decompressed batch that ``State.BODY_POSITION`` points into.
     """
 
@@ -304,7 +304,7 @@ class ColumnBuffers:
         return state[State.ROWS] >= state[State.MAX_ROWS] or size >= state[State.MAX_BYTES]
 
     def reset(self) -> None:
-        """Begin the next record batch in fresh buffers; the old ones belong to whoever took them."""
+        """Begin the next record batch in fresh buffers; the old ones belong to their taker."""
         state = self.state
         for counter in range(State.ROWS, State.MAX_ROWS):
             state[counter] = 0

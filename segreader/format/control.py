@@ -241,7 +241,7 @@ class _MessageReader:
     def array(self, element: Callable[[], _T]) -> tuple[_T, ...]:
         """A compact array; its length is stored plus one, and 0 means null, which no field here may be.
 
-        Elements take bytes, so a length that lies ends at the end of the data.
+        Elements take bytes, so a wrong length ends at the end of the data.
         """
         start = self._position
         if (stored := self.unsigned_varint()) == 0:

@@ -33,7 +33,7 @@ def _decode_with_replacement(data: bytes) -> str:
 
 
 def _broken_length(data: bytes, at: int) -> int:
-    """How many bytes from ``at`` become one replacement; 0 if a whole character stands there."""
+    """How many bytes from ``at`` become one replacement; 0 if there is a whole character."""
     first = data[at]
     rest = data[at + 1 : at + 4]
     if first < 0x80:

@@ -82,7 +82,7 @@ def load_kernel(name: str | None = None) -> Kernel:
 
 
 def damage_error(state: array[int], table: array[int]) -> FormatError:
-    """The error for ``Outcome.DAMAGED``, from the state and the table row it stands at.
+    """The error for ``Outcome.DAMAGED``, from the state and its row of the table.
 
     ``position`` is the byte in the segment; inside a compressed batch it is the batch's first byte, and the text
     names the byte of the decompressed body.

@@ -45,7 +45,7 @@ _INT64 = Struct(">q").unpack_from
 
 @dataclass(frozen=True, slots=True)
 class MessageHeader:
-    """What stands before key and value of one message, every field as it is on the wire.
+    """The fields before key and value of one message, as they are on the wire.
 
     Units: ``offset`` in records, for a wrapper that of its last record; ``message_size`` in bytes after that
     field; ``timestamp_ms`` in ms since 1970 UTC, -1 in magic 0. Source: ``LegacyRecord`` (4.0).
@@ -291,14 +291,14 @@ def _timestamp_type(magic: int, attributes: int) -> TimestampType:
 
 
 def _fields(data: memoryview, start: int, stop: int) -> tuple[slice | None, slice | None]:
-    """Where key and value of the message lie, ``None`` if null. Bytes behind the value are ignored, as in Java."""
+    """The places of key and value in the message, ``None`` if null. Bytes behind the value are ignored, as in Java."""
     key, position = _field(data, start + _FIELDS_START[data[start + COMMON_SIZE - 1]], stop)
     value, _ = _field(data, position, stop)
     return key, value
 
 
 def _field(data: memoryview, position: int, stop: int) -> tuple[slice | None, int]:
-    """The place of the field whose length stands at ``position``, and where it ends."""
+    """The place of the field whose length is at ``position``, and its end."""
     left = stop - position - 4
     if left < 0:
         raise CorruptRecordError(

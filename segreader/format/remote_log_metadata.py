@@ -1,4 +1,4 @@
-"""Values of ``__remote_log_metadata``: what brokers tell each other about the segments in the remote tier.
+"""Values of ``__remote_log_metadata``: what brokers publish about the segments in the remote tier.
 
 A value is a frame (its version, which message, the message's version) and one message in Kafka's flexible encoding.
 This module knows the messages, and which metadata partition a user partition's records go to; what a sequence of them
@@ -57,7 +57,7 @@ class RemoteLogSegmentMetadataRecord(NamedTuple):
     """A segment whose upload begins. ``segment_id`` is drawn anew for every attempt.
 
     Args:
-        start_offset, end_offset: what the segment stands for, both inclusive.
+        start_offset, end_offset: the offsets of the segment, both inclusive.
         epochs: each leader epoch and its first offset in this segment; at least one.
         log_size: bytes of the ``.log`` alone.
         custom_metadata: what the storage plugin keeps here; opaque.
@@ -263,7 +263,7 @@ def _parse_message(cursor: _Cursor, api_key: int) -> MetadataRecord:
 
 
 def _parse_segment(cursor: _Cursor) -> tuple[int, int, int, int, int, LeaderEpochs, int, bytes | None, int, bool]:
-    """What stands behind the ids of a segment, to its end."""
+    """The fields after the ids of a segment, to the end."""
     at = cursor.at
     first, last = cursor.int64(), cursor.int64()
     if not 0 <= first <= last:
@@ -282,7 +282,7 @@ def _parse_segment(cursor: _Cursor) -> tuple[int, int, int, int, int, LeaderEpoc
 
 
 class _Cursor:
-    """A place in a value; each method reads what stands there and moves past it."""
+    """A place in a value; each method reads one field and moves past it."""
 
     __slots__ = ("at", "data")
 

@@ -58,7 +58,7 @@ class BatchReady:
 
 @dataclass(frozen=True, slots=True)
 class BatchRun:
-    """Some whole batches that lie one after another: what the kernels decode at a stroke.
+    """Some whole consecutive batches: what the kernels decode in one call.
 
     ``table`` (see ``columns.Table``) and ``data`` are valid until the next call; ``data`` begins at
     ``data_position`` in the segment.
@@ -183,7 +183,7 @@ class SegmentScanner:
         return BatchReady(header, data, run.table[row + Table.POSITION])
 
     def next_run(self) -> BatchRun | NeedData | Done:
-        """As many whole batches as lie ready, or what is needed for the next one. Use this or ``next``, not both.
+        """As many whole batches as are ready, or what is needed for the next one. Use this or ``next``, not both.
 
         Raises:
             CorruptBatchError, UnsupportedMagicError: the next header is impossible.
@@ -200,7 +200,7 @@ class SegmentScanner:
         return self._begin_bridge()
 
     def _begin_bridge(self) -> NeedData | Done | BatchRun:
-        """What stands at the end of the piece is cut, impossible, or nothing."""
+        """What is at the end of the piece: a cut batch, damage, or nothing."""
         rest, position = self._piece[self._at :], self.position
         if len(rest) >= COMMON_SIZE:
             if self._is_zero(rest[:COMMON_SIZE]):
@@ -276,7 +276,7 @@ class SegmentScanner:
         rest = self._piece[self._at :]
         if not self._is_zero(rest):
             raise CorruptBatchError(
-                "zeros stand between batches",
+                "there are zeros between batches",
                 found=f"zeros from byte {self._zero_start} on, then other bytes",
                 expected="a batch, or zeros to the end",
                 position=self._zero_start,

@@ -1,4 +1,4 @@
-"""What a store is: named objects, their sizes, and ranges of their bytes. Nothing of Kafka."""
+"""Object stores: named objects, their sizes, and ranges of their bytes. Nothing of Kafka."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _LONGEST_TAG = 100
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """One listed object: its name in the store and its size in bytes; -1 where a listing does not tell.
+    """One listed object: its name in the store and its size in bytes; -1 where a listing has none.
 
-    ``modified_ms`` is when the store says it was last written, where it says it. A name that ends in ``/`` is a
-    directory (of ``list_level`` only). ``tag`` tells this version of the object from any other one of the same name,
+    ``modified_ms`` is the store's time of the last write, where it has one. A name that ends in ``/`` is a
+    directory (of ``list_level`` only). ``tag`` identifies this version of the object among those of the same name,
     where the listing has such a thing: ``etag:…``, ``generation:…``, or the time of the last change. It is no secret.
     """
 
@@ -31,7 +31,7 @@ class ObjectStore(Protocol):
     """Ranges to bytes. Stores hold no data between calls and may be shared by threads."""
 
     def url(self, name: str) -> str:
-        """How the object is named to people: never with a credential or a query string."""
+        """The object's name for people: never with a credential or a query string."""
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """Every object whose name begins with ``prefix``, in order of name; a page at a time where there are pages."""
@@ -39,7 +39,7 @@ class ObjectStore(Protocol):
     def list_level(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """Objects and directories whose name begins with ``prefix`` and has no ``/`` after it but at its end.
 
-        ``list_level("a/")`` gives what lies directly in ``a``; ``list_level("a/b-")`` what begins with ``b-`` there.
+        ``list_level("a/")`` gives what is directly in ``a``; ``list_level("a/b-")`` what begins with ``b-`` there.
         In order of name within each page of the store.
         """
 
@@ -103,8 +103,8 @@ def tag_of(kind: str, value: object) -> str | None:
 def find_listed(listed: Iterable[ObjectInfo], name: str, tag: str) -> ObjectInfo | None:
     """The object, if a listing still gives it this tag.
 
-    It is asked where an answer does not bear the tag that was listed: some stores list other tags than they answer
-    with, and only a listing that has changed, too, shows that the object was replaced.
+    Call it when an answer lacks the tag that was listed: some stores list other tags than they answer with, and only
+    a listing that has changed as well proves that the object was replaced.
     """
     return next((info for info in listed if info.name == name and info.tag == tag), None)
 

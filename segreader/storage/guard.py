@@ -206,7 +206,9 @@ def _split(url: str) -> SplitResult:
     except ValueError:
         raise UntrustedLocationError("not a URL", source=shown, expected="https://host/path") from None
     if parts.scheme not in _DEFAULT_PORTS:
-        raise UntrustedLocationError("only https is asked", source=shown, found=parts.scheme or None, expected="https")
+        raise UntrustedLocationError(
+            "only https is allowed", source=shown, found=parts.scheme or None, expected="https"
+        )
     if "@" in parts.netloc:
         raise UntrustedLocationError("the URL holds a user name or a password", source=shown, hint="Leave it out")
     if not parts.hostname or parts.netloc.endswith(":") or port == 0:

@@ -1,8 +1,8 @@
-"""Where things lie: a location as people write it, turned into a store and the prefix of what is meant in it.
+"""Turns a location, as people write it, into a store and the prefix of its objects.
 
 A location is a directory in the widest sense: ``/data/kafka``, ``file:…``, ``s3://bucket/prefix``,
 ``abfss://container@account.dfs.core.windows.net/prefix``, ``gs://bucket/prefix``, or any URL that fsspec knows. The
-store begins above the location and the prefix names it, so that names keep the last directory: it may tell a topic.
+store begins above the location and the prefix names it, so that names keep the last directory: it may name a topic.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def open_store(
     settings: HttpSettings | None = None,
     metrics: StorageMetrics | None = None,
 ) -> tuple[ObjectStore, str]:
-    """The store that a location lies in, and the prefix of its objects' names.
+    """The store of a location, and the prefix of its objects' names.
 
     Args:
         location: a directory, or the URL of one.
@@ -55,7 +55,7 @@ def open_store(
         metrics: where requests are counted.
 
     Raises:
-        ObjectNotFoundError: there is no such directory; of a bucket only listing tells.
+        ObjectNotFoundError: there is no such directory; a missing bucket shows only when it is listed.
         OptionError: an option or the kind of the location is not known, or what reads it is not installed.
         PlanError: it is a file.
     """
@@ -84,13 +84,13 @@ def _open_directory(text: str) -> tuple[ObjectStore, str]:
             "a location is a directory",
             source=redact(str(path)),
             found="a file",
-            hint="Give the directory it lies in, or look at the file with segreader dump",
+            hint="Give the directory that contains it, or look at the file with segreader dump",
         )
     if not path.is_dir():
         raise ObjectNotFoundError(
             "no such directory", source=redact(str(path)), hint="Give a directory that holds segments, or one above it"
         )
-    # The directory's name may tell the partition; of a mere number, only the one above tells the topic.
+    # The directory's name may contain the partition; if it is only a number, the one above names the topic.
     above = path.parent.parent if path.name.isdecimal() else path.parent
     return LocalStore(above), f"{path.relative_to(above).as_posix()}/" if path.name else ""
 
@@ -192,7 +192,7 @@ def _make_s3(options: StorageOptions) -> Any:
 
 
 def _has_endpoint_or_style(options: StorageOptions) -> bool:
-    """Whether somebody chose where S3 is, or where the bucket stands in a URL: in options, variables or AWS's files."""
+    """Whether the endpoint, or the bucket's place in a URL, is configured: in options, variables or AWS's files."""
     from botocore.exceptions import ProfileNotFound
     from botocore.session import Session
 

@@ -13,7 +13,7 @@ from segreader.storage.base import ObjectInfo, ObjectStore, read_listed
 
 
 class MountedStores:
-    """Stores whose names are told apart by how they begin; closing it closes them all.
+    """Several stores as one, each under a prefix of names; closing it closes them all.
 
     Args:
         mounts: the stores by prefix. A name goes, without the prefix, to the store of the longest one that it begins
@@ -37,7 +37,7 @@ class MountedStores:
         return self._mounts[""]
 
     def url(self, name: str) -> str:
-        """As the store says that has it."""
+        """The URL that the object's own store gives."""
         store, inner = self._find(name)
         return store.url(inner)
 

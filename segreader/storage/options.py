@@ -179,7 +179,7 @@ class StorageOptions:
         profile: name in the AWS configuration files.
         anon: no credentials: a public bucket.
         requester_pays: the reader of the bucket pays for it.
-        addressing_style: where S3's bucket stands in a URL: ``auto``, ``path`` or ``virtual``. ``path_style=true``
+        addressing_style: the place of S3's bucket in a URL: ``auto``, ``path`` or ``virtual``. ``path_style=true``
             is ``path``.
         account_name, account_key, connection_string, sas_token: of an Azure storage account.
         tenant_id, client_id, client_secret: of a service principal of Entra ID.
@@ -484,7 +484,7 @@ def _read_environment(environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _read_tables(file: Path, location: str, environ: Mapping[str, str]) -> list[dict[str, Any]]:
-    """What a file says of a location, weightiest first: tables of longer locations before those of shorter ones."""
+    """A file's options for a location, weightiest first: tables of longer locations before those of shorter ones."""
     try:
         with file.open("rb") as stream:
             storage = tomllib.loads(stream.read(_LARGEST_FILE).decode()).get("storage", {})

@@ -107,7 +107,7 @@ class RetryBudget:
 
 
 def parse_retry_after(text: str | None, now: float) -> float | None:
-    """Seconds that a ``Retry-After`` header asks to wait, or ``None`` if it says nothing that can be read.
+    """Seconds that a ``Retry-After`` header asks to wait, or ``None`` if it cannot be parsed.
 
     Args:
         now: seconds since 1970 UTC.

@@ -219,7 +219,7 @@ def _redact_url(url: str) -> str:
 
 
 def _without_userinfo(scheme: str, rest: str) -> str:
-    """The part after ``//`` without what stands before the host's ``@``.
+    """The part after ``//`` without what comes before the host's ``@``.
 
     ``abfs://container@account`` keeps its container, which is a name. A secret key may hold ``/``, ``?`` or ``#``, so
     that what follows a colon that begins no port is userinfo up to the last ``@``, or to the end.

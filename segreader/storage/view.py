@@ -1,4 +1,4 @@
-"""A store seen through a layout: some of its names stand for files that are stored in another form."""
+"""A store seen through a layout: some of its names are files that are stored in another form."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class StoreView(ABC):
 
     @abstractmethod
     def open(self, name: str) -> VirtualFile | None:
-        """The file that this name stands for; ``None`` if the store below knows the name itself.
+        """The file of this name; ``None`` if the store below knows the name itself.
 
         Raises:
             ObjectNotFoundError: it would be a file of this view, and is not there.
@@ -48,11 +48,11 @@ class StoreView(ABC):
         return self.inner.url(name)
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """What is stored, not what it stands for."""
+        """The stored objects, not the files of the view."""
         return self.inner.list(prefix)
 
     def list_level(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """What is stored, not what it stands for."""
+        """The stored objects, not the files of the view."""
         return self.inner.list_level(prefix)
 
     def size(self, name: str) -> int:

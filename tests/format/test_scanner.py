@@ -115,7 +115,7 @@ def test_zeros_between_batches_are_damage(piece: int | None) -> None:
     built = segment(3)
     data = built.to_bytes() + bytes(64) + segment(1).to_bytes()
     scanner = SegmentScanner(stop=len(data))
-    with pytest.raises(CorruptBatchError, match="zeros stand between") as caught:
+    with pytest.raises(CorruptBatchError, match="there are zeros between") as caught:
         drive(scanner, data, piece)
     assert caught.value.position == len(built.to_bytes())
 

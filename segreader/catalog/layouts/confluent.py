@@ -2,7 +2,7 @@
 
 ``<file>`` is ``<base offset:20>_<tier epoch>_v<version>.<type>``. A random id comes first, so nothing can be narrowed:
 all of ``0/`` is listed to learn which partitions there are. Which objects count is said by a metadata topic that is
-not read here: of two copies the one of the later leader is preferred. The topic's name stands in user metadata of
+not read here: of two copies the one of the later leader is preferred. The topic's name is in user metadata of
 the objects, which a listing does not show: the topic bears its id.
 
 Source: ``TierObjectStore``, ``ArchiveTask`` (Confluent Server 5.4 to 6, as published); no version is documented.
@@ -55,7 +55,7 @@ class ConfluentLayout:
         return _partition(match) if match else None
 
     def places(self, directory: Directory) -> Sequence[PartitionPlace]:
-        """The partition of an object's own directory; its other objects lie anywhere below the same root."""
+        """The partition of an object's own directory; its other objects are anywhere below the same root."""
         match = _DIRECTORY.fullmatch(directory.path)
         partition = _partition(match) if match else None
         if match is None or partition is None or not any(map(_FILE.fullmatch, directory.file_names)):

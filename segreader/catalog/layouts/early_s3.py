@@ -1,6 +1,6 @@
 """The S3 plugin of KIP-405's preview: ``<topic>-<partition>/<20 digits>.{log,index,timeindex}.<segment id>``.
 
-The id stands behind the extension, and nothing else was stored: no transactions' index, no snapshot, no epochs.
+The id comes after the extension, and nothing else was stored: no transactions' index, no snapshot, no epochs.
 Source: ``S3RemoteStorageManager`` (satishd/kafka).
 """
 

@@ -63,7 +63,7 @@ def sort_files(objects: Iterable[ObjectInfo]) -> PartitionFiles:
     """The listed objects as segments, in any order.
 
     A set without its log, or without the file that is written last, is incomplete. One that has these and lacks another
-    was once whole: it is read without that, and named as incomplete, too. Where no set is whole, somebody copied the
+    was once whole: it is read without that, and named as incomplete, too. Where no set is whole, someone copied the
     logs alone, and they are read.
     """
     sets: dict[str, dict[str, ObjectInfo]] = {}

@@ -1,7 +1,7 @@
 """Any set of plain files whose names a regular expression with named groups takes apart.
 
 For own exports, snapshots of disks, and plugins that no layout knows. The expression must match an object's name to its
-end, from the beginning of a directory on: where the location lies is no part of it. What it does not match is foreign.
+end, from the beginning of a directory on: the path of the location is no part of it. What it does not match is foreign.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class PatternLayout:
         """The sets of files of one partition.
 
         A set with a segment id is a finished one. Without ids the files may be a broker's: its last segment may end in
-        a cut batch, and its snapshots, which stand at other offsets than those of the remote tier, are passed over.
+        a cut batch, and its snapshots, which are of other offsets than those of the remote tier, are ignored.
         """
         gathered = gather(list_prefixes(store, place.prefixes), self.parse, place.partition)
         has_ids = "segment_id" in self.regex.groupindex

@@ -149,7 +149,7 @@ def _reordered(segments: Sequence[Segment]) -> list[str]:
         return []
     return [
         f"{len(late)} segments were written before others of smaller offsets, the first is {late[0].files.log}: "
-        "an upload came late, or the topic was deleted and created again and both lie here under the same names"
+        "an upload came late, or the topic was deleted and created again and both are here under the same names"
     ]
 
 

@@ -26,7 +26,7 @@ _PATTERN = "pattern:"
 
 
 def all_layouts(*, rsm_config: RsmConfig | None = None) -> tuple[Layout, ...]:
-    """The layouts that are told apart by themselves; an earlier one has what two of them would know."""
+    """The layouts that are recognised without being named; the first that recognises a directory gets it."""
     return (
         LocalTieredLayout(),
         AivenLayout(rsm_config),

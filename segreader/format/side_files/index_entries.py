@@ -1,7 +1,7 @@
-"""Entries of fixed size, as Kafka's memory-mapped indexes hold them: rows to columns, and where the entries
-end.
+"""Entries of fixed size, as Kafka's memory-mapped indexes hold them: rows to columns, and the end of the
+entries.
 
-What the columns mean is told by ``offset_index`` and ``time_index``.
+``offset_index`` and ``time_index`` define what the columns mean.
 """
 
 from __future__ import annotations

@@ -27,12 +27,12 @@ class OffsetPosition:
 
 @dataclass(frozen=True, slots=True)
 class OffsetIndex:
-    """What one ``.index`` says, held as two arrays: a real index has up to a million entries.
+    """The entries of one ``.index``, held as two arrays: a real index has up to a million entries.
 
     Iterating gives ``OffsetPosition`` in rising order. The position of an entry is always the start of a
     batch. Its offset is the last one of what was appended there, which may be several batches.
 
-    ``entry_size`` 12 is a deduction (nothing in the file says so): look whether one of ``positions()``
+    ``entry_size`` 12 is a deduction, since nothing in the file states it: check whether one of ``positions()``
     really begins a batch before trusting it. ``trailing_bytes`` counts what follows the last entry that
     rises, where that is not zeros: left over from a truncation, or damage. ``zero_tail`` counts
     preallocated zeros after all else.
@@ -91,11 +91,11 @@ def parse_offset_index(
 
     Args:
         data: the whole file.
-        base_offset: base offset of the segment, which the file name tells.
+        base_offset: base offset of the segment, which the file name holds.
         log_size: bytes of the ``.log``. For a segment still written to, ask for it after reading the index.
 
     Raises:
-        CorruptIndexError: the length is no multiple of an entry, or an entry lies outside the log.
+        CorruptIndexError: the length is no multiple of an entry, or an entry is outside the log.
 
     Source: ``OffsetIndex``, ``AbstractIndex`` (4.0); 12-byte entries KIP-1333.
     """
@@ -119,7 +119,7 @@ def parse_offset_index(
     if not _lies_in_log(index, log_size):
         outside = bisect_left(index.entry_positions, log_size or 0)
         raise CorruptIndexError(
-            "an index entry lies outside its log",
+            "an index entry is outside its log",
             found=f"position {index.entry_positions[outside]}",
             expected=f"below {log_size}",
             position=outside * index.entry_size,

@@ -23,7 +23,7 @@ class TimestampOffset:
 
 @dataclass(frozen=True, slots=True)
 class TimeIndex:
-    """What one ``.timeindex`` says, held as two arrays. Iterating gives ``TimestampOffset``, times strictly
+    """The entries of one ``.timeindex``, held as two arrays. Iterating gives ``TimestampOffset``, times strictly
     rising.
 
     Transaction markers and aborted records count like any other. ``trailing_bytes`` counts what follows the
@@ -49,7 +49,7 @@ class TimeIndex:
         """Time of the last entry; ``None`` where no batch has a time.
 
         That is the segment's largest time once the segment is rolled: rolling adds an entry for it. While the
-        broker still writes to the segment (a ``zero_tail`` tells), later batches may be newer.
+        broker still writes to the segment (``zero_tail`` is not 0), later batches may be newer.
         """
         return self.timestamps_ms[-1] if self.timestamps_ms else None
 
@@ -71,7 +71,7 @@ def parse_time_index(data: bytes | bytearray | memoryview, base_offset: int) -> 
 
     Args:
         data: the whole file.
-        base_offset: base offset of the segment, which the file name tells.
+        base_offset: base offset of the segment, which the file name holds.
 
     Raises:
         CorruptIndexError: the length is no multiple of 12.

@@ -1,6 +1,6 @@
-"""The transaction index (``.txnindex``): transactions whose ABORT marker lies in this segment.
+"""The transaction index (``.txnindex``): transactions whose ABORT marker is in this segment.
 
-It does not tell which data *in* this segment was aborted: the marker of that data may lie segments later. A
+It does not show which data *in* this segment was aborted: the marker of that data may be segments later. A
 segment without aborts has no such file. Byte table: docs/reference/formats.md.
 """
 
@@ -19,7 +19,7 @@ _ENTRY = struct.Struct(">hqqqq")
 class AbortedTransaction:
     """One aborted transaction of one producer in one partition.
 
-    ``first_offset`` is the base offset of its first batch and may lie in an earlier segment;
+    ``first_offset`` is the base offset of its first batch and may be in an earlier segment;
     ``last_offset`` is its ABORT marker. ``last_stable_offset`` is the first offset that was undecided right
     after the abort.
 
@@ -54,7 +54,7 @@ class TransactionIndex:
         Returns:
             The transactions in the order of the file; and ``False`` where the next segment's index must be
             asked as well. It is ``True`` once an abort found everything below ``upper`` decided: whatever
-            else was aborted there stands before it.
+            else was aborted there comes before it.
 
         Source: ``TransactionIndex.collectAbortedTxns`` (4.0).
         """
@@ -75,7 +75,7 @@ def parse_transaction_index(data: bytes | bytearray | memoryview, base_offset: i
 
     Args:
         data: the whole file.
-        base_offset: base offset of the segment; no marker in it lies below.
+        base_offset: base offset of the segment; no marker in it is below.
 
     Raises:
         CorruptIndexError: an unknown version, offsets that cannot be, or markers out of order.

@@ -1,7 +1,7 @@
-"""What the exceptions of fsspec's filesystems and the clouds' clients mean. Their texts quote the store; none is shown.
+"""Translates exceptions of fsspec's filesystems and the clouds' clients, without their texts, which quote the store.
 
-A store, or a proxy before it, may repeat a session token or a signature in what it says of an error. What is shown
-is its status, its code if that looks like one, the exception's class, and words of our own.
+A store, or a proxy before it, may repeat a session token or a signature in its error text. Shown are its status, its
+code if that looks like one, the exception's class, and words of our own.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class translated:
 
 
 def storage_error(error: Exception, source: str, hint: str, *, listed: str | None = None) -> StorageError:
-    """The error of ours that says what a client of a cloud raised.
+    """Our error for what a cloud's client raised.
 
     Args:
         error: what was raised.
@@ -113,7 +113,7 @@ def storage_error(error: Exception, source: str, hint: str, *, listed: str | Non
     if names & _NO_CREDENTIALS:
         return failed(AccessDeniedError, "no usable credentials", hint)
     if status in (429, 503) or code in THROTTLED:
-        return failed(ThrottledError, "the store is asked too much", "It stayed so for every try: read later")
+        return failed(ThrottledError, "the store throttles requests", "It stayed so for every try: read later")
     if names & _NO_HOST:
         advice = "There may be no such account or bucket: see the name, the endpoint, and this machine's DNS"
         return failed(StorageError, "the store's host has no address", advice)

@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Identity:
-    """What tells one object from another one that took its name."""
+    """What identifies an object among others that have taken its name."""
 
     size: int
     checked_by: str
@@ -142,7 +142,7 @@ class FsspecStore:
                 self._filesystem.invalidate_cache()
 
     def _infos(self, found: Iterable[Any], prefix: str) -> Sequence[ObjectInfo]:
-        """What begins with the prefix, in order of name; objects that stand for directories are left out."""
+        """What begins with the prefix, in order of name; objects that mark directories are left out."""
         infos = []
         for info in found:
             name, kind = str(info["name"]).removeprefix(self._root), info.get("type")

@@ -21,7 +21,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 def entries(pages: Pages, guard: Callable[[], AbstractContextManager[None]]) -> Iterator[ObjectInfo]:
-    """What the pages hold: without objects that stand for directories, and no directory twice.
+    """The entries of all pages, without objects that mark directories, and no directory twice.
 
     Args:
         pages: of a listing; a directory (of no size) may be in two that follow each other.

@@ -148,12 +148,12 @@ class BucketStore(HttpStore):
         return self._signing.names(prefix)
 
     def list_level(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """Objects and directories of one level; the store is asked for nothing that lies deeper or beside."""
+        """Objects and directories of one level; nothing deeper or beside it is listed."""
         return self._signing.level(prefix)
 
 
 class S3Bucket:
-    """A bucket of S3 or of a store that speaks its language, through s3fs."""
+    """A bucket of S3 or of an S3-compatible store, through s3fs."""
 
     def __init__(self, filesystem: Any, bucket: str) -> None:
         self.base = f"s3://{bucket}/"
@@ -182,7 +182,7 @@ class S3Bucket:
             self._filesystem.connect(refresh=True)
 
     def opens_more(self) -> str | None:
-        """Who reads a bucket that bills its readers must send a header, and pays."""
+        """Readers of a requester-pays bucket must send a header, and pay."""
         return "a bucket whose readers pay wants a header besides the URL" if self.headers else None
 
     def hint(self) -> str:

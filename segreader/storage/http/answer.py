@@ -1,4 +1,4 @@
-"""What the head of an HTTP answer says, and whether that is what was asked for. Pure: bytes are read elsewhere.
+"""Checks the head of an HTTP answer against the request, and names the error of a refusal. Pure: it reads no bytes.
 
 Source: RFC 9110 sections 8.8.3 (ETag), 14.4 (Content-Range), 15.5.17 (416); RFC 9112 section 6 (Transfer-Encoding,
 Content-Length); the error codes are those of Amazon S3, Azure Blob Storage and Google Cloud Storage.
@@ -46,7 +46,7 @@ _TIMED_OUT = frozenset({"RequestTimeout", "OperationTimedOut"})
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """By what one version of an object is known: its size, and its tag or else its time.
+    """What identifies one version of an object: its size, and its tag or else its time.
 
     ``listed_tag`` is the tag that the listing gives this version, where that is none of those in answers.
     """
@@ -72,7 +72,7 @@ class Identity:
         return self.etag if self.etag is not None and self.etag.startswith('"') else None
 
     def check_same(self, other: Identity, source: str) -> None:
-        """Compare with what a later answer says of the object.
+        """Compare with the identity in a later answer.
 
         Raises:
             ObjectChangedError: it is another version.
@@ -94,7 +94,7 @@ def _opaque(etag: str | None) -> str | None:
 
 
 def changed(source: str, *, found: object = None, expected: object = None) -> ObjectChangedError:
-    """The error that says that an object is not the one it was."""
+    """The error for an object that was replaced during the read."""
     return ObjectChangedError(
         "the object was replaced while it was read",
         source=source,
@@ -107,7 +107,7 @@ def changed(source: str, *, found: object = None, expected: object = None) -> Ob
 def check_head(
     status: int, headers: Mapping[str, str], wanted: ByteRange, *, known_size: int | None, source: str
 ) -> Identity:
-    """What a good answer says of the object, after its head was held against the range that was asked for.
+    """The object's identity from a good answer, whose head is checked against the range that was asked for.
 
     Args:
         status: 200 or 206.
@@ -242,7 +242,7 @@ def refusal(
     source: str,
     now: float,
 ) -> RequestFailed:
-    """What an answer that is no data means, and what may help.
+    """The error for an answer without data, and what may help.
 
     Args:
         body: its first bytes, at most ``ERROR_BODY_SIZE``; only its code is shown, since stores repeat parts of the
@@ -260,7 +260,7 @@ def refusal(
     if status in (429, 503) or code in THROTTLED:
         return failed(
             ThrottledError,
-            "the store is asked too much",
+            "the store throttles requests",
             Remedy.SLOW_DOWN,
             "It stayed so for every try: read with less in flight, or later",
         )
@@ -275,9 +275,7 @@ def refusal(
     if code in SKEWED:
         return failed(AccessDeniedError, "this machine's clock is off", hint="Set the clock, then read again")
     if code in _EXPIRED or (status in (400, 401, 403) and _EXPIRED_TEXT.search(body)):
-        return failed(
-            LocationExpiredError, "the URL's life is over", Remedy.REFRESH, "Sign a new URL, with a longer life"
-        )
+        return failed(LocationExpiredError, "the URL has expired", Remedy.REFRESH, "Sign a new URL, with a longer life")
     if status in (401, 403) or code in _DENIED:
         return failed(
             AccessDeniedError,
@@ -295,11 +293,11 @@ def refusal(
         return RequestFailed(changed(source, found=found, expected="the version that was read before"), Remedy.NONE)
     if status == 416:
         size = unsatisfied_size(headers)
-        if size is None and wanted.start == 0:  # S3 does not say; only an empty object has no first byte
+        if size is None and wanted.start == 0:  # S3 omits it; only an empty object has no first byte
             size = 0
         if known_size is not None and wanted.stop <= known_size and size != known_size:
-            told = "another size" if size is None else f"{size} bytes"
-            return RequestFailed(changed(source, found=told, expected=f"{known_size} bytes"), Remedy.NONE)
+            now_has = "another size" if size is None else f"{size} bytes"
+            return RequestFailed(changed(source, found=now_has, expected=f"{known_size} bytes"), Remedy.NONE)
         error = ShortReadError(
             "the object ends before the range begins",
             source=source,

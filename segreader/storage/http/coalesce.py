@@ -17,16 +17,16 @@ class Fetch:
 
 
 def coalesce(wanted: Sequence[ByteRange], *, max_gap: int, max_size: int) -> list[Fetch]:
-    """Join ranges that lie close together. Pure: it decides, it does not fetch.
+    """Join ranges that are close together. Pure: it decides, it does not fetch.
 
     Args:
         wanted: ranges of one object, in any order; they may overlap or repeat.
-        max_gap: unwanted bytes to fetch rather than to ask twice; 0 joins only ranges that touch.
+        max_gap: unwanted bytes to fetch rather than send a second request; 0 joins only ranges that touch.
         max_size: bytes of a request that joining does not pass. A wanted range is never cut: one that is larger
             is a request of its own.
 
     Returns:
-        requests in order of position; every index of the input stands in exactly one of them.
+        requests in order of position; every index of the input is in exactly one of them.
     """
     if max_gap < 0 or max_size < 1:
         raise ValueError(f"max_gap={max_gap} max_size={max_size}")

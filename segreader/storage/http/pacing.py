@@ -37,7 +37,7 @@ class ConcurrencyLimiter:
 
     @property
     def is_lowered(self) -> bool:
-        """Whether the store has asked for less, not long ago."""
+        """Whether the store has recently asked for less."""
         return self.limit < self._maximum
 
     def acquire(self, stopped: threading.Event | None = None) -> int | None:
@@ -55,11 +55,11 @@ class ConcurrencyLimiter:
             return self._round
 
     def release(self, round_: int, *, is_good: bool = False, is_throttled: bool = False) -> None:
-        """Give a place back, and say how the request ended.
+        """Give a place back, with the outcome of the request.
 
         Args:
             is_good: a whole answer came.
-            is_throttled: the store said that it is asked too much.
+            is_throttled: the store asked for fewer requests.
         """
         with self._changed:
             self._in_flight -= 1

@@ -1,7 +1,7 @@
 """One range of one object over HTTP, verified: as many requests as it needs, each byte fetched once.
 
-Every answer is held against what was asked and against what is known of the object before a byte of its body is read.
-What fails in a way that may pass is tried again from the last good byte.
+Every answer is checked against the request and against what is known of the object before a byte of its body is read.
+Transient failures are retried from the last good byte.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class RangeFetcher:
             stop: ends the fetch from another thread.
 
         Raises:
-            StorageError: its kind says why the bytes could not be had.
+            StorageError: its class gives the reason.
             Stopped: ``stop`` was set.
         """
         task = _Task(name, start, buffer, expected_size, expected_tag, stop or Stop(), self._clock.monotonic())
@@ -247,7 +247,7 @@ class RangeFetcher:
         except SegreaderError as error:
             reason = error.hint or error.message
         if self._leases.has_expired(lease) and not isinstance(refused, LocationExpiredError):
-            refused = LocationExpiredError("the URL's life is over", source=refused.source, found=refused.found)
+            refused = LocationExpiredError("the URL has expired", source=refused.source, found=refused.found)
         refused.hint = ". ".join(part for part in (refused.hint, reason) if part)
         raise refused
 
@@ -255,7 +255,7 @@ class RangeFetcher:
         error = failed.error
         if type(error) is AccessDeniedError and failed.remedy is Remedy.REFRESH and self._leases.has_expired(lease):
             return LocationExpiredError(
-                "the URL's life is over", source=error.source, found=error.found, hint="Sign URLs with a longer life"
+                "the URL has expired", source=error.source, found=error.found, hint="Sign URLs with a longer life"
             )
         return error
 
@@ -314,7 +314,7 @@ class RangeFetcher:
         try:
             answer = self._send(task, lease, exchange)
         except (RequestFailed, StorageError):
-            return  # the first one is still under way, and says itself how it ends
+            return  # the first one is still under way and reports its own outcome
         if not race.second_is_here(answer):
             answer.discard()
 
@@ -367,7 +367,7 @@ class RangeFetcher:
         scheme = lease.url.reveal().partition(":")[0].lower()
         if scheme != "https" and not (scheme == "http" and self._settings.allow_http):
             raise UntrustedLocationError(
-                "only https is asked",
+                "only https is allowed",
                 source=source,
                 found=scheme[:20],
                 expected="https",

@@ -41,13 +41,13 @@ class _Buffers:
             return bytearray(self.size)
 
     def give(self, buffer: bytearray) -> None:
-        """Take back one that nobody reads any more."""
+        """Take back one that is no longer read."""
         if len(buffer) == self.size:
             self._free.append(buffer)
 
 
 class _Process:
-    """What belongs to one process: connections, threads, locks. A forked child makes its own."""
+    """The connections, threads and locks of one process. A forked child makes its own."""
 
     def __init__(
         self, urls: UrlProvider, settings: HttpSettings, metrics: StorageMetrics, clock: Clock, former: _Process | None
@@ -79,7 +79,7 @@ class HttpStore:
     Args:
         urls: gives and renews the URL of each object.
         metrics: where to count; its own by default.
-        clock: tells the time; another one for tests.
+        clock: the time; tests pass their own.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class HttpStore:
         self._fetch_all(name, [(part, view[part.start - start : part.stop - start]) for part in parts])
 
     def read_ranges(self, name: str, ranges: Sequence[ByteRange]) -> Sequence[bytes]:
-        """The bytes of each range, in the order asked for; ranges that lie close together cost one request."""
+        """The bytes of each range, in the order asked for; ranges that are close together cost one request."""
         self.metrics.add(bytes_wanted=sum(wanted.size for wanted in ranges))
         fetches = coalesce(ranges, max_gap=self._settings.max_gap, max_size=self._settings.range_size)
         spans = [(fetch.span, memoryview(bytearray(fetch.span.size))) for fetch in fetches]
@@ -172,8 +172,8 @@ class HttpStore:
     ) -> Generator[memoryview, None, None]:
         """The bytes of one range in pieces of ``range_size``, several of which are under way at once.
 
-        A piece lies in a buffer that is filled anew when the next one is asked for, so that no more than ``in_flight``
-        of them exist. Closing the generator breaks the connections that are reading, and waits for their threads.
+        A piece's buffer is filled again when the next one is asked for, so that at most ``in_flight`` of them exist.
+        Closing the generator breaks the connections that are reading, and waits for their threads.
         """
         self.metrics.add(bytes_wanted=wanted.size)
         ahead = deque(cut(wanted, self._settings.range_size))
@@ -215,7 +215,7 @@ class HttpStore:
                     process.buffers.give(buffer_of_part)
 
     def forget(self) -> None:
-        """Know nothing of objects, as if just opened; connections stay. For who keeps a store from read to read.
+        """Drop all that is known of objects but keep connections, between two reads of a store that is kept open.
 
         No version is pinned any more, URLs are signed anew, and memory is given back. No read may be under way.
         """
@@ -250,7 +250,7 @@ class HttpStore:
         process = self._process
         if process is not None and process.pid == os.getpid():
             return process
-        if process is not None:  # forked: whoever held a lock is not in this process
+        if process is not None:  # forked: the thread that held a lock is not in this process
             self._lock = threading.Lock()
             self.metrics.renew_lock()
         with self._lock:

@@ -40,7 +40,7 @@ class UrlProvider(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lease:
-    """One URL for a while; leases are told apart by identity.
+    """One URL for a while; leases are compared by identity.
 
     ``due_at`` is when the next one should be fetched, seconds since 1970 UTC; ``None``: not before it is refused.
     """
@@ -83,7 +83,7 @@ class UrlLeases:
             elif entry.lease.due_at is not None and self._clock.now() >= entry.lease.due_at:
                 try:
                     fresh = self._ask(name)
-                except SegreaderError:  # the old one still works, perhaps; if it does not, its refusal says so
+                except SegreaderError:  # the old one may still work; if not, the store refuses it
                     entry.lease = Lease(entry.lease.url, None)
                 else:
                     entry.lease = self._lease(fresh, entry.lease.url)
@@ -93,7 +93,7 @@ class UrlLeases:
         """Another lease than the one that was refused: whichever thread comes first fetches it for all.
 
         Raises:
-            SegreaderError: the provider has none; every thread that holds the refused one is told the same.
+            SegreaderError: the provider has none; every thread that holds the refused lease gets the same error.
         """
         entry = self._entries[name]
         with entry.lock:

@@ -1,4 +1,4 @@
-"""Objects that somebody names by URLs, one each: a list of presigned URLs as a store."""
+"""A list of presigned URLs as a store, one URL for each object."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class UrlList:
             raise OptionError("the list of URLs is empty", expected="one URL a line, of segments and their indexes")
 
     def names(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """The objects in order of name. A list says no sizes; the store looks up those of logs."""
+        """The objects in order of name. A list has no sizes; the store looks up those of logs."""
         return (ObjectInfo(name, -1) for name in sorted(self._urls) if name.startswith(prefix))
 
     def url_for(self, name: str) -> SignedUrl:
@@ -88,11 +88,11 @@ class UrlListStore(HttpStore):
             return name
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """The objects of the list, in order of name. Sizes of objects that are no logs are not told."""
+        """The objects of the list, in order of name. Only logs have sizes."""
         return self._sized(self._list.names(prefix))
 
     def list_level(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """Objects of one level and the directories that names of the list imply; sizes as ``list`` tells them."""
+        """Objects of one level and the directories that names of the list imply; sizes as in ``list``."""
         return self._sized(level_of(self._list.names(prefix), prefix))
 
     def _sized(self, infos: Iterator[ObjectInfo]) -> Iterator[ObjectInfo]:

@@ -1,7 +1,7 @@
 """A bucket as a target: what S3, Google and Azure have in common when objects are written.
 
-An object of a bucket is there whole or not at all, and the store itself keeps the condition "if there is none": here
-lies what follows when an answer is lost, or a store does not keep it.
+An object of a bucket is there whole or not at all, and the store itself keeps the condition "if there is none". This
+module handles lost answers, and stores that do not keep the condition.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 
 class Upload(Protocol):
-    """A large object on its way: nobody sees it before ``finish``."""
+    """A large object on its way: no reader sees it before ``finish``."""
 
     def add(self, data: bytes) -> None:
         """The next ``PART_SIZE`` bytes."""
@@ -72,21 +72,21 @@ class WritableBucket(Protocol):
         """Begin a large object."""
 
     def begun(self, prefix: str) -> Iterator[tuple[str, Callable[[], None]]]:
-        """Large objects that were begun and not finished: each key, and what aborts it. None where nobody can tell."""
+        """Large objects that were begun and not finished, if the store lists them: each key, and a call to abort it."""
 
 
 class BucketTarget:
     """Objects below one prefix of a bucket.
 
     Whether the store keeps the condition of ``put_if_absent`` is tried out before the first one, on an object with a
-    hidden name that nobody else has; a store that checks and then writes may pass, if no two writers meet there.
+    unique hidden name; a store that checks and then writes may pass, if no two writers meet there.
 
     What a killed writer leaves is in no listing; S3 bills for it until ``forget_unfinished`` or a lifecycle rule
     (``AbortIncompleteMultipartUpload``) removes it, Google and Azure forget it after a week.
 
     Args:
         bucket: made for this target alone, for it holds credentials.
-        prefix: what stands before each name: nothing, or text with ``/`` at its end.
+        prefix: comes before each name: nothing, or text with ``/`` at its end.
         clock: waits between two tries.
     """
 
@@ -138,7 +138,7 @@ class BucketTarget:
             if failures < _TRIES and self._clock.wait(self._closed, _BACK_OFF.seconds(failures) or 0.0):
                 break
         raise StorageError(
-            f"nobody can tell whether this object was written: {problem.message}",
+            f"it is not known whether this object was written: {problem.message}",
             source=self.url(name),
             hint="It may still appear: keep what it names, and run again",
         ) from problem
@@ -189,7 +189,7 @@ class BucketTarget:
                 pass
 
     def forget_unfinished(self, is_left: Callable[[str], bool]) -> int:
-        """Abort the uploads of writers that were killed, where the store tells which there are."""
+        """Abort the uploads of writers that were killed, where the store lists them."""
         left = 0
         with self._translated(""):
             for key, abort in self._bucket.begun(self._prefix):
@@ -237,7 +237,7 @@ class BucketTarget:
                 kept = self._bucket.get(self._prefix + name)
         except ObjectNotFoundError:
             raise (late or next(filter(None, problems), None) or self._lax()) from None
-        # Without a winner known, an answer was lost: what is kept tells who it was.
+        # Without a known winner, an answer was lost: the stored bytes show whose it was.
         if len(winners) > 1 or kept not in (winners or rivals) or late is None:
             raise self._lax()
 
@@ -308,7 +308,7 @@ class _Writer(io.RawIOBase):
         self._held.clear()
 
     def abort(self) -> None:
-        """Forget what was sent, as far as the store can be told."""
+        """Forget what was sent, as far as the store allows it."""
         self.close()
         self._held.clear()
         if self._upload is not None:

@@ -1,4 +1,4 @@
-"""How S3, Azure and Google are asked to write: one class each, over the clients that fsspec's filesystems hold."""
+"""Writing to S3, Azure and Google: one class each, over the clients that fsspec's filesystems hold."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _ANY_BYTES = "application/octet-stream"
 
 
 class S3Target:
-    """A bucket of S3 or of a store that speaks its language.
+    """A bucket of S3 or of an S3-compatible store.
 
     Source: S3 API reference, ``PutObject``: with ``If-None-Match: *`` it answers 412 where there is an object, and 409
     where another writer hinders it.
     """
 
-    rivals = 8  # many stores speak S3's language, and some check before they write
+    rivals = 8  # many stores are S3-compatible, and some check before they write
 
     def __init__(self, filesystem: Any, bucket: str) -> None:
         self.base = f"s3://{bucket}/"
@@ -166,7 +166,7 @@ class AzureTarget:
 
 
 class _AzureUpload:
-    """Blocks under names that nobody else has: another writer of the same blob may stage its own."""
+    """Blocks under unique names: another writer of the same blob may stage its own."""
 
     def __init__(self, target: AzureTarget, key: str) -> None:
         self._call = target.call
@@ -185,7 +185,7 @@ class _AzureUpload:
         self._call(self._key, "commit_block_list", [BlobBlock(block) for block in self._blocks])
 
     def abort(self) -> None:
-        """Azure cannot be told; it forgets the blocks after a week."""
+        """Azure has no request for this; it forgets the blocks after a week."""
 
 
 class GoogleTarget:
@@ -227,7 +227,7 @@ class GoogleTarget:
         return _GoogleUpload(self, key)
 
     def begun(self, prefix: str) -> Iterator[tuple[str, Callable[[], None]]]:
-        """Google tells nobody, and forgets a session after a week."""
+        """Google does not list sessions, and forgets one after a week."""
         return iter(())
 
     def insert(self, kind: str, key: str, **arguments: Any) -> Any:
@@ -240,7 +240,7 @@ class GoogleTarget:
         try:
             return self._filesystem.call(method, url, **arguments)
         except OSError as error:
-            if str(error).startswith("Forbidden"):  # gcsfs tells a 403 by this word alone
+            if str(error).startswith("Forbidden"):  # the only sign of a 403 from gcsfs
                 raise PermissionError(str(error)) from error
             raise
 

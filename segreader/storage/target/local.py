@@ -1,4 +1,4 @@
-"""A directory as a target: hidden files that are synced to the disk, and then given their name in one step."""
+"""A directory as a target: files are written under hidden names, synced to disk, and renamed in one step."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ class LocalTarget:
         try:
             yield part, file
         finally:
-            # What is still held is not worth an error of its own: it was synced, or nobody wants it.
+            # What is still buffered is not worth an error of its own: it was synced, or is not wanted.
             with suppress(OSError):
                 file.close()
             with suppress(OSError):
@@ -166,15 +166,14 @@ class LocalTarget:
 
     def _without_links(self, name: str, error: OSError) -> StorageError:
         return StorageError(
-            f"this file system makes no hard links ({error.strerror}), so nobody could tell which of two writers was "
-            "first",
+            f"this file system makes no hard links ({error.strerror}), so the first of two writers cannot be known",
             source=self.url(name),
             hint="Give a directory of a local disk or NFS as the target, or the bucket itself by its URL",
         )
 
 
 class _File(io.FileIO):
-    """A new file whose full disk is an error of ours, whoever writes."""
+    """A new file; a full disk raises one of our errors, whichever library writes."""
 
     def __init__(self, path: str, source: str) -> None:
         super().__init__(path, "xb")

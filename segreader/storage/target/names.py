@@ -1,4 +1,4 @@
-"""Which names an object of a target may have: those that mean the same in a directory and in a bucket."""
+"""Names that an object of a target may have: those that mean the same in a directory and in a bucket."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def checked(name: str) -> str:
     """The name itself.
 
     Raises:
-        PlanError: a store would take it for another one, or refuse it.
+        PlanError: some store would refuse it, or read it as another name.
 
     Source: S3 and Google allow 1024 bytes of UTF-8 for a name, Azure 1024 characters.
     """
@@ -34,13 +34,13 @@ def checked(name: str) -> str:
 
 
 def unfinished_name(name: str = "") -> str:
-    """A file name that nobody else has, for what is being written; Spark and pyarrow skip it for its dot.
+    """A unique name for a file that is being written; Spark and pyarrow skip it because it begins with a dot.
 
     Args:
-        name: which the file will have; it is told by the new one, unless that became too long for a file.
+        name: the file's final name; the new name contains it, unless it would be too long for a file.
     """
-    told = f"-{name.rpartition('/')[2]}" if name else ""
-    unfinished = f"{_UNFINISHED[0]}{uuid4().hex[:16]}{told}{_UNFINISHED[1]}"
+    final = f"-{name.rpartition('/')[2]}" if name else ""
+    unfinished = f"{_UNFINISHED[0]}{uuid4().hex[:16]}{final}{_UNFINISHED[1]}"
     return unfinished if len(unfinished.encode()) <= _LONGEST_FILE else f"{_UNFINISHED[0]}{uuid4().hex}{_UNFINISHED[1]}"
 
 
@@ -51,9 +51,9 @@ def is_unfinished(name: str) -> bool:
 
 
 def finished_name(name: str) -> str | None:
-    """The name that an unfinished file would have taken, in its directory; ``None`` where its own does not tell."""
+    """The final name of an unfinished file, with its directory; ``None`` if its own name does not contain it."""
     directory, slash, last = name.rpartition("/")
     if not is_unfinished(last):
         return None
-    told = last.removeprefix(_UNFINISHED[0]).removesuffix(_UNFINISHED[1]).partition("-")[2]
-    return f"{directory}{slash}{told}" if told else None
+    final = last.removeprefix(_UNFINISHED[0]).removesuffix(_UNFINISHED[1]).partition("-")[2]
+    return f"{directory}{slash}{final}" if final else None

@@ -1,6 +1,6 @@
-"""What a target is: a place that objects are written to, so that nobody ever sees half of one.
+"""Places to write objects to: no reader ever sees half of one.
 
-Of two writers of one name, ``put_if_absent`` lets one win; all that a job commits rests on it. Nothing of jobs here.
+Of two writers of one name, ``put_if_absent`` lets one win; every commit of a job rests on it. Nothing of jobs here.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ class TargetStore(Protocol):
     """
 
     has_atomic_move: bool
-    """Whether ``move`` is there, and nobody ever sees both names, or none."""
+    """Whether ``move`` is supported, and no reader ever sees both names, or neither."""
 
     def url(self, name: str) -> str:
-        """How the object is named to people: never with a credential or a query string."""
+        """The object's name for people: never with a credential or a query string."""
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
         """Write a small object, if there is none of that name; whether what is there now holds our bytes.
 
         Of any number of writers of different bytes, on any machines, one gets ``True``. Equal bytes are ours: whether
-        an answer was lost, or we were here before. Writers who must be told apart write what differs.
+        an answer was lost, or an earlier run wrote them. Writers that must be distinguished write different bytes.
 
         Raises:
-            StorageError: the store does not keep such a condition; or nobody can tell what came of it, and it may
-                still appear: what the object would name must not be deleted.
+            StorageError: the store does not keep such a condition; or the outcome is unknown and the object may still
+                appear, so what it would name must not be deleted.
         """
 
     def put(self, name: str, data: bytes) -> None:
@@ -76,13 +76,13 @@ class TargetStore(Protocol):
         """Remove objects; one that is not there is removed already."""
 
     def forget_unfinished(self, is_left: Callable[[str], bool]) -> int:
-        """Remove what writers that were killed have left of objects; how much there was.
+        """Remove what killed writers have left of objects; returns how many pieces there were.
 
-        A writer that is still at work on such an object fails. Where a store does not tell what was begun, nothing is
-        removed: Azure and Google forget it after a week.
+        A writer that is still at work on such an object fails. Where a store does not list unfinished uploads, nothing
+        is removed: Azure and Google forget them after a week.
 
         Args:
-            is_left: whether nobody will finish an object of that name.
+            is_left: whether no writer will finish an object of that name any more.
         """
 
     def close(self) -> None:

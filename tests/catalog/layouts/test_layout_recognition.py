@@ -228,7 +228,7 @@ def test_two_layouts_in_one_directory_are_refused_until_one_is_chosen(tmp_path: 
     old = SegmentBuilder().batch([b"old"])
     new = old.roll().batch([b"new"])
     root = lay_out(tmp_path / "data", early_s3_files("t", [old]) | broker_log_files("t", [new]))
-    with pytest.raises(AmbiguousTopicError, match="t-0 lies in one directory in two layouts: early-s3 and log-dir"):
+    with pytest.raises(AmbiguousTopicError, match="t-0 is in one directory in two layouts: early-s3 and log-dir"):
         segreader.scan(root).plan()
 
     assert [row[7] for row in rows_of(segreader.scan(root, layout="early-s3"))] == [b"old"]
@@ -239,7 +239,7 @@ def test_one_topic_below_two_clusters_is_refused_until_one_is_named(tmp_path: Pa
     one = way("early-s3")
     files = {f"{cluster}/{key}": data for cluster in ("blue", "green") for key, data in one.files("9").items()}
     root = lay_out(tmp_path / "data", files)
-    with pytest.raises(AmbiguousTopicError, match=r"9-3 lies here twice.*blue/9-3/.*green/9-3/"):
+    with pytest.raises(AmbiguousTopicError, match=r"9-3 is here twice.*blue/9-3/.*green/9-3/"):
         segreader.scan(root).plan()
 
     assert rows_of(segreader.scan(root / "green")) == one.rows("9", committed=True)

@@ -1,4 +1,4 @@
-"""Where the chunks of a log lie in its stored object: bytes of the plain file mapped to bytes of the object, and back.
+"""The chunks of a log in its stored object: bytes of the plain file mapped to bytes of the object, and back.
 
 The plain file is cut every ``original_chunk_size`` bytes, not at batches. Each chunk is stored by itself, and the
 stored chunks follow each other with nothing between them. Source: ``FixedSizeChunkIndex``, ``VariableSizeChunkIndex``,
@@ -110,7 +110,7 @@ def decode_chunk_sizes(text: str) -> array[int]:
     try:
         frame = base64.b64decode(text, validate=True)
         declared = zstandard.get_frame_parameters(frame).content_size
-        if declared > _MAX_LIST_SIZE:  # also where the frame does not tell
+        if declared > _MAX_LIST_SIZE:  # also where the frame has no size
             raise ManifestError("the list of chunks is too long", expected=f"at most {_MAX_LIST_SIZE} bytes, declared")
         data = zstandard.ZstdDecompressor().decompress(frame, allow_extra_data=False) if declared else b""
     except (ValueError, zstandard.ZstdError):

@@ -173,7 +173,7 @@ class SegmentCipher:
             raise DecryptionError(
                 f"{what} was changed after it was encrypted: its tag does not fit",
                 found=f"key id {_shown(self._metadata.key_id)}, {len(sealed)} bytes",
-                hint="Restore the object from a copy, or read offsets that lie before or after it",
+                hint="Restore the object from a copy, or read the offsets before or after it",
             ) from None
         return opened
 

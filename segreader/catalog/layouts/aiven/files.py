@@ -1,7 +1,7 @@
 """Segments of the plugin as plain Kafka files: of a log only the chunks that a range needs are fetched and decoded.
 
-The names are the stored ones for the log, and made up for what lies in the ``.indexes`` object: ``<stem>.index``,
-``.timeindex``, ``.txnindex``, ``.snapshot``, ``.leader_epoch_checkpoint``. A name tells by itself that it is of these.
+The names are the stored ones for the log, and made up for the parts of the ``.indexes`` object: ``<stem>.index``,
+``.timeindex``, ``.txnindex``, ``.snapshot``, ``.leader_epoch_checkpoint``. A name alone shows that it is one of these.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class AivenFiles(StoreView):
     """A store in which the plugin's segments are plain files.
 
     Args:
-        store: where the plugin's objects lie.
+        store: holds the plugin's objects.
         ring: the keys to what is encrypted.
     """
 

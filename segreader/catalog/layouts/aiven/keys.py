@@ -40,7 +40,7 @@ def parse_directory(path: str, key_prefix: str = "") -> TopicIdPartition | None:
 
     Args:
         path: from the store's root on, with ``/`` at its end.
-        key_prefix: the plugin's ``key.prefix``, where it is known. What follows its last ``/`` stands before the topic
+        key_prefix: the plugin's ``key.prefix``, where it is known. What follows its last ``/`` comes before the topic
             without anything between them.
     """
     element = "/".join(path.rsplit("/", 3)[-3:])
@@ -55,7 +55,7 @@ def parse_directory(path: str, key_prefix: str = "") -> TopicIdPartition | None:
 def parse_name(name: str) -> ObjectName | None:
     """The parts of an object's name; ``None`` if no segment's objects are named so."""
     directory, slash, file = name.rpartition("/")
-    if not directory[-1:].isdigit():  # files of other layouts are called alike: that tells most of them at once
+    if not directory[-1:].isdigit():  # files of other layouts have similar names: this excludes most of them at once
         return None
     match = _FILE.fullmatch(file)
     if match is None or (base := int(match["base"])) > _MAX_LONG or parse_directory(directory + slash) is None:
@@ -70,9 +70,9 @@ def main_path(partition: TopicIdPartition, base_offset: int, segment_id: str) ->
 
 @dataclass(frozen=True, slots=True)
 class CustomMetadata:
-    """What the broker's metadata keeps for the plugin; ``None`` where the broker was not told to keep it.
+    """What the broker's metadata keeps for the plugin; ``None`` where the broker is not configured to keep it.
 
-    ``remote_size`` is the sum of the segment's three objects. ``object_prefix`` and ``object_key`` stand in place of
+    ``remote_size`` is the sum of the segment's three objects. ``object_prefix`` and ``object_key`` replace
     the configured prefix and of ``main_path`` in the names of the log and the indexes.
     """
 

@@ -50,7 +50,7 @@ class AivenLayout:
         return parse_directory(path, self.config.key_prefix if self.config else "")
 
     def places(self, directory: Directory) -> Sequence[PartitionPlace]:
-        """The partition of this directory, if one of the plugin's objects lies in it."""
+        """The partition of this directory, if it holds one of the plugin's objects."""
         partition = self.partition_of(directory.path)
         names = (parse_name(info.name) for info in directory.files)
         if partition is None or not any(name is not None and name.suffix in _TELLING for name in names):
@@ -61,7 +61,7 @@ class AivenLayout:
         """List a partition and read the manifests of its segments, several at once.
 
         Where the key prefix has no ``/`` at its end and is not configured, the path gives a topic with the prefix
-        before it; the segments bear the name that the manifests tell.
+        before it; the segments get the name in the manifests.
 
         Raises:
             ManifestError: a manifest contradicts itself, its name, or the sizes of the segment's objects.
@@ -86,10 +86,10 @@ class AivenLayout:
             else:
                 _check_sizes(store, objects, manifest)
                 segments.append(_segment(place.partition, objects, manifest))
-        told = {segment.partition.topic for segment in segments} - {place.partition.topic}
+        named = {segment.partition.topic for segment in segments} - {place.partition.topic}
         notes = [
-            f"the path says topic {place.partition.topic}, the manifests say {topic}: a key prefix stands before it"
-            for topic in sorted(told)
+            f"the path says topic {place.partition.topic}, the manifests say {topic}: a key prefix comes before it"
+            for topic in sorted(named)
         ]
         return PartitionFiles(segments, incomplete, foreign, notes)
 
@@ -100,7 +100,7 @@ class AivenLayout:
 
 @dataclass(slots=True)
 class _ObjectSet:
-    """The objects of one segment as they were listed: bytes of each, -1 where the listing does not tell."""
+    """The objects of one segment as they were listed: bytes of each, -1 where the listing has no size."""
 
     stem: str
     base_offset: int
@@ -150,7 +150,7 @@ def _check_sizes(store: ObjectStore, objects: _ObjectSet, manifest: SegmentManif
     for kind, part in (manifest.parts or {}).items():
         if 0 <= size < part.position + part.size:
             raise ManifestError(
-                f"the {kind.value} index lies outside of its object",
+                f"the {kind.value} index is outside of its object",
                 source=store.url(f"{objects.stem}.{INDEXES}"),
                 position=part.position,
                 found=f"an object of {size} bytes",
@@ -159,17 +159,17 @@ def _check_sizes(store: ObjectStore, objects: _ObjectSet, manifest: SegmentManif
 
 
 def _segment(partition: TopicIdPartition, objects: _ObjectSet, manifest: SegmentManifest) -> Segment:
-    told = manifest.segment
+    known = manifest.segment
     return Segment(
-        partition=told.partition if told else partition,
+        partition=known.partition if known else partition,
         base_offset=objects.base_offset,
         log_size=manifest.chunks.original_file_size,
         files=_files(objects, manifest.parts),
         segment_id=objects.segment_id,
-        last_offset=told.last_offset if told else None,
-        epochs=told.epochs if told else None,
-        max_timestamp_ms=told.max_timestamp_ms if told else None,
-        version=told.event_timestamp_ms if told else 0,
+        last_offset=known.last_offset if known else None,
+        epochs=known.epochs if known else None,
+        max_timestamp_ms=known.max_timestamp_ms if known else None,
+        version=known.event_timestamp_ms if known else 0,
         chunk_size=manifest.chunks.original_chunk_size if manifest.is_compressed or manifest.encryption else None,
         log_tag=objects.log_tag,
     )

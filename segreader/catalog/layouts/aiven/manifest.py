@@ -1,4 +1,4 @@
-"""The manifest of a segment: JSON that tells how log and indexes are stored. Any bytes give one or a ManifestError.
+"""The manifest of a segment: JSON that describes how log and indexes are stored. Any bytes give one or a ManifestError.
 
 It is written last, so that a segment with a manifest is a segment whose upload has finished. Source:
 ``SegmentManifestV1``, ``SegmentIndexesV1`` and their serialisers of the plugin (1.1).
@@ -32,7 +32,7 @@ _MAX_EPOCHS = 1 << 20
 
 
 class IndexKind(Enum):
-    """The parts of the ``.indexes`` object, by their names in the manifest, in the order in which they lie."""
+    """The parts of the ``.indexes`` object, by their names in the manifest, in the order of their bytes."""
 
     OFFSET = "offset"
     TIMESTAMP = "timestamp"
@@ -102,12 +102,12 @@ def read_manifest(store: ObjectStore, stem: str, size: int = -1) -> SegmentManif
         if not 0 < size <= _MAX_MANIFEST_SIZE:
             raise ManifestError("not the size of a manifest", found=f"{size} bytes")
         manifest = parse_manifest(store.read_ranges(name, [ByteRange(0, size)])[0])
-        if (told := manifest.segment) is not None:
-            told_path = main_path(told.partition, told.base_offset, told.segment_id)
-            if not stem.endswith(told_path):
+        if (known := manifest.segment) is not None:
+            known_path = main_path(known.partition, known.base_offset, known.segment_id)
+            if not stem.endswith(known_path):
                 raise ManifestError(
                     "the manifest is about another segment than its name",
-                    found=_shown(told_path),
+                    found=_shown(known_path),
                     hint="The object was renamed or overwritten; read a location that has it under its own name",
                 )
     except ManifestError as error:
@@ -143,13 +143,13 @@ def parse_manifest(data: bytes | memoryview) -> SegmentManifest:
     chunks = _parse_chunks(_object(root, "chunkIndex"))
     if not is_compressed:
         _check_sizes(chunks, SEAL_SIZE if encryption else 0)
-    indexes, told = root.get("segmentIndexes"), root.get("remoteLogSegmentMetadata")
+    indexes, metadata = root.get("segmentIndexes"), root.get("remoteLogSegmentMetadata")
     return SegmentManifest(
         chunks,
         None if indexes is None else _parse_parts(_object(root, "segmentIndexes"), encryption is not None),
         is_compressed,
         encryption,
-        None if told is None else _parse_segment(_object(root, "remoteLogSegmentMetadata")),
+        None if metadata is None else _parse_segment(_object(root, "remoteLogSegmentMetadata")),
     )
 
 
@@ -221,12 +221,12 @@ def _parse_segment(metadata: dict[str, Any]) -> SegmentMetadata:
     )
 
 
-def _parse_epochs(told: dict[str, Any], first: int, last: int) -> LeaderEpochs:
+def _parse_epochs(listed: dict[str, Any], first: int, last: int) -> LeaderEpochs:
     entries = []
-    for epoch in told:
-        if len(told) > _MAX_EPOCHS or not (epoch.isascii() and epoch.isdecimal() and len(epoch) <= 10):
+    for epoch in listed:
+        if len(listed) > _MAX_EPOCHS or not (epoch.isascii() and epoch.isdecimal() and len(epoch) <= 10):
             raise ManifestError("segmentLeaderEpochs is malformed", found=_shown(epoch), expected="numbers of epochs")
-        entries.append(LeaderEpoch(int(epoch), _int(told, epoch, most=_MAX_LONG)))
+        entries.append(LeaderEpoch(int(epoch), _int(listed, epoch, most=_MAX_LONG)))
     entries.sort()
     if entries and entries[0].start_offset < first:
         entries[0] = LeaderEpoch(entries[0].epoch, first)

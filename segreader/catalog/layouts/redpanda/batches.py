@@ -186,7 +186,7 @@ def to_kafka(
 def _require_zeros(rest: memoryview, position: int) -> None:
     if bytes(rest).count(0) != len(rest):
         raise CorruptBatchError(
-            "zeros stand between stored batches",
+            "there are zeros between stored batches",
             found=f"zeros from byte {position} on, then other bytes",
             expected="a batch, or zeros to the end",
             position=position,
@@ -236,13 +236,13 @@ def _parse(raw: bytes, position: int, segment: RedpandaSegment, delta: int, next
             expected=f"offsets from {next_offset} to {last}",
             position=position,
             base_offset=base_offset,
-            hint="The object's name or its manifest does not tell the truth",
+            hint="The object's name or its manifest is wrong",
         )
     if kind == _IN_CLOUD_TOPIC or not 0 < kind <= _LAST_KNOWN_TYPE:
         raise CorruptBatchError(
             "a stored batch is of a kind that cannot be read",
             found=f"type {kind}",
-            expected=f"type 1 to {_LAST_KNOWN_TYPE}, and not {_IN_CLOUD_TOPIC}: its records lie in other objects",
+            expected=f"type 1 to {_LAST_KNOWN_TYPE}, and not {_IN_CLOUD_TOPIC}: its records are in other objects",
             position=position,
             base_offset=base_offset,
             hint="Written by a newer Redpanda, or by a cloud topic: whether it takes offsets is not known",

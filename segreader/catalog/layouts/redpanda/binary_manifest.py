@@ -1,6 +1,6 @@
 """``manifest.bin`` (Redpanda 23.2 on): envelopes, and in them a table of segments that is packed column by column.
 
-An envelope is a version, the oldest version that can read it, and a size (6 bytes); what a newer writer adds stands at
+An envelope is a version, the oldest version that can read it, and a size (6 bytes); what a newer writer adds is at
 its end and is passed over. All numbers are little-endian. A column is cut into frames; a frame holds rows of 16 values,
 each value as its difference to the one before, packed to as many bits as the largest of the row needs.
 
@@ -134,7 +134,7 @@ def _manifest(reader: _EnvelopeReader) -> PartitionManifest:
         spillover = _segment_table(reader)
     reader.leave(outer)
     if reader.has_more:
-        raise _Damage(f"{reader.stop - reader.at} bytes stand behind the manifest", reader.at)
+        raise _Damage(f"{reader.stop - reader.at} bytes follow the manifest", reader.at)
     return PartitionManifest(
         version=version,
         namespace=namespace,
@@ -262,7 +262,7 @@ def _packed(reader: _EnvelopeReader, is_rising: bool, before: int) -> list[int]:
 def _row(data: memoryview, position: int, at: int) -> tuple[list[int], int]:
     """The 16 differences packed at ``position``, and where the next row begins.
 
-    A byte tells the bits of each. Of these the lowest 64, 32, 16 and 8 are stored as whole words where they fit, each
+    A byte holds the bits of each. Of these the lowest 64, 32, 16 and 8 are stored as whole words where they fit, each
     size for all 16 values, then what is left of each, one after another.
     """
     bits = data[position] if position < len(data) else 0

@@ -1,6 +1,6 @@
 """A store of Redpanda's objects, seen as plain Kafka files.
 
-The names say all that reading needs: ``<key of the segment>@<bytes>@<delta>.<kind>``, where the key tells the term and
+The names hold all that reading needs: ``<key of the segment>@<bytes>@<delta>.<kind>``, where the key has the term and
 the delta is how far Kafka's offsets are behind at the segment's start. There are three kinds: ``log``; ``txnindex``,
 made of the list of aborted transactions and of the batches; and ``snapshot``, which says that no transaction is open,
 for Redpanda uploads nothing that is undecided.
@@ -52,7 +52,7 @@ class SegmentName:
 
 
 def parse_name(name: str) -> tuple[SegmentName, str] | None:
-    """The segment and the kind of file that a name stands for; ``None`` if it is no name of this view."""
+    """The segment and the kind of file that a name means; ``None`` if it is no name of this view."""
     match = _NAME.fullmatch(name)
     if match is None or int(match["term"]) > _MAX_TERM:
         return None
@@ -169,7 +169,7 @@ def _make_transaction_index(store: ObjectStore, segment: SegmentName) -> bytes:
 
 
 def _until_damage(pieces: Iterator[memoryview], segment: SegmentName) -> Iterator[StoredBatch | memoryview]:
-    """The batches before the first damage: nobody can read those behind it, and who reads the log is told."""
+    """The batches before the first damage: those behind it cannot be read, and reading the log raises."""
     try:
         yield from iter_batches(pieces, segment.stored)
     except FormatError:

@@ -1,4 +1,4 @@
-"""The keys of Redpanda's tiered storage: where a partition's manifest, its segments and their side objects lie.
+"""The keys of Redpanda's tiered storage: of a partition's manifest, its segments and their side objects.
 
 Two styles: *hashed* keys begin with an xxHash-32 of the rest, *labelled* ones (24.2 on) with the cluster's uuid. A
 directory belongs to one style, and everything else is named after it: a topic may be mounted under another name than
@@ -31,7 +31,7 @@ class PartitionDirectory:
     """A directory that holds a partition's manifests, taken apart.
 
     Args:
-        root: what lies before the first part of Redpanda's key; empty or ending in ``/``.
+        root: what comes before the first part of Redpanda's key; empty or ending in ``/``.
         label: that first part: eight hex digits, or the cluster's uuid.
         revision: of the topic when it was created: a topic of the same name that is made later has another one.
     """
@@ -44,7 +44,7 @@ class PartitionDirectory:
 
     @classmethod
     def parse(cls, path: str) -> Self | None:
-        """The parts of a directory's path, which ends in ``/``; ``None`` if no partition of a user topic lies there."""
+        """The parts of a directory's path, which ends in ``/``; ``None`` if it has no partition of a user topic."""
         match = _DIRECTORY.fullmatch(path)
         if match is None:
             return None
@@ -57,7 +57,7 @@ class PartitionDirectory:
 
     @property
     def topic_id(self) -> str:
-        """What tells this topic from others of its name: its revision, with the cluster's uuid where it is known."""
+        """What distinguishes this topic from others of its name: its revision, with the cluster's uuid if known."""
         return str(self.revision) if self.is_hashed else f"{self.label}_{self.revision}"
 
     def segment_key(self, name: str, archiver_term: int | None) -> str:
@@ -69,12 +69,12 @@ class PartitionDirectory:
 
 
 def is_label(name: str) -> bool:
-    """Whether manifests can lie in a directory of this name: a hash of four bits and zeros, or a cluster's uuid."""
+    """Whether a directory of this name can hold manifests: a hash of four bits and zeros, or a cluster's uuid."""
     return _LABEL.fullmatch(name) is not None
 
 
 def segment_name(base_offset: int, term: int, *, committed_offset: int, size: int, name_format: int) -> str:
-    """Name of a segment's object without its directory; formats 2 and 3 tell its last offset and its bytes, too."""
+    """Name of a segment's object without its directory; formats 2 and 3 add its last offset and its bytes."""
     if name_format == 1:
         return f"{base_offset}-{term}-v1.log"
     return f"{base_offset}-{committed_offset}-{size}-{term}-v1.log"

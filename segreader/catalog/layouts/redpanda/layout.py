@@ -1,4 +1,4 @@
-"""Redpanda's tiered storage: a manifest says what a partition's segments are, and where each of them lies.
+"""Redpanda's tiered storage: a manifest lists a partition's segments and where each of them is.
 
 Segments with hashed keys cannot be listed by partition; and a listing would show objects that were rewritten and are
 stale. So only manifests are asked: the newest one, and the spill-over manifests that it names. Source: Redpanda 24.3
@@ -32,7 +32,7 @@ _OF_BUCKET: Final = re.compile(
     r"[0-9a-f]{8}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|meta|cluster_metadata|migration|redpanda_scrubber_inventory",
     re.ASCII,
 )
-"""What lies at the root of a bucket: hashes, uuids of clusters, and what belongs to the cluster as a whole."""
+"""What is at the root of a bucket: hashes, uuids of clusters, and what belongs to the cluster as a whole."""
 
 _MANIFESTS: Final = ("manifest.bin", "manifest.json")
 _MAX_MANIFEST: Final = 256 << 20
@@ -50,12 +50,12 @@ class RedpandaLayout:
     is_experimental: bool = field(default=True, init=False)
 
     def partition_of(self, path: str) -> TopicIdPartition | None:
-        """The partition whose manifests lie in this directory."""
+        """The partition whose manifests are in this directory."""
         place = PartitionDirectory.parse(path)
         return None if place is None else TopicIdPartition(place.topic, place.partition, place.topic_id)
 
     def places(self, directory: Directory) -> Sequence[PartitionPlace]:
-        """The partition whose manifest lies in this directory."""
+        """The partition whose manifest is in this directory."""
         partition = self.partition_of(directory.path)
         if partition is None or not set(_MANIFESTS) & set(directory.file_names):
             return ()
@@ -127,7 +127,7 @@ def _read(store: ObjectStore, name: str, size: int) -> PartitionManifest:
 
 
 def _read_older(store: ObjectStore, path: str, one: SegmentMeta, files: dict[str, int]) -> tuple[SegmentMeta, ...]:
-    """The segments of a spill-over manifest, whose name tells what is in it."""
+    """The segments of a spill-over manifest, whose name states its offsets."""
     bounds = (
         one.base_offset,
         one.committed_offset,
@@ -210,7 +210,7 @@ def _last_offsets(metas: Sequence[SegmentMeta]) -> Iterable[int | None]:
     """The last offset of each segment as Kafka counts; below its base if it has none, ``None`` if it is not known.
 
     The next segment's start is more reliable than what a segment says of its own end, which was too large by one in
-    older versions where no data stood there.
+    older versions that have no data there.
     """
     for one, following in pairwise(metas):
         if following.base_offset == one.committed_offset + 1 and following.delta_offset is not None:

@@ -91,7 +91,7 @@ class PartitionManifest:
         version: 1 in JSON, 2 and up in the binary form.
         segments: by rising base offset.
         spillover: the manifests that hold older segments, in the same form and order.
-        replaced: names of objects that were rewritten and may still lie there.
+        replaced: names of objects that were rewritten and may still exist.
         start_offset: first offset of ``segments`` that is alive; ``None``: not recorded.
         archive_start_offset: the same of the segments in spill-over manifests.
         start_kafka_offset: what ``DeleteRecords`` set, in Kafka's offsets.
@@ -160,7 +160,7 @@ def parse_json_manifest(data: bytes, *, source: str | None = None) -> PartitionM
 
 
 def _segment(meta: object, key: str | None) -> SegmentMeta:
-    """One entry; ``key`` is the short name under which a segment stands, and tells the term in old manifests."""
+    """One entry; ``key`` is the segment's short name, which holds the term in old manifests."""
     if not isinstance(meta, Mapping):
         raise ValueError(f"a segment is no object: {meta!r}")
     term = _optional(meta, "segment_term")

@@ -1,9 +1,9 @@
 """Aborted transactions: Redpanda's list beside a segment (``.tx``), and the same as Kafka's index of that segment.
 
 Redpanda lists the transactions that reach into a segment, from their first to their last batch, in its own offsets.
-Kafka's index names the marker and lies with the marker's segment. What is made here stands between: an entry for each
+Kafka's index names the marker and belongs to the marker's segment. What is made here is in between: an entry for each
 transaction *and segment*, which covers the batches in this one and ends at the marker, or at the last batch if the
-marker lies in a later segment. So each segment's entries decide all of its own batches.
+marker is in a later segment. So each segment's entries decide all of its own batches.
 
 Source: Redpanda 24.3 ``tx_range_manifest``, ``producer_state::apply_transaction_end``, ``AbortedTxn`` (Kafka 4.0).
 """
@@ -139,7 +139,7 @@ def _bounds(one: _Found) -> tuple[int, int]:
     """Last and first offset of an entry, which must differ.
 
     The offset before a transaction's only offset here is no batch of another transaction of its producer: their
-    markers stand between them.
+    markers are between them.
     """
     last = max(one.last, one.marker)
     if last > one.first:

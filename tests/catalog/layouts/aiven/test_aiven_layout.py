@@ -147,7 +147,7 @@ def test_a_log_of_another_size_than_its_chunks_is_refused() -> None:
 def test_an_index_outside_of_its_object_is_refused() -> None:
     stored = vectors.objects()
     stored[f"{vectors.STEM}.indexes"] = stored[f"{vectors.STEM}.indexes"][:-1]
-    with pytest.raises(ManifestError, match=r"\.indexes: the leaderEpoch index lies outside"):
+    with pytest.raises(ManifestError, match=r"\.indexes: the leaderEpoch index is outside"):
         find(stored)
 
 
