@@ -134,8 +134,8 @@ def bench(kit: Kit, directory: Path) -> Iterator[Bench]:
         Path(kafka.location).mkdir(parents=True, exist_ok=True)
         (root / "tier").symlink_to(kafka.location)
         config = {
-            "bootstrap": kafka.bootstrap,
-            "storage": kafka.location,
+            "bootstrap_servers": kafka.bootstrap,
+            "location": kafka.location,
             "url_base": f"{endpoint}/tier",
             "allow_http": True,
         }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import warnings
 from typing import Any
 
 import click
@@ -12,17 +14,17 @@ from segreader.cli.output import debug_option, say
 
 _EPILOG = """\b
 Examples:
-  segreader gateway --bootstrap broker1:9092 --listen 0.0.0.0:19092 --advertised-host gw.example.com \\
-      --storage s3://logs/tiered
+  segreader gateway --bootstrap-servers broker1:9092 --listen 0.0.0.0:19092 --advertised-host gw.example.com \\
+      --location s3://logs/tiered
   segreader gateway --config gateway.toml --sign-for 5m
   segreader gateway --config gateway.toml --metrics 127.0.0.1:9404 --audit -
 
 \b
 A configuration file (docs/reference/gateway.md has every setting):
-  bootstrap = "broker1:9092,broker2:9092"
+  bootstrap_servers = "broker1:9092,broker2:9092"
   listen = "0.0.0.0:19092"
   advertised_host = "gw.example.com"
-  storage = "s3://logs/tiered"
+  location = "s3://logs/tiered"
   sign_for = "15m"
   [client]
   "security.protocol" = "SASL_SSL"
@@ -43,14 +45,21 @@ class _ToStderr(logging.Handler):
 
 @click.command(epilog=_EPILOG, short_help="Serve locations of remote segments in front of Kafka brokers.")
 @click.option("--config", "file", metavar="FILE", help="A TOML file with any of the settings; options weigh more.")
-@click.option("--bootstrap", metavar="HOST:PORT,…", help="Brokers to begin with.")
+@click.option("--bootstrap-servers", metavar="HOST:PORT,…", help="Brokers to begin with.")
+@click.option("--bootstrap", hidden=True)
 @click.option(
     "--listen",
     metavar="HOST:PORT",
     help="Where clients begin. Broker n of the cluster gets the port PORT + n; [ports] in the file names others.",
 )
 @click.option("--advertised-host", metavar="HOST", help="The name under which clients reach this machine.")
-@click.option("--storage", metavar="LOCATION", help="Where the brokers' plugin keeps segments: s3://bucket/prefix, …")
+@click.option("--location", metavar="LOCATION", help="Where the brokers' plugin keeps segments: s3://bucket/prefix, …")
+@click.option("--storage", hidden=True)
+@click.option(
+    "--rsm-config",
+    metavar="FILE",
+    help="The broker's properties file, for the bucket and the prefix of a plugin's segments, in place of --location.",
+)
 @storage_option
 @click.option("--layout", metavar="NAME", help="auto, aiven or local-tiered: how the plugin names its objects.")
 @click.option("--sign-for", metavar="TIME", help="How long a signed URL lives: 1m to 60m. Default: 15m.")
@@ -82,7 +91,19 @@ def gateway(file: str | None, storage_options: tuple[str, ...], **given: Any) ->
     from segreader.gateway.server import Gateway, known_nodes, locating_backend
 
     options = parse_options(storage_options)
-    config = GatewayConfig.load(file, {**given, "storage_options": options or None})
+    for old, new in (("bootstrap", "bootstrap_servers"), ("storage", "location")):
+        flag = "--" + new.replace("_", "-")
+        if (text := given.pop(old)) is None:
+            continue
+        if given[new] is not None:
+            raise click.UsageError(f"--{old} is the earlier name of {flag}: give one of them")
+        say(f"warning: --{old} is deprecated, give {flag}")
+        given[new] = text
+    given["rsm_config"] = given["rsm_config"] and os.path.abspath(given["rsm_config"])
+    with warnings.catch_warnings(record=True, action="always", category=DeprecationWarning) as earlier:
+        config = GatewayConfig.load(file, {**given, "storage_options": options or None})
+    for one in earlier:
+        say(f"warning: {one.message}")
     nodes = known_nodes(config.client, config.bootstrap_servers)
     server = Gateway(config, make_backend=locating_backend)
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final, Self
 
 from segreader.broker.settings import ClientSettings
+from segreader.catalog.layouts.aiven.settings import RsmConfig
 from segreader.errors import OptionError
 from segreader.storage.options import NAMES as STORAGE_NAMES
 from segreader.storage.options import parse_storage_option, parse_values
@@ -28,6 +30,8 @@ _LARGEST_FILE = 1 << 20
 _LIFE = re.compile(r"(\d{1,6})\s*(s|m|h)?")
 _SECONDS = {None: 1, "s": 1, "m": 60, "h": 3600}
 _CLIENT_SECRETS = frozenset(("sasl.password", "sasl.jaas.config", "sasl.oauthbearer.token", "ssl.key.password"))
+_EARLIER = {"bootstrap": "bootstrap_servers", "storage": "location"}
+"""Earlier names of settings, which are still taken."""
 _ADDRESS = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?P<host>[^\[\]:/\s]*)):(?P<port>\d{1,5})")
 
 
@@ -70,7 +74,7 @@ class GatewayConfig:
         listen_host, listen_port: where clients begin; broker n has the port ``listen_port + n``.
         ports: node id -> port, in place of that rule.
         advertised_host: under which clients reach the gateway; ``listen_host`` by default.
-        storage: where the segments lie, ``s3://bucket/prefix`` for example.
+        location: where the segments are, ``s3://bucket/prefix`` for example.
         storage_options: of that location.
         layout: how the plugin names its objects; ``auto`` asks the store once.
         sign_for_s: seconds that a signed URL lives: 60 to 3600.
@@ -92,7 +96,7 @@ class GatewayConfig:
     bootstrap_servers: tuple[str, ...]
     listen_host: str
     listen_port: int
-    storage: str
+    location: str
     ports: Mapping[int, int] = field(default_factory=dict)
     advertised_host: str = ""
     storage_options: Mapping[str, object] = field(default_factory=dict, repr=False)
@@ -115,9 +119,11 @@ class GatewayConfig:
 
     def __post_init__(self) -> None:
         if not self.bootstrap_servers:
-            raise OptionError("no broker to begin with", hint="Set bootstrap to host:port of one or more brokers")
+            raise OptionError(
+                "no broker to begin with", hint="Set bootstrap_servers to host:port of one or more brokers"
+            )
         for server in self.bootstrap_servers:
-            parse_address(server, "bootstrap")
+            parse_address(server, "bootstrap_servers")
         if not SHORTEST_LIFE_S <= self.sign_for_s <= LONGEST_LIFE_S:
             raise OptionError(
                 "sign_for is too short or too long",
@@ -163,6 +169,12 @@ class GatewayConfig:
         for name, value in (given or {}).items():
             if value is not None:
                 values[name] = {**values.get(name, {}), **value} if isinstance(value, Mapping) else value
+        for old, new in _EARLIER.items():
+            if old in values:
+                if new in values:
+                    raise OptionError(f"{old} is the earlier name of {new}: give one of them")
+                warnings.warn(f"the setting {old} is deprecated, use {new}", DeprecationWarning, stacklevel=2)
+                values[new] = values.pop(old)
         for name in values:
             if name not in _PARSERS:
                 near = difflib.get_close_matches(name, _PARSERS, 1)
@@ -174,10 +186,33 @@ class GatewayConfig:
         arguments: dict[str, Any] = {}
         for name, value in values.items():
             arguments |= _PARSERS[name](name, value, directory)
-        for name, field_name in (("bootstrap", "bootstrap_servers"), ("listen", "listen_port"), ("storage", "storage")):
+        if (rsm_config := arguments.pop("rsm_config", None)) is not None:
+            if "location" in arguments:
+                raise OptionError("location and rsm_config both say where segments are", hint="Give one of them")
+            arguments["location"], found = _place_of(rsm_config)
+            arguments["storage_options"] = {**found, **arguments.get("storage_options", {})}
+        for name, field_name in (
+            ("bootstrap_servers", "bootstrap_servers"),
+            ("listen", "listen_port"),
+            ("location", "location"),
+        ):
             if field_name not in arguments:
-                raise OptionError(f"{name} is missing", hint=f"Give --{name}, or {name} in the configuration file")
+                flag = name.replace("_", "-")
+                raise OptionError(f"{name} is missing", hint=f"Give --{flag}, or {name} in the configuration file")
         return cls(**arguments)
+
+
+def _place_of(rsm_config: str) -> tuple[str, Mapping[str, object]]:
+    """The location that the broker's properties file names, with its key prefix, and its storage options."""
+    config = RsmConfig.load(rsm_config)
+    if config.key_prefix and not config.key_prefix.endswith("/"):
+        raise OptionError(
+            "key.prefix is no directory, so its objects have no location of their own",
+            source=rsm_config,
+            found=repr(config.key_prefix),
+            expected="a / at its end",
+        )
+    return config.location()
 
 
 def parse_address(text: str, name: str) -> tuple[str, int]:
@@ -322,11 +357,12 @@ def _not_in_clear(what: str) -> OptionError:
 
 
 _PARSERS: dict[str, Any] = {
-    "bootstrap": _bootstrap,
+    "bootstrap_servers": _bootstrap,
     "listen": _listen,
     "advertised_host": _text("advertised_host"),
     "ports": _ports,
-    "storage": _text("storage"),
+    "location": _text("location"),
+    "rsm_config": _file("rsm_config"),
     "storage_options": _storage_options,
     "layout": _text("layout"),
     "sign_for": _seconds("sign_for_s"),

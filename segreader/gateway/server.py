@@ -225,7 +225,7 @@ def locating_backend(config: GatewayConfig, metrics: GatewayMetrics) -> Backend:
     Raises:
         SegreaderError: the store cannot be opened or cannot sign; the audit file cannot be written.
     """
-    store, prefix = open_store(config.storage, storage_options=config.storage_options)
+    store, prefix = open_store(config.location, storage_options=config.storage_options)
     signer = make_signer(config, store, prefix, metrics)
     try:
         audit = AuditLog(config.audit_file)

@@ -164,7 +164,7 @@ def make_signer(config: GatewayConfig, store: ObjectStore, prefix: str, metrics:
         return _Below(BaseUrlSigner(config.url_base, life_s=config.sign_for_s), prefix)
     if isinstance(store, BucketStore):
         return BucketSigner(store, life_s=config.sign_for_s, gives_names=config.gives_object_names, metrics=metrics)
-    if config.gives_object_names and "://" in config.storage and not config.storage.startswith(("file:", "local:")):
+    if config.gives_object_names and "://" in config.location and not config.location.startswith(("file:", "local:")):
         return NameSigner(store)
     raise OptionError(
         "nobody could read what this gateway would give: this location has no signed URLs",

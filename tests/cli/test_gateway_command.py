@@ -21,17 +21,20 @@ from segreader.cli.main import main
 def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["gateway", "--help"]) == ExitCode.OK
     told = capsys.readouterr().out
-    assert "segreader gateway --bootstrap" in told
+    assert "segreader gateway --bootstrap-servers" in told
     assert "READ on __remote_log_metadata" in told
 
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ([], "bootstrap is missing"),
-        (["--bootstrap", "b:1", "--listen", "127.0.0.1:2"], "storage is missing"),
-        (["--bootstrap", "b", "--listen", "127.0.0.1:2", "--storage", "s3://b"], "host:port"),
-        (["--bootstrap", "b:1", "--listen", "127.0.0.1:2", "--storage", "s3://b", "--sign-for", "2h"], "1m to 60m"),
+        ([], "bootstrap_servers is missing"),
+        (["--bootstrap-servers", "b:1", "--listen", "127.0.0.1:2"], "location is missing"),
+        (["--bootstrap-servers", "b", "--listen", "127.0.0.1:2", "--location", "s3://b"], "host:port"),
+        (
+            ["--bootstrap-servers", "b:1", "--listen", "127.0.0.1:2", "--location", "s3://b", "--sign-for", "2h"],
+            "1m to 60m",
+        ),
         (["--config", "none.toml"], "cannot be read"),
     ],
 )
@@ -42,12 +45,23 @@ def test_what_is_wrong_is_told_before_anything_is_asked(
     assert told in capsys.readouterr().err
 
 
+def test_options_and_settings_by_earlier_names_warn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "gateway.toml"
+    config.write_text('storage = "s3://b"\n')
+    asked = ["gateway", "--config", str(config), "--listen", "127.0.0.1:2", "--sign-for", "2h"]
+    assert main([*asked, "--bootstrap", "b:1"]) == ExitCode.USAGE
+    assert capsys.readouterr().err.splitlines()[:1] == ["warning: --bootstrap is deprecated, give --bootstrap-servers"]
+    config.write_text('bootstrap = "b:1"\n')
+    assert main([*asked[:5], "--sign-for", "5m", "--storage", "s3://b", "--location", "s3://b"]) == ExitCode.USAGE
+    assert "--storage is the earlier name of --location" in capsys.readouterr().err
+
+
 def test_brokers_that_do_not_answer_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         port = gone.getsockname()[1]
     config = tmp_path / "gateway.toml"
     config.write_text('[client]\n"default.api.timeout.ms" = 500\n"socket.connection.setup.timeout.ms" = 500\n')
-    arguments = ["--bootstrap", f"127.0.0.1:{port}", "--listen", "127.0.0.1:1", "--storage", str(tmp_path)]
+    arguments = ["--bootstrap-servers", f"127.0.0.1:{port}", "--listen", "127.0.0.1:1", "--location", str(tmp_path)]
     assert main(["gateway", "--config", str(config), *arguments]) != ExitCode.OK
     assert "segreader:" in capsys.readouterr().err
 
@@ -58,7 +72,7 @@ def test_it_says_when_it_is_ready_serves_and_ends_on_a_signal(tmp_path: Path, nu
         port, of_broker = free_port(), free_port()
         config = tmp_path / "gateway.toml"
         config.write_text(
-            f'bootstrap = "{kafka.bootstrap}"\nlisten = "127.0.0.1:{port}"\nstorage = "{tmp_path}"\n'
+            f'bootstrap_servers = "{kafka.bootstrap}"\nlisten = "127.0.0.1:{port}"\nlocation = "{tmp_path}"\n'
             f'url_base = "https://segments.example"\n[ports]\n1 = {of_broker}\n'
         )
         command = [sys.executable, "-m", "segreader.cli.main", "gateway", "--config", str(config)]

@@ -46,8 +46,8 @@ def running(
 ) -> Iterator[RunningGateway]:
     """A gateway whose clients log in, as it does itself."""
     config = {
-        "bootstrap": racks.cluster.bootstrap_by("SASL_PLAINTEXT"),
-        "storage": "s3://kafka-tiered-storage",
+        "bootstrap_servers": racks.cluster.bootstrap_by("SASL_PLAINTEXT"),
+        "location": "s3://kafka-tiered-storage",
         "storage_options": {**store.storage_options, "secret": "env:STORE_SECRET"},
         "client": {
             "security.protocol": "SASL_PLAINTEXT",

@@ -11,15 +11,16 @@ import pytest
 from segreader.errors import OptionError
 from segreader.gateway.addresses import PortPlan
 from segreader.gateway.config import _PARSERS, GatewayConfig, Limits, parse_address, parse_life
+from segreader.testing.aiven import write_rsm_config
 
-LEAST = {"bootstrap": "b1:9092,b2:9092", "listen": "127.0.0.1:19092", "storage": "s3://bucket/tiered"}
+LEAST = {"bootstrap_servers": "b1:9092,b2:9092", "listen": "127.0.0.1:19092", "location": "s3://bucket/tiered"}
 DOCS = Path(__file__).parents[2] / "docs" / "reference" / "gateway.md"
 
 FILE = """
-bootstrap = ["b1:9092", "[::1]:9093"]
+bootstrap_servers = ["b1:9092", "[::1]:9093"]
 listen = "0.0.0.0:19092"
 advertised_host = "gw.example.com"
-storage = "s3://bucket/tiered"
+location = "s3://bucket/tiered"
 layout = "aiven"
 sign_for = "5m"
 metrics_listen = "127.0.0.1:9404"
@@ -67,8 +68,8 @@ def test_a_file_says_everything(file: Path) -> None:
 
 
 def test_what_is_given_weighs_more_than_the_file(file: Path) -> None:
-    config = GatewayConfig.load(file, {"sign_for": "1h", "listen": "127.0.0.1:1", "storage": None})
-    assert (config.sign_for_s, config.listen_port, config.storage) == (3600, 1, "s3://bucket/tiered")
+    config = GatewayConfig.load(file, {"sign_for": "1h", "listen": "127.0.0.1:1", "location": None})
+    assert (config.sign_for_s, config.listen_port, config.location) == (3600, 1, "s3://bucket/tiered")
 
 
 def test_no_secret_is_in_the_text_of_a_configuration(file: Path) -> None:
@@ -93,6 +94,28 @@ def test_a_secret_that_stands_in_clear_is_refused_and_not_shown(given: dict[str,
     assert "c4nary" not in str(caught.value)
 
 
+def test_settings_by_earlier_names_are_taken_with_a_warning(tmp_path: Path) -> None:
+    earlier = {"bootstrap": "b1:9092,b2:9092", "listen": "127.0.0.1:19092", "storage": "s3://bucket/tiered"}
+    with pytest.warns(DeprecationWarning, match="is deprecated, use") as caught:
+        assert GatewayConfig.load(None, earlier) == GatewayConfig.load(None, LEAST)
+    assert [str(one.message) for one in caught] == [
+        "the setting bootstrap is deprecated, use bootstrap_servers",
+        "the setting storage is deprecated, use location",
+    ]
+    with pytest.raises(OptionError, match="storage is the earlier name of location"):
+        GatewayConfig.load(None, {**LEAST, "storage": "s3://bucket"})
+
+
+def test_the_brokers_properties_name_the_location(tmp_path: Path) -> None:
+    file = write_rsm_config(tmp_path, key_prefix="tiered/")
+    brokers = {name: text for name, text in LEAST.items() if name != "location"}
+    assert GatewayConfig.load(None, {**brokers, "rsm_config": str(file)}).location == str(tmp_path / "tiered")
+    with pytest.raises(OptionError, match="location and rsm_config both say"):
+        GatewayConfig.load(None, {**LEAST, "rsm_config": str(file)})
+    with pytest.raises(OptionError, match=r"key\.prefix is no directory"):
+        GatewayConfig.load(None, {**brokers, "rsm_config": str(write_rsm_config(tmp_path, key_prefix="tiered"))})
+
+
 @pytest.mark.parametrize("name", LEAST)
 def test_what_is_missing_is_named(name: str) -> None:
     with pytest.raises(OptionError, match=name):
@@ -110,8 +133,8 @@ def test_what_is_missing_is_named(name: str) -> None:
         ({"certificate": "c.pem"}, "both"),
         ({"listen": "19092"}, "host:port"),
         ({"listen": "0.0.0.0:19092"}, "advertised_host"),
-        ({"bootstrap": " , "}, "no broker"),
-        ({"bootstrap": "b1"}, "host:port"),
+        ({"bootstrap_servers": " , "}, "no broker"),
+        ({"bootstrap_servers": "b1"}, "host:port"),
         ({"url_base": "http://127.0.0.1/"}, "allow_http"),
         ({"url_base": "https://user:c4nary@host/"}, "credential"),
         ({"ports": {"1": "x"}}, "ports"),
@@ -120,7 +143,7 @@ def test_what_is_missing_is_named(name: str) -> None:
         ({"client": {"sasl.user": "x"}}, "sasl.username"),
         ({"client": {"security.protocol": "SSL", "ssl.certificate.location": "own.pem"}}, "Mutual TLS"),
         ({"is_strict": "yes"}, "true nor false"),
-        ({"storage": ""}, "storage"),
+        ({"location": ""}, "location"),
     ],
 )
 def test_a_wrong_value_is_refused_with_what_is_right(given: dict[str, object], told: str) -> None:

@@ -202,15 +202,15 @@ def test_what_is_given_shows_no_url() -> None:
 
 
 def config_of(**settings: object) -> GatewayConfig:
-    given = {"bootstrap": "b:9092", "listen": "127.0.0.1:9", "storage": "s3://b", **settings}
+    given = {"bootstrap_servers": "b:9092", "listen": "127.0.0.1:9", "location": "s3://b", **settings}
     return GatewayConfig.load(None, given)
 
 
 def test_a_directory_needs_a_url_base(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     with pytest.raises(OptionError, match="url_base"):
-        make_signer(config_of(storage=str(tmp_path)), store, "remote/", GatewayMetrics())
-    config = config_of(storage=str(tmp_path), url_base="http://127.0.0.1:8/x/", allow_http=True)
+        make_signer(config_of(location=str(tmp_path)), store, "remote/", GatewayMetrics())
+    config = config_of(location=str(tmp_path), url_base="http://127.0.0.1:8/x/", allow_http=True)
     signer = make_signer(config, store, "remote/", GatewayMetrics())
     access = signer.access("remote/orders 1/a.log")
     assert (access.name, access.url) == (None, "http://127.0.0.1:8/x/orders%201/a.log")

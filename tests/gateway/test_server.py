@@ -62,7 +62,7 @@ async def running(
         bootstrap_servers=(f"127.0.0.1:{upstream.port}",),
         listen_host="127.0.0.1",
         listen_port=free_base(),
-        storage="s3://bucket",
+        location="s3://bucket",
         **settings,  # type: ignore[arg-type]
     )
     gateway = Gateway(config)
@@ -122,7 +122,7 @@ def test_a_port_that_cannot_be_had_is_told() -> None:
                 bootstrap_servers=("127.0.0.1:1",),
                 listen_host="127.0.0.1",
                 listen_port=taken.getsockname()[1],
-                storage="s3://bucket",
+                location="s3://bucket",
             )
             with pytest.raises(OptionError, match="port cannot be had"):
                 await Gateway(config).start()
