@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from segreader.plan.split import Split
 from segreader.read.options import ReadOptions
 from segreader.read.split_reader import read_split
 from segreader.spark.backfill.commit import collect, commit
@@ -59,6 +60,7 @@ def finish(plan: JobPlan, target: TargetStore, *, cleans: bool = True) -> Comple
 def offsets_of(plan: JobPlan, split: JobSplit) -> list[int]:
     """The offsets of the records that a split delivers."""
     store = Locations(parse_options(plan.options)).store
+    assert isinstance(split.read, Split)
     batches = read_split(split.read, store, ReadOptions(columns=("offset",)))
     return [offset for batch in batches for offset in batch.column(0).to_pylist()]
 

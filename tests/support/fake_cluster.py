@@ -10,6 +10,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from corpus import Case
 from simulator import SimulatedPartition
@@ -365,7 +366,7 @@ class FakeFetcher:
         if not log.log_start <= at <= log.end:
             raise OffsetOutOfRangeError("out of range", offset=at)
         end = log.stable if self._is_committed else log.readable
-        head = {
+        head: dict[str, Any] = {
             "topic": topic,
             "topic_id": None,
             "partition": number,

@@ -24,7 +24,7 @@ def denied(location: str) -> Mapping[str, object]:
 
 def refused(location: str) -> Mapping[str, object]:
     """The same in tasks; elsewhere the server is the right one."""
-    return denied(location) | ({} if _is_task() else {"endpoint_url": os.environ["HISTORY_ENDPOINT"]})
+    return {**denied(location), **({} if _is_task() else {"endpoint_url": os.environ["HISTORY_ENDPOINT"]})}
 
 
 def fails(location: str) -> Mapping[str, object]:
@@ -61,7 +61,7 @@ def crashes(location: str) -> Mapping[str, object]:
     """In tasks, the end of the process in compiled code, with credentials on the stack."""
     given = dict(_KEYS)
     if _is_task():
-        faulthandler._sigabrt()
+        faulthandler._sigabrt()  # type: ignore[attr-defined]
     return given
 
 

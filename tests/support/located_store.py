@@ -35,7 +35,7 @@ def locations(*, with_index: bool = False, expiry_ms: int = NEVER) -> Locate:
             if batch.stop > at or batch is segment.batches[-1]:
                 break
             start += len(batch.data)
-        indexes = ()
+        indexes: tuple[IndexLocation, ...] = ()
         if with_index and segment.transaction_index:
             indexes = (IndexLocation(3, None, url_of(segment, "txnindex"), 0, None),)
         return RemoteLogSegmentLocation(

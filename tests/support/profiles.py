@@ -11,5 +11,6 @@ settings.load_profile("full")
 
 def tries(full: int) -> int:
     """For ``@settings(max_examples=…)``, which would hold in every profile: the profile's share of so many."""
+    assert settings.default is not None
     share = settings.default.max_examples / settings.get_profile("full").max_examples
     return max(10, int(full * share))

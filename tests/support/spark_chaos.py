@@ -19,10 +19,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from servers.process import dies_with_us
 from spark_chaos_hook import DAWDLE, TRAIL
 from spark_chaos_plan import VICTIMS, SparkBackfill, Strike, Tally, Victim
 from spark_jvm import spark_options
-from spark_standalone import dies_with_us, environment, standalone_cluster
+from spark_standalone import environment, standalone_cluster
 
 from segreader.spark.backfill.job_plan import read_plan
 from segreader.storage.target.local import LocalTarget

@@ -28,16 +28,18 @@ DAWDLE = "SEGREADER_CHAOS_DAWDLE"
 _SYNC_SECONDS = 0.02
 _random = Random()
 _fsync = os.fsync
-_do_split = task.do_split
+_task: Any = task
+_os: Any = os
+_do_split = _task.do_split
 
 
 def slow(location: str) -> dict[str, object]:
     """No storage options; the process that asks is slow from now on."""
     if os.fsync is _fsync:
-        os.fsync = _slow_fsync
+        _os.fsync = _slow_fsync
         _random.seed(os.urandom(8))
-    if TaskContext.get() is not None and task.do_split is _do_split:
-        task.do_split = _shown
+    if TaskContext.get() is not None and _task.do_split is _do_split:
+        _task.do_split = _shown
     return {}
 
 

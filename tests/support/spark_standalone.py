@@ -59,7 +59,7 @@ def standalone_cluster(
     """
     if not (SPARK_HOME / "bin" / "spark-class").exists():
         skip_or_fail("spark", "this PySpark brings no spark-class: it is the client alone")
-    environ = environment() | (more or {})
+    environ = {**environment(), **(more or {})}
     ports = ("--port", "0", "--webui-port", "0")
     with ExitStack() as stack:
         told = directory / "master.log"

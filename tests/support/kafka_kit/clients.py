@@ -97,7 +97,7 @@ def send(to: Producer, topic: str, records: Iterable[Sent]) -> None:
 
 @contextlib.contextmanager
 def transaction(
-    bootstrap: str, topic: str, records: Iterable[Sent], *, name: str, is_kept: bool, **settings: str | int
+    bootstrap: str, topic: str, records: Iterable[Sent], *, name: str, is_kept: bool, **settings: Any
 ) -> Iterator[Callable[[Iterable[Sent]], None]]:
     """A transaction that has written the records, and is open until the block ends.
 

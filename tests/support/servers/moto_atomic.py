@@ -4,15 +4,16 @@ it, and of two writers at once both may win. Run with a port."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from threading import Lock
 from typing import Any
 
-from moto.server import DomainDispatcherApplication, create_backend_app
+import moto.server
 from werkzeug.serving import run_simple
 
 _writing = Lock()
-_moto = DomainDispatcherApplication(create_backend_app)
+_server: Any = moto.server  # which exports neither by a list
+_moto: Callable[..., Iterable[bytes]] = _server.DomainDispatcherApplication(_server.create_backend_app)
 
 
 def serve(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
