@@ -147,6 +147,7 @@ def test_a_second_run_does_only_the_splits_that_are_not_done(
     assert table_of(target)["offset"].to_pylist() == list(range(4000))
 
 
+@pytest.mark.exhaustive
 def test_a_driver_killed_with_all_its_workers_is_finished_by_the_next_run(tmp_path: Path, segments: Path) -> None:
     target = tmp_path / "out"
     line = command(target, "--topic", "orders", "--master", "local[2,4]", location=segments)
@@ -175,6 +176,7 @@ def test_a_driver_killed_with_all_its_workers_is_finished_by_the_next_run(tmp_pa
     assert [line.split(" ")[0] for line in told][-2:] == ["Starting", "Writing"]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("spark")
 def test_two_drivers_at_once_end_in_one_output(tmp_path: Path, segments: Path) -> None:
     target = tmp_path / "out"

@@ -113,6 +113,7 @@ def offsets_in(target: TargetStore) -> list[int]:
     return [offset for table in tables for offset in table["offset"].to_pylist()]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("is_local", [True, False], ids=["from a directory", "from the bucket"])
 def test_a_backfill_into_a_bucket_that_was_killed_is_finished_and_exact(
     bucket: Bucket, tier: Path, is_local: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
