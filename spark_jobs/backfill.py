@@ -22,8 +22,8 @@ import click
 from pyspark.sql import SparkSession
 
 from segreader import errors
+from segreader.cli.commands.plan import read_prices
 from segreader.cli.exit_codes import ExitCode, describe, exit_code
-from segreader.cli.plan import read_prices
 from segreader.errors import SegreaderError
 from segreader.isolation import IsolationLevel
 from segreader.plan.cost import estimate, parse_prices

@@ -63,7 +63,7 @@ class _Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _VERBS:
             return None
-        command = getattr(importlib.import_module(f"segreader.cli.{cmd_name}"), cmd_name)
+        command = getattr(importlib.import_module(f"segreader.cli.commands.{cmd_name}"), cmd_name)
         assert isinstance(command, click.Command)
         return command
 

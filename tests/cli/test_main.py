@@ -101,7 +101,7 @@ def test_version_says_which_kernel_decodes(capsys: pytest.CaptureFixture[str], m
 def test_a_package_that_is_not_there_has_no_version(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("segreader.cli.version._PACKAGES", ("no-such-package",))
+    monkeypatch.setattr("segreader.cli.commands.version._PACKAGES", ("no-such-package",))
 
     assert main(["version"]) == 0
     assert json.loads(capsys.readouterr().out)["no-such-package"] is None

@@ -21,8 +21,8 @@ import pytest
 from corpus import CORPUS, case
 
 import segreader
+from segreader.cli.commands.sql import _Engine
 from segreader.cli.main import main
-from segreader.cli.sql import _Engine
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_local_tiered
 from segreader.testing.records import ProducerRecord
@@ -249,7 +249,7 @@ def test_a_step_of_duckdb_that_hears_of_no_interrupt_does_not_hold_the_program(
     class Deaf:
         def interrupt(self) -> None: ...
 
-    monkeypatch.setattr("segreader.cli.sql._GRACE_S", 0.1)
+    monkeypatch.setattr("segreader.cli.commands.sql._GRACE_S", 0.1)
     monkeypatch.setattr(os, "_exit", sys.exit)
     (tmp_path / "spill").mkdir()
     is_over = threading.Event()

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from segreader.cli.catalog_options import TIMES_HELP, Selection, selection_options
 from segreader.cli.exit_codes import ExitCode
+from segreader.cli.options import TIMES_HELP, Selection, selection_options
 from segreader.cli.output import (
     console,
     debug_option,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from segreader.cli.catalog_options import Selection, selection_options
 from segreader.cli.exit_codes import ExitCode
+from segreader.cli.options import Selection, selection_options
 from segreader.cli.output import console, debug_option, new_table, output_option, say, styled, write_json_rows
 from segreader.cli.progress import progress
 from segreader.errors import OptionError

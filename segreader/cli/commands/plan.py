@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from segreader.cli.broker_options import live_options
-from segreader.cli.catalog_options import Selection, selection_options
 from segreader.cli.exit_codes import ExitCode
+from segreader.cli.options import Selection, live_options, scan_options, selection_options
 from segreader.cli.output import (
     console,
     debug_option,
@@ -28,7 +27,6 @@ from segreader.cli.output import (
     styled,
     write_json_rows,
 )
-from segreader.cli.scan_options import scan_options
 from segreader.errors import ObjectNotFoundError, OptionError, SegreaderError
 
 if TYPE_CHECKING:

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from segreader.cli.broker_options import LiveChoice, cluster_options
-from segreader.cli.catalog_options import catalog_options
 from segreader.cli.exit_codes import ExitCode
 from segreader.cli.location import parse_options, storage_option
+from segreader.cli.options import LiveChoice, catalog_options, cluster_options
 from segreader.cli.output import (
     console,
     debug_option,

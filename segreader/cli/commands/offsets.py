@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from segreader.cli.broker_options import live_offsets_options
-from segreader.cli.catalog_options import TIMES_HELP, Selection, selection_options
 from segreader.cli.exit_codes import ExitCode
+from segreader.cli.options import TIMES_HELP, Selection, live_offsets_options, selection_options
 from segreader.cli.output import (
     console,
     debug_option,

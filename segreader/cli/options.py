@@ -1,4 +1,4 @@
-"""What every command takes that reads a location: where, which partitions, and how segments are found there."""
+"""Options that commands share: where a topic is, which partitions and records are wanted, which cluster is asked."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from segreader.cli.location import parse_location, parse_options, parse_topic, storage_option
+from segreader.cli.output import say
 
 if TYPE_CHECKING:
-    from segreader.cli.broker_options import LiveChoice
     from segreader.read.source import Catalog, LocationSource, UrlSource
+    from segreader.storage.signed_url import Secret
+
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -221,3 +223,209 @@ def _topic_and_partitions(
     if number is not None and partitions:
         raise click.UsageError("Partitions are named twice: in TOPIC and with --partition. Leave one out")
     return name if name is not None else topic, (number,) if number is not None else partitions or None
+
+
+_BOOTSTRAP_HELP = (
+    "Brokers to ask first, HOST:PORT with commas between: then the topic is read as it is now, its remote "
+)
+_BOOTSTRAP_HELP += (
+    "part from LOCATION, or by locations or records of the brokers. kafka://HOST:PORT as LOCATION says the "
+)
+_BOOTSTRAP_HELP += "same without a store."
+
+_BROKER_OPTION = click.option(
+    "--broker-option",
+    "broker_options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Setting of the Kafka client by Kafka's name, such as security.protocol=SASL_SSL; may be repeated. NAME=@FILE "
+    "and NAME=env:VARIABLE keep a secret out of the process list. docs/reference/options.md lists the names.",
+)
+
+_CLUSTER_OPTIONS = (
+    click.option("--bootstrap-servers", metavar="HOST:PORT,…", help=_BOOTSTRAP_HELP),
+    _BROKER_OPTION,
+)
+
+_LIVE_SCAN_OPTIONS = (
+    click.option(
+        "--group", metavar="ID", help="Begin at the offsets that this consumer group has committed. It is only read."
+    ),
+    click.option(
+        "--prefer",
+        type=click.Choice(["broker", "store"]),
+        default="broker",
+        show_default=True,
+        help="Where records come from that both have: the brokers, or the store, to spare brokers.",
+    ),
+    click.option(
+        "--no-locations",
+        is_flag=True,
+        help="Ask the brokers for records where no store is given, not for locations as segreader gateway tells them.",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveChoice:
+    """What a command line says of the cluster.
+
+    Args:
+        bootstrap_servers: ``None`` where none are named.
+        broker_options: by Kafka's names; secrets are not shown.
+        group, prefer, locations: as ``segreader.scan``.
+    """
+
+    bootstrap_servers: str | None
+    broker_options: Mapping[str, Secret] = field(default_factory=dict, repr=False)
+    group: str | None = None
+    prefer: str = "broker"
+    locations: bool = True
+
+    def scan_arguments(self) -> dict[str, Any]:
+        """The arguments of ``segreader.scan`` that say the same."""
+        return {
+            "bootstrap_servers": self.bootstrap_servers,
+            "broker_options": self.broker_options,
+            "group": self.group,
+            "prefer": self.prefer,
+            "locations": self.locations,
+        }
+
+
+def live_options(command: _F) -> Callable[..., Any]:
+    """The options of a command that reads a live topic; the command gets them together, as ``live``."""
+
+    @wraps(command)
+    def with_live(
+        *arguments: Any,
+        bootstrap_servers: str | None,
+        broker_options: tuple[str, ...],
+        group: str | None = None,
+        prefer: str = "broker",
+        no_locations: bool = False,
+        **others: Any,
+    ) -> Any:
+        live = LiveChoice(bootstrap_servers, parse_broker_options(broker_options), group, prefer, not no_locations)
+        return command(*arguments, live=live, **others)
+
+    return _decorated(with_live, (*_CLUSTER_OPTIONS, *_LIVE_SCAN_OPTIONS))
+
+
+def live_offsets_options(command: _F) -> Callable[..., Any]:
+    """As ``live_options``, for a command that reads no records."""
+
+    @wraps(command)
+    def with_live(
+        *arguments: Any, bootstrap_servers: str | None, broker_options: tuple[str, ...], **others: Any
+    ) -> Any:
+        return command(*arguments, live=LiveChoice(bootstrap_servers, parse_broker_options(broker_options)), **others)
+
+    return _decorated(with_live, _CLUSTER_OPTIONS)
+
+
+def cluster_options(command: _F) -> Callable[..., Any]:
+    """As ``live_offsets_options``, for a command that is about a cluster: one must be named."""
+
+    @wraps(command)
+    def with_cluster(*arguments: Any, bootstrap_servers: str, broker_options: tuple[str, ...], **others: Any) -> Any:
+        live = LiveChoice(bootstrap_servers.removeprefix("kafka://"), parse_broker_options(broker_options))
+        return command(*arguments, live=live, **others)
+
+    required = click.option(
+        "--bootstrap-servers", required=True, metavar="HOST:PORT,…", help="Brokers to ask first, with commas between."
+    )
+    return _decorated(with_cluster, (required, _BROKER_OPTION))
+
+
+def parse_broker_options(texts: tuple[str, ...]) -> dict[str, Secret]:
+    """The broker options of a command line; a value may stand in a file or a variable.
+
+    Raises:
+        OptionError: one is no ``NAME=VALUE``, or its file or variable is not there.
+    """
+    if not texts:
+        return {}
+    from segreader.storage.options import parse_storage_options
+
+    return parse_storage_options(texts)
+
+
+class _OnGap(click.Choice):  # type: ignore[type-arg]
+    """``fail`` or ``skip``; ``report`` is the earlier name of ``skip``."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "report":
+            say("warning: --on-gap report is deprecated, give --on-gap skip")
+            return "skip"
+        return super().convert(value, param, ctx)
+
+
+_RECORD_OPTIONS = (
+    click.option("--offsets", metavar="A:B", help="Only offsets from A on and below B; either may be left out."),
+    click.option(
+        "--since",
+        metavar="T",
+        help=f"Only from the offset of the first record on that is not older than T: {TIMES_HELP}.",
+    ),
+    click.option(
+        "--until",
+        metavar="T",
+        help="Only below the offset of the first record that is not older than T. Both are looked up in each partition "
+        "and are offsets from then on: where times are out of order, records between them may lie outside the times.",
+    ),
+    click.option(
+        "--isolation",
+        "isolation_level",
+        type=click.Choice(["read_committed", "read_uncommitted"]),
+        default="read_committed",
+        show_default=True,
+        help="Which records a reader is given, as isolation.level of a consumer.",
+    ),
+    click.option(
+        "--on-gap",
+        type=_OnGap(["fail", "skip"]),
+        default="fail",
+        show_default=True,
+        help="Where offsets between two segments are in none: fail (exit code 5), or go on behind them and say so on "
+        "stderr (exit code 1).",
+    ),
+    click.option(
+        "--on-corrupt",
+        type=click.Choice(["fail", "skip"]),
+        default="fail",
+        show_default=True,
+        help="At damage: print the records before it and fail (exit code 5), or pass over it, say so on stderr and go "
+        "on (exit code 1).",
+    ),
+)
+
+
+def scan_options(command: _F) -> Callable[..., Any]:
+    """The command gets these options together, as ``asked``: arguments of ``segreader.scan``."""
+
+    @wraps(command)
+    def with_asked(
+        *arguments: Any,
+        offsets: str | None,
+        since: str | None,
+        until: str | None,
+        isolation_level: str,
+        on_gap: str,
+        on_corrupt: str,
+        **others: Any,
+    ) -> Any:
+        asked = {
+            "offsets": offsets,
+            "since": since,
+            "until": until,
+            "isolation_level": isolation_level,
+            "on_gap": on_gap,
+            "on_corrupt": on_corrupt,
+        }
+        return command(*arguments, asked=asked, **others)
+
+    decorated: Callable[..., Any] = with_asked
+    for option in reversed(_RECORD_OPTIONS):
+        decorated = option(decorated)
+    return decorated

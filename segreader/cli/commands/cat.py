@@ -7,11 +7,9 @@ from typing import Any
 
 import click
 
-from segreader.cli.broker_options import live_options
-from segreader.cli.catalog_options import Selection, selection_options
 from segreader.cli.exit_codes import ExitCode
+from segreader.cli.options import Selection, live_options, scan_options, selection_options
 from segreader.cli.output import debug_option, encoding_options, is_terminal, output_option
-from segreader.cli.scan_options import scan_options
 
 _BINARY = ("parquet", "arrow")
 
