@@ -28,7 +28,7 @@ FLINK_TESTS := tests/examples/test_pyflink_backfill.py tests/read/test_corpus_re
 ASAN := build/asan
 ASAN_LIBRARIES = $(shell gcc -print-file-name=libasan.so) $(shell gcc -print-file-name=libstdc++.so)
 
-.PHONY: help demo test test-rest test-all test-oldest test-flink test-broker soak check lint layers api pages docs fixtures chaos chaos-bucket bench-decode bench-plan bench-spark-plan bench-storage bench-spark bench-kafka bench-broker bench-loader test-asan wheel clean java
+.PHONY: help demo test test-rest test-all test-oldest test-flink test-broker soak check lint house layers api pages docs fixtures chaos chaos-bucket bench-decode bench-plan bench-spark-plan bench-storage bench-spark bench-kafka bench-broker bench-loader test-asan wheel clean java
 
 help:  ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | column -t -s '|' | sed 's/^/  make /'
@@ -70,6 +70,9 @@ lint: $(VENV)/.dev layers
 	$(BIN)/ruff check .
 	$(BIN)/vulture
 	$(BIN)/mypy
+
+house: $(VENV)/.dev  ## print the figures of docs/architecture.md: files a read enters, modules, circles, entries
+	$(BIN)/python -m benchmarks.house $(BENCH)
 
 layers: $(VENV)/.dev  ## check that imports go down only
 	$(BIN)/lint-imports --no-logo

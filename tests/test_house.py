@@ -7,6 +7,18 @@ from collections import defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+MOST_ENTRIES = 15
+LARGER = {
+    "segreader": 19,  # the packages are the table of contents
+    "segreader/broker": 23,  # next: connections and the protocol apart
+    "segreader/cli": 25,  # a module a command
+    "segreader/format": 17,  # Kafka's structures, one each
+    "segreader/gateway": 19,
+    "segreader/read": 48,  # next: live, stored and the engine apart
+    "segreader/spark": 33,  # next: options, planning and streams apart
+    "segreader/spark/backfill": 19,
+}
+"""Folders that show more than is easily looked over, and how many entries they may show: fewer with every change."""
 
 
 def test_every_class_of_the_library_has_a_name_of_its_own() -> None:
@@ -18,3 +30,17 @@ def test_every_class_of_the_library_has_a_name_of_its_own() -> None:
 
     assert len(places) > 500
     assert {name: where for name, where in places.items() if len(where) > 1} == {}
+
+
+def test_folders_show_few_entries_or_are_named_here() -> None:
+    folders = [ROOT / "segreader", *(path.parent for path in ROOT.glob("segreader/*/**/__init__.py"))]
+    found = {str(folder.relative_to(ROOT)): _entries(folder) for folder in folders}
+    large = {name: count for name, count in found.items() if count > LARGER.get(name, MOST_ENTRIES)}
+
+    assert large == {}
+
+
+def _entries(folder: Path) -> int:
+    """Modules and packages in a folder, itself not counted."""
+    modules = [path for path in folder.iterdir() if path.suffix in (".py", ".pyx") and path.name != "__init__.py"]
+    return len(modules) + sum((path / "__init__.py").exists() for path in folder.iterdir() if path.is_dir())
