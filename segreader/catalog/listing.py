@@ -1,4 +1,4 @@
-"""What a listing of a location says: which partitions, and which segments of each."""
+"""The partitions of a location and the segments of each, from listings."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def list_places(
         raise PlanError("an empty set of partitions was asked for", source=source)
     wanted = Wanted(topic, topic_id, partitions)
     places = [place for place in find_places(store, prefix, layouts, wanted) if is_live(place.partition)]
-    if _lacks_some(places, partitions):  # a directory above may bear a name as a partition's
+    if _lacks_some(places, partitions):  # a directory above may be named like a partition's
         everything = [place for place in find_all(store, prefix, layouts) if is_live(place.partition)]
         places = [place for place in everything if wanted.admits(place.partition)]
         if _lacks_some(places, partitions):

@@ -1,7 +1,7 @@
 """The metadata topic as the brokers give it: read from its start and followed, by a thread of its own.
 
 What its records mean is known to ``metadata_log``; here it is known how far each metadata partition was read, and
-when it was last complete. A catalogue that is behind says so, and is never taken for the truth.
+when it was last complete. A catalogue that is behind is marked so and never used as current.
 """
 
 from __future__ import annotations
@@ -267,7 +267,7 @@ class MetadataConsumer:
             known.fetcher = self._make_fetcher(self._client, number, offset)
 
     def _begin_anew(self) -> None:
-        """Forget everything: an unclean election took records away, and what they said may never have been."""
+        """Forget everything: an unclean election removed records, and what they stated may never have happened."""
         with self._lock:
             self._topic_id, self._partitions, self._era = None, [], self._era + 1
 

@@ -1,4 +1,4 @@
-"""What the records of ``__remote_log_metadata`` say together: which segments each partition has in the remote tier.
+"""The segments of each partition in the remote tier, from the records of ``__remote_log_metadata``.
 
 ``RemoteLogMetadata`` remembers; it is fed in the order of offsets and does not care where the records come from.
 Records of one partition are in one metadata partition, and their order there is the only one that counts: event times
@@ -115,7 +115,7 @@ class RemoteLogMetadata:
         keep_deleted: remember the ids of deleted segments; without it they are only counted.
 
     ``skipped`` counts the records that changed nothing, by reason. ``with_trailing_bytes`` counts values that were
-    used though bytes follow their message. ``consumed`` says for each metadata partition which offset comes next.
+    used though bytes follow their message. ``consumed`` is the next offset of each metadata partition.
     ``notes`` are for people: what a reader of the topic's files found remarkable.
     """
 
@@ -237,7 +237,7 @@ class RemoteLogMetadata:
         return frozenset(known.deleted) if known else frozenset()
 
     def delete_state(self, partition: TopicIdPartition) -> PartitionDeleteState | None:
-        """How far the deletion of the whole partition has come, if a record said that there is one."""
+        """How far the deletion of the whole partition has come, if a record has announced one."""
         known = self._partitions.get(partition)
         return known.delete_state if known else None
 
@@ -276,7 +276,7 @@ class RemoteLogMetadata:
 
     @staticmethod
     def _kind_of(value: bytes | None) -> Skipped:
-        """Why a record that names no partition is passed over."""
+        """Why a record that names no partition is skipped."""
         if value is None:
             return Skipped.NULL_VALUE
         is_snapshot = isinstance(parse_remote_log_metadata(value), RemoteLogSegmentMetadataSnapshotRecord)

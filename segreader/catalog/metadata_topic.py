@@ -1,4 +1,4 @@
-"""The metadata topic as a broker's raw log directories, read into what its records say.
+"""Reads the metadata topic from a broker's raw log directories.
 
 Any copy of ``__remote_log_metadata-<n>`` directories will do: only their ``.log`` files count. The newest one of each
 directory may be cut or end in zeros, as a running broker's does; anything else that is not whole is an error.
@@ -56,12 +56,12 @@ def read_remote_log_metadata(
     partitions: Collection[int] | None = None,
     keep_deleted: bool = True,
 ) -> RemoteLogMetadata:
-    """What the metadata topic says, from the raw log directories of its partitions.
+    """The contents of the metadata topic, from the raw log directories of its partitions.
 
     Args:
         store: holds them.
         prefix: the directory that holds the ``__remote_log_metadata-<n>`` directories, or one of these.
-        topic, topic_id, partitions: keep only what is about these; the rest is passed over undecoded.
+        topic, topic_id, partitions: keep only what is about these; the rest is skipped undecoded.
         keep_deleted: see ``RemoteLogMetadata``.
 
     Raises:

@@ -1,4 +1,4 @@
-"""One segment as the records of ``__remote_log_metadata`` leave it: its first record, and what the last update said."""
+"""One segment by the records of ``__remote_log_metadata``: its first record, and its last update."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class RemoteLogSegmentMetadata(NamedTuple):
 
     @property
     def transaction_index_is_empty(self) -> bool:
-        """True: there is no ``.txnindex``; false says nothing."""
+        """True: there is no ``.txnindex``; false means nothing."""
         return self.started.transaction_index_is_empty
 
     def to_segment(self, files: SegmentFiles | StemFiles) -> Segment:

@@ -20,7 +20,7 @@ from segreader.segment import Segment, SegmentFiles, TopicIdPartition
 from segreader.storage.base import ObjectInfo, ObjectStore
 
 UNKNOWN_TOPIC = "unknown"
-"""The topic of logs whose names and request say none."""
+"""The topic of logs whose names and request have none."""
 
 _FILE = re.compile(r"(?P<stem>.+)\.(?P<kind>log|index|timeindex|txnindex)")
 _BASE_OFFSET = re.compile(r"(\d{20})(?!\d)")
@@ -45,10 +45,10 @@ def find_loose_segments(
 
     Args:
         store: where to look into a log whose name has no base offset.
-        topic, partition: of logs whose directory does not say.
+        topic, partition: of logs whose directory does not name them.
 
     Raises:
-        FormatError: a log has to say its base offset, and does not begin with a batch.
+        FormatError: a log's first batch is needed for its base offset, and it does not begin with one.
     """
     stems: dict[str, dict[str, ObjectInfo]] = defaultdict(dict)
     for info in objects:
@@ -107,6 +107,6 @@ def _first_offset(store: ObjectStore, log: ObjectInfo) -> int:
         if magic == 2 or size > min(log.size, DEFAULT_LIMIT):
             return offset
         entry = memoryview(store.read_ranges(log.name, [ByteRange(0, size)])[0])
-        return parse_message_set_entry(entry, Decompressor())[0].offset  # a wrapper bears its last offset
+        return parse_message_set_entry(entry, Decompressor())[0].offset  # a wrapper has its last offset
     except FormatError as error:
         raise error.located(source=store.url(log.name)) from None

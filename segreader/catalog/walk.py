@@ -1,4 +1,4 @@
-"""From a location to the partitions in it: directories are visited from the top, and each layout says what it knows.
+"""From a location to the partitions in it: directories are visited from the top and shown to the layouts.
 
 A search for one topic asks for the directories that begin with its name first, so that a bucket with very many others
 costs nothing.
@@ -40,7 +40,7 @@ _TRACES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which partitions are asked for; everything by default."""
+    """Which partitions are wanted; everything by default."""
 
     topic: str | None = None
     topic_id: str | None = None
@@ -57,7 +57,7 @@ class Wanted:
 
 @dataclass(slots=True)
 class _Seen:
-    """What a walk met: for the error that must say it."""
+    """What a walk met, for the text of an error."""
 
     files: int = 0
     directories: int = 0
@@ -68,7 +68,7 @@ class _Seen:
 def find_places(
     store: ObjectStore, prefix: str, layouts: Sequence[Layout], wanted: Wanted = Wanted()
 ) -> list[PartitionPlace]:
-    """The partitions below ``prefix`` that are asked for, in order; none if there are others but not those.
+    """The wanted partitions below ``prefix``, in order; none if there are others but not those.
 
     Args:
         layouts: which to try; of several that know a directory the first one has it.
@@ -117,7 +117,7 @@ def _walk(
 
 @dataclass(slots=True)
 class _Visit:
-    """What one directory said."""
+    """What was found in one directory."""
 
     places: list[PartitionPlace] = field(default_factory=list)
     following: list[str] = field(default_factory=list)

@@ -174,7 +174,7 @@ BUFFERS_OF: Final[dict[str, tuple[Buffer, ...]]] = {
     "batch_base_offset": (Buffer.BATCH_BASE_OFFSET,),
     "position": (Buffer.POSITION,),
 }
-"""Which buffers a column is made of. Columns that are not asked for have none, and cost nothing."""
+"""Which buffers a column is made of. Unwanted columns have none, and cost nothing."""
 
 
 def batch_table() -> array[int]:
@@ -321,7 +321,7 @@ class ColumnBuffers:
                 buffer[0:4] = b"\0\0\0\0"
 
     def make_room(self) -> bool:
-        """After ``Outcome.GROW``: enlarge the buffer named there, or say that the batch should be flushed first.
+        """After ``Outcome.GROW``: enlarge the buffer named there, unless the batch should be flushed first.
 
         Returns:
             False when there are rows and the buffer would pass its usual size: flush, then decode on.

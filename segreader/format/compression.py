@@ -20,7 +20,7 @@ from segreader.errors import CorruptBatchError, LimitExceededError, UnsupportedC
 from segreader.format.lz4_frame import CHECKED_STARTS, PLAIN_START, block_frame, parse_lz4_frame_header
 
 DEFAULT_LIMIT = 256 << 20
-"""Bytes that one body may hold after decompression, unless the caller says otherwise."""
+"""Bytes that one body may hold after decompression, unless the caller sets another limit."""
 
 _FIRST_SIZE = 256 << 10
 _KEPT_SIZE = 8 << 20

@@ -60,10 +60,10 @@ class Kernel(Protocol):
 
 
 def load_kernel(name: str | None = None) -> Kernel:
-    """The kernel of that name; without one, what ``SEGREADER_KERNEL`` says, and ``auto`` where it says nothing.
+    """The kernel of that name, else the one in ``SEGREADER_KERNEL``, else ``auto``.
 
     Raises:
-        OptionError: the name is unknown, or ``native`` is asked for and was not built.
+        OptionError: the name is unknown, or ``native`` is wanted and was not built.
     """
     name = name or os.environ.get(VARIABLE) or "auto"
     if name not in ("auto", "native", "reference"):

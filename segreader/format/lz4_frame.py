@@ -11,7 +11,7 @@ LZ4_MAGIC = b"\x04\x22\x4d\x18"
 
 @dataclass(frozen=True, slots=True)
 class Lz4FrameHeader:
-    """What the header says about the blocks behind it.
+    """The header's facts about the blocks that follow it.
 
     ``size`` is where the first block begins, ``block_size`` the most bytes a block may hold.
     """

@@ -1,4 +1,4 @@
-"""One record as plain Python values: what the decoder's columns say, row by row."""
+"""One record as plain Python values: one row of the decoder's columns."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class RemoteLogSegmentMetadataRecord(NamedTuple):
         log_size: bytes of the ``.log`` alone.
         custom_metadata: what the storage plugin keeps here; opaque.
         state: id of a ``RemoteLogSegmentState``, 0 to 3.
-        transaction_index_is_empty: true: there is no ``.txnindex``; false says nothing.
+        transaction_index_is_empty: true: there is no ``.txnindex``; false means nothing.
         trailing_bytes: bytes behind the message, which Java would refuse.
     """
 
@@ -104,7 +104,7 @@ class RemotePartitionDeleteMetadataRecord(NamedTuple):
 
 
 class RemoteLogSegmentMetadataSnapshotRecord(NamedTuple):
-    """A segment in a snapshot file that old brokers kept on disk: it does not say whose. Not expected in the topic."""
+    """A segment in a snapshot file that old brokers kept on disk: without its partition. Not expected in the topic."""
 
     segment_id: str
     start_offset: int
@@ -137,7 +137,7 @@ MetadataRecord = (
 
 
 def partition_key(value: bytes) -> bytes:
-    """The bytes that say whose record this is: equal bytes, equal partition. Empty if the record does not say.
+    """The bytes that identify the record's partition: equal bytes, equal partition. Empty if the record has none.
 
     They cost a slice. ``parse_partition_key`` decodes them; remember the answer.
 
@@ -171,7 +171,7 @@ def parse_remote_log_metadata(value: bytes, partition: TopicIdPartitionEntry | N
     """Decode one value.
 
     A message version above the known ones is decoded as the newest known one if that explains every byte: new fields
-    are tagged, and unknown tags are passed over.
+    are tagged, and unknown tags are skipped.
 
     Args:
         value: all its bytes.
@@ -394,7 +394,7 @@ def metadata_partition(topic_id: str, partition: int, count: int) -> int:
 
     Args:
         topic_id: 22 characters.
-        count: partitions that the metadata topic really has, which a broker's configuration need not say.
+        count: partitions that the metadata topic really has, which a broker's configuration need not match.
 
     Source: ``RemoteLogMetadataTopicPartitioner`` (4.3).
     """

@@ -1,7 +1,7 @@
 """From bytes in pieces of any size to whole batches: the sans-I/O heart of every reader.
 
-``SegmentScanner`` says which bytes it needs, takes them in pieces of any size, and answers with batches where they
-lie: a piece is never copied, only a batch that straddles two pieces is. It knows where batches begin and end, and
+``SegmentScanner`` names the bytes it needs, takes them in pieces of any size, and answers with batches in place:
+a piece is never copied, only a batch that straddles two pieces is. It knows where batches begin and end, and
 nothing of what a reader may see.
 """
 
@@ -72,7 +72,7 @@ class BatchRun:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The end of the segment, or of the part asked for.
+    """The end of the segment, or of the wanted part.
 
     Args:
         tail: how it ends.
@@ -148,7 +148,7 @@ class SegmentScanner:
     def feed(self, data: bytes | bytearray | memoryview) -> None:
         """Give the next bytes, as many as there are. They are not copied: leave them alone until more are asked for.
 
-        Empty bytes say that the segment ends here.
+        Empty bytes mean that the segment ends here.
         """
         if not len(data):
             self._ended = True
@@ -249,7 +249,7 @@ class SegmentScanner:
         self._piece, self._at, self._piece_position = memoryview(b""), 0, self._fed
 
     def _need(self, least: int) -> NeedData | Done:
-        """Ask for at least ``least`` bytes, or say how the segment ends."""
+        """Ask for at least ``least`` bytes, or report how the segment ends."""
         if self._ended or (self._stop is not None and self._fed >= self._stop):
             return self._end()
         stop = self._fed + max(least, READ_SIZE)

@@ -166,7 +166,7 @@ def check_peer(address: str, policy: AddressPolicy, *, url: str | SignedUrl | No
 
     Args:
         address: of the connected peer, as ``getpeername`` gives it.
-        url: what is asked for: at a configured endpoint, private and loopback addresses are fine.
+        url: the requested one: at a configured endpoint, private and loopback addresses are fine.
 
     Raises:
         UntrustedLocationError: what kind of address it is, and how to allow it.

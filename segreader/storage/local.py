@@ -68,7 +68,7 @@ class LocalStore:
             with os.scandir(self.root / directory) as entries:
                 found = [entry for entry in entries if entry.name.startswith(begin)]
             found.sort(key=_listed_name)
-            for entry in found:  # asked for its size when its turn comes: who looks at a few names pays for these
+            for entry in found:  # its size is read when its turn comes, so a look at a few names costs only those
                 if (info := self._info(entry, parent)) is not None:
                     yield info
         except (FileNotFoundError, NotADirectoryError) as error:

@@ -51,7 +51,7 @@ def open_store(
         location: a directory, or the URL of one.
         storage_options: those of ``StorageOptions``; what is not given is looked for in the environment and in files.
             For a URL that only fsspec knows, the arguments of its filesystem.
-        settings: how ranges are asked for over HTTP.
+        settings: how ranges are requested over HTTP.
         metrics: where requests are counted.
 
     Raises:
@@ -187,7 +187,7 @@ def _make_s3(options: StorageOptions) -> Any:
     if "s3" not in config and not _has_endpoint_or_style(options):
         # Else URLs are signed for the host of all regions, which sends elsewhere while a bucket is new.
         config["s3"] = {"addressing_style": "virtual"}
-    # The bucket's region is asked for where none is given: a URL that is signed for another one is worth nothing.
+    # The bucket's region is looked up where none is given: a URL that is signed for another one does not work.
     return S3FileSystem(**_OUR_OWN, **arguments, config_kwargs=config, cache_regions=True)
 
 

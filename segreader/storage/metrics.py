@@ -85,7 +85,7 @@ class StorageMetrics:
         return counters
 
     def renew_lock(self) -> None:
-        """Make the lock anew in a forked child, where a thread that is not there may hold it for ever."""
+        """Make a new lock in a forked child, where a thread of the parent may hold the old one for ever."""
         self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, object]:

@@ -159,7 +159,7 @@ def _shown_secret() -> Secret:
 
 
 def signed_until(url: str) -> float | None:
-    """Seconds since 1970 UTC at which a signed URL stops working, or ``None`` where the URL does not say.
+    """Seconds since 1970 UTC at which a signed URL stops working, or ``None`` where the URL does not contain it.
 
     Source: AWS Signature V4 and GCS V4 (``X-*-Date`` + ``X-*-Expires``), their older ``Expires``, Azure SAS ``se``.
     The credentials that signed it may die earlier.
@@ -189,7 +189,7 @@ def _parse_azure_time(text: str) -> float:
 
 
 def redact(text: str) -> str:
-    """The text without queries and userinfo of the URLs in it, and without values that bear a secret's name.
+    """The text without queries and userinfo of the URLs in it, and without values that have a secret's name.
 
     A relative URL (``GET /bucket/key?sig=…``, as urllib3 writes it) loses its query too.
     """
@@ -234,7 +234,7 @@ def _without_userinfo(scheme: str, rest: str) -> str:
 
 
 def _without_answers(record: logging.LogRecord) -> str:
-    """What a client says in its own words: numbers, and no text that may be a store's."""
+    """A client's own words: numbers, and no text that may be a store's."""
     text = str(record.msg)
     if isinstance(record.args, tuple) and record.args:
         with contextlib.suppress(TypeError, ValueError):

@@ -93,14 +93,14 @@ class Layout(Protocol):
 
     @property
     def name(self) -> str:
-        """As ``--layout`` says it."""
+        """Its name for ``--layout``."""
 
     @property
     def is_experimental(self) -> bool:
         """Whether it was built from documents only, and no real bucket has confirmed it."""
 
     def partition_of(self, path: str) -> TopicIdPartition | None:
-        """The partition whose directory this is, judged by the path alone; ``None`` if it says nothing.
+        """The partition whose directory this is, judged by the path alone; ``None`` if that is not enough.
 
         Lets a search for one topic pass over the others without a request.
         """

@@ -1,9 +1,9 @@
 """Confluent Platform's tiered storage: ``[<prefix>]0/<object id>/<topic id>/<partition>/<file>``; plain files.
 
 ``<file>`` is ``<base offset:20>_<tier epoch>_v<version>.<type>``. A random id comes first, so nothing can be narrowed:
-all of ``0/`` is listed to learn which partitions there are. Which objects count is said by a metadata topic that is
+all of ``0/`` is listed to learn which partitions there are. Which objects count is recorded in a metadata topic that is
 not read here: of two copies the one of the later leader is preferred. The topic's name is in user metadata of
-the objects, which a listing does not show: the topic bears its id.
+the objects, which a listing does not show: the topic's id is its name here.
 
 Source: ``TierObjectStore``, ``ArchiveTask`` (Confluent Server 5.4 to 6, as published); no version is documented.
 """

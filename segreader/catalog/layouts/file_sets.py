@@ -17,7 +17,7 @@ from segreader.segment import Segment, SegmentFiles, TopicIdPartition
 from segreader.storage.base import ObjectInfo, ObjectStore
 
 UNKNOWN_OFFSET: Final = -1
-"""Base offset of an incomplete set whose names do not say it."""
+"""Base offset of an incomplete set whose names do not contain it."""
 
 _MAX_INT32: Final = (1 << 31) - 1
 _MAX_INT64: Final = (1 << 63) - 1
@@ -28,7 +28,7 @@ _TIME_BITS: Final = 48
 
 @dataclass(frozen=True, slots=True)
 class FileName:
-    """What the name of an object says.
+    """The parts of an object's name.
 
     Args:
         partition: whose file.
@@ -92,11 +92,11 @@ def gather(
 def assemble(store: ObjectStore, gathered: Gathered, notes: Sequence[str] = ()) -> PartitionFiles:
     """The sets as segments. A set without its log is incomplete; one without an index is read, and noted.
 
-    Where no name says a base offset, the first batch of every log is read, some logs at a time; an offset index is
+    Where no name contains a base offset, the first batch of every log is read, some logs at a time; an offset index is
     used then only if it certainly counts from that offset.
 
     Raises:
-        FormatError: a log has to say its base offset, and does not begin with a batch.
+        FormatError: a log's first batch is needed for its base offset, and it does not begin with one.
         StorageError: as the store raises.
     """
     whole = [one for one in gathered.sets.values() if "log" in one.files]
@@ -114,7 +114,7 @@ def assemble(store: ObjectStore, gathered: Gathered, notes: Sequence[str] = ()) 
 
 
 def directory_partition(path: str) -> TopicIdPartition | None:
-    """The partition that a directory ``<topic>-<partition>/`` bears the name of."""
+    """The partition that a directory ``<topic>-<partition>/`` is named after."""
     match = LOG_DIRECTORY.fullmatch(last_directory(path))
     if match is None or (partition := parse_partition(match["partition"])) is None:
         return None

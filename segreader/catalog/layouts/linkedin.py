@@ -38,7 +38,7 @@ _BLOB: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class LinkedInLayout:
-    """The topic bears its id as a name: with dashes, as the container does."""
+    """The topic's name is its id, with dashes, as in the container's name."""
 
     name: str = field(default=NAME, init=False)
     is_experimental: bool = field(default=True, init=False)
@@ -59,7 +59,7 @@ class LinkedInLayout:
         return _places(directory.path, container, (info.name for info in store.list_level(directory.path)))
 
     def find(self, store: ObjectStore, place: PartitionPlace) -> PartitionFiles:
-        """The segments of one partition, each with the offset that its first batch says."""
+        """The segments of one partition, each with the offset of its first batch."""
         (prefix,) = place.prefixes
         directory = prefix.rpartition("/")[0]
 

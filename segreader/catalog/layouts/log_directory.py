@@ -1,8 +1,8 @@
 """A broker's own log directory: ``<topic>-<partition>/<20 digits>.{log,index,timeindex,txnindex,snapshot}``.
 
 Directories and files in transit (``-delete``, ``-future``, ``-stray``; ``.deleted``, ``.cleaned``, ``.swap``) are
-passed over by their names. A local snapshot named N is the state *at* offset N, so the one that belongs to a
-segment's end bears the name of the next segment. Source: ``LogFileUtils``, ``UnifiedLog`` (4.0).
+skipped by their names. A local snapshot named N is the state *at* offset N, so the one that belongs to a
+segment's end is named after the next segment. Source: ``LogFileUtils``, ``UnifiedLog`` (4.0).
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ class PatternLayout:
         return store
 
     def parse(self, name: str) -> FileName | None:
-        """What the name of an object says; ``None`` if the expression does not match, or its groups make no sense."""
+        """The parts of an object's name; ``None`` if the expression does not match, or its groups make no sense."""
         if (match := self._match(name)) is None:
             return None
         groups = match.groupdict()

@@ -117,7 +117,7 @@ class PinterestLayout:
         return has_bits
 
     def _has_entropy(self, path: str, partition: TopicIdPartition) -> bool | None:
-        """Whether the path bears this partition's bits; ``None`` where it need not, or does not show."""
+        """Whether the path contains this partition's bits; ``None`` where it need not, or does not show."""
         elements = path.removesuffix("/").split("/")
         if len(elements) < 3 or (self.entropy_bits is not None and self.entropy_bits <= 0):
             return None
@@ -156,7 +156,7 @@ def _reordered(segments: Sequence[Segment]) -> list[str]:
 def hint_notes(
     store: ObjectStore, hints: Mapping[str, ObjectInfo], partition: TopicIdPartition, bases: Collection[int]
 ) -> list[str]:
-    """What the hints say otherwise than the listing.
+    """Notes on what the hints state and the listing contradicts.
 
     Args:
         hints: ``WATERMARK`` and ``METADATA``, those that are there.

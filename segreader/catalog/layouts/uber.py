@@ -55,7 +55,7 @@ class UberLayout:
         return TopicIdPartition(match["topic"], partition, match["topic_id"])
 
     def places(self, directory: Directory) -> Sequence[PartitionPlace]:
-        """The partition of this directory, if its files bear the ids of segments and nothing else."""
+        """The partition of this directory, if its files are named by ids of segments and nothing else."""
         partition = self.partition_of(directory.path)
         if partition is None or not any(map(_FILE.fullmatch, directory.file_names)):
             return ()

@@ -1,6 +1,6 @@
 """Objects through fsspec's own reads, for stores that cannot sign a URL: ``memory:``, ``hdfs:`` and many others.
 
-fsspec gives no tag with a range, so that the same object is asked for by ``info`` before and after each read. Its own
+fsspec gives no tag with a range, so ``info`` checks before and after each read that the object is the same. Its own
 buffered files, caches and range merging are not used.
 """
 

@@ -25,7 +25,7 @@ def entries(pages: Pages, guard: Callable[[], AbstractContextManager[None]]) -> 
 
     Args:
         pages: of a listing; a directory (of no size) may be in two that follow each other.
-        guard: what to be in while a page is asked for.
+        guard: the context in which a page is requested.
     """
     directories: set[str] = set()
     while True:
@@ -89,7 +89,7 @@ def azure_pages(filesystem: Any, container: str, prefix: str, *, is_level: bool 
 
 
 def google_pages(filesystem: Any, bucket: str, prefix: str, *, is_level: bool = False) -> Pages:
-    """Pages of ``objects.list``: names in order of their UTF-8 bytes. Answers to signed URLs bear other ETags."""
+    """Pages of ``objects.list``: names in order of their UTF-8 bytes. Answers to signed URLs have other ETags."""
     more: dict[str, str] = {"delimiter": "/"} if is_level else {}
     while True:
         page = filesystem.call(

@@ -121,7 +121,7 @@ class SigningUrls:
 class BucketStore(HttpStore):
     """The objects of a bucket, listed with the user's credentials and read by URLs that they sign.
 
-    Whether the URLs are http, and where they lead, is what the user configured: it is not held against them.
+    Whether the URLs are http, and where they lead, is what the user configured and is not judged here.
     """
 
     def __init__(

@@ -24,7 +24,7 @@ class SomeReader(Protocol):
     """A body, as it arrives."""
 
     length: int | None
-    """Bytes that are left of it; ``None`` where only its end says how many."""
+    """Bytes that are left of it; ``None`` where only its end shows how many."""
 
     def read_some(self, buffer: memoryview) -> int:
         """Put what has arrived at the buffer's beginning; returns how many bytes, 0 at the end of the body."""

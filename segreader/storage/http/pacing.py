@@ -1,4 +1,4 @@
-"""How hard a store is asked: how many requests at once, and when a late answer gets a second request."""
+"""Limits on the load of a store: how many requests at once, and when a late answer gets a second request."""
 
 from __future__ import annotations
 

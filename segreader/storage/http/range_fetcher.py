@@ -398,10 +398,10 @@ class RangeFetcher:
             self._require_listed(task, pinned, task.expected_tag)
 
     def _require_listed(self, task: _Task, found: Identity, tag: str) -> None:
-        """Raise unless the listing still gives the object the tag that answers do not bear."""
+        """Raise unless the listing still gives the object the tag that answers lack."""
         try:
             info = find_listed(self._names(task.name), task.name, tag)
-        except SegreaderError:  # who may read an object need not be allowed to list it
+        except SegreaderError:  # the right to read an object does not include listing it
             info = None
         if info is None or not _may_be_same(found, info):
             raise replaced(task.source, found=found.tag or "no tag", expected=tag)

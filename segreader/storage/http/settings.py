@@ -10,7 +10,7 @@ from segreader.storage.guard import AddressPolicy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpSettings:
-    """How ranges are asked for.
+    """How ranges are requested.
 
     Args:
         range_size: bytes of one request. Stores advise 8 to 16 MiB.

@@ -122,7 +122,7 @@ class HttpStore:
         return level_of(self.list(prefix), prefix)
 
     def size(self, name: str) -> int:
-        """Bytes of the object; asked for by its first byte, since a URL signed for GET allows no HEAD."""
+        """Bytes of the object, from a request for its first byte: a URL signed for GET allows no HEAD."""
         fetcher = self._here().fetcher
         if (pin := fetcher.pins.get(name)) is not None:
             return pin.size
@@ -135,7 +135,7 @@ class HttpStore:
         return fetcher.pins[name].size
 
     def tag(self, name: str) -> str | None:
-        """``ObjectInfo.tag`` of the version that was read or sized; ``None`` before, and where answers bear none."""
+        """``ObjectInfo.tag`` of the version that was read or sized; ``None`` before, and where answers have none."""
         pin = self._here().fetcher.pins.get(name)
         return None if pin is None else pin.tag
 

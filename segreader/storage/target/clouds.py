@@ -147,7 +147,7 @@ class AzureTarget:
         return azure_pages(self._filesystem, self._container, prefix)
 
     def upload(self, key: str) -> Upload:
-        """Nothing is asked before the first block."""
+        """No request before the first block."""
         return _AzureUpload(self, key)
 
     def begun(self, prefix: str) -> Iterator[tuple[str, Callable[[], None]]]:
@@ -251,7 +251,7 @@ class GoogleTarget:
 class _GoogleUpload:
     """A session of a resumable upload. Its URL is worth a credential.
 
-    Source: "Resumable uploads": a part that is not the last is answered with 308, and ``Range`` says what was kept.
+    Source: "Resumable uploads": a part that is not the last is answered with 308, and ``Range`` names what was kept.
     """
 
     def __init__(self, target: GoogleTarget, key: str) -> None:
@@ -272,7 +272,7 @@ class _GoogleUpload:
         self._call("DELETE", self._session)
 
     def _send(self, data: bytes, total: str) -> bytes:
-        """Send all of it, again from where Google says that it stopped; returns the last answer's body."""
+        """Send all of it, going on where Google reports that it stopped; returns the last answer's body."""
         while True:
             span = f"bytes {self._at}-{self._at + len(data) - 1}/{total}"
             headers, body = self._call("PUT", self._session, headers={"Content-Range": span}, data=data)

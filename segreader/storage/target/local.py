@@ -48,7 +48,7 @@ class LocalTarget:
         """Write a file if there is none; whether the one that is there holds our bytes.
 
         The link to its name is what one writer alone can make. A file server may have made it, lost the answer, and
-        refuse it when it is asked again: what is there decides.
+        refuse the second try: what is there decides.
         """
         path = self._path(name)
         with self._translated(name), self._unfinished(path, name) as (part, file):

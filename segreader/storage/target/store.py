@@ -92,7 +92,7 @@ class TargetStore(Protocol):
 def open_target(
     location: str | os.PathLike[str], storage_options: Mapping[str, object] | StorageOptions | None = None
 ) -> TargetStore:
-    """The target at a location; nothing is asked of the store, and nothing made there, before it is used.
+    """The target at a location; no request is sent and nothing is made there before it is used.
 
     Args:
         location: a directory, which may not be there yet, or a URL: ``s3://bucket/prefix``, ``gs://…``, ``abfss://…``.

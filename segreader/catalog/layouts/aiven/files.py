@@ -49,7 +49,7 @@ class _StoredSegment:
 
 
 class _Remembered:
-    """The segments asked for last, a bounded number of chunks; two threads that ask for one share one reading."""
+    """The most recently used segments, a bounded number of chunks; two threads that ask for one share one reading."""
 
     def __init__(self) -> None:
         self._lock = Lock()

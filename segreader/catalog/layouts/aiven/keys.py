@@ -82,7 +82,7 @@ class CustomMetadata:
 
 
 def parse_custom_metadata(data: bytes | memoryview) -> CustomMetadata:
-    """Decode the custom metadata of a remote segment. No bytes are no fields; unknown fields are passed over.
+    """Decode the custom metadata of a remote segment. No bytes are no fields; unknown fields are ignored.
 
     Raises:
         ManifestError: the bytes are no section of tagged fields, or a field has not the form of its kind.

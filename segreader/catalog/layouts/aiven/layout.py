@@ -37,7 +37,7 @@ class AivenLayout:
 
     @property
     def name(self) -> str:
-        """As ``--layout`` says it."""
+        """Its name for ``--layout``."""
         return NAME
 
     @property
@@ -137,7 +137,7 @@ def _read_manifests(
 
 
 def _check_sizes(store: ObjectStore, objects: _ObjectSet, manifest: SegmentManifest) -> None:
-    """What the manifest says of the log and the indexes, against the sizes of the objects."""
+    """Compare the manifest's sizes of the log and the indexes with those of the objects."""
     log, expected = objects.sizes[LOG], manifest.chunks.stored_size
     if 0 <= log != expected:
         raise ManifestError(

@@ -90,7 +90,7 @@ def read_manifest(store: ObjectStore, stem: str, size: int = -1) -> SegmentManif
     """Read and check the manifest of the segment whose objects begin with ``stem``.
 
     Args:
-        size: of the manifest as it was listed; -1 has the store asked for it.
+        size: of the manifest as it was listed; -1 asks the store.
 
     Raises:
         ManifestError: it contradicts itself or its own name.
@@ -117,7 +117,7 @@ def read_manifest(store: ObjectStore, stem: str, size: int = -1) -> SegmentManif
 
 
 def parse_manifest(data: bytes | memoryview) -> SegmentManifest:
-    """Decode a manifest. Fields that are not known are passed over.
+    """Decode a manifest. Unknown fields are ignored.
 
     Raises:
         ManifestError: it is no JSON object, has another version, or its numbers do not add up.

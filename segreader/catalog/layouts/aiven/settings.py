@@ -62,8 +62,8 @@ class RsmConfig:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> RsmConfig:
-        """The settings in a properties file: a broker's, where they begin with ``rsm.config.`` or what the broker says
-        instead, or one that has them alone.
+        """The settings in a properties file: a broker's, where they begin with ``rsm.config.`` or another
+        prefix that the broker sets, or one that has them alone.
 
         Raises:
             OptionError: the file cannot be read, has none of the plugin's settings, or takes one from elsewhere.

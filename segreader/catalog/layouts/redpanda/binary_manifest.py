@@ -1,7 +1,7 @@
 """``manifest.bin`` (Redpanda 23.2 on): envelopes, and in them a table of segments that is packed column by column.
 
 An envelope is a version, the oldest version that can read it, and a size (6 bytes); what a newer writer adds is at
-its end and is passed over. All numbers are little-endian. A column is cut into frames; a frame holds rows of 16 values,
+its end and is skipped. All numbers are little-endian. A column is cut into frames; a frame holds rows of 16 values,
 each value as its difference to the one before, packed to as many bits as the largest of the row needs.
 
 Source: Redpanda 24.3 ``serde/envelope``, ``segment_meta_cstore``, ``delta_for``.

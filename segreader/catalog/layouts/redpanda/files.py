@@ -2,7 +2,7 @@
 
 The names hold all that reading needs: ``<key of the segment>@<bytes>@<delta>.<kind>``, where the key has the term and
 the delta is how far Kafka's offsets are behind at the segment's start. There are three kinds: ``log``; ``txnindex``,
-made of the list of aborted transactions and of the batches; and ``snapshot``, which says that no transaction is open,
+made of the list of aborted transactions and of the batches; and ``snapshot``, which states that no transaction is open,
 for Redpanda uploads nothing that is undecided.
 """
 
@@ -40,7 +40,7 @@ _MAX_TERM: Final = (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True)
 class SegmentName:
-    """What the name of a virtual file says; ``key`` names the stored object."""
+    """The parts of a virtual file's name; ``key`` names the stored object."""
 
     key: str
     term: int

@@ -1,7 +1,7 @@
 """Redpanda's tiered storage: a manifest lists a partition's segments and where each of them is.
 
 Segments with hashed keys cannot be listed by partition; and a listing would show objects that were rewritten and are
-stale. So only manifests are asked: the newest one, and the spill-over manifests that it names. Source: Redpanda 24.3
+stale. So only manifests are read: the newest one, and the spill-over manifests that it names. Source: Redpanda 24.3
 ``partition_manifest``, ``async_manifest_view``.
 """
 
@@ -209,7 +209,7 @@ def _segments(
 def _last_offsets(metas: Sequence[SegmentMeta]) -> Iterable[int | None]:
     """The last offset of each segment as Kafka counts; below its base if it has none, ``None`` if it is not known.
 
-    The next segment's start is more reliable than what a segment says of its own end, which was too large by one in
+    The next segment's start is more reliable than a segment's own end, which was too large by one in
     older versions that have no data there.
     """
     for one, following in pairwise(metas):

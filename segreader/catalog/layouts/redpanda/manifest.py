@@ -32,7 +32,7 @@ class SegmentMeta:
         delta_offset_end: the same behind its end; ``None``: not recorded.
         archiver_term: term of the uploader, a suffix of the key; ``None`` where there is no suffix.
         max_timestamp: ms; -1 where it is not recorded.
-        metadata_size_hint: bytes of the list of aborted transactions; 0 in name format 3 says that there is none.
+        metadata_size_hint: bytes of the list of aborted transactions; 0 in name format 3 means that there is none.
     """
 
     base_offset: int
@@ -85,7 +85,7 @@ class SegmentMeta:
 
 @dataclass(frozen=True, slots=True)
 class PartitionManifest:
-    """What a manifest says.
+    """The contents of a manifest.
 
     Args:
         version: 1 in JSON, 2 and up in the binary form.
@@ -216,7 +216,7 @@ def _integer(fields: Mapping[str, Any], name: str) -> int:
 
 
 def _optional(fields: Mapping[str, Any], name: str) -> int | None:
-    """A number; ``None`` where it is left out or says that it is not known."""
+    """A number; ``None`` where it is left out or marked as unknown."""
     if fields.get(name) is None or (value := _integer(fields, name)) == UNSET:
         return None
     return value
