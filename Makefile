@@ -19,7 +19,7 @@ DOCS := build/docs
 
 OLDEST := build/oldest
 OLDEST_PYSPARK := 4.0.0
-SPARK_TESTS := $(wildcard tests/spark tests/spark_jobs tests/broker)
+SPARK_TESTS := $(wildcard tests/spark tests/spark_jobs tests/it_spark_kafka)
 
 FLINK := build/flink
 FLINK_VERSION := 2.3.0
@@ -45,7 +45,7 @@ test-rest: $(VENV)/.dev java  ## run what `make test` leaves out: further cases,
 
 test-all: test test-rest test-oldest test-flink  ## run every test there is, with the oldest Spark and with Flink, too
 
-# 4.0.0 to the digit: of Spark's kafka source, the judge of tests/broker, Maven Central has all of that version only.
+# 4.0.0 to the digit: of Spark's kafka source, the judge of tests/it_spark_kafka, Maven Central has all of that version only.
 # One Java for both environments; the kills at random are not repeated.
 test-oldest: $(OLDEST)/.made java  ## run the tests of Spark on the oldest PySpark
 	@JAVA_HOME="$$($(BIN)/python -c 'import os, spark_jobs.java as j; print(j.find_java_home(os.environ))')" \
@@ -57,11 +57,11 @@ test-flink: $(FLINK)/.made java  ## run the example of PyFlink on Flink's mini-c
 		$(FLINK)/bin/pytest $(or $(TESTS),$(FLINK_TESTS))
 
 test-broker: $(VENV)/.dev $(OLDEST)/.made java  ## run the tests with real brokers, Kafka's own consumers as the judges
-	@$(BIN)/pytest -n $(JOBS) --dist loadgroup tests/cluster
-	@$(MAKE) --no-print-directory test-oldest TESTS=tests/broker
+	@$(BIN)/pytest -n $(JOBS) --dist loadgroup tests/it_kafka
+	@$(MAKE) --no-print-directory test-oldest TESTS=tests/it_spark_kafka
 
 soak: $(VENV)/.dev java  ## read on for five minutes while brokers restart, and lose or repeat nothing (SOAK=seconds)
-	SOAK=$(or $(SOAK),300) $(BIN)/pytest -q tests/cluster/test_soak.py
+	SOAK=$(or $(SOAK),300) $(BIN)/pytest -q tests/it_kafka/test_soak.py
 
 check: lint test  ## format, lint, strict types, import layers, tests: what every commit passes
 
