@@ -56,6 +56,7 @@ def _joined(one: Split, two: Split) -> Split:
         one,
         positions=ByteRange(one.positions.start, two.positions.stop),
         offset_bound=two.offset_bound,
+        reaches=two.reaches,
         following=two.following,
     )
 

@@ -98,6 +98,7 @@ def cut_split(
                     offsets=offsets,
                     first_bound=split.first_bound if begins else offset_at(index, some.start),
                     offset_bound=split.offset_bound if ends else offset_at(index, some.stop),
+                    reaches=split.reaches if ends else None,
                     following=split.following_from(some.stop),
                 )
             )
@@ -145,6 +146,7 @@ def _exact_piece(split: Split, positions: ByteRange, offsets: OffsetRange, first
         offset_bound=split.offset_bound if positions.stop == split.positions.stop else None,
         first_bound=first_bound,
         chunk_size=None,
+        reaches=split.reaches if positions.stop == split.positions.stop else None,
         following=split.following_from(positions.stop),
     )
 
@@ -228,3 +230,15 @@ def offset_at(index: OffsetIndex | None, position: int) -> int | None:
     if at == len(index) or index.entry_positions[at] != position:
         return None
     return index.base_offset + index.relative_offsets[at]
+
+
+def last_of_range(index: OffsetIndex | None, positions: ByteRange, stop: int) -> int | None:
+    """The offset that the index names last within these bytes, if it is the last one wanted or lies behind that.
+
+    A batch before ``positions.stop`` must have it. ``None`` for pieces behind which other ones have offsets wanted.
+    """
+    at = bisect_left(index.entry_positions, positions.stop) - 1 if index is not None else -1
+    if index is None or at < 0:
+        return None
+    named = index.base_offset + index.relative_offsets[at]
+    return named if named >= stop - 1 else None

@@ -97,7 +97,7 @@ class Split:
         is_active: a broker may still be appending to the segment.
         base_offset: of the segment: no batch of it begins below.
         offset_index: name of the offset index, to find a batch again after damage.
-        offset_bound: every batch of the split lies below it, where the index says so.
+        offset_bound: every batch of the split lies below it, where the index says so, or the catalogue at the end.
         epochs: the leader epochs of the live log and the first offset of each, from the one that holds the first
             offset wanted on; empty where the segment does not tell its own. A batch that says another one is damaged.
         is_padded: zeros after the last batch are no damage.
@@ -107,7 +107,8 @@ class Split:
         log_tag: which version of the log object was planned; a reader that meets another one raises. ``None`` for an
             active segment, and where the store's listing does not say.
         timed: an offset that the time index names: a batch of the log holds it.
-        reaches: the largest offset that a file beside the log names: a log that ends below it is cut.
+        reaches: the largest offset that a file beside the log names: a log that ends below it is cut. Of a range that
+            ends inside the segment, the last offset that the index names within it.
         following: the logs behind this one, in which a reader may have to look for a marker: of each its name, its
             size, and the offset where the next one goes on. The last is ``END_OF_LOG`` if the partition ends there.
     """

@@ -215,34 +215,15 @@ def bytes_behind(split: Split) -> int:
     return COMMON_SIZE if room >= COMMON_SIZE else 0
 
 
-def may_end_early(split: Split, last_offset: int) -> bool:
-    """Whether a range that ends inside a segment may lack its last offsets: the split ends ahead of them.
-
-    The cleaner leaves that, and so does an offset index with an entry for a later offset than its batch has.
-    """
-    stop, bound = split.offsets.stop, split.offset_bound
-    return (
-        stop is not None
-        and last_offset + 1 < stop
-        and (bound is None or bound >= stop)
-        and split.positions.stop + COMMON_SIZE <= split.log_size
-    )
-
-
-def range_ends_early(split: Split, behind: bytes, last_offset: int) -> CorruptIndexError | None:
-    """The error if the batch behind a split, of which these are the first bytes, has offsets that the split lacks."""
-    try:
-        base_offset = check_common(behind, 0)[0]
-    except FormatError:  # the reader of that batch says so
-        return None
-    if split.offsets.stop is None or not last_offset < base_offset < split.offsets.stop:
+def range_ends_early(split: Split, last_offset: int) -> CorruptIndexError | None:
+    """The error if the batches of a split do not reach the offset that the index names at its end."""
+    if split.reaches is None or last_offset >= split.reaches:
         return None
     return CorruptIndexError(
         "the offset index ends a range too early",
         position=split.positions.stop,
-        base_offset=base_offset,
-        found=f"wanted offsets from {base_offset} on behind the byte that it names",
-        expected=f"the batch with offset {split.offsets.stop - 1} before it",
+        found=f"offsets up to {last_offset} before that byte of the log",
+        expected=f"a batch with offset {split.reaches}",
         hint="Read without the index: give the whole segment as one split",
     )
 

@@ -109,6 +109,9 @@ def read_lineage(
     chosen = next(
         (one.files.log for one, known in zip(segments, files, strict=True) if known and known is lineage), None
     )
+    later = None if given is not None else _later_lineage(store, log, lineage, files)
+    if later is not None:
+        lineage, chosen = later[1], None
     segments, chosen_lineage = _without_epochs(segments, refused), lineage
     if lineage or _overlap(segments):
         segments, lineage, is_assumed = _with_epochs_of_batches(
@@ -160,6 +163,9 @@ def read_lineage(
     lacking = {at: why for at, why in lacking.items() if any(hole.start <= at < hole.stop for hole in resolved.holes)}
     notes += [f"{log.partition}: offsets from {at} on are missing: {why}" for at, why in sorted(lacking.items())]
     notes += incomplete_notes(store, log, resolved)
+    if later is not None and any(one.reason is DropReason.DIVERGED for one in resolved.dropped):
+        name, epoch = store.url(later[0]), later[1].entries[-1].epoch
+        notes.append(f"{name}: its leader epoch {epoch} is the newest, and no log beside it can be read")
     notes += _below_the_lineage(store, resolved, log_start or 0)
     if given is None and resolved.parts:
         of_chosen = (one for one in segments if one.files.log == chosen) if chosen is not None else iter(())
@@ -170,6 +176,30 @@ def read_lineage(
             + ", ".join(f"{one.epoch} from offset {one.start_offset}" for one in lineage)
         )
     return ReadableLog(resolved, tuple(notes), lacking, ends.last_batches)
+
+
+def _later_lineage(
+    store: ObjectStore, log: PartitionLog, lineage: LeaderEpochs | None, files: Sequence[LeaderEpochs | None]
+) -> tuple[str, LeaderEpochs] | None:
+    """A checkpoint with a newer epoch than the lineage's, of a set that lacks its log or whose log is empty.
+
+    Its leader knew of a truncation of which the segments that are whole may know nothing.
+    """
+    if not lineage:
+        return None
+    beside = [
+        (one.files.leader_epochs, known)
+        for one, known in zip(log.segments, files, strict=False)
+        if not one.log_size and one.files.leader_epochs is not None and known
+    ]
+    read = {one.segment_id for one in log.segments}
+    names = [one.leader_epochs for one in log.incomplete if one.leader_epochs and one.segment_id not in read]
+    for name in names[-_CANDIDATES:]:
+        answer = _read_checkpoint(store, name)
+        if isinstance(answer, LeaderEpochs) and len(answer):
+            beside.append((name, answer))
+    newest = max(beside, key=lambda one: one[1].entries[-1].epoch, default=None)
+    return newest if newest is not None and newest[1].entries[-1].epoch > lineage.entries[-1].epoch else None
 
 
 def _differing_starts(

@@ -14,7 +14,7 @@ from segreader.evidence.index_checks import check_offset_index
 from segreader.format.compression import DEFAULT_LIMIT
 from segreader.format.side_files.offset_index import OffsetIndex, parse_offset_index
 from segreader.isolation import AbortedTransactions, IsolationLevel
-from segreader.plan.cut import DEFAULT_SPLIT_BYTES, cut_segment, needs_index, offset_at, overlapping
+from segreader.plan.cut import DEFAULT_SPLIT_BYTES, cut_segment, last_of_range, needs_index, offset_at, overlapping
 from segreader.plan.lineage import DropReason, OffsetHole, Part, ResolvedLog, epochs_within
 from segreader.plan.split import (
     END_OF_LOG,
@@ -299,6 +299,8 @@ class PartitionPlanner:
         mine = aborted.within(max(segment.base_offset, wanted.start), stop) if len(aborted) else aborted
         before = self._splits[-1].epochs if self._splits and self._splits[-1].partition is log.partition else ()
         epochs = before if _is_of(segment, before) else _epochs_of(log, segment, wanted.start, stop)
+        is_newest = part is log.parts[-1] and part.stop == (segment.last_offset or 0) + 1 and not segment.is_active
+        end = part.stop if is_newest and segment.max_timestamp_ms is not None else None  # as the catalogue states it
         for positions in cut_segment(segment, index, wanted, self._split_bytes):
             self._splits.append(
                 Split(
@@ -312,7 +314,7 @@ class PartitionPlanner:
                     is_active=segment.is_active,
                     base_offset=segment.base_offset,
                     offset_index=files.offset_index,
-                    offset_bound=offset_at(index, positions.stop),
+                    offset_bound=end if positions.stop >= segment.log_size else offset_at(index, positions.stop),
                     epochs=epochs,
                     is_padded=segment.is_padded,
                     stop_of_part=part.stop if part.stop <= OPEN_END else None,
@@ -320,7 +322,9 @@ class PartitionPlanner:
                     chunk_size=segment.chunk_size,
                     log_tag=None if segment.is_active else segment.log_tag,
                     timed=named.timed,
-                    reaches=named.reaches,
+                    reaches=named.reaches
+                    if positions.stop >= segment.log_size
+                    else last_of_range(index, positions, stop),
                     following=following if positions.stop + LOOK_AHEAD >= segment.log_size else (),
                 )
             )

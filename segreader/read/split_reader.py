@@ -18,7 +18,7 @@ from segreader.errors import (
     StorageError,
 )
 from segreader.evidence.findings import MOST_NAMED
-from segreader.format.batch import COMMON_SIZE, CONTROL_FLAG, TRANSACTIONAL_FLAG
+from segreader.format.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG
 from segreader.format.columns import (
     NO_STOP,
     TABLE_WIDTH,
@@ -47,7 +47,6 @@ from segreader.read.batch_order import (
     beyond,
     bytes_behind,
     goes_back,
-    may_end_early,
     of_other_epochs,
     out_of_order,
     range_ends_early,
@@ -477,14 +476,12 @@ class SplitReader:
         raise truncated(done)
 
     def _check_next(self, split: Split, behind: bytes) -> None:
-        """Hold the header behind a split that is read alone against the last offset in it."""
+        """Hold what the index and the header behind a split name against the last offset in it."""
         error: FormatError | None = goes_back(behind, self._last_offset)
         if error is not None:
             error.located(source=self._store.url(split.log), position_shift=split.positions.stop)
-        elif may_end_early(split, self._last_offset):
-            stop = split.positions.stop
-            (header,) = self._store.read_ranges(split.log, [ByteRange(stop, stop + COMMON_SIZE)])
-            error = range_ends_early(split, header, self._last_offset)
+        elif not split.is_last_of_segment:
+            error = range_ends_early(split, self._last_offset)
             if error is not None:
                 error.located(source=self._store.url(split.offset_index or split.log))
         if error is None:

@@ -73,12 +73,14 @@ def topic_of_layout(way: Layout, directory: Path) -> Topic:
     return Topic(str(way), Place(way.shown("orders"), None, catalog), files, way.files("a-1-0"))
 
 
-def is_beyond_the_bucket(topic: Topic, plant: Plant, level: str) -> str | None:
+def is_beyond_the_bucket(topic: Topic, plant: Plant, way: Way) -> str | None:
     """Why nothing in the bucket can tell of a defect, as docs/reliability.md says; ``None`` where something does."""
     if plant.kind == "missing" and plant.place != "middle" and (plant.role == "set" or is_alone(plant)):
         return "retention and uploads that are still to come leave the same objects"
     if plant.kind.startswith("that of") and plant.place != "middle" and is_without_an_offset(plant):
         return "two uploads of one segment, and another one that is gone"
+    if way.offsets[1] is not None and "snapshot" in plant.role and "current first offset" in plant.kind:
+        return "a row of a snapshot with a new checksum: only the log below the range tells, as another copy would"
     if "compacted" in topic.name and plant.role == "log" and plant.kind in BY_THE_CLEANER:
         return "the log cleaner leaves the same batches: only another copy tells"
     if plant.role == "log" and plant.kind == "cut between batches" and is_newest_log(topic, plant):
@@ -88,7 +90,7 @@ def is_beyond_the_bucket(topic: Topic, plant: Plant, level: str) -> str | None:
             return "the log cleaner leaves the same batches"
         if topic.name.startswith("log-directory"):
             return "a broker has not written more of it yet"
-        if level == "read_uncommitted":
+        if way.level == "read_uncommitted":
             return "only the snapshot names later offsets, and such a read needs none"
     return None
 
@@ -125,7 +127,7 @@ def silences(topic: Topic) -> list[str]:
             is_late = verdict == "wrong before the error" and plant.role.endswith("txnindex")
             if not is_late and not is_silent(verdict):
                 continue
-            reason = is_beyond_the_bucket(topic, plant, way.level)
+            reason = is_beyond_the_bucket(topic, plant, way)
             if reason is not None:
                 if topic.metadata is None or "another copy" in reason:
                     continue

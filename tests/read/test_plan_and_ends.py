@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import os
 import pickle
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -157,6 +158,47 @@ def test_first_offsets_that_the_newest_checkpoint_disowns_are_named_in_a_note(tm
 
     assert note.startswith(f"orders-0: offsets 0 to 1 are in {place}/{0:020d}-")
     assert note.endswith(f"{checkpoint}, their leader epoch 0 did not write them")
+
+
+@pytest.mark.parametrize(("kind", "left"), [("log", None), ("snapshot", None), ("log", b"")])
+def test_a_lost_branch_stays_lost_where_only_the_checkpoint_of_its_survivor_is_whole(
+    tmp_path: Path, kind: str, left: bytes | None
+) -> None:
+    old = SegmentBuilder(0).batch([b"0"]).batch([b"1"]).batch([b"dead 2"]).batch([b"dead 3"])
+    new = SegmentBuilder(2, leader_epoch=3).batch([b"live 2"])
+    new.leader_epochs = [*old.leader_epochs, *new.leader_epochs]
+    place = write_local_tiered(tmp_path, "orders", [old, new])
+    (file,) = place.glob(f"{2:020d}-*.{kind}")
+    file.unlink() if left is None else file.write_bytes(left)
+
+    scan = segreader.scan(tmp_path)
+
+    assert [record.value for record in scan.records()] == [b"0", b"1"]
+    assert any(
+        "its leader epoch 3 is the newest, and no log beside it can be read" in note for note in scan.plan().notes
+    )
+
+
+def test_a_checkpoint_of_an_upload_that_goes_on_changes_nothing(tmp_path: Path) -> None:
+    old = SegmentBuilder(0).batch([b"0"]).batch([b"1"])
+    new = SegmentBuilder(2, leader_epoch=3).batch([b"2"])
+    new.leader_epochs = [*old.leader_epochs, *new.leader_epochs]
+    without(write_local_tiered(tmp_path, "orders", [old, new]), 2, "snapshot")
+    scan = segreader.scan(tmp_path)
+    assert [record.value for record in scan.records()] == [b"0", b"1"]
+    assert [note for note in scan.plan().notes if "leader epoch" in note] == []
+
+
+def test_a_manifest_with_too_low_an_end_is_an_error_and_not_a_shorter_log(tmp_path: Path) -> None:
+    case = next(one for one in cases(remote=True) if str(one) == "aiven-plain/txn-interleaved")
+    shutil.copytree(case.root / "remote", tmp_path / "remote")
+    manifest = max((tmp_path / "remote").rglob(f"{case.topic}-*/0/*.rsm-manifest"))
+    text = manifest.read_text()
+    (end,) = re.findall(r'"endOffset":(\d+)', text)
+    manifest.write_text(text.replace(f'"endOffset":{end}', f'"endOffset":{int(end) - 1}'))
+    for level in ("read_committed", "read_uncommitted"):
+        with pytest.raises(CorruptBatchError):
+            list(segreader.scan(tmp_path / "remote", topic=case.topic, isolation_level=level).records())
 
 
 def test_a_stale_checkpoint_does_not_take_the_newest_records_away(tmp_path: Path) -> None:

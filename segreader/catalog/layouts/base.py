@@ -62,6 +62,7 @@ class IncompleteSegment:
         name: of one of its objects.
         missing: the kinds of objects that are not there, such as ``log``.
         segment: what could be read of it, where its log is there.
+        leader_epochs: name of its leader-epoch checkpoint, where that is there.
     """
 
     base_offset: int
@@ -69,6 +70,7 @@ class IncompleteSegment:
     missing: tuple[str, ...]
     segment_id: str | None = None
     segment: Segment | None = field(default=None, repr=False)
+    leader_epochs: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -195,7 +195,9 @@ def _segment(one: FileSet, base_offset: int, log_size: int) -> Segment:
 def _incomplete(one: FileSet) -> IncompleteSegment:
     first = min(info.name for info in one.files.values())
     base_offset = UNKNOWN_OFFSET if one.name.base_offset is None else one.name.base_offset
-    return IncompleteSegment(base_offset, first, ("log",), one.name.segment_id)
+    epochs = one.files.get("leader_epoch_checkpoint")
+    name = epochs.name if epochs is not None else None
+    return IncompleteSegment(base_offset, first, ("log",), one.name.segment_id, leader_epochs=name)
 
 
 def _lacking(whole: Sequence[FileSet]) -> list[str]:

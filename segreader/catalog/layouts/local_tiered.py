@@ -96,7 +96,8 @@ def sort_files(objects: Iterable[ObjectInfo]) -> PartitionFiles:
             first = min(info.name for info in files.values())
             missing = tuple(kind for kind in _REQUIRED if kind not in files)
             unread = segment if is_upload else None
-            incomplete.append(IncompleteSegment(int(base), first, missing, segment_id, unread))
+            epochs = _name(files, "leader_epoch_checkpoint")
+            incomplete.append(IncompleteSegment(int(base), first, missing, segment_id, unread, epochs))
         if segment is None or is_upload:
             continue
         if not is_written and not notes:
