@@ -20,7 +20,7 @@ class SegreaderError(Exception):
         position: byte in ``source``, counted from its start.
         base_offset: base offset of the batch concerned.
         offset: offset of the record concerned.
-        found: what the bytes or the store say.
+        found: what the bytes or the store contain.
         expected: what would have been right.
         hint: the next step, for the person who reads this.
     """
@@ -119,11 +119,11 @@ class LimitExceededError(FormatError):
 
 
 class StorageError(SegreaderError, OSError):
-    """The store, the network or the permissions."""
+    """The store, the network or the permissions fail."""
 
 
 class ObjectNotFoundError(StorageError, FileNotFoundError):
-    """The object is not there (any more)."""
+    """The object does not exist, or not any more."""
 
 
 class AccessDeniedError(StorageError, PermissionError):
@@ -139,11 +139,11 @@ class LocationExpiredError(StorageError):
 
 
 class ObjectChangedError(StorageError):
-    """The object was replaced while it was read: its tag or size is another one."""
+    """The object was replaced while it was read: its tag or size changed."""
 
 
 class WrongAnswerError(StorageError):
-    """The store answered with other bytes than were asked for, or with something that is no part of the object."""
+    """The store answered with other bytes than requested, or with something that is not part of the object."""
 
 
 class ThrottledError(StorageError):
@@ -151,11 +151,11 @@ class ThrottledError(StorageError):
 
 
 class UntrustedLocationError(StorageError):
-    """A URL from outside names a host or address that must not be asked."""
+    """A URL from outside names a host or address that is not allowed."""
 
 
 class CatalogError(SegreaderError):
-    """The layout, or what the listed segments say together."""
+    """The layout is not usable, or the segments contradict each other."""
 
 
 class UnknownLayoutError(CatalogError):
@@ -175,7 +175,7 @@ class DecryptionError(CatalogError):
 
 
 class AmbiguousTopicError(CatalogError):
-    """One topic name stands for two topic ids."""
+    """One topic name has two topic ids, or two layouts."""
 
 
 class BrokerError(SegreaderError):
@@ -198,11 +198,11 @@ class ConnectionFailedError(BrokerError, ConnectionError):
 
 
 class AuthenticationError(BrokerError, PermissionError):
-    """A broker refuses who we are: user, password, token, mechanism or certificate."""
+    """A broker rejects the user, password, token, mechanism or certificate."""
 
 
 class AuthorizationError(BrokerError, PermissionError):
-    """A broker refuses what we ask for: its message names the resource and the operation."""
+    """A broker denies the operation; the message names it and the resource."""
 
 
 class UnsupportedVersionError(BrokerError):
@@ -210,30 +210,30 @@ class UnsupportedVersionError(BrokerError):
 
 
 class TruncatedLogError(BrokerError):
-    """Records that were read are no longer in the log: an unclean leader election took them away (KIP-320).
+    """Records that were read are no longer in the log: an unclean leader election removed them (KIP-320).
 
     ``offset`` is the last common point: where the live log parts from what was read; ``None`` if nothing is common.
     """
 
 
 class PlanError(SegreaderError, ValueError):
-    """The request cannot be met by what is there."""
+    """The log cannot satisfy the request."""
 
 
 class OffsetOutOfRangeError(PlanError):
-    """The offsets asked for lie outside those that are there."""
+    """The requested offsets are outside those that exist."""
 
 
 class PositionError(PlanError):
-    """A position, or another saved state of a loader, does not fit what is there."""
+    """A position, or another saved state of a loader, does not fit the log."""
 
 
 class PositionFormatError(PositionError):
-    """A text is not what a loader saved: no JSON, of something else, or with impossible values."""
+    """The text is not a state that a loader saved: not JSON, of something else, or with impossible values."""
 
 
 class PositionVersionError(PositionError):
-    """What was saved was saved by a newer version of this library."""
+    """The state was saved by a newer version of this library."""
 
 
 class ForeignPositionError(PositionError):
@@ -241,11 +241,11 @@ class ForeignPositionError(PositionError):
 
 
 class RecreatedTopicError(PositionError):
-    """A position is of a topic that was deleted, and its name was given to another one."""
+    """A position is of a topic that was deleted; its name now belongs to another one."""
 
 
 class DeletedPositionError(PositionError):
-    """The offsets that a position stands before were deleted. ``offset`` is the first one that is left, if any is."""
+    """The offsets after a position were deleted; ``offset`` is the first one that is left, if any."""
 
 
 class DivergedPositionError(PositionError):
@@ -257,8 +257,8 @@ class DivergedPositionError(PositionError):
 
 
 class OptionError(SegreaderError, ValueError):
-    """An option is unknown, missing or contradicts another one."""
+    """An option is unknown, missing or contradicts another."""
 
 
 class ClosedError(SegreaderError, RuntimeError):
-    """A reader, a pool or an enumerator is asked for something after it was closed."""
+    """A reader, a pool or an enumerator is used after it was closed."""

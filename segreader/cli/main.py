@@ -15,7 +15,7 @@ from segreader.cli.output import debug_option, say, stdout
 
 _VERBS = ("broker", "cat", "dump", "gateway", "inspect", "ls", "offsets", "plan", "spark", "sql", "verify", "version")
 
-_HELP = """Read Apache Kafka log segments where they lie: in tiered storage or a broker's log directory, with no broker.
+_HELP = """Read Kafka topics straight from tiered storage or a broker's log directory, with no broker.
 
 \b
 See what is there, what reading it would cost, and what is wrong with it:
@@ -25,28 +25,28 @@ See what is there, what reading it would cost, and what is wrong with it:
   segreader verify s3://logs/tiered orders --deep
 
 \b
-Look at a file, or at everything below a directory:
+Look inside a file or a directory:
   segreader inspect /var/lib/kafka/orders-0
   segreader dump 00000000000000000000.log --records
 
 \b
-Print records as JSON, one a line, just as a consumer would be given them:
+Print records as JSON, one a line, as a consumer would get them:
   segreader cat /mnt/tiered orders/0 --offsets 100:200
   segreader cat /mnt/tiered orders --since 2026-11-01T00:00Z --until -1h
   segreader cat /mnt/tiered --topic orders | jq .value
 
 \b
-With a cluster, read a topic as it is now, what is in the object store from there:
+With a cluster, read up to now: old data from the bucket, new data from brokers:
   segreader cat kafka://gateway:9092 orders
   segreader cat s3://logs/tiered orders --bootstrap-servers b1:9092 --prefer store
   segreader broker describe --bootstrap-servers b1:9092
 
 \b
-Keep them:
+Write Parquet:
   segreader cat /mnt/tiered --topic orders -o parquet > orders.parquet
 
 \b
-Ask questions in SQL (pip install 'segreader[sql]'):
+Ask questions in SQL (needs DuckDB):
   segreader sql "select partition, count(*) from topic('s3://logs/tiered', 'orders') group by 1"
 
 Results go to stdout, everything else to stderr. Exit codes: 0 fine, 1 findings (damage was skipped or shown),
@@ -83,7 +83,7 @@ def _print_version(context: click.Context, parameter: click.Parameter, value: bo
     expose_value=False,
     is_eager=True,
     callback=_print_version,
-    help="Print the version and leave. The command of that name says more.",
+    help="Print the version and exit; the command version prints more.",
 )
 @debug_option
 def cli() -> None: ...

@@ -35,22 +35,22 @@ _CATALOG = (
     click.option(
         "--metadata",
         metavar="DIR",
-        help="Where the log directories of __remote_log_metadata lie: which segments are finished, and which deleted.",
+        help="Log directories of __remote_log_metadata, which says which segments are finished and which deleted.",
     ),
     click.option(
         "--segments-from",
         type=click.Choice(["listing", "metadata", "both"]),
-        help="Which of the two to believe. Default: both, with --metadata.",
+        help="Which source lists the segments. Default with --metadata: both.",
     ),
     click.option(
         "--log-directory",
         metavar="DIR",
-        help="A broker's log directory, or a copy: its segments go on where the remote tier ends.",
+        help="A broker's log directory, or a copy: continue there where the remote tier ends.",
     ),
     click.option(
         "--leader-epochs",
         metavar="FILE|DIR",
-        help="A leader-epoch-checkpoint of the live log: which history counts after an unclean election.",
+        help="A leader-epoch-checkpoint of the live log: which history survived an unclean election.",
     ),
 )
 
@@ -225,9 +225,7 @@ def _topic_and_partitions(
     return name if name is not None else topic, (number,) if number is not None else partitions or None
 
 
-_BOOTSTRAP_HELP = (
-    "Brokers to ask first, HOST:PORT with commas between: then the topic is read as it is now, its remote "
-)
+_BOOTSTRAP_HELP = "Brokers to ask first, HOST:PORT,…: read the topic up to its live end, its remote "
 _BOOTSTRAP_HELP += (
     "part from LOCATION, or by locations or records of the brokers. kafka://HOST:PORT as LOCATION says the "
 )
@@ -256,12 +254,12 @@ _LIVE_SCAN_OPTIONS = (
         type=click.Choice(["broker", "store"]),
         default="broker",
         show_default=True,
-        help="Where records come from that both have: the brokers, or the store, to spare brokers.",
+        help="Where to read records that both have: from the brokers, or from the store to spare them.",
     ),
     click.option(
         "--no-locations",
         is_flag=True,
-        help="Ask the brokers for records where no store is given, not for locations as segreader gateway tells them.",
+        help="Without a store, read all records from the brokers: do not ask them, or a gateway, for locations.",
     ),
 )
 
@@ -366,13 +364,13 @@ _RECORD_OPTIONS = (
     click.option(
         "--since",
         metavar="T",
-        help=f"Only from the offset of the first record on that is not older than T: {TIMES_HELP}.",
+        help=f"Start at the first record that is not older than T: {TIMES_HELP}.",
     ),
     click.option(
         "--until",
         metavar="T",
-        help="Only below the offset of the first record that is not older than T. Both are looked up in each partition "
-        "and are offsets from then on: where times are out of order, records between them may lie outside the times.",
+        help="Stop before the first record that is not older than T. Each time becomes one offset per partition: if "
+        "times are out of order, some records may be outside the window.",
     ),
     click.option(
         "--isolation",
@@ -380,23 +378,23 @@ _RECORD_OPTIONS = (
         type=click.Choice(["read_committed", "read_uncommitted"]),
         default="read_committed",
         show_default=True,
-        help="Which records a reader is given, as isolation.level of a consumer.",
+        help="Which records to read, as isolation.level of a consumer.",
     ),
     click.option(
         "--on-gap",
         type=_OnGap(["fail", "skip"]),
         default="fail",
         show_default=True,
-        help="Where offsets between two segments are in none: fail (exit code 5), or go on behind them and say so on "
-        "stderr (exit code 1).",
+        help="If offsets between two segments are missing: fail (exit code 5), or skip them with a note on stderr "
+        "(exit code 1).",
     ),
     click.option(
         "--on-corrupt",
         type=click.Choice(["fail", "skip"]),
         default="fail",
         show_default=True,
-        help="At damage: print the records before it and fail (exit code 5), or pass over it, say so on stderr and go "
-        "on (exit code 1).",
+        help="At damage: print the records before it and fail (exit code 5), or skip it with a note on stderr (exit "
+        "code 1).",
     ),
 )
 

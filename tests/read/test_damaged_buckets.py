@@ -74,7 +74,7 @@ def topic_of_layout(way: Layout, directory: Path) -> Topic:
 
 
 def is_beyond_the_bucket(topic: Topic, plant: Plant, way: Way) -> str | None:
-    """Why nothing in the bucket can tell of a defect, as docs/reliability.md says; ``None`` where something does."""
+    """Why nothing in the bucket shows a defect (``docs/explanation/reliability.md``); ``None`` where something does."""
     if plant.kind == "missing" and plant.place != "middle" and (plant.role == "set" or is_alone(plant)):
         return "retention and uploads that are still to come leave the same objects"
     if plant.kind.startswith("that of") and plant.place != "middle" and is_without_an_offset(plant):

@@ -49,7 +49,7 @@ Examples:
 @click.group(short_help="Ask a Kafka cluster about its tiered topics.")
 @debug_option
 def broker() -> None:
-    """Ask a Kafka cluster where its topics begin and end, locally and remotely, and where an offset lies."""
+    """Show where topics of a Kafka cluster begin and end, locally and remotely, and where an offset is."""
 
 
 @broker.command(epilog=_DESCRIBE_EPILOG)
@@ -59,11 +59,11 @@ def broker() -> None:
 @output_option("table", "json", "ndjson")
 @debug_option
 def describe(topics: tuple[str, ...], live: LiveChoice, shows_all: bool, form: str) -> int:
-    """Print for each partition of TOPIC, or of every topic with remote storage, what its leader says of its ends.
+    """Print the offsets of each partition of TOPIC, or of every topic with remote storage, as its leader has them.
 
     The log start is the first offset that is retained, the local start the first one on the broker's own disk; the last
     tiered one is in the object store (-1: none, or a new leader does not know yet). The end is the high watermark; a
-    read_committed reader may read up to the last stable offset. They are told one after another, not at one moment.
+    read_committed reader may read up to the last stable offset. They are not taken at the same moment.
 
     It needs DESCRIBE on the topics. Whether remote storage is on is seen with DESCRIBE_CONFIGS, or by the marks.
     """
@@ -84,7 +84,7 @@ def describe(topics: tuple[str, ...], live: LiveChoice, shows_all: bool, form: s
 @click.argument("partition", type=click.IntRange(0))
 @click.argument("offset", type=click.IntRange(0))
 @cluster_options
-@click.option("--location", metavar="LOCATION", help="Where the remote tier lies. Default: ask for a location.")
+@click.option("--location", metavar="LOCATION", help="Where the remote tier is. Default: ask the cluster.")
 @catalog_options
 @storage_option
 @click.option("--prefer", type=click.Choice(["broker", "store"]), default="broker", show_default=True)
@@ -104,8 +104,8 @@ def locate(
     """Print where a read of OFFSET would take it from: the store, by a location of the cluster, or a broker; which
     segment, and which bytes of it.
 
-    With --location the store's segments and offset indexes say it; without it the cluster is asked, as a gateway
-    answers it. URLs are shown without their signature.
+    With --location it is found by the store's segments and offset indexes; without it the cluster is asked, which a
+    gateway answers. URLs are shown without their signature.
     """
     from segreader.read.live_planner import LiveRequest
     from segreader.read.locate import locate_offset

@@ -37,8 +37,8 @@ Examples:
     type=click.Choice(["fail", "skip"]),
     default="fail",
     show_default=True,
-    help="Where a segment vanishes while it is read, as retention does: fail, or go on behind it and say so on stderr "
-    "(exit code 1).",
+    help="If a segment vanishes while it is read, as retention does: fail, or skip it with a note on stderr (exit "
+    "code 1).",
 )
 @click.option(
     "--output-file",
@@ -68,10 +68,10 @@ def cat(
     signed URLs of segments and their indexes, one a line. Leave it out if --rsm-config names the bucket.
     TOPIC is a topic (orders) or one partition of it (orders/3), as --topic and --partition.
 
-    Records of aborted transactions are left out (--isolation), and so are control records.
+    Records of aborted transactions (--isolation) and control records are left out.
 
-    Where the files do not say how a transaction ended, the records end before it: that is told on stderr and is no
-    error, for the marker may not be uploaded yet. So is the cut end of a log that a broker still writes to.
+    If the files do not say how a transaction ended, the records end before it, with a note on stderr: its marker may
+    not be uploaded yet. The cut end of a log that a broker is still writing is a note, too.
 
     ndjson has one object a line with the fields topic, partition, offset, timestamp (ms), timestamp_type,
     leader_epoch, key, value and headers; see docs/reference/cli-records.md. parquet and arrow (an

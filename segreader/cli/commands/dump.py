@@ -47,10 +47,10 @@ Examples:
 """
 
 
-@click.command(epilog=_EPILOG, short_help="Print what stands in a file: batches, records, index entries.")
+@click.command(epilog=_EPILOG, short_help="Print the contents of a file: batches, records, index entries.")
 @click.argument("files", nargs=-1, required=True, metavar="FILE…")
 @click.option("--records", "has_records", is_flag=True, help="Show the records of each batch, control records too.")
-@click.option("--kind", type=click.Choice(_KINDS), help="What the files hold. Default: what their names say.")
+@click.option("--kind", type=click.Choice(_KINDS), help="What the files hold. Default: by their names.")
 @click.option(
     "--layout",
     metavar="NAME",
@@ -74,17 +74,16 @@ def dump(
     value_encoding: str | None,
     form: str,
 ) -> int:
-    """Print what stands in each FILE: every batch of a .log, every entry of what lies beside it.
+    """Print the contents of each FILE: every batch of a .log, every entry of an index or snapshot.
 
-    FILE is a local file, or an object in a bucket as segreader ls names it (s3://, abfss://, gs://). A layout that
-    stores no plain files has them under plain names: <object without .log>.index and so on.
+    FILE is a local file, or an object in a bucket as segreader ls names it (s3://, abfss://, gs://). If a layout
+    stores no plain files, use plain names: <object without .log>.index and so on.
 
     Knows .log, .index, .timeindex, .txnindex, .snapshot, leader-epoch-checkpoint and partition.metadata, under a
     broker's names and those of the remote tier. Nothing is filtered: aborted, control and damaged batches are shown.
 
-    Rows have a kind: file, then batch (and record) or entry, then end, which says why the data ends: its last batch
-    (end), a cut batch (cut) or zeros (zero). The facts are those of kafka-dump-log;
-    docs/reference/cli-objects.md lists the names.
+    Rows have a kind: file, then batch (and record) or entry, then end, with the reason why the data ends: its last
+    batch (end), a cut batch (cut) or zeros (zero). docs/reference/cli-objects.md lists the fields.
 
     A batch that fails its CRC has is_valid false and its records are not shown: exit code 1. Damage that hides where
     the next batch begins ends the command: exit code 5.

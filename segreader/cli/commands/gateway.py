@@ -76,14 +76,14 @@ class _ToStderr(logging.Handler):
 )
 @debug_option
 def gateway(file: str | None, storage_options: tuple[str, ...], **given: Any) -> None:
-    """Stand between clients and brokers, and answer the flag of the location extension.
+    """Run a Kafka proxy that hands readers signed URLs of remote segments.
 
-    Every client works as before: it authenticates with the brokers through the gateway, and what it may do is theirs
-    to say. A reader that asks for locations (segreader does) gets a signed URL for the remote segment in the place of
-    its records, if the broker lets it read that topic at that moment. So brokers serve no remote data.
+    Every client works as before: it authenticates with the brokers through the gateway, and they decide what it may
+    do. A reader that asks for locations (segreader does) gets a signed URL for the remote segment instead of its
+    records, if the broker lets it read that topic at that moment. So brokers serve no remote data.
 
     The gateway itself needs a user with READ on __remote_log_metadata and DESCRIBE on the topics, and credentials
-    that may read the store. Runs until SIGTERM or SIGINT; what is under way is answered before it ends.
+    that may read the store. Runs until SIGTERM or SIGINT, and answers requests under way before it ends.
     """
     import asyncio
 

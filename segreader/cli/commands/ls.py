@@ -55,16 +55,15 @@ Examples:
 @output_option("table", "json", "ndjson")
 @debug_option
 def ls(select: Callable[[], Selection], has_all: bool, form: str) -> int:
-    """List what lies at LOCATION: its topics, the partitions of TOPIC, or the segments of TOPIC/PARTITION.
+    """List the topics at LOCATION, the partitions of TOPIC, or the segments of TOPIC/PARTITION.
 
-    LOCATION is a directory, a prefix in a bucket or @FILE, as for segreader cat; it may be left out where --rsm-config
-    names a bucket.
+    LOCATION is a directory, a prefix in a bucket or @FILE, as for segreader cat; leave it out if --rsm-config
+    names the bucket.
 
-    No log is read, but for the end of the last segment of a partition where nothing else says its last offset. Nothing
-    of topics and partitions that are not asked for is read. Times come from the catalogue and time indexes, so they
-    include transaction markers; segreader inspect shows the times of records and of markers separately.
+    Fast: only listings and small files are read, and of a log at most its end. Times come from the catalogue and time
+    indexes, so they include transaction markers; segreader inspect shows those of records and of markers separately.
 
-    A partition that cannot be looked at does not keep others from being listed: exit code 1.
+    If a partition cannot be read, the others are still listed: exit code 1.
     """
     selection = select()
     source = selection.open()

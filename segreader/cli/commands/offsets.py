@@ -56,13 +56,13 @@ def offsets(
     """Print for each partition at LOCATION its first offset, its end, its stable end, and the offset for each time.
 
     TOPIC is a topic (orders) or one partition of it (orders/3); without it every topic is shown. The end is one more
-    than the last offset that is here: a broker may have more. Below the stable end the files say of each transaction
-    how it ended, so a read_committed reader is given everything below it.
+    than the last offset that is here: a broker may have more. Below the stable end every transaction is decided, so a
+    read_committed reader gets everything below it.
 
-    For a time the answer is a broker's: the first offset whose record, or transaction marker, is not older. A marker's
-    time is the coordinator's clock, and no consumer is given it: --records-only leaves markers out.
+    For a time the answer is a broker's: the first offset whose record, or transaction marker, is not older. Markers
+    are left out with --records-only: consumers never get them.
 
-    With --bootstrap-servers the brokers themselves are asked, and LOCATION, if there is one, is not looked at.
+    With --bootstrap-servers the brokers are asked, and LOCATION is ignored.
     """
     from datetime import UTC, datetime
 

@@ -90,17 +90,17 @@ def plan(
     price_texts: tuple[str, ...],
     form: str,
 ) -> int:
-    """Print what segreader cat with the same options would read: where each partition ends and why, what is missing,
-    what is left out because another segment or leader epochs say so, how many bytes and requests it takes.
+    """Print what segreader cat would read with the same options: where each partition ends and why, what is missing,
+    which duplicate or discarded segments are left out, how many bytes and requests it takes.
 
     Indexes, snapshots, leader-epoch checkpoints and manifests are read; of logs only what decides where records are:
     the end of a segment that another one may overlap, the batches behind the last producer snapshot, and some near a
     time.
 
-    A partition that lacks offsets, or that cannot be planned, does not keep others from being shown: exit code 1.
+    If a partition lacks offsets or cannot be planned, the others are still shown: exit code 1.
 
-    Requests are those over HTTP when nothing fails. With prices of your own (--prices, --price) the cost is told in
-    money, too; built-in prices there are none. -o json has everything, in one object.
+    Requests are those over HTTP when nothing fails. Give prices (--prices, --price) to see the cost in money; there are
+    no built-in prices. -o json prints everything as one object.
     """
     prices = _prices(price_file, price_texts)
     from segreader.read.scan import scan

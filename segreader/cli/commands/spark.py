@@ -25,21 +25,21 @@ Examples:
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 def spark() -> None:
-    """Look at what Spark's streaming queries left behind. Spark need not be installed."""
+    """Read the checkpoints of Spark's streaming queries. Spark need not be installed."""
 
 
 @spark.command(epilog=_OFFSETS_EPILOG, short_help="Print how far a query is, as startingOffsets.")
 @click.argument("checkpoint", metavar="CHECKPOINT")
 @debug_option
 def offsets(checkpoint: str) -> None:
-    """Print the offsets at which the rows of a streaming query end, as the option startingOffsets takes them.
+    """Print the offsets at which a streaming query has arrived, for the option startingOffsets.
 
     CHECKPOINT is the query's checkpointLocation: a directory, or the URL of one. The line is that of the newest batch
     that was finished. Stop the query, and start another one at these offsets, with a checkpoint of its own: reading
     with segreader or with Spark's kafka source, it misses nothing and repeats nothing.
 
-    A batch that was begun and not finished may have written some of its rows: of a sink that does not undo that, the
-    next query repeats them. It is told on stderr.
+    A batch that was begun and not finished may have written some rows; unless the sink undoes that, the next query
+    repeats them. A note on stderr says so.
     """
     from segreader.spark.checkpoint import read_position
 

@@ -51,7 +51,7 @@ Examples:
     help="Setting of the Kafka client, of topics with bootstrap_servers := …; may be repeated. NAME=@FILE and "
     "NAME=env:VARIABLE keep a secret out of the process list.",
 )
-@click.option("--allow-files", is_flag=True, help="Let the query read other files, too, such as 'lookup.parquet'.")
+@click.option("--allow-files", is_flag=True, help="Also let the query read files, such as 'lookup.parquet'.")
 @click.option(
     "--bytes",
     "encoding",
@@ -145,7 +145,10 @@ def _tables(
     try:
         import duckdb
     except ImportError:
-        raise OptionError("SQL needs DuckDB, which is not installed", hint="pip install 'segreader[sql]'") from None
+        raise OptionError(
+            "SQL needs DuckDB, which is not installed",
+            hint="pip install 'segreader[sql]'",
+        ) from None
     from segreader.cli.sql_topics import QueryTables
 
     with tempfile.TemporaryDirectory(prefix="segreader-sql-") as spill:

@@ -38,18 +38,18 @@ _COLOURS = {"error": "red", "warning": "yellow", "info": "dim"}
     is_flag=True,
     help="Read every log: checksums, records, and whether indexes, snapshots and markers agree with the batches.",
 )
-@click.option("--all", "has_all", is_flag=True, help="Show info, too: states that a sound cluster goes through.")
+@click.option("--all", "has_all", is_flag=True, help="Also show info: states of a healthy cluster.")
 @output_option("table", "json", "ndjson")
 @debug_option
 def verify(select: Callable[[], Selection], deep: bool, has_all: bool, form: str) -> int:
     """Print what is wrong at LOCATION, or with one topic or partition of it, and what to do.
 
-    Without --deep the listing, the files beside the logs, and some batch headers of each log are looked at; with it
-    every byte is read. With --metadata the objects are held against the metadata topic, too.
+    Without --deep the listing, indexes, snapshots, and some batch headers of each log are checked; with it every byte
+    is read. --metadata also compares the objects with the metadata topic.
 
     Each finding has a code (docs/reference/findings.md) and a severity: an error if records are lost, unreadable or
     would be returned wrongly, a warning if something is not as Kafka leaves it. Either makes the exit code 1. info is
-    shown with --all only. An object that cannot be read is a finding, and the next one is looked at.
+    shown with --all only. An object that cannot be read is a finding, and verification goes on.
     """
     from segreader.read.source import LocationSource
 

@@ -13,7 +13,7 @@ _PACKAGES = ("pyarrow", "lz4", "zstandard", "cramjam", "isal", "crc32c", "fsspec
 @output_option("table", "json", "ndjson")
 @debug_option
 def version(form: str) -> None:
-    """Print the version, which kernel decodes, and the versions of what it stands on.
+    """Print the version, which kernel decodes, and the versions of its dependencies.
 
     The kernel is native (compiled) or reference (plain Python: the same records, many times slower).
     """

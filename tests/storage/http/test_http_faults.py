@@ -1,4 +1,4 @@
-"""The fault matrix: what the store does when the server does what it must not. Figures: ``docs/reliability.md``."""
+"""The fault matrix: what the store does when the server misbehaves. Figures: ``docs/explanation/reliability.md``."""
 
 from __future__ import annotations
 
