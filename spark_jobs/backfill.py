@@ -1,4 +1,4 @@
-"""Writes the records of tiered segments to Parquet with Spark, exactly once: ``segreader-backfill --help``.
+"""Writes the records of tiered segments to Parquet with Spark, exactly once: ``segreader backfill --help``.
 
 Runs as a plain program on one machine, or under ``spark-submit``. The plan is made first, in this process, so
 that a wrong location, topic or option is told in a second and not after Spark has started. Killed at any time, it
@@ -170,8 +170,8 @@ def backfill(**given: Any) -> int:
     finishes what is not written. The result goes to stdout, everything else to stderr.
 
     \b
-      segreader-backfill --location /mnt/tiered --topic orders --target /data/orders
-      segreader-backfill --bootstrap-servers b1:9092 --location s3://logs/tiered --topic orders --target s3://lake/orders
+      segreader backfill --location /mnt/tiered --topic orders --target /data/orders
+      segreader backfill --bootstrap-servers b1:9092 --location s3://logs/tiered --topic orders --target s3://lake/orders
       spark-submit --master yarn spark_jobs/backfill.py --location s3://logs/tiered
           --pattern 'orders.*' --target s3://lake/orders
 
@@ -387,10 +387,15 @@ def told_by_a_task(error: Exception) -> SegreaderError | None:
     return None
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run the job; returns its exit code."""
+def main(arguments: list[str] | None = None, *, name: str = "segreader-backfill") -> int:
+    """Run the job; returns its exit code.
+
+    Args:
+        arguments: without the program's name; those of this process by default.
+        name: by which it was called, for help and messages.
+    """
     try:
-        return call(backfill, "segreader-backfill", arguments)
+        return call(backfill, name, arguments)
     except click.ClickException as error:
         error.show()
         return error.exit_code
@@ -399,10 +404,10 @@ def main(arguments: list[str] | None = None) -> int:
         return ExitCode.INTERRUPTED
     except SPARK_ERRORS as error:
         failure = describe_failure(error)
-        click.echo(f"segreader-backfill: {failure}. Run it again with the same arguments to finish", err=True)
+        click.echo(f"{name}: {failure}. Run it again with the same arguments to finish", err=True)
         return ExitCode.INTERNAL
     except (SegreaderError, OSError) as error:
-        click.echo(f"segreader-backfill: {_in_words_of_the_job(error)}", err=True)
+        click.echo(f"{name}: {_in_words_of_the_job(error)}", err=True)
         return exit_code(error)
 
 

@@ -1,4 +1,4 @@
-"""Proves that the output of a backfill is exact, or lists what differs: ``segreader-verify-backfill --help``.
+"""Proves that the output of a backfill is exact, or lists what differs: ``segreader backfill verify --help``.
 
 Nothing is written but the report. ``--local`` needs no Spark.
 """
@@ -25,9 +25,9 @@ from spark_jobs.session import SPARK_ERRORS, describe_failure, describe_job, job
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.option("--target", required=True, help="The output: what --target of segreader-backfill named.")
+@click.option("--target", required=True, help="The output: what --target of the backfill named.")
 @click.option("--source", is_flag=True, help="Read the segments again, too; otherwise the manifest's checksums count.")
-@click.option("--credentials", help="Of the source: a name as for segreader-backfill; by default that of the plan.")
+@click.option("--credentials", help="Of the source: a name as for the backfill; by default that of the plan.")
 @click.option("--broker-credentials", help="Of the brokers, likewise.")
 @click.option("--target-credentials", default="default", show_default=True, help="Or env:PREFIX, module:callable.")
 @click.option(
@@ -50,7 +50,7 @@ def verify(**given: Any) -> int:
     Each split's files are read and their checksum is taken again. With --source the segments are, too.
 
     \b
-      segreader-verify-backfill --target /data/orders --source
+      segreader backfill verify --target /data/orders --source
 
     \b
     Exit codes:
@@ -125,10 +125,15 @@ def _in_words(found: Verification, document: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run the check; returns its exit code."""
+def main(arguments: list[str] | None = None, *, name: str = "segreader-verify-backfill") -> int:
+    """Run the check; returns its exit code.
+
+    Args:
+        arguments: without the program's name; those of this process by default.
+        name: by which it was called, for help and messages.
+    """
     try:
-        return call(verify, "segreader-verify-backfill", arguments)
+        return call(verify, name, arguments)
     except click.ClickException as error:
         error.show()
         return error.exit_code
@@ -136,10 +141,10 @@ def main(arguments: list[str] | None = None) -> int:
         click.echo("Interrupted", err=True)
         return ExitCode.INTERRUPTED
     except SPARK_ERRORS as error:
-        click.echo(f"segreader-verify-backfill: {describe_failure(error)}", err=True)
+        click.echo(f"{name}: {describe_failure(error)}", err=True)
         return ExitCode.INTERNAL
     except (SegreaderError, OSError) as error:
-        click.echo(f"segreader-verify-backfill: {describe(error)}", err=True)
+        click.echo(f"{name}: {describe(error)}", err=True)
         return exit_code(error)
 
 

@@ -7,6 +7,7 @@ is shown. ``py`` and ``bash`` need a cluster, a bucket or Spark: ``py`` must par
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import shlex
 import sys
@@ -18,6 +19,7 @@ import click
 import pytest
 from pages import DOCS, ROOT, blocks, run
 
+from segreader.cli.commands.backfill import JobCommand
 from segreader.cli.exit_codes import ExitCode
 from segreader.cli.main import cli, main
 
@@ -99,6 +101,9 @@ def test_the_options_of_a_command_on_a_page_exist(page: Path, command: str) -> N
     found: click.Command | None = cli
     while isinstance(found, click.Group):
         found = found.get_command(click.Context(found), words.pop(0))
+    if isinstance(found, JobCommand):
+        job = importlib.import_module(found.choose(words)[1])
+        found = getattr(job, job.__name__.rpartition(".")[2])
     assert found is not None
     known = {name for one in found.params if isinstance(one, click.Option) for name in [*one.opts, *one.secondary_opts]}
     assert {word.split("=")[0] for word in words if re.match("--?[a-z]", word)} <= known

@@ -13,7 +13,21 @@ import click
 from segreader.cli.exit_codes import ExitCode, describe, exit_code
 from segreader.cli.output import debug_option, say, stdout
 
-_VERBS = ("broker", "cat", "dump", "gateway", "inspect", "ls", "offsets", "plan", "spark", "sql", "verify", "version")
+_VERBS = (
+    "backfill",
+    "broker",
+    "cat",
+    "dump",
+    "gateway",
+    "inspect",
+    "ls",
+    "offsets",
+    "plan",
+    "spark",
+    "sql",
+    "verify",
+    "version",
+)
 
 _HELP = """Read Kafka topics straight from tiered storage or a broker's log directory, with no broker.
 
@@ -44,6 +58,7 @@ With a cluster, read up to now: old data from the bucket, new data from brokers:
 \b
 Write Parquet:
   segreader cat /mnt/tiered --topic orders -o parquet > orders.parquet
+  segreader backfill --location s3://logs/tiered --topic orders --target s3://lake/orders
 
 \b
 Ask questions in SQL (needs DuckDB):
@@ -100,7 +115,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         collect_seldom()
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    if "--debug" not in arguments:  # or Python prints what libraries log as warnings, with their tracebacks
+    if "--debug" not in arguments and arguments[:1] != [
+        "backfill"
+    ]:  # or Python prints what libraries log as warnings, with their tracebacks
         logging.lastResort = None
     try:
         code = _run(arguments)

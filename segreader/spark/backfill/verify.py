@@ -154,7 +154,7 @@ def read_output(target: TargetStore) -> Output:
     plan = read_plan(target)
     if plan is None:
         raise ObjectNotFoundError(
-            "there is no plan of a backfill", source=target.url(PLAN), hint="Name the target of a segreader-backfill"
+            "there is no plan of a backfill", source=target.url(PLAN), hint="Name the target of a segreader backfill"
         )
     findings: list[OutputFinding] = []
     manifest = read_manifest(target)
