@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 from segreader.segment import Segment, TopicIdPartition
 from segreader.storage.base import ObjectInfo, ObjectStore
@@ -118,10 +118,15 @@ class Layout(Protocol):
             StorageError: as the store raises.
         """
 
+
+@runtime_checkable
+class TranslatedLayout(Layout, Protocol):
+    """A layout whose objects are not Kafka's own files: chunks, ciphers, or other batch headers."""
+
     def view(self, store: ObjectStore) -> ObjectStore:
         """A store in which the segments of this layout are plain Kafka files under the names that ``find`` gives.
 
-        Every other name means in it what it means in ``store``. A layout of plain files returns ``store``.
+        Every other name means in it what it means in ``store``.
         """
 
 

@@ -81,10 +81,6 @@ class ConfluentLayout:
         """The sets of objects of one partition, copies included."""
         return assemble(store, gather(list_prefixes(store, place.prefixes), _parse, place.partition))
 
-    def view(self, store: ObjectStore) -> ObjectStore:
-        """Its files are plain."""
-        return store
-
 
 def _partition(match: re.Match[str]) -> TopicIdPartition | None:
     number = parse_partition(match["partition"])

@@ -55,7 +55,3 @@ class EarlyS3Layout:
             return FileName(place.partition, match["kind"], f"{base}.{segment_id}", base, segment_id)
 
         return assemble(store, gather(store.list_level(prefix), parse, place.partition))
-
-    def view(self, store: ObjectStore) -> ObjectStore:
-        """Its files are plain."""
-        return store

@@ -72,10 +72,6 @@ class LinkedInLayout:
 
         return assemble(store, gather(store.list_level(prefix), parse, place.partition))
 
-    def view(self, store: ObjectStore) -> ObjectStore:
-        """Its files are plain."""
-        return store
-
 
 def _places(path: str, container: str, names: Iterable[str]) -> Sequence[PartitionPlace]:
     matches = (_BLOB.fullmatch(name.rpartition("/")[2]) for name in names)

@@ -54,10 +54,6 @@ class LocalTieredLayout:
         (prefix,) = place.prefixes
         return sort_files(store.list_level(prefix))
 
-    def view(self, store: ObjectStore) -> ObjectStore:
-        """Its files are plain."""
-        return store
-
 
 def sort_files(objects: Iterable[ObjectInfo]) -> PartitionFiles:
     """The listed objects as segments, in any order.

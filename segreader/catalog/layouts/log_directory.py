@@ -52,10 +52,6 @@ class LogDirectoryLayout:
         (prefix,) = place.prefixes
         return sort_files(place.partition, prefix, store.list_level(prefix))
 
-    def view(self, store: ObjectStore) -> ObjectStore:
-        """Its files are plain."""
-        return store
-
 
 def sort_files(partition: TopicIdPartition, prefix: str, objects: Iterable[ObjectInfo]) -> PartitionFiles:
     """The listed objects of one directory as segments, by base offset."""

@@ -123,10 +123,6 @@ class PatternLayout:
             segments[-1] = replace(segments[-1], is_active=True)
         return replace(found, segments=segments)
 
-    def view(self, store: ObjectStore) -> ObjectStore:
-        """Its files are plain."""
-        return store
-
     def parse(self, name: str) -> FileName | None:
         """The parts of an object's name; ``None`` if the expression does not match, or its groups make no sense."""
         if (match := self._match(name)) is None:

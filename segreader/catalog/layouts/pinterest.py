@@ -94,10 +94,6 @@ class PinterestLayout:
             notes += hint_notes(store, hints, place.partition, {one.base_offset for one in found.segments})
         return PartitionFiles(found.segments, found.incomplete, found.foreign, notes)
 
-    def view(self, store: ObjectStore) -> ObjectStore:
-        """Its files are plain."""
-        return store
-
     def _place(self, directory: Directory) -> Sequence[PartitionPlace]:
         partition = directory_partition(directory.path)
         return (PartitionPlace(partition, (directory.path,), NAME),) if partition else ()

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from segreader.catalog.layouts.aiven.layout import AivenLayout
 from segreader.catalog.layouts.aiven.settings import RsmConfig
-from segreader.catalog.layouts.base import Layout
+from segreader.catalog.layouts.base import Layout, TranslatedLayout
 from segreader.catalog.layouts.confluent import ConfluentLayout
 from segreader.catalog.layouts.early_s3 import EarlyS3Layout
 from segreader.catalog.layouts.linkedin import LinkedInLayout
@@ -70,7 +70,8 @@ def choose_layouts(name: str | None, *, rsm_config: str | os.PathLike[str] | Non
 def open_view(store: ObjectStore, layouts: Sequence[Layout]) -> ObjectStore:
     """The store as these layouts see it: every segment under names of plain Kafka files."""
     for layout in layouts:
-        store = layout.view(store)
+        if isinstance(layout, TranslatedLayout):
+            store = layout.view(store)
     return store
 
 

@@ -7,6 +7,7 @@ import pytest
 from layout_walk import directory_at, found_below, places_below, three_segments
 
 from segreader.catalog.layouts.pinterest import PinterestLayout, entropy_bits
+from segreader.catalog.layouts.registry import open_view
 from segreader.segment import TopicIdPartition
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import broker_log_files
@@ -233,4 +234,4 @@ def test_the_layout_is_a_value() -> None:
     assert pickle.loads(pickle.dumps(LAYOUT)) == PinterestLayout()
     assert (LAYOUT.name, LAYOUT.is_experimental) == ("pinterest", False)
     store = store_of()
-    assert LAYOUT.view(store) is store
+    assert open_view(store, [LAYOUT]) is store
