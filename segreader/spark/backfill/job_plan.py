@@ -205,7 +205,7 @@ def _from_json(document: dict[str, Any]) -> JobPlan:
     follow = document.get("next_splits_follow", False)  # an earlier version names no log behind a split
     return JobPlan(
         wanted=dict(document["wanted"]),
-        options=by_names_of_today(document["options"], warns=False),
+        options=_options_of_today(document["options"]),
         output=OutputOptions(**(output | {"layout": OutputLayout(output["layout"])})),
         location=document["location"],
         isolation=document["isolation"],
@@ -311,3 +311,9 @@ def clear(target: TargetStore, source: str) -> None:
     target.delete([name for name in names if name.startswith(DONE)])
     target.delete([name for name in names if name.startswith(STAGING) or split_of_file(name) is not None])
     target.delete([PLAN])
+
+
+def _options_of_today(saved: Mapping[str, str]) -> dict[str, str]:
+    """The options of a saved plan as they were spelled, those with an earlier name by that of today."""
+    spelled = {name.lower(): name for name in saved}
+    return {spelled.get(name, name): value for name, value in by_names_of_today(saved, warns=False).items()}
