@@ -1,4 +1,4 @@
-"""segreader reads Apache Kafka log segments where they lie: in tiered storage, with no broker, or beside one.
+"""Read Kafka topics straight from tiered storage, record for record as a consumer would, with or without brokers.
 
 ``segreader.scan(location, topic=…)`` is the front door. Importing this package is light: Arrow and the rest load
 when they are first used.
