@@ -11,7 +11,6 @@ MOST_ENTRIES = 15
 LARGER = {
     "segreader": 19,  # the packages are the table of contents
     "segreader/broker": 23,  # next: connections and the protocol apart
-    "segreader/cli": 25,  # a module a command
     "segreader/format": 17,  # Kafka's structures, one each
     "segreader/gateway": 19,
     "segreader/read": 48,  # next: live, stored and the engine apart
