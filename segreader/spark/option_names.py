@@ -71,7 +71,7 @@ _REFUSED = {
     "kafka.interceptor.classes": "no Java consumer runs",
     "tail": "with kafka.bootstrap.servers a read goes on to the broker's end, without it it ends where the uploads do",
 }
-_EARLIER = {"keys": "rsmConfig"}
+EARLIER = {"keys": "rsmConfig"}
 """Earlier names of options, which are still taken."""
 _WITHOUT_EFFECT = ("groupidprefix", KAFKA, "kafkaconsumer.", "fetchoffset.")
 _SPARKS_OWN = ("paths", "owner", "provider", "option.")
@@ -84,27 +84,25 @@ _REFERENCE = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*")
 logger = logging.getLogger(__name__)
 
 
-def by_names_of_today(options: Mapping[str, str], *, warns: bool = True) -> dict[str, str]:
+def by_names_of_today(options: Mapping[str, str]) -> dict[str, str]:
     """The options by their names in lower case, those with an earlier name by that of today.
 
     Args:
         options: as Spark gives them: any case of names.
-        warns: whether an earlier name is worth a warning: not in what an earlier version has saved.
 
     Raises:
         OptionError: an option is given by both names.
     """
     given = {name.lower(): str(value) for name, value in options.items()}
-    for old, new in _EARLIER.items():
+    for old, new in EARLIER.items():
         if old not in given:
             continue
         if new.lower() in given:
             raise OptionError(f"{old} is the earlier name of {new}: give one of them")
         given[new.lower()] = given.pop(old)
-        if warns:
-            text = f"the option {old} is deprecated, use {new}"
-            warnings.warn(text, DeprecationWarning, stacklevel=3)
-            logger.warning("%s", text)
+        text = f"the option {old} is deprecated, use {new}"
+        warnings.warn(text, DeprecationWarning, stacklevel=3)
+        logger.warning("%s", text)
     return given
 
 

@@ -50,7 +50,10 @@ def test_options_and_settings_by_earlier_names_warn(tmp_path: Path, capsys: pyte
     config.write_text('storage = "s3://b"\n')
     asked = ["gateway", "--config", str(config), "--listen", "127.0.0.1:2", "--sign-for", "2h"]
     assert main([*asked, "--bootstrap", "b:1"]) == ExitCode.USAGE
-    assert capsys.readouterr().err.splitlines()[:1] == ["warning: --bootstrap is deprecated, give --bootstrap-servers"]
+    assert capsys.readouterr().err.splitlines()[:2] == [
+        "warning: --bootstrap is deprecated, give --bootstrap-servers",
+        "warning: the setting storage is deprecated, use location",
+    ]
     config.write_text('bootstrap = "b:1"\n')
     assert main([*asked[:5], "--sign-for", "5m", "--storage", "s3://b", "--location", "s3://b"]) == ExitCode.USAGE
     assert "--storage is the earlier name of --location" in capsys.readouterr().err

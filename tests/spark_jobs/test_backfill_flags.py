@@ -11,6 +11,7 @@ from segreader.errors import OptionError
 from segreader.spark.backfill.job_plan import read_plan
 from segreader.spark.backfill.output import OutputLayout
 from segreader.storage.target.store import open_target
+from segreader.testing.aiven import write_rsm_config
 from spark_jobs.backfill import main
 from spark_jobs.backfill_request import parse_ranges
 
@@ -88,6 +89,20 @@ def test_the_layout_is_that_of_the_location_unless_it_is_one_of_an_output(
 
     assert main([*asked, *NOTHING, "--layout", "local-tiered"]) == 2
     assert "output-layout topic/date/hour there, topic/partition here" in capsys.readouterr().err
+
+
+def test_a_plan_of_an_earlier_version_names_the_properties_file_as_today(
+    asked: tuple[str, ...], tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    config = write_rsm_config(tmp_path)
+    assert main([*asked, *NOTHING, "--rsm-config", str(config)]) == 0
+    file = tmp_path / "out" / "_job" / "plan.json"
+    file.write_text(file.read_text().replace('"rsmConfig":', '"keys":'))
+    plan = read_plan(open_target(str(tmp_path / "out")))
+    assert plan is not None
+    assert plan.options["rsmConfig"] == str(config)
+    assert plan.data == file.read_bytes()
+    assert not [one for one in recwarn if issubclass(one.category, DeprecationWarning)]
 
 
 @pytest.mark.parametrize(

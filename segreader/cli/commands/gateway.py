@@ -101,9 +101,11 @@ def gateway(file: str | None, storage_options: tuple[str, ...], **given: Any) ->
         given[new] = text
     given["rsm_config"] = given["rsm_config"] and os.path.abspath(given["rsm_config"])
     with warnings.catch_warnings(record=True, action="always", category=DeprecationWarning) as earlier:
-        config = GatewayConfig.load(file, {**given, "storage_options": options or None})
-    for one in earlier:
-        say(f"warning: {one.message}")
+        try:
+            config = GatewayConfig.load(file, {**given, "storage_options": options or None})
+        finally:
+            for one in earlier:
+                say(f"warning: {one.message}")
     nodes = known_nodes(config.client, config.bootstrap_servers)
     server = Gateway(config, make_backend=locating_backend)
 

@@ -33,7 +33,7 @@ from segreader.spark.backfill.output import (
 )
 from segreader.spark.backfill.split_json import from_version_1, split_from_json, splits_from_json, splits_to_json
 from segreader.spark.live_planning import plan_live_read
-from segreader.spark.option_names import by_names_of_today
+from segreader.spark.option_names import EARLIER
 from segreader.spark.options import SparkOptions, parse_options, require_batch
 from segreader.spark.planning import plan_splits
 from segreader.storage.target.store import TargetStore
@@ -205,7 +205,7 @@ def _from_json(document: dict[str, Any]) -> JobPlan:
     follow = document.get("next_splits_follow", False)  # an earlier version names no log behind a split
     return JobPlan(
         wanted=dict(document["wanted"]),
-        options=_options_of_today(document["options"]),
+        options={EARLIER.get(name, name): text for name, text in document["options"].items()},
         output=OutputOptions(**(output | {"layout": OutputLayout(output["layout"])})),
         location=document["location"],
         isolation=document["isolation"],
@@ -311,9 +311,3 @@ def clear(target: TargetStore, source: str) -> None:
     target.delete([name for name in names if name.startswith(DONE)])
     target.delete([name for name in names if name.startswith(STAGING) or split_of_file(name) is not None])
     target.delete([PLAN])
-
-
-def _options_of_today(saved: Mapping[str, str]) -> dict[str, str]:
-    """The options of a saved plan as they were spelled, those with an earlier name by that of today."""
-    spelled = {name.lower(): name for name in saved}
-    return {spelled.get(name, name): value for name, value in by_names_of_today(saved, warns=False).items()}
