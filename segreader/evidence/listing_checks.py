@@ -181,7 +181,8 @@ def incomplete_notes(store: ObjectStore, log: PartitionLog, resolved: ResolvedLo
     if not unread:
         return []
     notes = []
-    inside = [(part.start, part.stop) for part in resolved.parts] + [(hole.start, hole.stop) for hole in resolved.holes]
+    inside = [(part.start, part.start + 1 if part.segment.is_active else part.stop) for part in resolved.parts]
+    inside += [(hole.start, hole.stop) for hole in resolved.holes]
     for one in unread:
         is_deleted = log.log_start is not None and one.base_offset < log.log_start
         if is_deleted or any(start <= one.base_offset < stop for start, stop in inside):

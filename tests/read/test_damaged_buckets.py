@@ -83,13 +83,15 @@ def is_beyond_the_bucket(topic: Topic, plant: Plant, way: Way) -> str | None:
         return "a row of a snapshot with a new checksum: only the log below the range tells, as another copy would"
     if "compacted" in topic.name and plant.role == "log" and plant.kind in BY_THE_CLEANER:
         return "the log cleaner leaves the same batches: only another copy tells"
+    if topic.name.startswith("log-directory") and is_newest_log(topic, plant):
+        is_empty = plant.role == "log" and plant.bucket.get(plant.name) == b""
+        if is_empty or (plant.role, plant.kind) in (("log", "cut between batches"), ("set", "missing")):
+            return "a broker has not written more of it yet"
     if plant.role == "log" and plant.kind == "cut between batches" and is_newest_log(topic, plant):
         if is_alone(plant):
             return "no file beside the log says how far it reaches"
         if "compacted" in topic.name:
             return "the log cleaner leaves the same batches"
-        if topic.name.startswith("log-directory"):
-            return "a broker has not written more of it yet"
         if way.level == "read_uncommitted":
             return "only the snapshot names later offsets, and such a read needs none"
     return None

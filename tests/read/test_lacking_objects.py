@@ -156,3 +156,12 @@ def test_an_unfinished_set_behind_the_only_segment_is_noted(tmp_path: Path) -> N
     write_files(tmp_path, planted.files)
     plan = segreader.scan(tmp_path, isolation_level="read_uncommitted").plan()
     assert [note for note in plan.notes if "has no snapshot" in note]
+
+
+def test_a_log_directory_without_its_first_or_newest_log_says_so(tmp_path: Path) -> None:
+    for number in range(2):
+        place = write_broker_log(tmp_path / str(number), "orders", sound_log())
+        log = sorted(place.glob("*.log"))[-number]
+        log.unlink()
+        (note,) = segreader.scan(tmp_path / str(number)).plan().notes
+        assert f"the segment at offset {int(log.stem)} has no log; not read" in note

@@ -14,6 +14,7 @@ from segreader.catalog.layouts.base import (
     LOG_DIRECTORY,
     LOG_FILE,
     Directory,
+    IncompleteSegment,
     PartitionFiles,
     PartitionPlace,
     last_directory,
@@ -24,6 +25,7 @@ from segreader.storage.base import ObjectInfo, ObjectStore
 NAME = "log-directory"
 CHECKPOINT = "leader-epoch-checkpoint"
 
+_INDEXES = ("index", "timeindex", "txnindex")
 _OTHER_FILES = {CHECKPOINT, "partition.metadata"}
 
 
@@ -94,10 +96,12 @@ def sort_files(partition: TopicIdPartition, prefix: str, objects: Iterable[Objec
                 log_tag=files[base, "log"].tag,
             )
         )
-    return PartitionFiles(segments, (), foreign, start_snapshot=name("snapshot", bases[0]) if bases else None)
+    indexes = {base: info.name for (base, kind), info in sorted(files.items()) if kind in _INDEXES}
+    lacking = [IncompleteSegment(base, indexes[base], ("log",)) for base in sorted(indexes.keys() - {*bases})]
+    return PartitionFiles(segments, lacking, foreign, start_snapshot=name("snapshot", bases[0]) if bases else None)
 
 
 def _sizes(files: dict[tuple[int, str], ObjectInfo], base: int) -> dict[str, int]:
     """What was listed of a finished segment; the files of an active one grow."""
-    listed = (files.get((base, kind)) for kind in ("log", "index", "timeindex", "txnindex"))
+    listed = (files.get((base, kind)) for kind in ("log", *_INDEXES))
     return {info.name: info.size for info in listed if info is not None and info.size >= 0}
