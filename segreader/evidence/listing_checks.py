@@ -188,11 +188,12 @@ def incomplete_notes(store: ObjectStore, log: PartitionLog, resolved: ResolvedLo
         if is_deleted or any(start <= one.base_offset < stop for start, stop in inside):
             continue
         where = f"the segment at offset {one.base_offset}" if one.base_offset >= 0 else "a segment"
-        why = (
-            "it is the oldest here: part of it was deleted or is lost"
-            if resolved.parts and one.base_offset < resolved.start
-            else "its upload goes on or was given up, or part of it is lost"
-        )
+        if resolved.parts and one.base_offset < resolved.start:
+            why = "it is the oldest here: part of it was deleted or is lost"
+        elif log.layout == log_directory.NAME:
+            why = "its log was deleted or is lost"
+        else:
+            why = "its upload goes on or was given up, or part of it is lost"
         notes.append(f"{store.url(one.name)}: {where} has no {' and no '.join(one.missing)}; not read: {why}")
     return notes
 

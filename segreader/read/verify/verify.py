@@ -173,7 +173,7 @@ class _PartitionVerifier:
             of_metadata = MetadataAudit(found, self._metadata, log, self._place)
             of_metadata.check(store, self._now_ms)
             known |= of_metadata.missing_offsets
-        else:
+        elif not self._is_local:  # of a log directory, the listing's check names every side file
             for one in log.incomplete:
                 check_incomplete(found, one, log.segments, store, self._now_ms)
         shared = read_checkpoint(found, store, log.segments[-1]) if self._is_local and log.segments else None
