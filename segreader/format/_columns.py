@@ -27,7 +27,6 @@ from segreader.format.batch import (
     MINIMUM_SIZE,
 )
 from segreader.format.columns import (
-    TABLE_ROWS,
     TABLE_WIDTH,
     Buffer,
     ColumnBuffers,
@@ -74,8 +73,8 @@ def scan_batches(data: memoryview, at: int, data_position: int, table: array[int
         How many rows were written, and where in ``data`` the next batch begins. The scan stops before a batch that
         is cut or impossible, and when the table is full; the caller looks at what stands there.
     """
-    rows = 0
-    while rows < TABLE_ROWS and len(data) - at >= COMMON_SIZE:
+    rows, room = 0, len(table) // TABLE_WIDTH
+    while rows < room and len(data) - at >= COMMON_SIZE:
         offset, size, word, magic = _COMMON.unpack_from(data, at)
         if magic not in MINIMUM_SIZE or size < MINIMUM_SIZE[magic] or not 0 <= offset <= MAX_BASE_OFFSET:
             break

@@ -90,7 +90,6 @@ cdef enum:
     T_RECORD_COUNT = 13
     T_DECISION = 14
     WIDTH = 16
-    ROWS = 512
 
 cdef enum Outcome:
     DONE = 0
@@ -129,7 +128,7 @@ cdef int64_t MAX_MICROSECONDS_MS = 9223372036854775
 # What the enums above say, for the test that compares them with columns.py.
 LAYOUT = {
     "Buffer": BUFFERS, "State": S_CURSOR_MOVES + 1, "Table": T_DECISION + 1, "Damage": D_TIMESTAMP,
-    "TABLE_WIDTH": WIDTH, "TABLE_ROWS": ROWS,
+    "TABLE_WIDTH": WIDTH,
 }
 
 
@@ -225,9 +224,8 @@ def scan_batches(const uint8_t[::1] data, Py_ssize_t at, int64_t data_position, 
     cdef int magic
     cdef const uint8_t* p
     cdef int64_t* row
-    if len(table) < ROWS * WIDTH:
-        raise ValueError("the batch table is too small")
-    while rows < ROWS and total - at >= COMMON_SIZE:
+    cdef int64_t room = len(table) // WIDTH
+    while rows < room and total - at >= COMMON_SIZE:
         p = &data[at]
         offset = <int64_t>be64(p)
         size = <int32_t>be32(p + 8)

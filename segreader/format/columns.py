@@ -177,9 +177,9 @@ BUFFERS_OF: Final[dict[str, tuple[Buffer, ...]]] = {
 """Which buffers a column is made of. Unwanted columns have none, and cost nothing."""
 
 
-def batch_table() -> array[int]:
-    """A table for ``scan_batches``: ``TABLE_ROWS`` rows of ``TABLE_WIDTH`` int64."""
-    return array("q", bytes(8 * TABLE_ROWS * TABLE_WIDTH))
+def batch_table(rows: int = TABLE_ROWS) -> array[int]:
+    """A table for ``scan_batches``: so many rows of ``TABLE_WIDTH`` int64."""
+    return array("q", bytes(8 * rows * TABLE_WIDTH))
 
 
 class BufferPool:

@@ -15,11 +15,12 @@ from segreader.errors import CorruptBatchError, FormatError
 from segreader.format.batch import (
     COMMON_SIZE,
     LOG_OVERHEAD,
+    MINIMUM_SIZE,
     RecordBatchHeader,
     check_common,
     parse_batch_header,
 )
-from segreader.format.columns import TABLE_WIDTH, Table, batch_table
+from segreader.format.columns import TABLE_ROWS, TABLE_WIDTH, Table, batch_table
 from segreader.format.compression import DEFAULT_LIMIT
 from segreader.format.kernel import Kernel, load_kernel
 from segreader.format.message_set import MessageHeader, parse_message_header
@@ -27,6 +28,8 @@ from segreader.ranges import ByteRange
 
 READ_SIZE = 1 << 20
 """Bytes to ask for at once: enough to amortise a request, small enough to stay in the processor's cache."""
+
+_SMALLEST_BATCH = LOG_OVERHEAD + min(MINIMUM_SIZE.values())
 
 
 class Tail(StrEnum):
@@ -123,7 +126,8 @@ class SegmentScanner:
         self._zero_start = 0
         self._zeros = 0  # bytes of it seen so far
         self._ended = False
-        self._table = batch_table()
+        most = TABLE_ROWS if stop is None else (stop - start) // _SMALLEST_BATCH
+        self._table = batch_table(max(1, min(TABLE_ROWS, most)))
         self._run: BatchRun | None = None
         self._run_row = 0
 

@@ -117,7 +117,6 @@ def test_the_numbers_of_both_kernels_agree() -> None:
         "Table": len(Table),
         "Damage": max(Damage),
         "TABLE_WIDTH": layout.TABLE_WIDTH,
-        "TABLE_ROWS": layout.TABLE_ROWS,
     } == native.LAYOUT
     assert [load_kernel(name).NAME for name in KERNELS] == KERNELS
 
