@@ -68,6 +68,8 @@ def cut_segment(segment: Segment, index: OffsetIndex | None, offsets: OffsetRang
     """
     if not segment.log_size:
         return []
+    if index is None:
+        return [ByteRange(0, segment.log_size)]
     wanted = _bytes_of(index, ByteRange(0, segment.log_size), offsets)
     return [] if wanted is None else list(_cut_bytes(index, wanted, split_bytes, segment.chunk_size))
 
@@ -138,6 +140,8 @@ def cut_exactly(split: Split, index: OffsetIndex | None, split_bytes: int) -> It
 
 def _exact_piece(split: Split, positions: ByteRange, offsets: OffsetRange, first_bound: int | None) -> Split:
     assert offsets.stop is not None
+    if positions == split.positions and offsets == split.offsets and split.chunk_size is None and not split.aborted:
+        return split
     return replace(
         split,
         positions=positions,

@@ -332,9 +332,9 @@ def _live_runs(
     start = max(segment.base_offset, log_start)
     if start >= stop:
         return []
-    if wrote is None or not segment.epochs:
+    entries = segment.epochs.entries if segment.epochs is not None else ()
+    if wrote is None or not entries:
         return [(start, stop)]
-    entries = segment.epochs.entries
     runs: list[tuple[int, int]] = []
     for index, entry in enumerate(entries, start=1):
         if (live := wrote.get(entry.epoch)) is None:

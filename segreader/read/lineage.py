@@ -394,12 +394,13 @@ def _false_winners(
 
 def _contradicts_last(store: ObjectStore, segment: Segment, last_batches: Mapping[str, Batch]) -> bool:
     """Whether a segment's last batch, if it is known, bears another epoch than its checkpoint says."""
-    last = last_batches.get(segment.files.log)
-    return (
-        last is not None
-        and bool(segment.epochs)
-        and not check_epochs(Findings(store), segment, segment.epochs or LeaderEpochs(), [last])
-    )
+    last, epochs = last_batches.get(segment.files.log), segment.epochs
+    if last is None or not epochs:
+        return False
+    newest = epochs.entries[-1]
+    if newest.epoch == last.leader_epoch and newest.start_offset <= last.base_offset:
+        return False  # as nearly always
+    return not check_epochs(Findings(store), segment, epochs, [last])
 
 
 def _batch_at(store: ObjectStore, segment: Segment, offset: int, max_batch_bytes: int) -> Batch | None:
@@ -572,6 +573,8 @@ def _read_checkpoints(store: ObjectStore, segments: Sequence[Segment], notes: li
     names = dict.fromkeys(
         name for segment in segments if segment.epochs is None and (name := segment.files.leader_epochs) is not None
     )
+    if not names:
+        return [None] * len(segments)
     sizes = {name: size for segment in segments for name, size in segment.files.sizes.items() if name in names}
 
     def read(name: str) -> LeaderEpochs | str | None:

@@ -293,6 +293,7 @@ class PartitionPlanner:
         ahead: LogsAhead | None,
     ) -> None:
         segment, files = part.segment, part.segment.files
+        log_size = segment.log_size
         name, following = (files.log, ()) if ahead is None else (ahead.log, ahead.then)
         is_open = wanted.stop is None or wanted.stop >= OPEN_END
         stop = OPEN_END + 1 if wanted.stop is None else wanted.stop
@@ -302,11 +303,12 @@ class PartitionPlanner:
         is_newest = part is log.parts[-1] and part.stop == (segment.last_offset or 0) + 1 and not segment.is_active
         end = part.stop if is_newest and segment.max_timestamp_ms is not None else None  # as the catalogue states it
         for positions in cut_segment(segment, index, wanted, self._split_bytes):
+            is_last = positions.stop >= log_size
             self._splits.append(
                 Split(
                     partition=log.partition,
                     log=name,
-                    log_size=segment.log_size,
+                    log_size=log_size,
                     positions=positions,
                     offsets=OffsetRange(wanted.start) if is_open else wanted,
                     isolation_level=self._isolation_level,
@@ -314,18 +316,16 @@ class PartitionPlanner:
                     is_active=segment.is_active,
                     base_offset=segment.base_offset,
                     offset_index=files.offset_index,
-                    offset_bound=end if positions.stop >= segment.log_size else offset_at(index, positions.stop),
+                    offset_bound=end if is_last else offset_at(index, positions.stop),
                     epochs=epochs,
                     is_padded=segment.is_padded,
                     stop_of_part=part.stop if part.stop <= OPEN_END else None,
-                    first_bound=offset_at(index, positions.start),
+                    first_bound=None if index is None else offset_at(index, positions.start),
                     chunk_size=segment.chunk_size,
                     log_tag=None if segment.is_active else segment.log_tag,
                     timed=named.timed,
-                    reaches=named.reaches
-                    if positions.stop >= segment.log_size
-                    else last_of_range(index, positions, stop),
-                    following=following if positions.stop + LOOK_AHEAD >= segment.log_size else (),
+                    reaches=named.reaches if is_last else last_of_range(index, positions, stop),
+                    following=following if is_last or positions.stop + LOOK_AHEAD >= log_size else (),
                 )
             )
 

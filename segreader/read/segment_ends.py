@@ -446,6 +446,7 @@ def iter_headers(
     """
     scanner = SegmentScanner(start=start, stop=segment.log_size, max_batch_size=max_batch_bytes)
     with closing(store.read_pieces(segment.files.log, ByteRange(start, segment.log_size))) as pieces:
+        scanner.feed(next(pieces, b""))
         while True:
             answer = scanner.next()
             if isinstance(answer, NeedData):

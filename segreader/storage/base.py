@@ -127,11 +127,11 @@ def level_of(listed: Iterable[ObjectInfo], prefix: str) -> Iterator[ObjectInfo]:
         listed: objects in order of name, all of which begin with ``prefix``; they may be directories.
         prefix: of the level: ``"a/"``, or ``"a/b-"`` for a part of it.
     """
-    last = None
+    last, begins = None, len(prefix)
     for info in listed:
-        name, slash, _ = info.name[len(prefix) :].partition("/")
-        if not slash:
+        slash = info.name.find("/", begins)
+        if slash < 0:
             yield info
-        elif (directory := f"{prefix}{name}/") != last:
+        elif (directory := info.name[: slash + 1]) != last:
             last = directory
             yield ObjectInfo(directory, -1)
