@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import zlib
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Final, Generic, TypeVar
@@ -191,15 +191,15 @@ class Form(Generic[_T]):
         """The fields that the table has."""
         return {column.path.partition(".")[0] for column in self._columns}
 
-    def to_json(self, value: _T, *, without: Container[str] = ()) -> dict[str, Any]:
-        """Everything that the value says, for ``json.dumps``: names and numbers, no client and no secret.
+    def without(self, key: str) -> Form[_T]:
+        """The same form, but for one key."""
+        return Form(self._made, *(column for column in self._columns if column.key != key))
 
-        Args:
-            without: keys to leave out.
-        """
+    def to_json(self, value: _T) -> dict[str, Any]:
+        """Everything that the value says, for ``json.dumps``: names and numbers, no client and no secret."""
         document = {}
         for (key, write), one in zip(self._writes, self._values(value), strict=True):
-            if one is None or key in without:
+            if one is None:
                 continue
             if write is not None and (one := write(one)) is None:
                 continue

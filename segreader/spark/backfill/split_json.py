@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, overload
 
 from segreader.isolation import IsolationLevel
-from segreader.plan.codec import PART, SPLIT, read_logs, write_logs
+from segreader.plan.codec import PART, SPLIT, Form, read_logs, write_logs
 from segreader.plan.split import LOOK_AHEAD, MOST_LOGS_AHEAD, LogsAhead, Split
 from segreader.spark.backfill.exact import JobSplit
 
-_FOLLOWING: Final = ("following",)
-_SEGMENTS: Final = ("segments",)
+_LONE_SPLIT: Final = SPLIT.without("following")
+_LONE_PART: Final = PART.without("segments")
 _NAMED_OTHERWISE: Final = ("start", "stop", "offsets", "isolation", "positions", "segments", "position_epoch")
 
 
 def splits_to_json(splits: Sequence[JobSplit]) -> list[dict[str, Any]]:
     """All splits of a plan, in order. One that the next splits follow names no log behind it: these name them."""
-    documents = [split_to_json(split, without=_FOLLOWING) for split in splits]
+    documents = [_to_json(split, _LONE_SPLIT) for split in splits]
     for split, document in zip(splits, documents, strict=True):
         reads = (split.read,) if isinstance(split.read, Split) else split.read.splits
         for read, one in zip(reads, _segments_of(document), strict=True):
@@ -123,18 +123,19 @@ def _tells(following: Sequence[tuple[str, int, int]], behind: dict[str, Any] | N
     )  # fmt: skip
 
 
-def split_to_json(split: JobSplit, *, without: Container[str] = ()) -> dict[str, Any]:
-    """Everything that a task needs to read the split: names and numbers, no client and no secret.
+def split_to_json(split: JobSplit) -> dict[str, Any]:
+    """Everything that a task needs to read the split: names and numbers, no client and no secret."""
+    return _to_json(split, SPLIT)
 
-    Args:
-        without: keys of segments to leave out.
-    """
+
+def _to_json(split: JobSplit, form: Form[Split]) -> dict[str, Any]:
+    """The split, with segments in this form."""
     read = split.read
     if isinstance(read, Split):
-        document = SPLIT.to_json(read, without=without)
+        document = form.to_json(read)
     else:
-        document = PART.to_json(read, without=_SEGMENTS)
-        document["segments"] = [SPLIT.to_json(one, without=without) for one in read.splits]
+        document = _LONE_PART.to_json(read)
+        document["segments"] = [form.to_json(one) for one in read.splits]
     if (split.start, split.stop) != (read.offsets.start, read.offsets.stop):
         document["covers"] = [split.start, split.stop]
     return document
