@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 from typing import Final
 
-_THRESHOLDS: Final = (50_000, 50, 10)
+_THRESHOLDS: Final = (500_000, 50, 10)
 
 
 def collect_seldom() -> None:
