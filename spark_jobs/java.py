@@ -19,7 +19,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from segreader.errors import ObjectNotFoundError
+from segreader.errors import ObjectNotFoundError, install_hint
 
 OLDEST = 17
 WRAPPER = """\
@@ -94,7 +94,7 @@ def find_java_home(environ: Mapping[str, str]) -> Path:
         return home
     raise ObjectNotFoundError(
         f"no Java {OLDEST} or newer",
-        hint="Install Java 17 or 21, set JAVA_HOME to one, or pip install 'segreader[jre]'",
+        hint=f"Install Java 17 or 21, set JAVA_HOME to one, or {install_hint('jre')}",
     )
 
 

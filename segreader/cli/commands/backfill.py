@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from segreader.errors import OptionError
+from segreader.errors import OptionError, install_hint
 
 _VERIFY = "verify"
 _OF_SPARK = ("pyspark", "py4j", "pandas")
@@ -46,7 +46,7 @@ def _load(module: str) -> Any:
         raise OptionError(
             "a backfill needs Spark, which is not installed",
             found=f"no {error.name}",
-            hint="pip install 'segreader[spark]'",
+            hint=install_hint("spark"),
         ) from None
 
 

@@ -15,7 +15,7 @@ import click
 from segreader.cli.exit_codes import ExitCode
 from segreader.cli.location import parse_options, storage_option
 from segreader.cli.output import ENCODINGS, debug_option, is_terminal, output_option, say
-from segreader.errors import OptionError
+from segreader.errors import OptionError, install_hint
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -147,7 +147,7 @@ def _tables(
     except ImportError:
         raise OptionError(
             "SQL needs DuckDB, which is not installed",
-            hint="pip install 'segreader[sql]'",
+            hint=install_hint("sql"),
         ) from None
     from segreader.cli.sql_topics import QueryTables
 

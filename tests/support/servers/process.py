@@ -85,7 +85,7 @@ def script(name: str) -> str:
     beside = Path(sys.executable).parent / name
     found = str(beside) if beside.exists() else shutil.which(name)
     if found is None:
-        raise NotAvailableError(f"{name} is not installed: it comes with segreader[dev]")
+        raise NotAvailableError(f"{name} is not installed: pip install '.[dev]' in the checkout")
     return found
 
 

@@ -1,4 +1,4 @@
-"""What is taken from ``cryptography``, of ``segreader[encryption]``: imported when the first key is needed."""
+"""What is taken from ``cryptography``, imported when the first key is needed."""
 
 from cryptography.exceptions import InvalidTag, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey

@@ -1,7 +1,7 @@
 """Decryption of what the plugin encrypts: AES-256-GCM for the bytes, RSA-OAEP with SHA3-512 for the key to them.
 
-``cryptography`` refuses OAEP with SHA-3, so that the padding is taken off here: RFC 8017, section 7.1.2. Needs
-``segreader[encryption]``, which is loaded when the first key is. Source: ``AesEncryptionProvider``,
+``cryptography`` refuses OAEP with SHA-3, so that the padding is taken off here: RFC 8017, section 7.1.2. The
+package is loaded when the first key is. Source: ``AesEncryptionProvider``,
 ``RsaEncryptionProvider`` of the plugin (1.1).
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from segreader.catalog.layouts.aiven.manifest import EncryptionMetadata
-from segreader.errors import DecryptionError, OptionError
+from segreader.errors import DecryptionError, OptionError, install_hint
 
 _HASH_SIZE = 64
 _DATA_KEY_SIZE = 32
@@ -88,7 +88,7 @@ class KeyRing:
 
         Raises:
             DecryptionError: the ring has no key of that id, or it is another one.
-            OptionError: the key's file cannot be read, or ``segreader[encryption]`` is not installed.
+            OptionError: the key's file cannot be read, or ``cryptography`` is not installed.
         """
         key_id = _shown(metadata.key_id)
         if metadata.key_id not in self._files:
@@ -117,7 +117,7 @@ def load_private_key(key_id: str, file: Path) -> PrivateKey:
     """The RSA key in a PEM file.
 
     Raises:
-        OptionError: there is none in it, or ``segreader[encryption]`` is not installed.
+        OptionError: there is none in it, or ``cryptography`` is not installed.
     """
     cryptography = _load_cryptography()
     wrong = f"the private key file of {_shown(key_id)} cannot be used"
@@ -187,6 +187,6 @@ def _load_cryptography() -> Any:
         from segreader.catalog.layouts.aiven import ciphers
     except ImportError:
         raise OptionError(
-            "encrypted segments need a package that is not installed", hint="pip install 'segreader[encryption]'"
+            "encrypted segments need a package that is not installed", hint=install_hint("encryption")
         ) from None
     return ciphers
