@@ -19,7 +19,7 @@ DOCS := build/docs
 
 OLDEST := build/oldest
 OLDEST_PYSPARK := 4.0.0
-SPARK_TESTS := $(wildcard tests/spark tests/spark_jobs tests/it_spark_kafka)
+SPARK_TESTS := $(wildcard tests/backfill tests/spark tests/spark_jobs tests/it_spark_kafka)
 
 FLINK := build/flink
 FLINK_VERSION := 2.3.0

@@ -18,9 +18,9 @@ from benchmarks.plan import GIB_OF_BATCHES
 from benchmarks.plan_bucket import Bucket, Form, Made, Topic
 from benchmarks.plan_forms import BATCH_RECORDS, SMALL, WHOLE, batches_of, offset_index
 from benchmarks.spark_bucket import OPTIONS, read_from
+from segreader.backfill.job_plan import JobRequest, make_plan
+from segreader.backfill.output import OutputOptions
 from segreader.catalog.collector import collect_seldom
-from segreader.spark.backfill.job_plan import JobRequest, make_plan
-from segreader.spark.backfill.output import OutputOptions
 from segreader.spark.batch import SegmentReader
 from segreader.spark.options import parse_options
 from segreader.storage.base import ObjectInfo

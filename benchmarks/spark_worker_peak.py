@@ -24,10 +24,10 @@ from benchmarks.plan_bucket import Bucket
 from benchmarks.spark_bucket import OPTIONS, read_from
 from benchmarks.spark_segments import bucket_of
 from benchmarks.storage_urls import Urls
+from segreader.backfill.job_plan import JobRequest, make_plan
+from segreader.backfill.output import OutputOptions
+from segreader.backfill.sink import do_split
 from segreader.format.kernel import load_kernel
-from segreader.spark.backfill.job_plan import JobRequest, make_plan
-from segreader.spark.backfill.output import OutputOptions
-from segreader.spark.backfill.sink import do_split
 from segreader.spark.batch import SegmentReader
 from segreader.spark.locations import Locations
 from segreader.spark.options import parse_options

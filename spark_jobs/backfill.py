@@ -22,16 +22,10 @@ import click
 from pyspark.sql import SparkSession
 
 from segreader import errors
-from segreader.cli.commands.plan import read_prices
-from segreader.cli.exit_codes import ExitCode, describe, exit_code
-from segreader.errors import SegreaderError
-from segreader.isolation import IsolationLevel
-from segreader.plan.cost import estimate, parse_prices
-from segreader.plan.split import ReadPlan
-from segreader.spark.backfill.commit import collect, commit
-from segreader.spark.backfill.destination import Destination
-from segreader.spark.backfill.done import DoneEntry, parse_done
-from segreader.spark.backfill.job_plan import (
+from segreader.backfill.commit import collect, commit
+from segreader.backfill.destination import Destination
+from segreader.backfill.done import DoneEntry, parse_done
+from segreader.backfill.job_plan import (
     JobPlan,
     JobRequest,
     clear,
@@ -41,11 +35,17 @@ from segreader.spark.backfill.job_plan import (
     require_same,
     require_unplanned,
 )
-from segreader.spark.backfill.output import CODECS, PLAN
-from segreader.spark.backfill.progress import ProgressWatch
-from segreader.spark.backfill.report import complete, totals
-from segreader.spark.backfill.table import write_table
-from segreader.spark.backfill.task import DDL, SplitTask
+from segreader.backfill.output import CODECS, PLAN
+from segreader.backfill.progress import ProgressWatch
+from segreader.backfill.report import complete, totals
+from segreader.backfill.table import write_table
+from segreader.backfill.task import DDL, SplitTask
+from segreader.cli.commands.plan import read_prices
+from segreader.cli.exit_codes import ExitCode, describe, exit_code
+from segreader.errors import SegreaderError
+from segreader.isolation import IsolationLevel
+from segreader.plan.cost import estimate, parse_prices
+from segreader.plan.split import ReadPlan
 from segreader.storage.target.store import TargetStore
 from spark_jobs.backfill_request import (
     absolute,

@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from segreader.backfill.job_plan import JobRequest
+from segreader.backfill.output import OutputLayout, OutputOptions
 from segreader.errors import OptionError
 from segreader.read.times import parse_time
-from segreader.spark.backfill.job_plan import JobRequest
-from segreader.spark.backfill.output import OutputLayout, OutputOptions
 from segreader.spark.offsets import EARLIEST, LATEST
 from segreader.spark.option_values import parse_size
 

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from segreader.backfill.job_plan import JobPlan
+from segreader.backfill.output import OutputLayout
+from segreader.backfill.progress import shown_bytes
+from segreader.backfill.report import Completeness, PartitionCoverage
 from segreader.plan.cost import CostEstimate
-from segreader.spark.backfill.job_plan import JobPlan
-from segreader.spark.backfill.output import OutputLayout
-from segreader.spark.backfill.progress import shown_bytes
-from segreader.spark.backfill.report import Completeness, PartitionCoverage
 
 _SHOWN = 50
 _LONGEST = 2000
@@ -29,7 +29,7 @@ class RunReport:
 
     Args:
         found: the state of the output.
-        totals: of all splits that are done; see ``segreader.spark.backfill.report.totals``.
+        totals: of all splits that are done; see ``segreader.backfill.report.totals``.
         reused: how many of them were done before this run.
         seconds: that this run took.
     """

@@ -13,11 +13,11 @@ from typing import Any
 
 import click
 
+from segreader.backfill.destination import Destination
+from segreader.backfill.progress import shown_bytes
+from segreader.backfill.verify import DDL, SplitVerdict, Verification, VerifyTask, read_output
 from segreader.cli.exit_codes import ExitCode, describe, exit_code
 from segreader.errors import SegreaderError
-from segreader.spark.backfill.destination import Destination
-from segreader.spark.backfill.progress import shown_bytes
-from segreader.spark.backfill.verify import DDL, SplitVerdict, Verification, VerifyTask, read_output
 from spark_jobs.backfill import told_by_a_task
 from spark_jobs.backfill_request import absolute, parse_pairs
 from spark_jobs.command_line import call, require_report_place

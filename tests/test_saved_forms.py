@@ -12,6 +12,10 @@ from typing import Any
 
 import pytest
 
+from segreader.backfill.exact import JobSplit, PartitionRange
+from segreader.backfill.job_plan import JobPlan, parse_plan
+from segreader.backfill.lost import LostOffsets
+from segreader.backfill.output import OutputLayout, OutputOptions
 from segreader.format.side_files.transaction_index import AbortedTransaction
 from segreader.isolation import AbortedTransactions, IsolationLevel
 from segreader.loader import LoaderSplit, LoadQuery, Position
@@ -21,10 +25,6 @@ from segreader.plan.split import END_OF_LOG, LogsAhead, Split
 from segreader.ranges import ByteRange, OffsetRange
 from segreader.read.divergence import LogEnd
 from segreader.segment import TopicIdPartition
-from segreader.spark.backfill.exact import JobSplit, PartitionRange
-from segreader.spark.backfill.job_plan import JobPlan, parse_plan
-from segreader.spark.backfill.lost import LostOffsets
-from segreader.spark.backfill.output import OutputLayout, OutputOptions
 
 SAVED = Path(__file__).parent / "saved"
 

@@ -72,8 +72,8 @@ def ask_the_source_of_spark() -> None:
 
 def plan_a_backfill() -> None:
     pytest.importorskip("pyspark")
-    from segreader.spark.backfill.job_plan import JobRequest, make_plan
-    from segreader.spark.backfill.output import OutputOptions
+    from segreader.backfill.job_plan import JobRequest, make_plan
+    from segreader.backfill.output import OutputOptions
 
     options = {"path": str(ONE.root / "remote"), "subscribe": ONE.topic}
     assert make_plan(JobRequest(wanted=options, options=options, output=OutputOptions())).data

@@ -22,15 +22,15 @@ from loading import read_rest
 from spark_rows import read_offsets, read_table
 
 import segreader
+from segreader.backfill.destination import Destination
+from segreader.backfill.job_plan import make_plan
+from segreader.backfill.table import records_of
+from segreader.backfill.task import SplitTask
 from segreader.cli.main import main
 from segreader.duckdb import register
 from segreader.errors import AmbiguousTopicError, ObjectNotFoundError, OptionError, SegmentGapError
 from segreader.loader import LoadQuery, ResumableReader, SplitEnumerator
 from segreader.polars import scan as scan_polars
-from segreader.spark.backfill.destination import Destination
-from segreader.spark.backfill.job_plan import make_plan
-from segreader.spark.backfill.table import records_of
-from segreader.spark.backfill.task import SplitTask
 from segreader.spark.batch import SegmentReader
 from segreader.spark.options import parse_options
 from segreader.spark.read_limits import ReadAllAvailable

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from segreader.backfill.job_plan import JobRequest, make_plan
+from segreader.backfill.output import OutputOptions
 from segreader.catalog.layouts.aiven.manifest import read_manifest
 from segreader.plan.cut import UNCUT
 from segreader.plan.split import Split
@@ -18,8 +20,6 @@ from segreader.ranges import ByteRange
 from segreader.read.options import ReadOptions
 from segreader.read.source import LocationSource
 from segreader.read.split_reader import read_split
-from segreader.spark.backfill.job_plan import JobRequest, make_plan
-from segreader.spark.backfill.output import OutputOptions
 from segreader.spark.cutting import cut_split
 from segreader.spark.options import parse_options
 from segreader.spark.planning import plan_splits

@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import pytest
 
+from segreader.backfill.exact import JobSplit
+from segreader.backfill.split_json import split_from_json, split_to_json
 from segreader.format.side_files.transaction_index import AbortedTransaction
 from segreader.isolation import AbortedTransactions
 from segreader.plan.live import BEYOND, LivePart, ReadFrom
 from segreader.plan.split import Split
 from segreader.ranges import ByteRange, OffsetRange
 from segreader.segment import TopicIdPartition
-from segreader.spark.backfill.exact import JobSplit
-from segreader.spark.backfill.split_json import split_from_json, split_to_json
 from segreader.spark.live_cutting import cut_by_offsets, cut_parts, joined, narrowed
 
 PLACE = TopicIdPartition("orders", 3, "AAAAAAAAAAAAAAAAAAAAAQ")

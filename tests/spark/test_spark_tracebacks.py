@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 from canaries import CANARIES, leaks
 
+from segreader.backfill.task import SplitTask
+from segreader.backfill.verify import VerifyTask
 from segreader.errors import AccessDeniedError
-from segreader.spark.backfill.task import SplitTask
-from segreader.spark.backfill.verify import VerifyTask
 from segreader.spark.batch import SegmentReader
 from segreader.spark.source import SegmentSource
 from segreader.spark.stream import SegmentStreamReader

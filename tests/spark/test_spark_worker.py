@@ -15,11 +15,11 @@ import pytest
 from growing_log import GrowingLog
 from servers.google import GoogleServer, google
 
+from segreader.backfill.destination import Destination
+from segreader.backfill.job_plan import JobPlan, JobRequest, make_plan
+from segreader.backfill.output import OutputOptions
+from segreader.backfill.task import SplitTask
 from segreader.spark import worker
-from segreader.spark.backfill.destination import Destination
-from segreader.spark.backfill.job_plan import JobPlan, JobRequest, make_plan
-from segreader.spark.backfill.output import OutputOptions
-from segreader.spark.backfill.task import SplitTask
 from segreader.spark.batch import SegmentReader
 from segreader.spark.locations import kept_locations
 from segreader.spark.options import parse_options

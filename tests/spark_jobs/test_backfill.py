@@ -19,9 +19,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from spark_jvm import spark_variables, without_spark
 
+from segreader.backfill.commit import collect
+from segreader.backfill.job_plan import read_plan
 from segreader.errors import CorruptBatchError, StorageError
-from segreader.spark.backfill.commit import collect
-from segreader.spark.backfill.job_plan import read_plan
 from segreader.storage.target.store import open_target
 from spark_jobs import verify
 from spark_jobs.backfill import main, told_by_a_task

@@ -18,7 +18,7 @@ from sample import every
 from spark_chaos import SparkChaos, leftovers, spark_chaos
 from spark_chaos_plan import VICTIMS, SparkBackfill, chosen_for_spark
 
-from segreader.spark.backfill.output import OutputOptions
+from segreader.backfill.output import OutputOptions
 
 TOPICS = ("multi", "txn-interleaved")
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from growing_log import GrowingLog
 
+from segreader.backfill.job_plan import read_plan
+from segreader.backfill.output import OutputLayout
 from segreader.errors import OptionError
-from segreader.spark.backfill.job_plan import read_plan
-from segreader.spark.backfill.output import OutputLayout
 from segreader.storage.target.store import open_target
 from segreader.testing.aiven import write_rsm_config
 from spark_jobs.backfill import main

@@ -11,7 +11,7 @@ import pytest
 from backfill_runs import rows_of
 from growing_log import GrowingLog
 
-from segreader.spark.backfill.output import MANIFEST, PLAN, SUCCESS
+from segreader.backfill.output import MANIFEST, PLAN, SUCCESS
 from spark_jobs import verify
 from spark_jobs.backfill import main
 

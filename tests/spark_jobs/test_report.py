@@ -6,11 +6,11 @@ import pytest
 from backfill_runs import request
 from corpus import CORPUS
 
+from segreader.backfill.exact import PartitionRange
+from segreader.backfill.job_plan import JobPlan, make_plan
+from segreader.backfill.output import OutputLayout, OutputOptions
+from segreader.backfill.report import Completeness, PartitionCoverage
 from segreader.plan.cost import CostEstimate, PriceTable
-from segreader.spark.backfill.exact import PartitionRange
-from segreader.spark.backfill.job_plan import JobPlan, make_plan
-from segreader.spark.backfill.output import OutputLayout, OutputOptions
-from segreader.spark.backfill.report import Completeness, PartitionCoverage
 from spark_jobs.report import RunReport, describe_bill, describe_plan, describe_report, look_command
 
 PLAN = JobPlan(

@@ -14,9 +14,9 @@ from corpus import CORPUS
 from growing_log import GrowingLog
 from pyspark.sql import SparkSession
 
-from segreader.spark.backfill.output import MANIFEST, SUCCESS, OutputLayout, OutputOptions
-from segreader.spark.backfill.read_back import OffsetRuns
-from segreader.spark.backfill.verify import check_split, read_output
+from segreader.backfill.output import MANIFEST, SUCCESS, OutputLayout, OutputOptions
+from segreader.backfill.read_back import OffsetRuns
+from segreader.backfill.verify import check_split, read_output
 from segreader.storage.target.store import open_target
 from segreader.testing import ProducerRecord, SegmentBuilder
 from segreader.testing.directory import write_local_tiered

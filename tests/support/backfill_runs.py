@@ -10,15 +10,15 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from segreader.backfill.commit import collect, commit
+from segreader.backfill.exact import JobSplit
+from segreader.backfill.job_plan import JobPlan, JobRequest, make_plan
+from segreader.backfill.output import PLAN, OutputOptions
+from segreader.backfill.report import Completeness
+from segreader.backfill.sink import do_split
 from segreader.plan.split import Split
 from segreader.read.options import ReadOptions
 from segreader.read.split_reader import read_split
-from segreader.spark.backfill.commit import collect, commit
-from segreader.spark.backfill.exact import JobSplit
-from segreader.spark.backfill.job_plan import JobPlan, JobRequest, make_plan
-from segreader.spark.backfill.output import PLAN, OutputOptions
-from segreader.spark.backfill.report import Completeness
-from segreader.spark.backfill.sink import do_split
 from segreader.spark.locations import Locations
 from segreader.spark.options import parse_options
 from segreader.storage.target.store import TargetStore

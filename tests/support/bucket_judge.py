@@ -17,8 +17,8 @@ from segreader.read.options import ReadOptions
 from segreader.read.scan import Scan
 from segreader.read.source import Catalog, LocationSource
 from segreader.read.split_reader import SplitReader
-from segreader.read.verify.verify import verify
 from segreader.testing.stores import MemoryStore
+from segreader.verify.verify import verify
 
 Row = tuple[Any, ...]
 

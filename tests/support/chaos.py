@@ -26,10 +26,10 @@ import pyarrow.parquet as pq
 from backfill_runs import do, files_of, finish, request
 from corpus import CORPUS, NormalRecord, case, normal
 
+from segreader.backfill.commit import collect
+from segreader.backfill.job_plan import JobPlan, make_plan, read_plan, require_same
+from segreader.backfill.output import PLAN, OutputLayout, OutputOptions
 from segreader.format.record import TimestampType
-from segreader.spark.backfill.commit import collect
-from segreader.spark.backfill.job_plan import JobPlan, make_plan, read_plan, require_same
-from segreader.spark.backfill.output import PLAN, OutputLayout, OutputOptions
 from segreader.storage.base import ObjectInfo
 from segreader.storage.target.local import LocalTarget
 
@@ -42,7 +42,7 @@ _processes = multiprocessing.get_context("forkserver")
 _processes.set_forkserver_preload(
     [
         *("pyarrow.dataset", "pyarrow.parquet", "segreader.testing.builder", "segreader.spark.locations"),
-        *("segreader.spark.backfill.sink", "segreader.spark.backfill.commit", "segreader.storage.target.store"),
+        *("segreader.backfill.sink", "segreader.backfill.commit", "segreader.storage.target.store"),
     ]
 )
 

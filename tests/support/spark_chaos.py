@@ -25,7 +25,7 @@ from spark_chaos_plan import VICTIMS, SparkBackfill, Strike, Tally, Victim
 from spark_jvm import spark_options
 from spark_standalone import environment, standalone_cluster
 
-from segreader.spark.backfill.job_plan import read_plan
+from segreader.backfill.job_plan import read_plan
 from segreader.storage.target.local import LocalTarget
 
 HOSTS = ("127.0.0.1", "127.0.0.2")

@@ -15,9 +15,9 @@ from typing import Any
 
 from pyspark import TaskContext
 
-from segreader.spark.backfill import task
-from segreader.spark.backfill.job_plan import read_plan
-from segreader.spark.backfill.output import DONE
+from segreader.backfill import task
+from segreader.backfill.job_plan import read_plan
+from segreader.backfill.output import DONE
 
 TRAIL = "SEGREADER_CHAOS_TRAIL"
 """The variable that names the directory of those files."""

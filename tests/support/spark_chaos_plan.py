@@ -11,7 +11,7 @@ from typing import Self
 
 from chaos import REMOTE, TOPICS
 
-from segreader.spark.backfill.output import OutputLayout
+from segreader.backfill.output import OutputLayout
 
 _SMALL = tuple(topic for topic in TOPICS if topic != "multi")
 

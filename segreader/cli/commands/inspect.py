@@ -127,7 +127,7 @@ def _of_location(source: LocationSource | UrlSource, selection: Selection) -> _L
     """Everything that lies there, also what leader epochs would drop; by the metadata topic only finished segments."""
     from segreader.catalog.merge import join
     from segreader.catalog.walk import Wanted
-    from segreader.read.partition_overview import places_of, read_log
+    from segreader.inspect.partition import places_of, read_log
     from segreader.read.source import UrlSource
 
     topic, topic_id, partitions = selection.topic, selection.topic_id, selection.partitions

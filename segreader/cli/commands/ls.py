@@ -25,10 +25,10 @@ from segreader.cli.output import (
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from segreader.read.partition_overview import PartitionOverview
-    from segreader.read.segment_overview import SegmentOverview, SegmentsOverview
+    from segreader.inspect.partition import PartitionOverview
+    from segreader.inspect.segment import SegmentOverview, SegmentsOverview
+    from segreader.inspect.topic import TopicOverview
     from segreader.read.source import LocationSource, UrlSource
-    from segreader.read.topic_overview import TopicOverview
     from segreader.segment import SegmentState, TopicIdPartition
 
 
@@ -105,7 +105,7 @@ class _Listing:
             say(f"note: {self._hidden} incomplete sets and foreign objects are not shown; --all shows them")
 
     def _topics(self) -> Iterator[Row]:
-        from segreader.read.topic_overview import read_topics
+        from segreader.inspect.topic import read_topics
 
         for row in read_topics(self._source):
             for error in row.errors:
@@ -114,7 +114,7 @@ class _Listing:
                 yield _topic_row(row)
 
     def _partitions(self) -> Iterator[Row]:
-        from segreader.read.partition_overview import read_partitions
+        from segreader.inspect.partition import read_partitions
 
         wanted = self._selection
         for row in read_partitions(self._source, topic=wanted.topic, topic_id=wanted.topic_id):
@@ -124,7 +124,7 @@ class _Listing:
             yield _partition_row(row)
 
     def _segments(self) -> Iterator[Row]:
-        from segreader.read.segment_overview import read_segments
+        from segreader.inspect.segment import read_segments
 
         wanted = self._selection
         for one in read_segments(

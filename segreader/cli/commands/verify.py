@@ -81,8 +81,8 @@ class _Findings:
 
     def shown(self) -> Iterator[Finding]:
         """Those to print, as they are found."""
-        from segreader.read.verify.verify import Reading
-        from segreader.read.verify.verify import verify as find
+        from segreader.verify.verify import Reading
+        from segreader.verify.verify import verify as find
 
         wanted, reading = self._selection, Reading()
         with progress(lambda: (reading.done, reading.whole, None)) as tick:

@@ -1,0 +1,131 @@
+"""What is known of one split that is done: the entry that one of its writers alone puts there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, TypeVar
+
+from segreader.backfill.lost import LostOffsets
+from segreader.backfill.output import done_name
+from segreader.backfill.writer import WrittenFile
+from segreader.errors import ManifestError, ObjectNotFoundError
+from segreader.storage.target.store import TargetStore
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoneEntry:
+    """One split in the output.
+
+    Offsets ``start <= offset < stop`` are ``records`` that were written, ``control_records`` and ``aborted_records``
+    that no reader is given, ``lost`` ones, and ``holes``, which hold nothing: the cleaner took it.
+
+    Args:
+        split: its id.
+        token: of the attempt that won.
+        digest: of the records in offset order; see ``RecordDigest``.
+        size: stored bytes of the split.
+        bytes_read, requests: what reading it took.
+        attempt: Spark's number of the attempt, 0 for the first.
+        notes: what was noticed.
+        lost: offsets whose segment vanished before it was read, where the job goes on without them.
+        plan: name of the plan that it was written for; nothing where that was not told.
+        sources: records by where they came from, ``store``, ``location`` and ``broker``; nothing where brokers were not
+            asked, for then all came from the store.
+    """
+
+    split: str
+    topic: str
+    partition: int
+    start: int
+    stop: int
+    token: str
+    records: int
+    files: tuple[WrittenFile, ...]
+    digest: str
+    control_batches: int
+    control_records: int
+    aborted_batches: int
+    aborted_records: int
+    size: int
+    bytes_read: int
+    requests: int
+    seconds: float
+    attempt: int
+    kernel: str
+    notes: tuple[str, ...] = ()
+    lost: tuple[LostOffsets, ...] = ()
+    plan: str = ""
+    sources: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def holes(self) -> int:
+        """How many of its offsets hold nothing."""
+        lost = sum(one.stop - one.start for one in self.lost)
+        return self.stop - self.start - self.records - self.control_records - self.aborted_records - lost
+
+    @property
+    def written_bytes(self) -> int:
+        """Of its files."""
+        return sum(file.size for file in self.files)
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> DoneEntry:
+        """The entry that ``to_json`` wrote; ``KeyError`` or ``TypeError`` for anything else."""
+        document = {"lost": (), "plan": "", "sources": {}} | document
+        fields = {name: document[name] for name in cls.__dataclass_fields__}
+        fields["files"] = tuple(WrittenFile(**file) for file in fields["files"])
+        fields["notes"] = tuple(fields["notes"])
+        fields["lost"] = tuple(LostOffsets(**one) for one in fields["lost"])
+        return cls(**fields)
+
+    def to_json(self) -> dict[str, Any]:
+        """For ``json.dumps``."""
+        return asdict(self) | {"holes": self.holes}
+
+    def to_bytes(self) -> bytes:
+        """The object that is put into the target."""
+        return json.dumps(self.to_json(), separators=(",", ":"), sort_keys=True).encode()
+
+
+def parse_done(data: bytes | str, source: str) -> DoneEntry:
+    """The entry that ``to_bytes`` made.
+
+    Raises:
+        ManifestError: it is something else.
+    """
+    return parsed(data, source, DoneEntry.from_json)
+
+
+def read_done(target: TargetStore, split_id: str) -> DoneEntry | None:
+    """The entry of a split; ``None`` if it is not done.
+
+    Raises:
+        ManifestError: there is one, but not of this split.
+    """
+    name = done_name(split_id)
+    try:
+        data = target.read(name)
+    except ObjectNotFoundError:
+        return None
+    entry = parse_done(data, target.url(name))
+    if entry.split != split_id:
+        raise ManifestError(
+            "a done entry is of another split", source=target.url(name), found=entry.split, expected=split_id
+        )
+    return entry
+
+
+def parsed(data: bytes | str, source: str, make: Callable[[Any], _T]) -> _T:
+    """What ``make`` makes of a JSON document; whatever it cannot take is a ``ManifestError``."""
+    try:
+        return make(json.loads(data))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ManifestError(
+            f"this file of a job cannot be read: {type(error).__name__}",
+            source=source,
+            hint="Write to another directory, or begin anew with --force",
+        ) from error

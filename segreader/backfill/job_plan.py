@@ -1,0 +1,313 @@
+"""The plan of a job: what was asked for, and every split that it takes. Written once, then only read.
+
+A run that finds a plan takes it, and lists nothing again: what was uploaded meanwhile belongs to the next job.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from hashlib import sha256
+from itertools import islice
+from typing import Any, Final
+
+from segreader.backfill.done import parsed
+from segreader.backfill.exact import JobSplit, PartitionRange, exact_splits
+from segreader.backfill.live_splits import live_splits
+from segreader.backfill.lost import LostOffsets
+from segreader.backfill.output import (
+    DONE,
+    MANIFEST,
+    PLAN,
+    STAGING,
+    SUCCESS,
+    OutputLayout,
+    OutputOptions,
+    split_of_file,
+)
+from segreader.backfill.split_json import from_version_1, split_from_json, splits_from_json, splits_to_json
+from segreader.errors import ObjectNotFoundError, OptionError
+from segreader.plan.cut import UNCUT
+from segreader.plan.live import LivePart
+from segreader.plan.split import Split
+from segreader.spark.live_planning import plan_live_read
+from segreader.spark.option_names import EARLIER
+from segreader.spark.options import SparkOptions, parse_options, require_batch
+from segreader.spark.planning import plan_splits
+from segreader.storage.target.store import TargetStore
+
+DEFAULT_SPLIT_BYTES: Final = 128 << 20
+
+_VERSION = 2
+_SHOWN = 5
+_SHOWN_AS = {"layout": "output-layout", "segment-layout": "layout", "tail": "bootstrap-servers"}
+"""What is wanted has the names of the first version in a plan; where they differ, the flag of today."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRequest:
+    """What a user asks for.
+
+    Args:
+        wanted: every choice that decides what is written, as the user wrote it; two runs with the same are one job.
+        options: those of the data source.
+        output: how records become files.
+        split_bytes: stored bytes of a split to aim at.
+        on_missing: ``fail`` or ``skip`` where a segment vanishes between plan and read.
+    """
+
+    wanted: Mapping[str, str]
+    options: Mapping[str, str]
+    output: OutputOptions
+    split_bytes: int = DEFAULT_SPLIT_BYTES
+    on_missing: str = "fail"
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobPlan:
+    """Everything that a job will do.
+
+    Args:
+        wanted, options, output: as in the request that it was made for.
+        location: where is read, as people may see it.
+        isolation: which records.
+        partitions: what is planned of each, in order.
+        splits: in order of partition and offset.
+        notes: what was noticed while planning.
+    """
+
+    wanted: Mapping[str, str]
+    options: Mapping[str, str]
+    output: OutputOptions
+    location: str
+    isolation: str
+    partitions: tuple[PartitionRange, ...]
+    splits: tuple[JobSplit, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Stored bytes of all splits."""
+        return sum(split.size for split in self.splits)
+
+    @property
+    def asks_brokers(self) -> bool:
+        """Whether some of it comes from brokers, and all of it was planned by what they say."""
+        return any(isinstance(split.read, LivePart) for split in self.splits)
+
+    @property
+    def segments(self) -> tuple[Split, ...]:
+        """What is read of segments in a store."""
+        reads = (split.read for split in self.splits)
+        return tuple(one for read in reads for one in ([read] if isinstance(read, Split) else read.splits))
+
+    @property
+    def next_offsets(self) -> dict[str, dict[str, int]]:
+        """Where the next job, or a stream, goes on: the JSON of Spark's kafka source."""
+        offsets: dict[str, dict[str, int]] = {}
+        for one in self.partitions:
+            offsets.setdefault(one.topic, {})[str(one.partition)] = one.stop
+        return offsets
+
+    @cached_property
+    def data(self) -> bytes:
+        """The plan as the object that is put into the target."""
+        document = {
+            "version": _VERSION,
+            "wanted": dict(self.wanted),
+            "options": dict(self.options),
+            "output": asdict(self.output),
+            "location": self.location,
+            "isolation": self.isolation,
+            "partitions": [asdict(one) for one in self.partitions],
+            "notes": list(self.notes),
+            "next_splits_follow": True,
+            "splits": splits_to_json(self.splits),
+        }
+        return json.dumps(document, separators=(",", ":")).encode()
+
+    @property
+    def sha256(self) -> str:
+        """Of ``data``: a name for the plan."""
+        return sha256(self.data).hexdigest()
+
+    @property
+    def name(self) -> str:
+        """The same, short: each entry has it."""
+        return self.sha256[:16]
+
+
+def make_plan(request: JobRequest) -> JobPlan:
+    """Decide what a job will do. Segments are listed, and where they end is read; no record is.
+
+    Raises:
+        SegreaderError: as ``plan_splits`` tells; or damage hides where a partition ends.
+    """
+    options = replace(parse_options(request.options), on_missing=request.on_missing)
+    require_batch(options)
+    if options.brokers is not None:
+        return _live_plan(request, replace(options, split_bytes=request.split_bytes, may_shrink_splits=False))
+    whole = plan_splits(replace(options, split_bytes=UNCUT, may_shrink_splits=False))
+    read = whole.plan
+    try:
+        splits, partitions = exact_splits(read, whole.store, request.split_bytes, whole.lost)
+    finally:
+        whole.store.close()
+    return JobPlan(
+        wanted=dict(request.wanted),
+        options=dict(request.options),
+        output=request.output,
+        location=read.location,
+        isolation=options.isolation_level.value,
+        partitions=partitions,
+        splits=splits,
+        notes=tuple(dict.fromkeys(read.notes)),
+    )
+
+
+def _live_plan(request: JobRequest, options: SparkOptions) -> JobPlan:
+    """The plan where brokers are asked. Where each partition ends is pinned by it."""
+    read = plan_live_read(options)
+    splits, partitions = live_splits(read)
+    return JobPlan(
+        wanted=dict(request.wanted),
+        options=dict(request.options),
+        output=request.output,
+        location=read.plan.location,
+        isolation=options.isolation_level.value,
+        partitions=partitions,
+        splits=splits,
+        notes=tuple(dict.fromkeys(read.plan.notes)),
+    )
+
+
+def parse_plan(data: bytes, source: str) -> JobPlan:
+    """The plan whose ``data`` this is.
+
+    Raises:
+        ManifestError: it is something else, or of another version.
+    """
+    plan = parsed(data, source, _from_json)
+    vars(plan)["data"] = bytes(
+        data
+    )  # its name is that of what lies there, also if this version would write it otherwise
+    return plan
+
+
+def _from_json(document: dict[str, Any]) -> JobPlan:
+    version, output, splits = document["version"], document["output"], document["splits"]
+    if version not in (1, _VERSION):
+        raise ValueError(version)
+    if version == 1:
+        splits = [from_version_1(one) for one in splits]
+    follow = document.get("next_splits_follow", False)  # an earlier version names no log behind a split
+    return JobPlan(
+        wanted=dict(document["wanted"]),
+        options={EARLIER.get(name, name): text for name, text in document["options"].items()},
+        output=OutputOptions(**(output | {"layout": OutputLayout(output["layout"])})),
+        location=document["location"],
+        isolation=document["isolation"],
+        partitions=tuple(_range_from_json(one) for one in document["partitions"]),
+        splits=splits_from_json(splits) if follow else tuple(map(split_from_json, splits)),
+        notes=tuple(document["notes"]),
+    )
+
+
+def _range_from_json(document: dict[str, Any]) -> PartitionRange:
+    return PartitionRange(**(document | {"lost": tuple(LostOffsets(**one) for one in document.get("lost", ()))}))
+
+
+def read_plan(target: TargetStore) -> JobPlan | None:
+    """The plan of the job that writes to this target; ``None`` if there is none yet.
+
+    Raises:
+        ManifestError: what lies there is no plan.
+    """
+    try:
+        data = target.read(PLAN)
+    except ObjectNotFoundError:
+        return None
+    return parse_plan(data, target.url(PLAN))
+
+
+def require_same(plan: JobPlan, wanted: Mapping[str, str], source: str) -> None:
+    """Refuse a target that another job writes to.
+
+    Args:
+        source: the target, for the message.
+
+    Raises:
+        OptionError: the plan was made for something else; it names the differences.
+    """
+    differences = [
+        f"{_SHOWN_AS.get(name, name)} {plan.wanted.get(name, 'not given')} there, {wanted.get(name, 'not given')} here"
+        for name in dict.fromkeys((*plan.wanted, *wanted))
+        if plan.wanted.get(name) != wanted.get(name)
+    ]
+    if differences:
+        raise OptionError(
+            "the target belongs to another job",
+            source=source,
+            found="; ".join(differences),
+            hint="Name another target, or replace what is there with --force",
+        )
+
+
+def require_free(target: TargetStore, source: str) -> None:
+    """Refuse a target that holds anything but what a job leaves there.
+
+    Raises:
+        OptionError: it names what is there.
+    """
+    foreign: list[str] = []
+    for info in target.list():
+        if not is_ours(info.name):
+            foreign.append(info.name)
+            if len(foreign) >= _SHOWN:
+                break
+    if foreign:
+        raise OptionError(
+            "the target holds something that this job did not write",
+            source=source,
+            found=", ".join(foreign),
+            hint="Name a directory of its own for the output",
+        )
+
+
+def require_unplanned(target: TargetStore, source: str) -> None:
+    """Refuse a target that holds what a job wrote, and no plan that tells which records these are.
+
+    Raises:
+        OptionError: it names some of it.
+    """
+    there = [info.name for info in islice(target.list(), _SHOWN)]
+    if there and read_plan(target) is None:  # another driver may have put one there meanwhile
+        raise OptionError(
+            "the target holds the output of a job whose plan is gone",
+            source=source,
+            found=", ".join(there),
+            hint="Name another target, or replace what is there with --force",
+        )
+
+
+def is_ours(name: str) -> bool:
+    """Whether an object of a target has a name that only this job gives."""
+    return name in (PLAN, MANIFEST, SUCCESS) or name.startswith(DONE) or split_of_file(name) is not None
+
+
+def clear(target: TargetStore, source: str) -> None:
+    """Remove what a job left in a target: first what says that it is complete, last its plan.
+
+    Killed in between, no entry names a file that is gone, and the plan can be run again.
+
+    Raises:
+        OptionError: there is something else, too; nothing is removed then.
+    """
+    require_free(target, source)
+    names = [info.name for info in target.list()]
+    target.delete([SUCCESS, MANIFEST])
+    target.delete([name for name in names if name.startswith(DONE)])
+    target.delete([name for name in names if name.startswith(STAGING) or split_of_file(name) is not None])
+    target.delete([PLAN])

@@ -1,0 +1,366 @@
+"""The proof that an output is exact: its manifest against its plan, its files against the manifest, and both against
+the segments.
+
+Each split is checked on its own, in this process or in a task of Spark's. Nothing is written.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from segreader.backfill.commit import collect, read_manifest
+from segreader.backfill.destination import Destination
+from segreader.backfill.digest import RecordDigest
+from segreader.backfill.done import DoneEntry
+from segreader.backfill.exact import JobSplit
+from segreader.backfill.job_plan import JobPlan, read_plan
+from segreader.backfill.output import MANIFEST, PLAN, READ_COLUMNS, SCHEMA, SUCCESS, OutputOptions
+from segreader.backfill.read_back import OffsetRuns, OutputFinding, SplitFiles
+from segreader.backfill.report import complete
+from segreader.backfill.source import (
+    FellBackError,
+    JobSource,
+    Readable,
+    from_brokers,
+    kept_source,
+    metrics_for,
+    read_records,
+)
+from segreader.backfill.split_json import SplitTexts
+from segreader.errors import FormatError, ObjectChangedError, ObjectNotFoundError, OffsetOutOfRangeError
+from segreader.read.metrics import ScanMetrics
+from segreader.read.options import ReadOptions
+from segreader.spark.options import parse_options
+from segreader.spark.schema import to_spark
+from segreader.spark.tracebacks import without_locals
+from segreader.storage.target.store import TargetStore
+
+DDL: Final = "verdict string"
+"""Spark's schema of what ``VerifyTask`` yields."""
+
+_SCHEMA = pa.schema([("verdict", pa.string())])
+
+
+@dataclass(frozen=True, slots=True)
+class SplitVerdict:
+    """What one split has in the output.
+
+    Args:
+        records: read from its files.
+        digest: of these records.
+        findings: nothing where the split is exact.
+    """
+
+    split: str
+    records: int
+    digest: str
+    findings: tuple[OutputFinding, ...] = ()
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> SplitVerdict:
+        """The verdict that ``to_json`` wrote."""
+        return cls(**(document | {"findings": tuple(OutputFinding(**one) for one in document["findings"])}))
+
+    def to_json(self) -> dict[str, Any]:
+        """For ``json.dumps``."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """An output before its files are read.
+
+    Args:
+        url: where it lies, as people may see it.
+        entries: of its splits, by the split's id.
+        findings: what the manifest and the list of files tell.
+        is_committed: whether there is a manifest; only then are its files where they belong.
+    """
+
+    url: str
+    plan: JobPlan
+    entries: Mapping[str, DoneEntry]
+    findings: tuple[OutputFinding, ...]
+    is_committed: bool
+
+    @property
+    def losses(self) -> tuple[str, ...]:
+        """What was asked for and could not be had when the job ran, as sentences: the output never had it."""
+        return complete(self.plan, self.entries).losses
+
+    @property
+    def pairs(self) -> list[tuple[JobSplit, DoneEntry]]:
+        """The splits whose files can be checked, in the order of the plan."""
+        if not self.is_committed:
+            return []
+        return [(split, self.entries[split.id]) for split in self.plan.splits if split.id in self.entries]
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """The result: an output is exact when every offset of its plan is there once, with the bytes it was read with.
+
+    Args:
+        has_read_source: whether segments were read again, and not only the checksums of the manifest compared.
+    """
+
+    output: Output
+    verdicts: tuple[SplitVerdict, ...]
+    has_read_source: bool
+
+    @property
+    def findings(self) -> tuple[OutputFinding, ...]:
+        """Every difference: first those of the whole, then those of the splits in order."""
+        return (*self.output.findings, *(one for verdict in self.verdicts for one in verdict.findings))
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether nothing was found."""
+        return not self.findings
+
+    def to_json(self) -> dict[str, Any]:
+        """For ``json.dumps``."""
+        files = [file for entry in self.output.entries.values() for file in entry.files]
+        return {
+            "is_exact": self.is_exact,
+            "target": self.output.url,
+            "plan": self.output.plan.sha256,
+            "has_read_source": self.has_read_source,
+            "splits": len(self.output.plan.splits),
+            "splits_checked": len(self.verdicts),
+            "records": sum(verdict.records for verdict in self.verdicts),
+            "files": len(files),
+            "written_bytes": sum(file.size for file in files),
+            "next_offsets": self.output.plan.next_offsets,
+            "losses": list(self.output.losses),
+            "findings": [asdict(one) for one in self.findings],
+        }
+
+
+def read_output(target: TargetStore) -> Output:
+    """What an output says of itself, held against its plan and the files that are there.
+
+    Raises:
+        ObjectNotFoundError: there is no plan: this is no output of the job.
+        ManifestError: plan, manifest or a done entry cannot be read.
+    """
+    plan = read_plan(target)
+    if plan is None:
+        raise ObjectNotFoundError(
+            "there is no plan of a backfill", source=target.url(PLAN), hint="Name the target of a segreader backfill"
+        )
+    findings: list[OutputFinding] = []
+    manifest = read_manifest(target)
+    if manifest is None:
+        findings.append(OutputFinding("manifest", MANIFEST, "is not there: the job has not finished; run it again"))
+        entries = collect(target, plan)
+    else:
+        entries = {}
+        for entry in manifest.entries:
+            if entry.split in entries:
+                findings.append(OutputFinding("manifest", entry.split, "is in the manifest twice"))
+            entries[entry.split] = entry
+        if manifest.plan != plan.sha256:
+            findings.append(
+                OutputFinding("manifest", MANIFEST, f"belongs to plan {manifest.plan}, expected {plan.sha256}")
+            )
+    findings += [OutputFinding("coverage", "plan", text) for text in complete(plan, entries).findings]
+    findings += _listed(target, entries, is_committed=manifest is not None)
+    return Output(target.url(""), plan, entries, tuple(findings), manifest is not None)
+
+
+def check_split(
+    split: JobSplit, entry: DoneEntry, target: TargetStore, output: OutputOptions, source: JobSource | None = None
+) -> SplitVerdict:
+    """Hold the files of a split against its entry, and against the segments.
+
+    Args:
+        source: what the segments are read from; ``None`` compares with the entry's checksum only.
+
+    Raises:
+        StorageError: the target or the source fails, other than by an object that is not there, or was replaced.
+    """
+    files = SplitFiles(target, entry, output)
+    digest = _digest_of(files.batches())
+    findings = list(files.findings)
+    if digest.value() != entry.digest:
+        findings.append(OutputFinding("digest", split.id, _difference(digest.value(), entry.digest)))
+    if source is not None:
+        try:
+            read, expected, metrics = _digest_of_source(split, source)
+            if expected.value() != digest.value():
+                text = _first_difference(files.batches(), _read_source(read, source, metrics_for(read)))
+                findings.append(OutputFinding("source", split.id, text))
+            if expected.value() != entry.digest:
+                text = f"of the manifest is not that of the segments: {_difference(entry.digest, expected.value())}"
+                findings.append(OutputFinding("manifest", split.id, f"the checksum {text}"))
+            findings += _miscounted(entry, metrics)
+        except (ObjectNotFoundError, ObjectChangedError, OffsetOutOfRangeError, FormatError) as error:
+            findings.append(OutputFinding("source", split.id, f"the segment cannot be read again: {error}"))
+    return SplitVerdict(split.id, digest.records, digest.value(), tuple(findings))
+
+
+class VerifyTask:
+    """``frame.mapInArrow(VerifyTask(…).__call__, DDL)``: each row of the frame is the index of a split.
+
+    Args:
+        options: those of the data source; ``None`` where segments are not read again.
+    """
+
+    def __init__(
+        self,
+        pairs: Sequence[tuple[JobSplit, DoneEntry]],
+        target: Destination,
+        output: OutputOptions,
+        options: Mapping[str, str] | None,
+    ) -> None:
+        self._splits = SplitTexts([split for split, _ in pairs])
+        self._entries = [json.dumps(entry.to_json()) for _, entry in pairs]
+        self._target = target
+        self._output = output
+        self._options = dict(options) if options is not None else None
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @without_locals
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """One row for each split; see ``DDL``."""
+        for verdict in self.verdicts(index for batch in batches for index in batch.column(0).to_pylist()):
+            yield pa.RecordBatch.from_pydict({"verdict": [json.dumps(verdict.to_json())]}, _SCHEMA)
+
+    def verdicts(self, indexes: Iterable[int]) -> Iterator[SplitVerdict]:
+        """Check some of the splits, one after another.
+
+        Raises:
+            SegreaderError: as ``check_split`` tells.
+        """
+        with ExitStack() as stack:
+            target = stack.enter_context(self._target.kept())
+            source: JobSource | None = None
+            if self._options is not None:
+                source = stack.enter_context(kept_source(parse_options(self._options)))
+            for index in indexes:
+                entry = DoneEntry.from_json(json.loads(self._entries[index]))
+                yield check_split(self._splits[index], entry, target, self._output, source)
+
+
+def _listed(target: TargetStore, entries: Mapping[str, DoneEntry], *, is_committed: bool) -> Iterator[OutputFinding]:
+    """What lies in the target, against the list of files that count."""
+    listed = {file.name for entry in entries.values() for file in entry.files}
+    has_success = False
+    for info in target.list():
+        has_success = has_success or info.name == SUCCESS
+        if info.name not in listed and not any(map(_is_hidden, info.name.split("/"))):
+            yield OutputFinding(
+                "unlisted", info.name, "is a file that the manifest does not list; readers would see it"
+            )
+    if is_committed and not has_success:
+        yield OutputFinding("manifest", SUCCESS, "is not there: the job was killed at its end; run it again")
+
+
+def _is_hidden(part: str) -> bool:
+    """Whether Spark passes over what has this part in its name; it reads any other file, whatever its name ends with.
+
+    Source: ``HadoopFSUtils.shouldFilterOutPathName`` (Spark 4).
+    """
+    return part.startswith(".") or (part.startswith("_") and "=" not in part)
+
+
+def _digest_of_source(split: JobSplit, source: JobSource) -> tuple[Readable, RecordDigest, ScanMetrics]:
+    """The checksum of the records as the job read them, how they could be read, and what was counted."""
+    read = split.read
+    while True:
+        metrics = metrics_for(read)
+        try:
+            return read, _digest_of(_read_source(read, source, metrics)), metrics
+        except FellBackError:
+            read = from_brokers(read)
+
+
+def _read_source(read: Readable, source: JobSource, metrics: ScanMetrics) -> Iterator[pa.RecordBatch]:
+    for batch in read_records(read, source, ReadOptions(columns=READ_COLUMNS), metrics):
+        yield to_spark(batch, SCHEMA)
+
+
+def _digest_of(batches: Iterable[pa.RecordBatch]) -> RecordDigest:
+    digest = RecordDigest()
+    for batch in batches:
+        digest.update(batch)
+    return digest
+
+
+def _difference(found: str, expected: str) -> str:
+    """In what two checksums differ: the number of records, and columns."""
+    there, wanted = _parts(found), _parts(expected)
+    records = f"{there.pop('records')} records, expected {wanted.pop('records')}"
+    names = sorted({name.partition(".")[0] for name in there.keys() | wanted if there.get(name) != wanted.get(name)})
+    return f"{records}; checksums differ in {', '.join(names) or 'nothing'}"
+
+
+def _parts(digest: str) -> dict[str, str]:
+    _, records, _, columns = [*digest.split(":", 3), "", "", ""][:4]
+    return {"records": records} | dict(one.partition("=")[::2] for one in columns.split(",") if one)
+
+
+def _first_difference(found: Iterator[pa.RecordBatch], expected: Iterator[pa.RecordBatch]) -> str:
+    """In what the records of files and of segments differ: offsets, or the first record that is another one.
+
+    Both sides are walked side by side; a batch of each is held.
+    """
+    missing, foreign = OffsetRuns(), OffsetRuns()
+    wrong = ""
+    ours, theirs = next(found, None), next(expected, None)
+    while ours is not None and theirs is not None:
+        mine, wanted = ours.column("offset"), theirs.column("offset")
+        count = min(len(ours), len(theirs))
+        if mine.slice(0, count).equals(wanted.slice(0, count)):
+            wrong = wrong or _first_row(ours.slice(0, count), theirs.slice(0, count))
+            taken = (count, count)
+        else:
+            bound = min(mine[-1].as_py(), wanted[-1].as_py())
+            taken = tuple(pc.sum(pc.less_equal(side, bound)).as_py() for side in (mine, wanted))
+            here, there = mine.slice(0, taken[0]), wanted.slice(0, taken[1])
+            missing.add(there.filter(pc.invert(pc.is_in(there, here))))
+            foreign.add(here.filter(pc.invert(pc.is_in(here, there))))
+        ours = ours.slice(taken[0]) if taken[0] < len(ours) else next(found, None)
+        theirs = theirs.slice(taken[1]) if taken[1] < len(theirs) else next(expected, None)
+    for side, left, batches in ((foreign, ours, found), (missing, theirs, expected)):
+        while left is not None:
+            side.add(left.column("offset"))
+            left = next(batches, None)
+    told = [wrong] if wrong else []
+    if missing:
+        told.append(f"{missing} are missing")
+    if foreign:
+        told.append(f"{foreign} are not in the segments")
+    return "; ".join(told) or "records are there twice, or out of order"
+
+
+def _first_row(found: pa.RecordBatch, expected: pa.RecordBatch) -> str:
+    """The first of two rows of records that differ, without their values."""
+    differing = [name for name in SCHEMA.names if not found.column(name).equals(expected.column(name))]
+    if not differing:
+        return ""
+    low, high = 0, len(found)  # the first difference lies in low <= row < high
+    while high - low > 1:
+        middle = (low + high) // 2
+        same = all(found.column(name)[low:middle].equals(expected.column(name)[low:middle]) for name in differing)
+        low, high = (middle, high) if same else (low, middle)
+    names = [name for name in differing if found.column(name)[low] != expected.column(name)[low]]
+    return f"the record at offset {found.column('offset')[low]} has another {', '.join(names)} than the segments"
+
+
+def _miscounted(entry: DoneEntry, metrics: ScanMetrics) -> Iterator[OutputFinding]:
+    for name in ("control_records", "aborted_records"):
+        there, wanted = getattr(entry, name), getattr(metrics, name)
+        if there != wanted:
+            text = f"the manifest counts {there} {name.replace('_', ' ')}, the segments have {wanted}"
+            yield OutputFinding("manifest", entry.split, text)

@@ -1,0 +1,327 @@
+"""Everything that can be known to be wrong at a location, without a broker: findings, a partition after another.
+
+Without ``deep`` only listings, side files, and some headers of the logs are read. An object that cannot be read is a
+finding, never an end.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Final, cast
+
+from segreader.catalog.layouts import log_directory
+from segreader.catalog.layouts.base import PartitionPlace
+from segreader.catalog.listing import PartitionLog
+from segreader.catalog.metadata_log import RemoteLogMetadata
+from segreader.catalog.walk import Wanted, find_all, find_places
+from segreader.errors import FormatError, ObjectNotFoundError, SegmentGapError
+from segreader.evidence.codes import Code
+from segreader.evidence.end_checks import why_not_emptied
+from segreader.evidence.findings import MOST_OF_A_SEGMENT, Finding, Findings
+from segreader.evidence.lineage_checks import Lineages, SegmentFacts, check_lineage, resolve_local
+from segreader.evidence.listing_checks import (
+    NoticingStore,
+    check_incomplete,
+    check_listing,
+    check_places,
+    incomplete_offsets,
+)
+from segreader.evidence.log_checks import check_base_offset
+from segreader.evidence.metadata_checks import MetadataAudit, check_partitions
+from segreader.evidence.transaction_checks import check_last_batch, check_neighbours
+from segreader.format.side_files.leader_epochs import LeaderEpochs
+from segreader.plan.lineage import Part
+from segreader.read.source import LocationSource
+from segreader.read.topic_ids import NEWEST
+from segreader.segment import Segment, SegmentFiles
+from segreader.storage.read_all import read_each
+from segreader.verify.broken_objects import read_around
+from segreader.verify.copies import Copies
+from segreader.verify.segment_checks import SegmentAudit, look_at_segment, read_checkpoint
+
+_AT_ONCE: Final = 64
+_EXPLAIN_A_HOLE: Final = frozenset(
+    {
+        Code.TRUNCATED_LOG,
+        Code.EMPTY_LOG,
+        Code.LOG_TOO_SHORT,
+        Code.ZERO_TAIL,
+        Code.BROKEN_BATCH,
+        Code.UNSUPPORTED_MAGIC,
+        Code.UNREADABLE_OBJECT,
+        Code.UNDECRYPTABLE,
+        Code.VANISHED,
+    }
+)
+
+
+@dataclass(slots=True)
+class Reading:
+    """How far verification has come, for who watches it.
+
+    Args:
+        tick: called whenever the numbers have changed.
+        done: bytes of the logs that were looked at.
+        whole: bytes of all logs that are known so far.
+    """
+
+    tick: Callable[[], None] = lambda: None
+    done: int = 0
+    whole: int = 0
+
+    def add(self, size: int) -> None:
+        """So many more bytes were looked at."""
+        self.done += size
+        self.tick()
+
+
+def verify(
+    source: LocationSource,
+    *,
+    topic: str | None = None,
+    topic_id: str | None = None,
+    partitions: Collection[int] | None = None,
+    deep: bool = False,
+    reading: Reading | None = None,
+    now_ms: int | None = None,
+) -> Iterator[Finding]:
+    """Findings about a location, those of one partition before those of the next.
+
+    Args:
+        source: the location; with the metadata topic, if it is given there.
+        topic, topic_id, partitions: what is looked at; everything by default. The id may be ``newest``.
+        deep: read every log whole: checksums, records, and whether indexes agree with the batches.
+        reading: told how far it has come.
+        now_ms: the time, to tell an upload that is going on from one that was given up; the clock's by default.
+
+    Raises:
+        UnknownLayoutError: nothing there looks like a segment.
+        ObjectNotFoundError: the topic or partition asked for is not there.
+        StorageError: the location cannot be listed at all.
+    """
+    now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+    seen = NoticingStore(source.store)
+    wanted = Wanted(topic, topic_id, partitions)
+    is_newest = topic_id == NEWEST
+    places = find_places(seen, source.prefix, source.layouts, Wanted(topic) if is_newest else wanted)
+    found = Findings(source.store)
+    metadata = _read_metadata(found, source, wanted)
+    if not places:
+        _refuse_missing(source, wanted)
+    check_places(found, source.prefix, places, seen, are_all=partitions is None or is_newest)
+    if metadata is not None:
+        check_partitions(found, metadata, source.prefix, frozenset(place.partition for place in places))
+        if not metadata.partitions(with_deleted=True):
+            metadata = None  # it is of another cluster, or of none yet
+    yield from found.take()
+    if is_newest:
+        chosen = source.newest(places, metadata).chosen((one.partition for one in places), partitions, source.shown)
+        places = [place for place in places if place.partition in chosen]
+    for place in places:
+        yield from _PartitionVerifier(source, place, metadata, deep, reading or Reading(), now_ms).findings()
+
+
+def _read_metadata(found: Findings, source: LocationSource, wanted: Wanted) -> RemoteLogMetadata | None:
+    try:
+        return source.read_metadata(topic=wanted.topic, topic_id=wanted.topic_id, partitions=wanted.partitions)
+    except (FormatError, SegmentGapError) as error:
+        found.add_error(error, source.prefix, code=Code.UNREADABLE_METADATA)
+        return None
+
+
+def _refuse_missing(source: LocationSource, wanted: Wanted) -> None:
+    there = find_all(source.store, source.prefix, source.layouts)
+    shown = ", ".join(str(one.partition) for one in there[:8])
+    if len(there) > 8:
+        shown += f" and {len(there) - 8} more"
+    raise ObjectNotFoundError("what is asked for is not here", source=source.shown, found=shown)
+
+
+class _PartitionVerifier:
+    """Verifies one partition: its listing, each segment, then all of them together."""
+
+    def __init__(
+        self,
+        source: LocationSource,
+        place: PartitionPlace,
+        metadata: RemoteLogMetadata | None,
+        deep: bool,
+        reading: Reading,
+        now_ms: int,
+    ) -> None:
+        self._source, self._place, self._store = source, place, source.store
+        self._deep, self._reading, self._now_ms = deep, reading, now_ms
+        self._is_local = place.layout == log_directory.NAME
+        self._metadata = None if self._is_local else metadata
+        self._lineages = Lineages()
+
+    def findings(self) -> Iterator[Finding]:
+        """What is found, as it is found."""
+        found, store = self._new(), self._store
+        readable = read_around(found, store, self._place, self._source.layouts)
+        log = readable.log
+        if log is None:
+            yield from found.take()
+            return
+        check_listing(found, log, self._place, store)
+        known = {*readable.hidden, *incomplete_offsets(log)}
+        of_metadata: MetadataAudit | None = None
+        if self._metadata is not None:
+            of_metadata = MetadataAudit(found, self._metadata, log, self._place)
+            of_metadata.check(store, self._now_ms)
+            known |= of_metadata.missing_offsets
+        elif not self._is_local:  # of a log directory, the listing's check names every side file
+            for one in log.incomplete:
+                check_incomplete(found, one, log.segments, store, self._now_ms)
+        shared = read_checkpoint(found, store, log.segments[-1]) if self._is_local and log.segments else None
+        yield from found.take()
+        all_facts: list[SegmentFacts] = []
+        self._reading.whole += sum(segment.log_size for segment in log.segments)
+        for facts, findings in self._look_at(log, of_metadata, shared):
+            all_facts.append(facts)
+            if facts.codes & _EXPLAIN_A_HOLE:
+                known.add(facts.segment.base_offset if facts.end is None else facts.end + 1)
+            yield from findings
+            if not self._deep:
+                self._reading.add(facts.segment.log_size)
+        all_facts.sort(key=lambda one: one.segment.base_offset)
+        found = self._new()
+        if self._is_local:
+            resolved = resolve_local(log, all_facts)
+        else:
+            resolved = self._lineages.resolve(log, all_facts, self._given_epochs())
+            self._lineages.check(found)
+        known |= self._check_empty(found, all_facts, resolved.parts)
+        check_lineage(found, store, resolved, all_facts, frozenset(known))
+        yield from found.take()
+        if not self._deep:  # which holds both against the batches
+            yield from self._check_transactions(all_facts, resolved.parts)
+        else:
+            yield from self._audit(all_facts, resolved.parts, Copies(resolved))
+
+    def _check_transactions(self, all_facts: Sequence[SegmentFacts], parts: Sequence[Part]) -> Iterator[Finding]:
+        """Hold what each segment's files say of transactions against the snapshot of the one before."""
+        by_log = {facts.segment.files.log: facts for facts in all_facts}
+        before: Mapping[int, int] | None = None
+        stop = -1
+        for part in parts:
+            facts = by_log[part.segment.files.log]
+            files = facts.segment.files
+            index, snapshot = files.transaction_index or files.log, files.producer_snapshot
+            reaches_the_end = facts.end is not None and facts.end < part.stop
+            after = facts.opened if reaches_the_end and snapshot is not None else None
+            rows = [row for row in facts.rows if part.start <= row.last_offset < part.stop]
+            found = self._of_segment()
+            if len(rows) == len(facts.rows):
+                known = before if part.start == stop else None
+                check_neighbours(found, index, snapshot or index, rows, known, after, part.start)
+            if after is not None and facts.last is not None:
+                check_last_batch(found, snapshot or index, after, facts.last)
+            yield from found.take(facts.codes)
+            facts.codes |= found.codes
+            before, stop = after, part.stop
+
+    def _check_empty(self, found: Findings, all_facts: Sequence[SegmentFacts], parts: Sequence[Part]) -> set[int]:
+        """Note the finished logs without a byte that the cleaner did not leave; returns where they begin."""
+        lost: set[int] = set()
+        others, was_cleaned = [one.segment for one in all_facts], any(one.was_cleaned for one in all_facts)
+        for one in all_facts:
+            segment, base = one.segment, one.segment.base_offset
+            is_told = segment.last_offset is not None or bool(one.codes & _EXPLAIN_A_HOLE)
+            if (
+                segment.log_size
+                or segment.is_active
+                or is_told
+                or any(part.start <= base < part.stop for part in parts)
+            ):
+                continue
+            if (why := why_not_emptied(self._store, segment, others, was_cleaned=was_cleaned)) is not None:
+                found.add(Code.EMPTY_LOG, segment.files.log, why, offset=base)
+                one.codes |= {Code.EMPTY_LOG}
+                lost.add(base)
+        return lost
+
+    def _look_at(
+        self, log: PartitionLog, of_metadata: MetadataAudit | None, shared: LeaderEpochs | None
+    ) -> Iterator[tuple[SegmentFacts, list[Finding]]]:
+        """A first look at every segment, some of them at a time.
+
+        Args:
+            shared: the checkpoint of a log directory, which is one for all its segments.
+        """
+        segments = log.segments
+        bases = sorted({segment.base_offset for segment in segments})
+        following = dict(pairwise(bases))
+        covered_to: int | None = None
+        for first in range(0, len(segments), _AT_ONCE):
+            some = segments[first : first + _AT_ONCE]
+
+            def look(segment: Segment) -> tuple[Findings, SegmentFacts]:
+                found = self._of_segment()
+                completed = None if of_metadata is None else of_metadata.completed(segment)
+                told = completed or segment
+                checkpoint = shared if self._is_local else read_checkpoint(found, self._store, told)
+                facts = look_at_segment(found, self._store, told, checkpoint, following.get(told.base_offset))
+                facts.is_live = of_metadata is None or completed is not None
+                return found, facts
+
+            looked = read_each(look, some)
+            for found, facts in looked:
+                base = facts.segment.base_offset
+                others = (one for _, one in looked if one is not facts and one.segment.base_offset == base)
+                reached = max((one.end for one in others if one.end is not None), default=covered_to)
+                check_base_offset(found, facts.segment, facts.first, reached)
+                told = of_metadata.codes_of(facts.segment) if of_metadata is not None else frozenset()
+                facts.codes = found.codes | told
+                if facts.end is not None:
+                    covered_to = facts.end
+                self._correct(facts, following)
+                self._lineages.add(facts)
+                yield facts, found.take(told)
+
+    def _correct(self, facts: SegmentFacts, following: Mapping[int, int]) -> None:
+        """Let a segment be what it is, not what its name says, for all that comes after."""
+        segment = facts.segment
+        if Code.WRONG_BASE_OFFSET in facts.codes and facts.first is not None:
+            facts.segment = replace(segment, base_offset=facts.first.base_offset)
+        ends_at = following.get(segment.base_offset)
+        if self._is_local and facts.end is not None and facts.end + 1 != ends_at and not segment.is_active:
+            files = replace(cast(SegmentFiles, segment.files), producer_snapshot=None)  # it is that of the next one
+            facts.segment = replace(facts.segment, files=files)
+
+    def _given_epochs(self) -> LeaderEpochs | None:
+        """The lineage of the live log, where one is given beside the location."""
+        catalog, one = self._source.catalog, self._place.partition
+        if catalog.leader_epochs is None and catalog.log_directory is None:
+            return None
+        try:
+            logs = self._source.logs(topic=one.topic, topic_id=one.topic_id, partitions=[one.partition])
+            given = next(iter(logs))
+        except ObjectNotFoundError:
+            return None
+        if given.leader_epochs is not None or given.local is None:
+            return given.leader_epochs
+        return read_checkpoint(self._new(), self._store, given.local.segments[-1])
+
+    def _audit(self, all_facts: Sequence[SegmentFacts], parts: Sequence[Part], copies: Copies) -> Iterator[Finding]:
+        """Every segment, whole."""
+        of_log: dict[str, list[Part]] = {}
+        for part in parts:
+            of_log.setdefault(part.segment.files.log, []).append(part)
+        auditor = SegmentAudit(self._store, copies, self._reading.add)
+        for index, facts in enumerate(all_facts):
+            limit = facts.segment.last_offset
+            if self._is_local and index + 1 < len(all_facts):
+                limit = all_facts[index + 1].segment.base_offset - 1
+            found = self._of_segment()
+            auditor.audit(found, facts, of_log.get(facts.segment.files.log, ()), limit)
+            yield from found.take(facts.codes)
+
+    def _of_segment(self) -> Findings:
+        return Findings(self._store, self._place.partition, most=MOST_OF_A_SEGMENT)
+
+    def _new(self) -> Findings:
+        return Findings(self._store, self._place.partition)

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import gc
+import json
+import pickle
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from backfill_runs import do, finish, plan_into, request, table_of
+from growing_log import GrowingLog
+
+from segreader.backfill.destination import Destination
+from segreader.backfill.progress import ProgressWatch, shown_seconds
+from segreader.backfill.task import SplitTask
+from segreader.errors import OptionError
+from segreader.spark.worker import freeze_imports
+from segreader.storage.target.store import open_target
+
+
+def test_a_task_takes_its_split_by_index_and_gives_its_entry(tmp_path: Path) -> None:
+    root = tmp_path / "tier"
+    log = GrowingLog(root)
+    for _ in range(4):
+        log.upload("orders", 0, 20)
+    other = GrowingLog(tmp_path / "other")
+    other.upload("orders", 1, 20)
+    target = open_target(tmp_path / "out")
+    asked = request(json.dumps([str(root), str(tmp_path / "other")]), subscribe="orders")
+    plan = plan_into(target, asked)
+    task = SplitTask(plan.options, plan.output, Destination(str(tmp_path / "out")), plan.splits)
+    gc.unfreeze()
+    freeze_imports.cache_clear()
+    sent = pickle.dumps(task)
+    frozen = gc.get_freeze_count()
+    rows = [
+        row
+        for index in (4, 0, 1, 2, 3, 3)
+        for batch in pickle.loads(sent)(iter([pa.RecordBatch.from_pydict({"id": [index]})]))
+        for row in batch.to_pylist()
+    ]
+    gc.unfreeze()
+
+    assert len(sent) < 600 * len(plan.splits) + 1500
+    assert not frozen
+    assert [row["is_reused"] for row in rows] == [False] * 5 + [True]
+    assert [row["split"] for row in rows] == [plan.splits[index].id for index in (4, 0, 1, 2, 3, 3)]
+    assert list(SplitTask(plan.options, plan.output, Destination("x"), ())(iter([]))) == []
+    assert finish(plan, target).is_complete
+    assert table_of(tmp_path / "out")["offset"].to_pylist() == [*range(80), *range(20)]
+
+
+def test_a_destination_names_who_gives_credentials_and_holds_none() -> None:
+    for settings in ({"secret": "s3cr3t"}, {"sas_token": "s3cr3t"}):
+        with pytest.raises(OptionError) as raised:
+            Destination("s3://bucket/out", settings=settings)
+        assert "s3cr3t" not in str(raised.value)
+    with pytest.raises(OptionError, match="not the name of a provider"):
+        Destination("s3://bucket/out", "AKIA 123")
+    with pytest.raises(OptionError, match="holds a credential") as raised:
+        Destination("https://host/out?sig=s3cr3t")
+    assert "s3cr3t" not in str(raised.value)
+
+
+def test_progress_tells_splits_bytes_records_rate_and_time_left(tmp_path: Path) -> None:
+    log = GrowingLog(tmp_path)
+    for _ in range(4):
+        log.upload("orders", 0, 20)
+    target = open_target(tmp_path / "out")
+    plan = plan_into(target, request(tmp_path, subscribe="orders"))
+    times = iter([0.0, 2.0, 4.0])
+    watch = ProgressWatch(target, plan, {}, print, clock=lambda: next(times))
+    assert watch.look().startswith("0 of 4 splits, 0 bytes of ")
+
+    do(plan, target, *plan.splits[:2])
+    line = watch.look()
+    assert line.startswith("2 of 4 splits, ")
+    assert "40 records" in line
+    assert line.endswith("/s, 4 s left")
+    assert set(watch.entries) == {split.id for split in plan.splits[:2]}
+    assert [shown_seconds(one) for one in (5, 65, 3700)] == ["5 s", "1 min 05 s", "1 h 01 min"]
