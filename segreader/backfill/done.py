@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
+import msgspec
+
 from segreader.backfill.lost import LostOffsets
 from segreader.backfill.output import done_name
 from segreader.backfill.writer import WrittenFile
@@ -74,13 +76,8 @@ class DoneEntry:
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> DoneEntry:
-        """The entry that ``to_json`` wrote; ``KeyError`` or ``TypeError`` for anything else."""
-        document = {"lost": (), "plan": "", "sources": {}} | document
-        fields = {name: document[name] for name in cls.__dataclass_fields__}
-        fields["files"] = tuple(WrittenFile(**file) for file in fields["files"])
-        fields["notes"] = tuple(fields["notes"])
-        fields["lost"] = tuple(LostOffsets(**one) for one in fields["lost"])
-        return cls(**fields)
+        """The entry that ``to_json`` wrote; ``msgspec.ValidationError`` for anything else."""
+        return msgspec.convert(document, cls)
 
     def to_json(self) -> dict[str, Any]:
         """For ``json.dumps``."""
@@ -123,9 +120,10 @@ def parsed(data: bytes | str, source: str, make: Callable[[Any], _T]) -> _T:
     """What ``make`` makes of a JSON document; whatever it cannot take is a ``ManifestError``."""
     try:
         return make(json.loads(data))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, msgspec.ValidationError) as error:
         raise ManifestError(
             f"this file of a job cannot be read: {type(error).__name__}",
             source=source,
+            found=str(error)[:200],
             hint="Write to another directory, or begin anew with --force",
         ) from error

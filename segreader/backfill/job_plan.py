@@ -13,17 +13,17 @@ from hashlib import sha256
 from itertools import islice
 from typing import Any, Final
 
+import msgspec
+
 from segreader.backfill.done import parsed
 from segreader.backfill.exact import JobSplit, PartitionRange, exact_splits
 from segreader.backfill.live_splits import live_splits
-from segreader.backfill.lost import LostOffsets
 from segreader.backfill.output import (
     DONE,
     MANIFEST,
     PLAN,
     STAGING,
     SUCCESS,
-    OutputLayout,
     OutputOptions,
     split_of_file,
 )
@@ -197,7 +197,7 @@ def parse_plan(data: bytes, source: str) -> JobPlan:
 
 
 def _from_json(document: dict[str, Any]) -> JobPlan:
-    version, output, splits = document["version"], document["output"], document["splits"]
+    version, splits = document["version"], document["splits"]
     if version not in (1, _VERSION):
         raise ValueError(version)
     if version == 1:
@@ -206,17 +206,13 @@ def _from_json(document: dict[str, Any]) -> JobPlan:
     return JobPlan(
         wanted=dict(document["wanted"]),
         options={EARLIER.get(name, name): text for name, text in document["options"].items()},
-        output=OutputOptions(**(output | {"layout": OutputLayout(output["layout"])})),
+        output=msgspec.convert(document["output"], OutputOptions),
         location=document["location"],
         isolation=document["isolation"],
-        partitions=tuple(_range_from_json(one) for one in document["partitions"]),
+        partitions=msgspec.convert(document["partitions"], tuple[PartitionRange, ...]),
         splits=splits_from_json(splits) if follow else tuple(map(split_from_json, splits)),
         notes=tuple(document["notes"]),
     )
-
-
-def _range_from_json(document: dict[str, Any]) -> PartitionRange:
-    return PartitionRange(**(document | {"lost": tuple(LostOffsets(**one) for one in document.get("lost", ()))}))
 
 
 def read_plan(target: TargetStore) -> JobPlan | None:

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -66,7 +67,7 @@ class SplitVerdict:
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> SplitVerdict:
         """The verdict that ``to_json`` wrote."""
-        return cls(**(document | {"findings": tuple(OutputFinding(**one) for one in document["findings"])}))
+        return msgspec.convert(document, cls)
 
     def to_json(self) -> dict[str, Any]:
         """For ``json.dumps``."""

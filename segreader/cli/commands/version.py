@@ -6,7 +6,7 @@ import click
 
 from segreader.cli.output import console, debug_option, output_option, write_json_rows
 
-_PACKAGES = ("pyarrow", "lz4", "zstandard", "cramjam", "isal", "crc32c", "fsspec", "pyspark")
+_PACKAGES = ("pyarrow", "lz4", "zstandard", "cramjam", "isal", "crc32c", "fsspec", "msgspec", "pyspark")
 
 
 @click.command(short_help="Print the version, and which kernel decodes.")
