@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from corpus import CORPUS, Case, cases
 
 from segreader.catalog.metadata_log import PartitionDeleteState, RemoteLogMetadata, Skipped
 from segreader.catalog.metadata_topic import read_remote_log_metadata
@@ -32,7 +33,6 @@ from segreader.testing.remote_log_metadata import (
     encode_segment_metadata,
     encode_segment_update,
 )
-from tests.support.corpus import CORPUS, Case, cases
 
 TOPIC_ID, OTHER_ID = "LWgrMmVrT0a__7a4SasuPA", "i3zTqTLVSd6rNKj_E3MPnA"
 ORDERS = TopicIdPartition("orders", 3, TOPIC_ID)
@@ -177,7 +177,7 @@ def test_deleted_ids_are_remembered_or_only_counted() -> None:
     remembering = applied(*values)
     counting = applied(*values, into=RemoteLogMetadata(keep_deleted=False))
 
-    assert (remembering.deleted(ORDERS), counting.deleted(ORDERS)) == ({ONE}, set())
+    assert (remembering.deleted(ORDERS), counting.deleted(ORDERS)) == (frozenset({ONE}), frozenset())
     assert remembering.topics() == counting.topics()
     assert remembering.topics()[0].deleted == 1
 
@@ -215,7 +215,8 @@ def test_the_segments_of_a_partition_that_is_being_deleted_are_not_readable(stat
 def test_a_deleted_partition_has_no_segments_left() -> None:
     metadata = applied(started(ONE), update(1, ONE), started(TWO), deletion(0), deletion(2))
 
-    assert states(metadata) == metadata.partitions() == []
+    assert states(metadata) == []
+    assert metadata.partitions() == []
     assert metadata.deleted(ORDERS) == {ONE, TWO}
 
 

@@ -81,7 +81,7 @@ def test_it_says_when_it_is_ready_serves_and_ends_on_a_signal(tmp_path: Path, nu
         command = [sys.executable, "-m", "segreader.cli.main", "gateway", "--config", str(config)]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=dict(os.environ)) as process:
             assert process.stderr is not None
-            lines = []
+            lines: list[str] = []
             while not (lines and lines[-1].startswith("ready:")):
                 lines.append(process.stderr.readline())
                 assert lines[-1], lines

@@ -282,7 +282,13 @@ def test_the_cost_is_told_in_money_by_the_prices_given(tmp_path: Path, plan: Pla
     texts = ["get_per_1000=0.4", "gib_out=1073741824", "currency=EUR"]
     costs.append(plan.one(tmp_path / "tiered", *(f"--price={text}" for text in texts))["cost"])
 
-    expected = {"objects": 3, "requests": 3, "planning_requests": None, "size": size, "currency": "EUR"}
+    expected: dict[str, object] = {
+        "objects": 3,
+        "requests": 3,
+        "planning_requests": None,
+        "size": size,
+        "currency": "EUR",
+    }
     expected |= {"money_for_requests": 0.0012, "money_for_bytes": float(size), "money": size + 0.0012}
     assert costs == [expected] * 3
     overridden = plan.one(tmp_path / "tiered", "--prices", tmp_path / "prices.toml", "--price", "get_per_1000=0")

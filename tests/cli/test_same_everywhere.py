@@ -121,7 +121,8 @@ def do_scan(root: Path, options: dict[str, str]) -> Outcome:
     except SegreaderError as caught:
         return Outcome(values, type(caught).__name__, "")
     plan = scan.plan()
-    texts = [f"missing: {one.text}" for one in (*plan.gaps, *scan.metrics.missing)]
+    texts = [f"missing: {gap.text}" for gap in plan.gaps]
+    texts += [f"missing: {offsets.text}" for offsets in scan.metrics.missing]
     texts += [f"left out: {hole.text}" for hole in scan.metrics.holes]
     return Outcome(values, error, "\n".join([*texts, *scan.metrics.notes]))
 
@@ -136,17 +137,17 @@ def read_table(dataset: TopicDataset, batches: Any) -> Outcome:
     return Outcome(values, None, "\n".join(dataset.notes))
 
 
-def do_dataset(root: Path, options: dict[str, str]) -> Outcome:
+def do_dataset(root: Path, options: dict[str, Any]) -> Outcome:
     dataset = open_dataset(root, **options)
     return read_table(dataset, dataset.to_batches)
 
 
-def do_fragments(root: Path, options: dict[str, str]) -> Outcome:
+def do_fragments(root: Path, options: dict[str, Any]) -> Outcome:
     dataset = open_dataset(root, **options)
     return read_table(dataset, lambda: (batch for one in dataset.get_fragments() for batch in one.to_batches()))
 
 
-def do_polars(root: Path, options: dict[str, str]) -> Outcome:
+def do_polars(root: Path, options: dict[str, Any]) -> Outcome:
     dataset = open_dataset(root, **options)
     try:
         values = polars.lazy_frame(dataset).collect()["value"].to_list()

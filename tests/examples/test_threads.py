@@ -8,10 +8,15 @@ import sys
 import time
 from pathlib import Path
 
-from corpus import case
+from corpus import NormalRecord, case
 from loading import truth_of
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "threads.py"
+
+
+def hex_of(record: NormalRecord) -> str:
+    assert record.value is None or isinstance(record.value, bytes)
+    return (record.value or b"").hex()
 
 
 def test_killed_at_any_moment_the_example_ends_with_each_record_once(tmp_path: Path) -> None:
@@ -37,5 +42,5 @@ def test_killed_at_any_moment_the_example_ends_with_each_record_once(tmp_path: P
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for path in out.glob("*.ndjson") for line in path.read_text().splitlines()]
     seen = sorted((line["partition"], line["offset"], line["value"]) for line in lines)
-    expected = [(one.partition, one.offset, (one.value or b"").hex()) for one in truth_of(some, "committed")]
+    expected = [(one.partition, one.offset, hex_of(one)) for one in truth_of(some, "committed")]
     assert seen == expected

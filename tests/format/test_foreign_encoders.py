@@ -54,7 +54,7 @@ def by_kafka_python(magic: int, codec: Codec) -> bytes:
 
 
 def decode(data: bytes, kernel: str) -> list[Record]:
-    scanner, decompressor, seen = SegmentScanner(stop=len(data)), Decompressor(), []
+    scanner, decompressor, seen = SegmentScanner(stop=len(data)), Decompressor(), list[Record]()
     while True:
         answer = scanner.next()
         if isinstance(answer, NeedData):

@@ -315,6 +315,7 @@ def test_damage_inside_a_value_is_located_in_the_entry() -> None:
     assert parse_message_header(entry).codec == Codec.LZ4
     with pytest.raises(CorruptBatchError, match="found 83, expected 82") as caught:
         parse(magic_1)
+    assert caught.value.position is not None
     assert magic_1[caught.value.position] == 0x83
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
+from corpus import CORPUS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import tries
@@ -33,7 +34,6 @@ from segreader.testing.remote_log_metadata import (
     encode_segment_metadata,
     encode_segment_update,
 )
-from tests.support.corpus import CORPUS
 
 TOPIC_ID, SEGMENT_ID = "LWgrMmVrT0a__7a4SasuPA", "bCqX9U--S-6U8XUM9II25Q"
 ORDERS = TopicIdPartitionEntry("orders", TOPIC_ID, 3)

@@ -153,7 +153,7 @@ def test_every_flipped_bit_gives_batches_or_a_format_error_from_both_kernels() -
     data = bytearray(segment(3).to_bytes())
     for bit in range(8 * len(data)):
         data[bit // 8] ^= 1 << bit % 8
-        answers = []
+        answers: list[object] = []
         for name in ("reference", "native"):
             try:
                 answers.append(drive(SegmentScanner(stop=len(data), kernel=load_kernel(name)), bytes(data), 100)[:2])

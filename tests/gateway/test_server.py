@@ -10,6 +10,7 @@ import struct
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
@@ -53,7 +54,7 @@ async def running(
     handler: Callable[[bytes], object] = echo,
     *,
     context: ssl.SSLContext | None = None,
-    **settings: object,
+    **settings: Any,
 ) -> AsyncIterator[tuple[Gateway, Upstream]]:
     upstream = Upstream(handler)  # type: ignore[arg-type]
     behind = await asyncio.start_server(upstream.serve, "127.0.0.1", 0, ssl=context)
@@ -63,7 +64,7 @@ async def running(
         listen_host="127.0.0.1",
         listen_port=free_base(),
         location="s3://bucket",
-        **settings,  # type: ignore[arg-type]
+        **settings,
     )
     gateway = Gateway(config)
     await gateway.start({1: ("127.0.0.1", upstream.port)})
@@ -226,7 +227,7 @@ def test_tls_is_spoken_with_clients_and_verified_with_brokers(authority: trustme
     own.cert_chain_pems[0].write_to_path(str(tmp_path / "own.pem"))
     own.private_key_pem.write_to_path(str(tmp_path / "own.key"))
     settings = ClientSettings(security_protocol=SecurityProtocol.SSL, ca_file=str(tmp_path / "ca.pem"))
-    files = {"certificate": str(tmp_path / "own.pem"), "key": str(tmp_path / "own.key")}
+    files: dict[str, Any] = {"certificate": str(tmp_path / "own.pem"), "key": str(tmp_path / "own.key")}
     trusting = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
 
     async def test() -> None:

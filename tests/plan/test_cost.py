@@ -52,7 +52,7 @@ def test_ranges_are_counted_as_the_store_cuts_them() -> None:
 def test_nothing_to_read_costs_nothing() -> None:
     cost = estimate(plan_of(), parse_prices({"get_per_1000": 1, "gib_out": 1}))
 
-    assert (cost.objects, cost.requests, cost.size, cost.money) == (0, 0, 0, 0)
+    assert (cost.objects, cost.requests, cost.size, cost.money) == (0, 0, 0, Decimal(0))
 
 
 def test_without_prices_there_is_no_money() -> None:

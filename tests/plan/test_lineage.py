@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from corpus import Case, case, cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import tries
@@ -27,7 +28,6 @@ from segreader.plan.lineage import (
     resolve,
 )
 from segreader.segment import Segment, SegmentFiles, TopicIdPartition
-from tests.support.corpus import Case, case, cases
 
 PARTITION = TopicIdPartition("orders", 3, "LWgrMmVrT0a__7a4SasuPA")
 DUPLICATE, DIVERGED, BELOW_LOG_START = DropReason.DUPLICATE, DropReason.DIVERGED, DropReason.BELOW_LOG_START

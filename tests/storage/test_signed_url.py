@@ -61,7 +61,7 @@ def test_hidden_texts_are_values() -> None:
     assert len({Secret("a"), Secret("a"), Secret("b")}) == 2
     assert Secret("a") != "a"
     with pytest.raises(AttributeError):
-        Secret("a")._text = "b"  # type: ignore[misc]
+        Secret("a")._text = "b"
 
 
 @pytest.mark.parametrize(

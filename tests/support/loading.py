@@ -140,7 +140,7 @@ def all_splits(query: LoadQuery) -> list[LoaderSplit]:
         return enumerator.discover()
 
 
-def rot(path: Path, data: bytes) -> None:
+def rot(path: Path, data: bytes | bytearray) -> None:
     """Other bytes in a file, as a disk's damage leaves them: no time of a change tells."""
     status = path.stat()
     path.write_bytes(data)

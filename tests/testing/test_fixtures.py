@@ -20,6 +20,7 @@ from segreader.format.side_files.partition_metadata import parse_partition_metad
 from segreader.format.side_files.producer_snapshot import parse_producer_snapshot
 from segreader.format.side_files.time_index import parse_time_index
 from segreader.format.side_files.transaction_index import parse_transaction_index
+from segreader.read.live_scan import LiveScan
 from segreader.read.scan import Scan, scan
 
 NOT_FOR_AIOKAFKA = ("mixed_magic", "header_names_that_are_no_text")  # no LZ4 in magic 0; names must be UTF-8
@@ -36,7 +37,7 @@ def recipes() -> ModuleType:
     return module
 
 
-def read(reader: Scan) -> list[NormalRecord]:
+def read(reader: Scan | LiveScan) -> list[NormalRecord]:
     return [normal(record) for record in reader.records()]
 
 

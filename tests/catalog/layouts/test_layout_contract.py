@@ -18,7 +18,7 @@ import segreader
 from segreader.catalog.layouts.registry import all_layouts
 from segreader.errors import CatalogError, StorageError
 from segreader.format.compression import Codec
-from segreader.read.source import Catalog, open_source
+from segreader.read.source import Catalog, LocationSource, open_source
 from segreader.testing import SegmentBuilder
 
 LEVELS = ("read_uncommitted", "read_committed")
@@ -114,7 +114,9 @@ def test_the_plan_says_which_layout_is_experimental(one: Way, scan: Scanner) -> 
 
 @pytest.mark.parametrize("one", TOLD, ids=str)
 def test_a_layout_is_told_by_itself_in_every_partition(one: Way, root_of: Callable[[Way], Path]) -> None:
-    places = open_source(root_of(one)).places()
+    source = open_source(root_of(one))
+    assert isinstance(source, LocationSource)
+    places = source.places()
     assert len(places) == sum(map(len, TOPICS.values()))
     assert {place.layout for place in places} == {one.told_as or one.layout}
 
@@ -125,7 +127,9 @@ def test_a_wrong_layout_is_refused_with_its_name(one: Way, root_of: Callable[[Wa
         if layout.name == one.layout or (one.layout, layout.name) in ALIKE:
             continue
         with pytest.raises(CatalogError) as caught:
-            open_source(root_of(one), catalog=Catalog(layout=layout.name)).places()
+            source = open_source(root_of(one), catalog=Catalog(layout=layout.name))
+            assert isinstance(source, LocationSource)
+            source.places()
         assert layout.name in str(caught.value)
 
 

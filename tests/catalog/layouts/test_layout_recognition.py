@@ -16,7 +16,7 @@ from layout_writers import WAYS, Files, Way, lay_out, log_names, rows_of, way
 import segreader
 from segreader.catalog.layouts.registry import all_layouts
 from segreader.errors import AmbiguousTopicError, ObjectNotFoundError, UnknownLayoutError
-from segreader.read.source import open_source
+from segreader.read.source import LocationSource, open_source
 from segreader.testing import SegmentBuilder
 from segreader.testing.directory import broker_log_files
 from segreader.testing.layouts import early_s3_files
@@ -192,7 +192,9 @@ def test_layouts_side_by_side_are_all_read(tmp_path: Path) -> None:
     )
 
     assert rows_of(segreader.scan(root)) == expected
-    assert {place.layout for place in open_source(root).places()} == {"local-tiered", "log-directory", "aiven", "uber"}
+    source = open_source(root)
+    assert isinstance(source, LocationSource)
+    assert {place.layout for place in source.places()} == {"local-tiered", "log-directory", "aiven", "uber"}
     for name, topic in parts:
         assert rows_of(segreader.scan(root, topic=topic)) == way(name).rows(topic, committed=True)
 

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fault_server import FaultServer
@@ -103,7 +104,12 @@ def test_a_read_that_is_closed_ends_its_requests_at_once(server: FaultServer) ->
 
 
 def test_a_read_that_is_closed_while_it_waits_to_try_again_ends_at_once(server: FaultServer) -> None:
-    settings = {"range_size": 100_000, "in_flight": 4, "backoff_start_s": 30, "backoff_max_s": 30}
+    settings: dict[str, Any] = {
+        "range_size": 100_000,
+        "in_flight": 4,
+        "backoff_start_s": 30,
+        "backoff_max_s": 30,
+    }
     with open_store(server, **settings) as store:
         pieces = store.read_pieces("failbehind/closed-waiting", ByteRange(0, 1_000_000))
         next(pieces)
@@ -268,7 +274,7 @@ def test_a_store_that_is_killed_and_comes_back_does_not_end_the_read(server: Fau
     """R15."""
     process, port = serve(0)
     place = FaultUrls(server)
-    place.server = type("Place", (), {"url": lambda _, s, i, q: f"http://127.0.0.1:{port}/bkt/{s}/{i}?{q}"})()  # type: ignore[assignment]
+    place.server = type("Place", (), {"url": lambda _, s, i, q: f"http://127.0.0.1:{port}/bkt/{s}/{i}?{q}"})()
     started = [process]
 
     def kill_and_restart() -> None:

@@ -74,7 +74,7 @@ def test_a_segment_is_known_from_its_manifest_alone(variant: str) -> None:
 
 
 def test_a_partition_costs_one_listing_and_one_request_a_segment() -> None:
-    stored = {}
+    stored: dict[str, bytes] = {}
     for offset in range(40):
         manifest = vectors.manifest()
         manifest["remoteLogSegmentMetadata"] |= {"startOffset": offset, "segmentLeaderEpochs": {"0": offset}}
@@ -89,7 +89,7 @@ def test_a_partition_costs_one_listing_and_one_request_a_segment() -> None:
 
 
 def test_sixteen_manifests_are_asked_for_at_once() -> None:
-    stored = {}
+    stored: dict[str, bytes] = {}
     for offset in range(16):
         manifest = vectors.manifest()
         manifest["remoteLogSegmentMetadata"] |= {"startOffset": offset, "segmentLeaderEpochs": {"0": offset}}

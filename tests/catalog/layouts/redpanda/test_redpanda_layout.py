@@ -11,6 +11,7 @@ from layout_walk import Found, directory_at, found_below, places_below, stored_i
 
 from segreader.catalog.layouts.redpanda.layout import RedpandaLayout
 from segreader.errors import CorruptBatchError, ManifestError, ObjectChangedError, ObjectNotFoundError
+from segreader.format.batch import RecordBatchHeader
 from segreader.format.scanner import BatchReady, NeedData, SegmentScanner
 from segreader.format.side_files.producer_snapshot import parse_producer_snapshot
 from segreader.format.side_files.transaction_index import AbortedTransaction, parse_transaction_index
@@ -59,7 +60,7 @@ def manifest_of(store: MemoryStore) -> str:
 def test_every_segment_is_found_in_kafkas_offsets(style: str) -> None:
     written = settled()
     found = only(bucket(written, **STYLES[style]))
-    ends = [segment.next_offset - 1 for segment in written]
+    ends: list[int | None] = [segment.next_offset - 1 for segment in written]
 
     assert (found.place.partition.topic, found.place.partition.partition) == ("orders", 0)
     assert found.bases == [segment.base_offset for segment in written]
@@ -107,6 +108,7 @@ def test_the_scanner_reads_a_converted_log() -> None:
         if isinstance(answer, NeedData):
             scanner.feed(next(pieces, b""))
         else:
+            assert isinstance(answer.header, RecordBatchHeader)
             offsets.append(answer.header.base_offset)
 
     assert offsets[0] == 10
