@@ -485,7 +485,12 @@ def test_waits_of_other_threads_end_when_the_client_is_closed() -> None:
         )
         raised: list[BaseException] = []
         asked = threading.Event()
-        kafka.brokers[0].handlers["ListOffsets"] = lambda heard: (asked.set(), offsets({}, errors={0: 78})(heard))[1]
+
+        def list_offsets(heard: Heard) -> Reply:
+            asked.set()
+            return offsets({}, errors={0: 78})(heard)
+
+        kafka.brokers[0].handlers["ListOffsets"] = list_offsets
 
         def ask() -> None:
             try:
@@ -546,7 +551,7 @@ def test_what_is_no_address_is_refused(text: str) -> None:
 
 def test_addresses_that_a_broker_makes_up_are_not_asked(three: Three) -> None:
     def metadata(heard: Heard) -> Reply:
-        answer: Any = dict(three.kafka.metadata(heard))
+        answer = dict(three.kafka.metadata(heard))
         answer["brokers"] = [
             {"node_id": 1, "host": "", "port": 0},
             {"node_id": 2, "host": "169.254.169.254", "port": 80},

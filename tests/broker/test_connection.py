@@ -167,7 +167,7 @@ def test_nothing_is_sent_before_the_throttle_time_is_over() -> None:
     settings = ClientSettings()
     with one_broker() as kafka:
         opened = open_to(kafka.brokers[0], settings, clock)
-        kafka.brokers[0].say("Metadata", lambda heard: {**kafka.metadata(heard), "throttle_time_ms": 750})  # type: ignore[dict-item]
+        kafka.brokers[0].say("Metadata", lambda heard: {**kafka.metadata(heard), "throttle_time_ms": 750})
         ask_metadata(opened)
         assert clock.waits == []
         ask_metadata(opened)
@@ -181,7 +181,7 @@ def test_a_throttle_time_beyond_the_operations_end_is_told_and_not_waited_for() 
     clock = HandClock()
     with one_broker() as kafka:
         opened = open_to(kafka.brokers[0], ClientSettings(), clock)
-        kafka.brokers[0].say("Metadata", lambda heard: {**kafka.metadata(heard), "throttle_time_ms": 2**31 - 1})  # type: ignore[dict-item]
+        kafka.brokers[0].say("Metadata", lambda heard: {**kafka.metadata(heard), "throttle_time_ms": 2**31 - 1})
         ask_metadata(opened)
 
         with pytest.raises(ConnectionFailedError, match="asks to wait 2147483647 ms"):

@@ -13,10 +13,12 @@ from segreader.broker.error_codes import (
     name_of,
 )
 
+KAFKAS = {int(one.value): one for one in KafkaErrorCode}
 
-@pytest.mark.parametrize("code", [one for one in ErrorCode if one in {other.value for other in KafkaErrorCode}])
+
+@pytest.mark.parametrize("code", [one for one in ErrorCode if one in KAFKAS])
 def test_a_code_has_kafkas_name_and_is_tried_again_where_the_java_client_does(code: ErrorCode) -> None:
-    kafkas = next(one for one in KafkaErrorCode if one.value == code)
+    kafkas = KAFKAS[code]
 
     assert code.name.lower().replace("_exception", "") == kafkas.name.replace("_exception", "")
     assert is_retriable(code) == kafkas.retriable

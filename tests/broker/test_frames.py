@@ -11,6 +11,7 @@ from codecs_of_others import kafka_python_answer, kafka_python_request, kio_answ
 from frames import RECORDED, Frame, body, encode_fetch_answer, expected, frames, plain, snake, without_defaults
 
 from segreader.broker import api as wire
+from segreader.broker.fetch_answer import decode_fetch_answer
 from segreader.broker.location import RemoteLogSegmentLocation
 from segreader.broker.messages import (
     ApiVersionRange,
@@ -91,7 +92,7 @@ def test_every_answer_is_what_kio_reads(one: Frame) -> None:
 @pytest.mark.parametrize("one", [one for one in EVERY if one.response and one.api == "Fetch"], ids=str)
 def test_a_fetch_answer_is_written_as_it_was_read(one: Frame) -> None:
     assert one.response is not None
-    answer = wire.decode_fetch(one.version, body(one.response))
+    answer = decode_fetch_answer(one.version, body(one.response))
 
     again = encode_fetch_answer(
         one.version, answer, correlation_id=int.from_bytes(body(one.response)[:4], "big", signed=True)
@@ -113,7 +114,7 @@ JAVA = [one for one in frames("java-client") if one.api in ("ApiVersions", "List
 def test_a_request_is_written_byte_for_byte(one: Frame) -> None:
     assert one.request is not None
     correlation_id, client_id, message = kafka_python_request(one.api, one.version, body(one.request))
-    names = {"correlation_id": correlation_id, "client_id": client_id}
+    names: dict[str, Any] = {"correlation_id": correlation_id, "client_id": client_id}
     if one.name == "fetch-v17-location":
         partition = FetchPartition("t", T_ID, 0, 42, 5)
         again = wire.encode_fetch(17, FetchRequest((partition,), wants_locations=True), **names)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
 from frames import body
@@ -20,7 +21,7 @@ from segreader.isolation import IsolationLevel
 
 PACKAGE = Path(segreader.__file__).parent
 SECRET = "canary-5ecret"
-NAMES = {"correlation_id": 1, "client_id": "segreader"}
+NAMES: dict[str, Any] = {"correlation_id": 1, "client_id": "segreader"}
 
 
 def run(program: str) -> subprocess.CompletedProcess[str]:
@@ -106,7 +107,7 @@ def test_one_module_alone_knows_kafka_python() -> None:
 
 
 def test_a_client_id_longer_than_the_librarys_buffer_is_written_whole() -> None:
-    names = {"correlation_id": 1, "client_id": "x" * 32_767}
+    names: dict[str, Any] = {"correlation_id": 1, "client_id": "x" * 32_767}
 
     for version in (1, 11):
         frame = wire.encode_list_offsets(

@@ -71,7 +71,7 @@ class AnsweringClient:
     def refresh(self, topics: list[str], deadline: Deadline) -> None:
         self.refreshes += 1
 
-    wait_to_repeat = BrokerClient.wait_to_repeat  # type: ignore[assignment]
+    wait_to_repeat = BrokerClient.wait_to_repeat
 
     def want_refresh(self, topic: str) -> None:
         self.wanted_refreshes += 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from kafka_kit.clients import Sent, producer, send
 from kafka_kit.racks import Racks
@@ -24,7 +26,7 @@ pytestmark = [pytest.mark.exhaustive, pytest.mark.xdist_group("cluster")]
 START_MS = 1_700_000_000_000
 
 
-def write(racks: Racks, topic: str, count: int, **settings: str | int) -> None:
+def write(racks: Racks, topic: str, count: int, **settings: Any) -> None:
     with producer(racks.steady, **settings) as made:
         send(made, topic, [Sent(value=b"value", timestamp_ms=START_MS + number) for number in range(count)])
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import confluent_kafka
 import pytest
 from kafka_kit.clients import Sent, consume, producer, send, transaction
@@ -15,7 +17,7 @@ from segreader.loader.position import Position
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.xdist_group("cluster")]
 
-SMALL = {"batch_num_messages": 10}
+SMALL: dict[str, Any] = {"batch_num_messages": 10}
 """No batch is larger than a segment."""
 PATIENCE = {"request.timeout.ms": 2000}
 
@@ -136,7 +138,9 @@ def test_a_topic_that_was_created_again_is_not_gone_on_with(racks: Racks, topic:
     write(racks, topic, 100, b"x" * 200)
     with pytest.raises(RecreatedTopicError) as caught:
         starting.check(racks.bootstrap, PATIENCE)
-    assert starting.positions[0].topic_id in str(caught.value)
+    topic_id = starting.positions[0].topic_id
+    assert topic_id is not None
+    assert topic_id in str(caught.value)
 
 
 def test_records_that_an_unclean_election_took_away_are_told_though_the_log_grew_past_them(

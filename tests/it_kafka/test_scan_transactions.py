@@ -192,12 +192,10 @@ def test_a_compacted_topic(racks: Racks, java: JavaReader, topic: str) -> None:
     racks.cluster.create_topic(
         topic,
         segment_bytes=2000,
-        **{
-            "remote.storage.enable": "false",
-            "cleanup.policy": "compact",
-            "min.cleanable.dirty.ratio": "0.01",
-            "max.compaction.lag.ms": "100",
-        },
+        remote_storage_enable="false",
+        cleanup_policy="compact",
+        min_cleanable_dirty_ratio="0.01",
+        max_compaction_lag_ms="100",
     )
     with producer(racks.steady, batch_num_messages=10) as made:
         for _ in range(5):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 from kafka_kit.clients import Sent, producer, send
@@ -33,7 +33,7 @@ def topic(racks: Racks) -> Iterator[None]:
         yield
 
 
-def read(bootstrap: str, options: dict[str, object]) -> int:
+def read(bootstrap: str, options: Mapping[str, object]) -> int:
     """How many records a client with these options gets, at most ten."""
     with BrokerClient(bootstrap, ClientSettings.from_options(options)) as client:
         isolation = IsolationLevel.READ_COMMITTED

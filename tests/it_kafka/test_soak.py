@@ -10,6 +10,7 @@ import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from kafka_kit.clients import Received, Sent, producer, send
@@ -89,14 +90,16 @@ def disturb(racks: Racks, topic: str, until: float) -> None:
 
 def test_no_record_is_lost_or_given_twice_and_all_keep_their_order(racks: Racks, java: JavaReader, topic: str) -> None:
     soak = Soak(racks, topic)
-    live = (f"kafka://{racks.bootstrap}", {})
-    stored = (racks.cluster.location, {"bootstrap_servers": racks.bootstrap})
+    places: list[tuple[str, dict[str, Any]]] = [
+        (f"kafka://{racks.bootstrap}", {}),
+        (racks.cluster.location, {"bootstrap_servers": racks.bootstrap}),
+    ]
     until = time.monotonic() + SECONDS
     with ThreadPoolExecutor(2 + 2 * PARTITIONS) as threads:
         writers = [threads.submit(work) for work in (soak.write_plain, soak.write_transactions)]
         readers = [
             threads.submit(soak.read, location, number, **options)
-            for location, options in (live, stored)
+            for location, options in places
             for number in range(PARTITIONS)
         ]
         try:
@@ -114,5 +117,5 @@ def test_no_record_is_lost_or_given_twice_and_all_keep_their_order(racks: Racks,
         expected = [one for one in truth if one.partition == number]
         assert found[number] == expected
         assert found[PARTITIONS + number] == expected
-        for location, options in (live, stored):  # all of it at once, through every epoch and segment
+        for location, options in places:  # all of it at once, through every epoch and segment
             assert scanned(location, topic, partitions=number, **options) == expected

@@ -95,8 +95,13 @@ def _early(number: int) -> Sent:
 
 def of_compaction(kafka: Cluster, topic: str) -> None:
     """Offsets with holes: cleaned first, tiered then, for a broker does not tier what it cleans."""
-    cleaned = {"remote.storage.enable": "false", "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.001"}
-    kafka.create_topic(topic, segment_bytes=20_000, **{name.replace(".", "_"): text for name, text in cleaned.items()})
+    kafka.create_topic(
+        topic,
+        segment_bytes=20_000,
+        remote_storage_enable="false",
+        cleanup_policy="compact",
+        min_cleanable_dirty_ratio="0.001",
+    )
     with producer(kafka.bootstrap, codec="snappy", batch_size=3000) as out:
         send(out, topic, [Sent(value=b"%d" % number * 20, key=b"%d" % (number % 700)) for number in range(4000)])
     node = kafka.nodes[0].config.directory / "data"

@@ -262,7 +262,7 @@ class FakeKafka:
         """The APIs asked, broker by broker."""
         return [each for broker in self.brokers for each in broker.asked(*apis)]
 
-    def metadata(self, heard: Heard) -> Reply:
+    def metadata(self, heard: Heard) -> Mapping[str, Any]:
         """What Metadata tells."""
         wanted = heard.message.topics
         names = list(self.topics) if wanted is None else [each.name for each in wanted]
