@@ -14,6 +14,7 @@ from click.core import ParameterSource
 from segreader.backfill.job_plan import JobRequest
 from segreader.backfill.output import OutputLayout, OutputOptions
 from segreader.errors import OptionError
+from segreader.read.live_bounds import LiveBounds, LiveEnd, parse_live_bounds
 from segreader.read.times import parse_time
 from segreader.spark.offsets import EARLIEST, LATEST
 from segreader.spark.option_values import parse_size
@@ -45,130 +46,124 @@ _OUTPUT_LAYOUTS = [layout.value for layout in OutputLayout]
 _RANGES = '{"orders":{"0":"23:500","1":"7:"}}'
 
 
-def broker_flags(command: _F) -> _F:
-    """The flags by which a job asks brokers."""
-    for flag in (
-        click.option(
-            "--broker-credentials",
-            default="default",
-            show_default=True,
-            help="Who gives the client's secrets, never a value: env:PREFIX or module:callable.",
-        ),
-        click.option(
-            "--broker-option",
-            "broker_options",
-            multiple=True,
-            metavar="NAME=VALUE",
-            help="Setting of the Kafka client by Kafka's name; a secret is NAME=env:VARIABLE, on executors, too.",
-        ),
-        click.option(
-            "--bootstrap-servers",
-            metavar="HOST:PORT,…",
-            help="Brokers to ask: the job goes on to their end, as it is now. What is at --location is read there.",
-        ),
-    ):
-        command = flag(command)
-    return command
+def _flags(*options: Callable[[_F], _F]) -> Callable[[_F], _F]:
+    """One decorator for several options, which help shows in this order."""
+
+    def add(command: _F) -> _F:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
 
 
-def beside_flags(command: _F) -> _F:
-    """The flags that name files beside the segments."""
-    for flag in (
-        click.option(
-            "--leader-epochs",
-            help="A leader-epoch-checkpoint of the live log, or a place with <topic>-<partition> directories that have "
-            "one: which history counts after an unclean election.",
-        ),
-        click.option(
-            "--log-directory",
-            help="A broker's log directory, or a copy: its segments go on where the remote tier ends; executors read "
-            "it, too.",
-        ),
-        click.option(
-            "--segments-from",
-            type=click.Choice(["listing", "metadata", "both"]),
-            help="Which of the two to believe; both by default, with --metadata.",
-        ),
-        click.option(
-            "--metadata",
-            help="Where the log directories of __remote_log_metadata lie: which segments are finished, and which "
-            "deleted.",
-        ),
-    ):
-        command = flag(command)
-    return command
+broker_flags = _flags(
+    click.option(
+        "--bootstrap-servers",
+        metavar="HOST:PORT,…",
+        help="Brokers to ask: the job goes on to their end, as it is now. What is at --location is read there.",
+    ),
+    click.option(
+        "--broker-option",
+        "broker_options",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="Setting of the Kafka client by Kafka's name; a secret is NAME=env:VARIABLE, on executors, too.",
+    ),
+    click.option(
+        "--broker-credentials",
+        default="default",
+        show_default=True,
+        help="Who gives the client's secrets, never a value: env:PREFIX or module:callable.",
+    ),
+)
+"""The flags by which a job asks brokers."""
 
 
-def range_flags(command: _F) -> _F:
-    """The flags that say which offsets."""
-    for flag in (
-        click.option("--end", hidden=True),
-        click.option("--start", hidden=True),
-        click.option(
-            "--until",
-            metavar="T",
-            help="Only below the offset of the first record that is not older than T, in each partition.",
-        ),
-        click.option(
-            "--since",
-            metavar="T",
-            help="Only from the offset of the first record on that is not older than T: 2026-11-01T00:00Z, -1d (before "
-            "now), now, or ms since 1970 UTC.",
-        ),
-        click.option(
-            "--offsets",
-            metavar="JSON",
-            help='Only these offsets of each partition, from A on and below B: {"orders":{"0":"23:500","1":"7:"}}. '
-            "Either may be left out; a number says where to begin, as the line that a report calls next.",
-        ),
-    ):
-        command = flag(command)
-    return command
+beside_flags = _flags(
+    click.option(
+        "--metadata",
+        help="Where the log directories of __remote_log_metadata lie: which segments are finished, and which deleted.",
+    ),
+    click.option(
+        "--segments-from",
+        type=click.Choice(["listing", "metadata", "both"]),
+        help="Which of the two to believe; both by default, with --metadata.",
+    ),
+    click.option(
+        "--log-directory",
+        help="A broker's log directory, or a copy: its segments go on where the remote tier ends; executors read "
+        "it, too.",
+    ),
+    click.option(
+        "--leader-epochs",
+        help="A leader-epoch-checkpoint of the live log, or a place with <topic>-<partition> directories that have "
+        "one: which history counts after an unclean election.",
+    ),
+)
+"""The flags that name files beside the segments."""
 
 
-def layout_flags(command: _F) -> _F:
-    """The flags for the layout that is read, and the one that is written."""
-    for flag in (
-        click.option("--segment-layout", hidden=True),
-        click.option(
-            "--output-layout",
-            type=click.Choice(_OUTPUT_LAYOUTS),
-            default=OutputLayout.PARTITION.value,
-            show_default=True,
-            help="Directories below the target. Dates are those of the records, in UTC.",
-        ),
-        click.option(
-            "--layout",
-            metavar="NAME",
-            help="Which layout to see at the location, or pattern:REGEX. Default: told from the names.",
-        ),
-    ):
-        command = flag(command)
-    return command
+range_flags = _flags(
+    click.option(
+        "--offsets",
+        metavar="A:B|JSON",
+        help="Only offsets from A on and below B, of every partition; either may be left out. Or of each by itself: "
+        '{"orders":{"0":"23:500","1":"7:"}}, where a number says where to begin, as the line that a report calls next.',
+    ),
+    click.option(
+        "--since",
+        metavar="T",
+        help="Only from the offset of the first record on that is not older than T: 2026-11-01T00:00Z, -1d (before "
+        "now), now, or ms since 1970 UTC.",
+    ),
+    click.option(
+        "--until",
+        metavar="T",
+        help="Only below the offset of the first record that is not older than T, in each partition.",
+    ),
+    click.option("--start", hidden=True),
+    click.option("--end", hidden=True),
+)
+"""The flags that say which offsets."""
 
 
-def loss_flags(command: _F) -> _F:
-    """The flags for offsets that are gone."""
-    choice = click.Choice(["fail", "skip"])
-    for flag in (
-        click.option("--on-data-loss", type=choice, hidden=True),
-        click.option(
-            "--on-missing",
-            type=choice,
-            default="fail",
-            show_default=True,
-            help="A segment that vanished since the plan was made: stop, or go on without it, as above.",
-        ),
-        click.option(
-            "--on-gap",
-            type=choice,
-            default="fail",
-            show_default=True,
-            help="Offsets that no segment has: stop, or go on without them, name them in the report, and end in 1.",
-        ),
-    ):
-        command = flag(command)
-    return command
+layout_flags = _flags(
+    click.option(
+        "--layout",
+        metavar="NAME",
+        help="Which layout to see at the location, or pattern:REGEX. Default: told from the names.",
+    ),
+    click.option(
+        "--output-layout",
+        type=click.Choice(_OUTPUT_LAYOUTS),
+        default=OutputLayout.PARTITION.value,
+        show_default=True,
+        help="Directories below the target. Dates are those of the records, in UTC.",
+    ),
+    click.option("--segment-layout", hidden=True),
+)
+"""The flags for the layout that is read, and the one that is written."""
+
+
+loss_flags = _flags(
+    click.option(
+        "--on-gap",
+        type=click.Choice(["fail", "skip"]),
+        default="fail",
+        show_default=True,
+        help="Offsets that no segment has: stop, or go on without them, name them in the report, and end in 1.",
+    ),
+    click.option(
+        "--on-missing",
+        type=click.Choice(["fail", "skip"]),
+        default="fail",
+        show_default=True,
+        help="A segment that vanished since the plan was made: stop, or go on without it, as above.",
+    ),
+    click.option("--on-data-loss", type=click.Choice(["fail", "skip"]), hidden=True),
+)
+"""The flags for offsets that are gone."""
 
 
 def renamed(given: dict[str, Any]) -> dict[str, Any]:
@@ -219,7 +214,7 @@ def parse_request(given: dict[str, Any]) -> JobRequest:
     beside = {name: absolute(given[name]) for name in _BESIDE if given[name]}
     if given["segments_from"] is not None:
         beside["segments_from"] = given["segments_from"]
-    start, end = _bounds(given)
+    start, end, bounds = _bounds(given)
     wanted = {
         "location": location,
         "tail": None if servers is None else "broker",  # not which of the brokers: the topics' ids tell the cluster
@@ -227,6 +222,7 @@ def parse_request(given: dict[str, Any]) -> JobRequest:
         "topic-id": topic_id,
         "start": start,
         "end": end,
+        "offsets": None if bounds is None else _text_of(bounds),
         "isolation": given["isolation"],
         "layout": given["output_layout"],
         **{name: given[name] for name in ("codec", "sink")},
@@ -266,6 +262,7 @@ def parse_request(given: dict[str, Any]) -> JobRequest:
         ),
         split_bytes=int(wanted["split-bytes"]),
         on_missing=given["on_missing"],
+        bounds=bounds,
     )
 
 
@@ -311,17 +308,24 @@ def _require_default(old: str, *names: str) -> None:
         raise click.UsageError(f"{old} is the earlier name of --{flag}: give one of them")
 
 
-def _bounds(given: dict[str, Any]) -> tuple[str, str]:
-    """Start and end as a plan has them: ``earliest`` or ``latest``, offsets as JSON, or a time.
+def _bounds(given: dict[str, Any]) -> tuple[str, str, LiveBounds | None]:
+    """Start and end as a plan has them, ``earliest`` or ``latest``, offsets as JSON, or a time; and those of all.
 
     Raises:
         click.UsageError: one of them is given twice.
         OptionError: offsets or times are none.
     """
-    start, end = (None, None) if given["offsets"] is None else parse_ranges(given["offsets"])
-    for flag, bound in (("since", start), ("until", end)):
+    start = end = bounds = None
+    has_start = has_end = False
+    if given["offsets"] is not None:
+        if given["offsets"].lstrip().startswith("{"):
+            start, end = parse_ranges(given["offsets"])
+            has_start, has_end = start is not None, end is not None
+        elif (bounds := _of_every(given["offsets"], given["bootstrap_servers"])) is not None:
+            has_start, has_end = bounds.start is not None, bounds != LiveBounds(bounds.start)
+    for flag, is_given in (("since", has_start), ("until", has_end)):
         if given[flag] is not None:
-            if bound is not None:
+            if is_given:
                 raise click.UsageError(f"--offsets and --{flag} both name the same end of the range: give one of them")
             try:
                 parse_time(given[flag].strip(), datetime.now(UTC))
@@ -330,7 +334,34 @@ def _bounds(given: dict[str, Any]) -> tuple[str, str]:
     return (
         given["start"] or given["since"] or start or "earliest",
         given["end"] or given["until"] or end or "latest",
+        bounds,
     )
+
+
+def _of_every(text: str, servers: str | None) -> LiveBounds | None:
+    """The offsets of ``A:B``, as ``segreader cat`` takes them; ``None`` for all there are.
+
+    Raises:
+        OptionError: it is no such range, or names an end that only brokers know.
+    """
+    try:
+        bounds = parse_live_bounds(text)
+    except OptionError:
+        raise _no_ranges(text) from None
+    if bounds.end is LiveEnd.LATEST_STABLE and servers is None:
+        raise OptionError("--offsets names latest-stable, which only brokers know", hint="Give --bootstrap-servers")
+    return None if bounds == LiveBounds() else bounds
+
+
+def _text_of(bounds: LiveBounds) -> str:
+    """The offsets as a plan has them."""
+    stop = bounds.stop if bounds.end is LiveEnd.LATEST else bounds.end
+    return f"{'' if bounds.start is None else bounds.start}:{'' if stop is None else stop}"
+
+
+def _no_ranges(text: str) -> OptionError:
+    expected = f"A:B of every partition, with 0 <= A <= B, or {_RANGES}"
+    return OptionError("--offsets is neither A:B nor JSON of ranges", found=text, expected=expected)
 
 
 def parse_ranges(text: str) -> tuple[str | None, str | None]:
@@ -345,7 +376,7 @@ def parse_ranges(text: str) -> tuple[str | None, str | None]:
             topic: {number: _range(one) for number, one in partitions.items()} for topic, partitions in ranges.items()
         }
     except (ValueError, AttributeError, RecursionError):
-        raise OptionError("--offsets is not JSON of ranges", found=text, expected=_RANGES) from None
+        raise _no_ranges(text) from None
     sides = []
     for side, left_out in ((0, EARLIEST), (1, LATEST)):
         bounds = {topic: {number: one[side] for number, one in some.items()} for topic, some in pairs.items()}

@@ -97,6 +97,11 @@ def test_what_two_command_lines_share_is_in_the_table() -> None:
     assert shared - {"--help", "-h", "--debug"} <= {named.flag for named in TABLE.values()}
 
 
+def test_offsets_are_said_in_one_form_on_every_command_line() -> None:
+    said = [one.metavar for command in (cat, backfill) for one in command.params if one.name == "offsets"]
+    assert [str(text).partition("|")[0] for text in said] == ["A:B", "A:B"]
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_earlier_names_are_taken_and_not_shown(name: str) -> None:
     assert flags(COMMANDS[name], hidden=True) == set(EARLIER[name])

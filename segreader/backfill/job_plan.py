@@ -32,6 +32,7 @@ from segreader.errors import ObjectNotFoundError, OptionError
 from segreader.plan.cut import UNCUT
 from segreader.plan.live import LivePart
 from segreader.plan.split import Split
+from segreader.read.live_bounds import LiveBounds
 from segreader.spark.live_planning import plan_live_read
 from segreader.spark.option_names import EARLIER
 from segreader.spark.options import SparkOptions, parse_options, require_batch
@@ -56,6 +57,7 @@ class JobRequest:
         output: how records become files.
         split_bytes: stored bytes of a split to aim at.
         on_missing: ``fail`` or ``skip`` where a segment vanishes between plan and read.
+        bounds: the same offsets for every partition; ``None`` where the options bound each, or nothing does.
     """
 
     wanted: Mapping[str, str]
@@ -63,6 +65,7 @@ class JobRequest:
     output: OutputOptions
     split_bytes: int = DEFAULT_SPLIT_BYTES
     on_missing: str = "fail"
+    bounds: LiveBounds | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +148,7 @@ def make_plan(request: JobRequest) -> JobPlan:
     Raises:
         SegreaderError: as ``plan_splits`` tells; or damage hides where a partition ends.
     """
-    options = replace(parse_options(request.options), on_missing=request.on_missing)
+    options = replace(parse_options(request.options), on_missing=request.on_missing, bounds=request.bounds)
     require_batch(options)
     if options.brokers is not None:
         return _live_plan(request, replace(options, split_bytes=request.split_bytes, may_shrink_splits=False))

@@ -21,7 +21,7 @@ from segreader.plan.cut import UNCUT
 from segreader.plan.live import LivePart, LivePlan
 from segreader.plan.split import Gap
 from segreader.read.cluster import Cluster
-from segreader.read.live_bounds import LiveBounds
+from segreader.read.live_bounds import LiveBounds, LiveEnd
 from segreader.read.live_marks import find_topic
 from segreader.read.live_planner import LiveRequest, plan_live
 from segreader.read.located import LocatedUrls, open_located
@@ -155,8 +155,11 @@ class Tier:
                 )
         return {(one.topic, one.partition): one for one in answers}
 
-    def plan(self, ranges: Mapping[TopicPartition, Range]) -> LivePlan:
+    def plan(self, ranges: Mapping[TopicPartition, Range], end: LiveEnd = LiveEnd.LATEST) -> LivePlan:
         """The plan of these offsets, by partition.
+
+        Args:
+            end: of those without a stop.
 
         Raises:
             as ``plan_live``.
@@ -169,7 +172,7 @@ class Tier:
             LiveRequest(
                 topic=topic,
                 partitions=tuple(numbers),
-                bounds=LiveBounds(*wanted),
+                bounds=LiveBounds(*wanted, end),
                 isolation_level=self._options.isolation_level,
                 prefers_store=source is not None,
                 on_gap="fail" if self._options.fail_on_data_loss else "skip",
@@ -265,37 +268,41 @@ def plan_tier(tier: Tier, options: SparkOptions, *, cores: int | None = None) ->
         if offsets is not None and not isinstance(offsets, int):
             require_same_partitions(name, offsets, ids)
     starts, stops = _starts(tier, options, chosen), _stops(tier, options, chosen)
+    bounds = options.bounds
     for one in chosen:
         start, stop = starts[one], stops[one]
-        if start is not None and stop is not None and start > stop:
+        if start is not None and stop is not None and start > stop and bounds is None:
             raise OptionError(
                 f"the start of {one[0]}-{one[1]} is beyond its end",
                 found=f"start {start}, end {stop}",
                 expected="an order",
             )
-    plan = tier.plan({one: (starts[one], stops[one]) for one in chosen})
+    end = LiveEnd.LATEST if bounds is None else bounds.end
+    plan = tier.plan({one: (starts[one], stops[one]) for one in chosen}, end)
     lost = [*plan.gaps]
     notes = [*plan.notes, *(f"{gap.text}: passed over" for gap in plan.gaps)]
     for told in plan.partitions_asked:
-        stop, end = stops[told.partition.topic, told.partition.partition], told.seam.stop
-        if stop is not None and stop > max(end, told.marks.log_start):
+        stop, last = stops[told.partition.topic, told.partition.partition], told.seam.stop
+        if stop is not None and stop > max(last, told.marks.log_start) and bounds is None:
             text = f"endingOffsets of {told.partition} lies beyond what is there"
             if options.fail_on_data_loss:
                 raise OffsetOutOfRangeError(
                     text,
                     source=tier.cluster.shown,
                     found=stop,
-                    expected=f"at most {end}",
+                    expected=f"at most {last}",
                     hint="-1 stands for the end; failOnDataLoss=false goes on with what is there",
                 )
-            notes.append(f"{text}: {stop}; going on with what is there, at most {end}")
-            lost.append(Gap(told.partition, end, stop))
+            notes.append(f"{text}: {stop}; going on with what is there, at most {last}")
+            lost.append(Gap(told.partition, last, stop))
     plan = replace(plan, notes=tuple(notes))
     return LiveRead(plan, tier.cut(plan, cores), tuple(lost))
 
 
 def _starts(tier: Tier, options: SparkOptions, chosen: Sequence[TopicPartition]) -> dict[TopicPartition, int | None]:
     if options.starting_times is None:
+        if options.bounds is not None:
+            return dict.fromkeys(chosen, options.bounds.start)
         given = flat(options.starting_offsets or {})
         return {name: None if (start := given.get(name, EARLIEST)) == EARLIEST else start for name in chosen}
     found = at_times(tier, options.starting_times, chosen)
@@ -310,6 +317,8 @@ def _starts(tier: Tier, options: SparkOptions, chosen: Sequence[TopicPartition])
 def _stops(tier: Tier, options: SparkOptions, chosen: Sequence[TopicPartition]) -> dict[TopicPartition, int | None]:
     if options.ending_times is not None:
         return dict(at_times(tier, options.ending_times, chosen))
+    if options.bounds is not None:
+        return dict.fromkeys(chosen, options.bounds.stop)
     given = flat(options.ending_offsets or {})
     return {name: None if (stop := given.get(name, LATEST)) == LATEST else stop for name in chosen}
 

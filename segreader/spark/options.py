@@ -17,6 +17,7 @@ from typing import TypedDict
 from segreader.errors import OptionError
 from segreader.isolation import IsolationLevel
 from segreader.read.beside import Catalog
+from segreader.read.live_bounds import LiveBounds
 from segreader.read.topic_ids import NEWEST
 from segreader.spark import option_values as values
 from segreader.spark.brokers import SERVERS, Brokers, parse_brokers
@@ -81,6 +82,8 @@ class SparkOptions:
         topic_ids: which of them, where a topic was deleted and created again: ids, or ``newest``.
         starting_offsets: first offset of each partition; ``None`` reads from the earliest, or by ``starting_times``.
         ending_offsets: offset after the last of each partition; ``None`` reads to the end, or by ``ending_times``.
+        bounds: the same offsets for every partition, in place of these two; a partition gives what it has of them. No
+            option says it: a job does.
         starting_times: each partition begins with the first record that is not older.
         ending_times: each partition ends before the first record that is not older, or else at its end.
         starts_at_latest: where nothing is as new as ``starting_times``, read nothing instead of failing; or, without
@@ -111,6 +114,7 @@ class SparkOptions:
     topic_ids: tuple[str, ...] = ()
     starting_offsets: PartitionOffsets | None = None
     ending_offsets: PartitionOffsets | None = None
+    bounds: LiveBounds | None = None
     starting_times: Times | None = None
     ending_times: Times | None = None
     starts_at_latest: bool = False

@@ -132,6 +132,8 @@ class _Wanted:
         start = self._start()
         stop = self._stop()
         if stop is not None and start > stop:
+            if options.bounds is not None:
+                return OffsetRange(start, start)
             if options.ending_offsets is not None and stop < log.start:
                 raise OptionError(f"endingOffsets of {log.partition} lies before its start", found=stop, expected=start)
             raise OptionError(
@@ -145,6 +147,8 @@ class _Wanted:
         options, log = self.options, self.log
         if options.starting_times is not None:
             return self._start_by_time(_time_of(options.starting_times, log.partition))
+        if options.bounds is not None:
+            return options.bounds.start or 0
         start = _offset_of(options.starting_offsets, log.partition, EARLIEST)
         if start == EARLIEST:
             return log.first
@@ -183,6 +187,8 @@ class _Wanted:
         options, log = self.options, self.log
         if options.ending_times is not None:
             return self._first_at(_time_of(options.ending_times, log.partition))
+        if options.bounds is not None:
+            return options.bounds.stop
         stop = _offset_of(options.ending_offsets, log.partition, LATEST)
         if stop == LATEST:
             return None

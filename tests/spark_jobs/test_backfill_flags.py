@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+from backfill_runs import do, finish, rows_of
 from growing_log import GrowingLog
 
 from segreader.backfill.job_plan import read_plan
 from segreader.backfill.output import OutputLayout
+from segreader.cli.main import main as cat
 from segreader.errors import OptionError
 from segreader.storage.target.store import open_target
 from segreader.testing.aiven import write_rsm_config
@@ -22,6 +27,13 @@ NOTHING = ("--offsets", '{"orders":{"0":"3:3"}}')
 @pytest.fixture(autouse=True)
 def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("spark_jobs.backfill.job_session", None)
+
+
+@contextmanager
+def killed(name: str, **_: Any) -> Any:
+    """In place of a session: the driver dies when its plan is written and Spark is about to start."""
+    raise KeyboardInterrupt
+    yield
 
 
 @pytest.fixture
@@ -50,8 +62,77 @@ def test_ranges_are_the_offsets_of_the_kafka_source(text: str, start: str | None
     "text", ["7:9", "7", "[]", "{", '{"a":7}', '{"a":{"0":"7"}}', '{"a":{"0":"x:"}}', '{"a":{"0":true}}']
 )
 def test_what_is_no_range_is_refused_with_an_example(text: str) -> None:
-    with pytest.raises(OptionError, match=r'--offsets is not JSON of ranges.*expected \{"orders":\{"0":"23:500"'):
+    with pytest.raises(OptionError, match=r'--offsets is neither A:B nor JSON of ranges.*or \{"orders":\{"0":"23:500"'):
         parse_ranges(text)
+
+
+@pytest.mark.parametrize("text", ["7", "[]", "{", "", "x:", "9:7", "-1:", '{"a":7}', "latest:", ":earliest"])
+def test_a_command_line_with_no_range_is_refused_with_both_forms(
+    asked: tuple[str, ...], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*asked, "--offsets", text]) == 2
+    assert 'A:B of every partition, with 0 <= A <= B, or {"orders":{"0":"23:500"' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "offsets", ["50:250", "150:", ":150", "0:5", "100:100", "260:900", "900:", "5:", ":", "earliest:latest", "0:0"]
+)
+def test_offsets_of_every_partition_are_read_as_by_cat(
+    offsets: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of one partition retention has taken the first 100 offsets, and one is short."""
+    root, out = tmp_path / "tier", tmp_path / "out"
+    log = GrowingLog(root)
+    for partition, segments in ((0, 3), (1, 3), (2, 1)):
+        for _ in range(segments):
+            log.upload("orders", partition, 100)
+    log.delete_oldest("orders", 1)
+    monkeypatch.setattr("spark_jobs.backfill.job_session", killed)
+
+    code = main(["--location", str(root), "--topic", "orders", "--target", str(out), "--offsets", offsets])
+    target = open_target(str(out))
+    plan = read_plan(target)
+    assert plan is not None
+    assert code in (0, 130)
+    do(plan, target)
+    found = finish(plan, target)
+    rows = [(row["partition"], row["offset"], row["value"].decode()) for row in rows_of(out)] if plan.splits else []
+
+    capsys.readouterr()
+    of_cat = offsets.replace("earliest", "").replace("latest", "")
+    assert cat(["cat", str(root), "orders", "--offsets", of_cat, "-o", "ndjson"]) == 0
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert rows == sorted((row["partition"], row["offset"], row["value"]) for row in told)
+    assert found.is_complete
+    assert found.losses == ()
+
+
+def test_offsets_of_every_partition_name_the_job(asked: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*asked, "--offsets", "3:3"]) == 0
+    assert main([*asked, "--offsets", "3:3"]) == 0
+    assert main([*asked, "--offsets", "2:2"]) == 2
+    assert "offsets 3:3 there, 2:2 here" in capsys.readouterr().err
+    assert main([*asked, *NOTHING]) == 2
+    assert main([*asked]) == 2
+
+
+def test_a_range_of_every_partition_and_a_time_may_bound_different_ends(
+    asked: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*asked, "--offsets", "1:", "--until", "now", "--dry-run"]) == 0
+    assert "1 - 2" in capsys.readouterr().out
+    assert main([*asked, "--offsets", ":2", "--since", "0", "--dry-run"]) == 0
+    assert "0 - 1" in capsys.readouterr().out
+    assert main([*asked, "--offsets", "2:", "--until", "0", "--dry-run"]) == 0
+    assert "none" in capsys.readouterr().out
+    for offsets, flag in (("1:", "--since"), (":2", "--until"), ("1:2", "--until")):
+        assert main([*asked, "--offsets", offsets, flag, "now"]) == 2
+        assert "both name the same end" in capsys.readouterr().err
+
+
+def test_the_last_stable_offset_takes_brokers(asked: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*asked, "--offsets", ":latest-stable"]) == 2
+    assert "Give --bootstrap-servers" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,25 @@ def test_the_plan_is_told_without_spark_and_without_the_password(
 
 
 @pytest.mark.parametrize(
+    ("offsets", "told"),
+    [
+        ("10:50", "10 - 49"),
+        ("30:900", "30 - 59"),
+        (":7", "0 - 6"),
+        ("50:latest", "50 - 59"),
+        ("earliest:latest-stable", "0 - 59"),
+        ("60:", "none"),
+    ],
+)
+def test_offsets_of_every_partition_go_from_the_store_to_the_broker(
+    cluster: ServedCluster, tmp_path: Path, offsets: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = ["--location", str(tmp_path / "tier"), "--bootstrap-servers", cluster.bootstrap, "--topic", TOPIC]
+    assert main([*place, "--target", str(tmp_path / "out"), "--offsets", offsets, "--dry-run"]) == 0
+    assert told in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
     ("changes", "text"),
     [
         ({"password": "sasl.password=hunter2"}, "is a secret"),
