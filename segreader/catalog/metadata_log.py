@@ -42,12 +42,12 @@ class Skipped(StrEnum):
     """Why a record changed nothing."""
 
     NULL_VALUE = "null value"
-    UNKNOWN_KIND = "kind of message that is not known"
+    UNKNOWN_KIND = "unknown kind of message"
     SNAPSHOT = "segment of a snapshot file"
     NOT_STARTED = "new segment in another state than started"
-    STARTED_AGAIN = "segment started again after it went on"
-    UNKNOWN_SEGMENT = "update of a segment that is not known"
-    IMPOSSIBLE_STATE = "state that cannot follow"
+    STARTED_AGAIN = "segment started again after a later state"
+    UNKNOWN_SEGMENT = "update of an unknown segment"
+    IMPOSSIBLE_STATE = "impossible state transition"
     APPLIED_BEFORE = "offset applied before"
 
 
