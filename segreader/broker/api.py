@@ -8,18 +8,18 @@ Source: the message schemas of Apache Kafka 4.3.
 from __future__ import annotations
 
 import re
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from typing import Any, Final, Protocol, TypeVar
 
+from segreader.broker.codec import answer_body, decode_answer, decode_body, encode_request
 from segreader.broker.connection import Answer, Call
 from segreader.broker.fetch_answer import FIRST_WITH_TOPIC_ID
 from segreader.broker.fetch_answer import decode_fetch_answer as decode_fetch
-from segreader.broker.kafka_codec import body_reader, decoded, encoded, message_of, request_class, with_tags
 from segreader.broker.location_codec import extension_version, request_tags
 from segreader.broker.messages import (
+    NO_EPOCH,
     ApiVersionRange,
     ApiVersions,
     ClusterMetadata,
@@ -42,7 +42,6 @@ from segreader.broker.messages import (
     TopicConfigs,
     TopicMetadata,
 )
-from segreader.broker.primitives import uuid_bytes, uuid_text
 from segreader.broker.settings import ClientSettings
 from segreader.broker.versions import Api, choose_version
 from segreader.errors import ProtocolError
@@ -53,6 +52,7 @@ FIRST_METADATA_BY_ID: Final = 12
 _ISOLATION: Final = {IsolationLevel.READ_UNCOMMITTED: 0, IsolationLevel.READ_COMMITTED: 1}
 _CONSUMER, _NO_SESSION, _TOPIC_RESOURCE, _GROUP_KEY = -1, -1, 2, 0
 _T = TypeVar("_T")
+_Asked = TypeVar("_Asked", OffsetWanted, EpochWanted)
 
 
 def api_versions(settings: ClientSettings, version: int) -> Call[ApiVersions]:
@@ -170,12 +170,11 @@ def encode_api_versions(
     version: int, software_name: str, software_version: str, *, correlation_id: int, client_id: str
 ) -> bytes:
     """Asks which versions the broker speaks, and tells it who asks, in characters that it does not refuse."""
-    request = request_class(Api.API_VERSIONS)(
-        version=version,
-        client_software_name=_software(software_name),
-        client_software_version=_software(software_version),
-    )
-    return encoded(Api.API_VERSIONS, version, request, correlation_id, client_id)
+    message = {
+        "client_software_name": _software(software_name),
+        "client_software_version": _software(software_version),
+    }
+    return encode_request(Api.API_VERSIONS, version, message, correlation_id=correlation_id, client_id=client_id)
 
 
 def encode_metadata(
@@ -192,13 +191,17 @@ def encode_metadata(
     """
     if topic_ids and version < FIRST_METADATA_BY_ID:
         raise ValueError(f"Metadata {version} does not ask by topic id")
-    wanted: list[Any] | None = None
+    wanted = None
     if topics is not None or topic_ids:
-        of_topic = request_class(Api.METADATA).MetadataRequestTopic
-        wanted = [of_topic(version=version, topic_id=None, name=name) for name in topics or ()]
-        wanted += [of_topic(version=version, topic_id=_uuid(one), name=None) for one in topic_ids]
-    request = request_class(Api.METADATA)(version=version, topics=wanted, allow_auto_topic_creation=False)
-    return encoded(Api.METADATA, version, request, correlation_id, client_id)
+        wanted = [{"topic_id": None, "name": name} for name in topics or ()]
+        wanted += [{"topic_id": topic_id, "name": None} for topic_id in topic_ids]
+    message = {
+        "topics": wanted,
+        "allow_auto_topic_creation": False,
+        "include_cluster_authorized_operations": False,
+        "include_topic_authorized_operations": False,
+    }
+    return encode_request(Api.METADATA, version, message, correlation_id=correlation_id, client_id=client_id)
 
 
 def encode_fetch(version: int, request: FetchRequest, *, correlation_id: int, client_id: str) -> bytes:
@@ -209,49 +212,36 @@ def encode_fetch(version: int, request: FetchRequest, *, correlation_id: int, cl
     Raises:
         ValueError: a topic's id is needed from version 13 on and not given.
     """
-    message, has_ids = request_class(Api.FETCH), version >= FIRST_WITH_TOPIC_ID
     topics = []
     for (topic, topic_id), partitions in groupby(request.partitions, lambda one: (one.topic, one.topic_id)):
-        if has_ids and topic_id is None:
+        if version >= FIRST_WITH_TOPIC_ID and topic_id is None:
             raise ValueError(f"Fetch {version} asks by topic id, and that of {topic} is not given")
-        topics.append(
-            message.FetchTopic(
-                version=version,
-                partitions=[
-                    message.FetchTopic.FetchPartition(
-                        version=version,
-                        partition=one.partition,
-                        current_leader_epoch=one.current_leader_epoch,
-                        fetch_offset=one.fetch_offset,
-                        last_fetched_epoch=-1,
-                        log_start_offset=-1,
-                        partition_max_bytes=one.max_bytes,
-                    )
-                    for one in partitions
-                ],
-                **({"topic_id": _uuid(topic_id)} if has_ids else {"topic": topic}),
-            )
-        )
-    frame = encoded(
-        Api.FETCH,
-        version,
-        message(
-            version=version,
-            replica_id=_CONSUMER,
-            max_wait_ms=request.max_wait_ms,
-            min_bytes=request.min_bytes,
-            max_bytes=request.max_bytes,
-            isolation_level=_ISOLATION[request.isolation_level],
-            session_id=0,
-            session_epoch=_NO_SESSION,
-            topics=topics,
-            forgotten_topics_data=[],
-            rack_id=request.rack,
-        ),
-        correlation_id,
-        client_id,
-    )
-    return with_tags(frame, request_tags(request.storage_formats)) if request.wants_locations else frame
+        wanted = [
+            {
+                "partition": one.partition,
+                "current_leader_epoch": one.current_leader_epoch,
+                "fetch_offset": one.fetch_offset,
+                "last_fetched_epoch": NO_EPOCH,
+                "log_start_offset": -1,
+                "partition_max_bytes": one.max_bytes,
+            }
+            for one in partitions
+        ]
+        topics.append({"topic": topic, "topic_id": topic_id, "partitions": wanted})
+    message = {
+        "replica_id": _CONSUMER,
+        "max_wait_ms": request.max_wait_ms,
+        "min_bytes": request.min_bytes,
+        "max_bytes": request.max_bytes,
+        "isolation_level": _ISOLATION[request.isolation_level],
+        "session_id": 0,
+        "session_epoch": _NO_SESSION,
+        "topics": topics,
+        "forgotten_topics_data": (),
+        "rack_id": request.rack,
+        "tags": request_tags(request.storage_formats) if request.wants_locations else (),
+    }
+    return encode_request(Api.FETCH, version, message, correlation_id=correlation_id, client_id=client_id)
 
 
 def encode_list_offsets(
@@ -268,60 +258,45 @@ def encode_list_offsets(
     Args:
         timeout_ms: how long a look-up by time may wait for the object store, from version 10 on.
     """
-    message = request_class(Api.LIST_OFFSETS)
-    topics = [
-        message.ListOffsetsTopic(
-            version=version,
-            name=topic,
-            partitions=[
-                message.ListOffsetsTopic.ListOffsetsPartition(
-                    version=version,
-                    partition_index=one.partition,
-                    current_leader_epoch=one.current_leader_epoch,
-                    timestamp=one.timestamp,
-                )
-                for one in partitions
-            ],
-        )
-        for topic, partitions in groupby(wanted, lambda one: one.topic)
-    ]
-    request = message(
-        version=version,
-        replica_id=_CONSUMER,
-        isolation_level=_ISOLATION[isolation_level],
-        topics=topics,
-        timeout_ms=timeout_ms,
+    topics = _by_topic(
+        "name",
+        wanted,
+        lambda one: {
+            "partition_index": one.partition,
+            "current_leader_epoch": one.current_leader_epoch,
+            "timestamp": one.timestamp,
+        },
     )
-    return encoded(Api.LIST_OFFSETS, version, request, correlation_id, client_id)
+    message = {
+        "replica_id": _CONSUMER,
+        "isolation_level": _ISOLATION[isolation_level],
+        "topics": topics,
+        "timeout_ms": timeout_ms,
+    }
+    return encode_request(Api.LIST_OFFSETS, version, message, correlation_id=correlation_id, client_id=client_id)
 
 
 def encode_epoch_ends(version: int, wanted: Sequence[EpochWanted], *, correlation_id: int, client_id: str) -> bytes:
     """Asks the leader where epochs end (OffsetForLeaderEpoch)."""
-    message = request_class(Api.OFFSET_FOR_LEADER_EPOCH)
-    topics = [
-        message.OffsetForLeaderTopic(
-            version=version,
-            topic=topic,
-            partitions=[
-                message.OffsetForLeaderTopic.OffsetForLeaderPartition(
-                    version=version,
-                    partition=one.partition,
-                    current_leader_epoch=one.current_leader_epoch,
-                    leader_epoch=one.leader_epoch,
-                )
-                for one in partitions
-            ],
-        )
-        for topic, partitions in groupby(wanted, lambda one: one.topic)
-    ]
-    request = message(version=version, replica_id=_CONSUMER, topics=topics)
-    return encoded(Api.OFFSET_FOR_LEADER_EPOCH, version, request, correlation_id, client_id)
+    topics = _by_topic(
+        "topic",
+        wanted,
+        lambda one: {
+            "partition": one.partition,
+            "current_leader_epoch": one.current_leader_epoch,
+            "leader_epoch": one.leader_epoch,
+        },
+    )
+    message = {"replica_id": _CONSUMER, "topics": topics}
+    return encode_request(
+        Api.OFFSET_FOR_LEADER_EPOCH, version, message, correlation_id=correlation_id, client_id=client_id
+    )
 
 
 def encode_find_coordinator(version: int, group: str, *, correlation_id: int, client_id: str) -> bytes:
     """Asks which broker keeps a group's offsets."""
-    request = request_class(Api.FIND_COORDINATOR)(version=version, key_type=_GROUP_KEY, coordinator_keys=[group])
-    return encoded(Api.FIND_COORDINATOR, version, request, correlation_id, client_id)
+    message = {"key_type": _GROUP_KEY, "coordinator_keys": [group]}
+    return encode_request(Api.FIND_COORDINATOR, version, message, correlation_id=correlation_id, client_id=client_id)
 
 
 def encode_offset_fetch(
@@ -333,81 +308,75 @@ def encode_offset_fetch(
     client_id: str,
 ) -> bytes:
     """Asks the coordinator for a group's committed offsets, of all its topics by default; pending commits answer 88."""
-    message = request_class(Api.OFFSET_FETCH)
-    of_group = message.OffsetFetchRequestGroup
     wanted = None
     if topics is not None:
-        of_topic = of_group.OffsetFetchRequestTopics
-        wanted = [
-            of_topic(version=version, name=topic, partition_indexes=list(partitions))
-            for topic, partitions in topics.items()
-        ]
-    request = message(
-        version=version,
-        groups=[of_group(version=version, group_id=group, member_id=None, member_epoch=-1, topics=wanted)],
-        require_stable=True,
-    )
-    return encoded(Api.OFFSET_FETCH, version, request, correlation_id, client_id)
+        wanted = [{"name": topic, "partition_indexes": partitions} for topic, partitions in topics.items()]
+    of_group = {"group_id": group, "member_id": None, "member_epoch": -1, "topics": wanted}
+    message = {"groups": [of_group], "require_stable": True}
+    return encode_request(Api.OFFSET_FETCH, version, message, correlation_id=correlation_id, client_id=client_id)
 
 
 def encode_describe_configs(
     version: int, topics: Sequence[str], keys: Sequence[str] | None = None, *, correlation_id: int, client_id: str
 ) -> bytes:
     """Asks for the configuration of topics: the values of ``keys``, or all."""
-    message = request_class(Api.DESCRIBE_CONFIGS)
     resources = [
-        message.DescribeConfigsResource(
-            version=version,
-            resource_type=_TOPIC_RESOURCE,
-            resource_name=topic,
-            configuration_keys=None if keys is None else list(keys),
-        )
-        for topic in topics
+        {"resource_type": _TOPIC_RESOURCE, "resource_name": topic, "configuration_keys": keys} for topic in topics
     ]
-    request = message(version=version, resources=resources, include_synonyms=False, include_documentation=False)
-    return encoded(Api.DESCRIBE_CONFIGS, version, request, correlation_id, client_id)
+    message = {"resources": resources, "include_synonyms": False, "include_documentation": False}
+    return encode_request(Api.DESCRIBE_CONFIGS, version, message, correlation_id=correlation_id, client_id=client_id)
 
 
 def encode_sasl_handshake(version: int, mechanism: str, *, correlation_id: int, client_id: str) -> bytes:
     """Names the mechanism that authentication will use."""
-    request = request_class(Api.SASL_HANDSHAKE)(version=version, mechanism=mechanism)
-    return encoded(Api.SASL_HANDSHAKE, version, request, correlation_id, client_id)
+    message = {"mechanism": mechanism}
+    return encode_request(Api.SASL_HANDSHAKE, version, message, correlation_id=correlation_id, client_id=client_id)
 
 
 def encode_sasl_authenticate(version: int, data: bytes, *, correlation_id: int, client_id: str) -> bytes:
     """One step of the mechanism; ``data`` is a secret and goes nowhere else."""
-    request = request_class(Api.SASL_AUTHENTICATE)(version=version, auth_bytes=data)
-    return encoded(Api.SASL_AUTHENTICATE, version, request, correlation_id, client_id)
+    message = {"auth_bytes": data}
+    return encode_request(Api.SASL_AUTHENTICATE, version, message, correlation_id=correlation_id, client_id=client_id)
+
+
+def _by_topic(
+    name: str, wanted: Sequence[_Asked], partition: Callable[[_Asked], Mapping[str, int]]
+) -> list[Mapping[str, Any]]:
+    """Partitions of one topic that follow each other as one topic, in a field called ``name``."""
+    return [
+        {name: topic, "partitions": [partition(one) for one in of_topic]}
+        for topic, of_topic in groupby(wanted, lambda one: one.topic)
+    ]
 
 
 def decode_api_versions(version: int, frame: bytes | memoryview) -> ApiVersions:
     """What the broker speaks. With an error, 35 above all, the rest is not read: some send a malformed one."""
-    reader = body_reader(Api.API_VERSIONS, version, frame)
+    reader = answer_body(Api.API_VERSIONS, version, frame)
     start = reader.position
     if error := reader.int16():
         return ApiVersions(error, {})
     reader.position = start
-    message, tags = decoded(Api.API_VERSIONS, version, reader)
+    message = decode_body(Api.API_VERSIONS, version, reader)
     ranges = {one.api_key: ApiVersionRange(one.min_version, one.max_version) for one in message.api_keys}
-    return ApiVersions(0, ranges, message.throttle_time_ms, extension_version(tags))
+    return ApiVersions(0, ranges, message.throttle_time_ms, extension_version(message.tags))
 
 
 def decode_metadata(version: int, frame: bytes | memoryview) -> ClusterMetadata:
     """Brokers, topics, partitions and their leaders."""
-    message = message_of(Api.METADATA, version, frame)
+    message = decode_answer(Api.METADATA, version, frame)
     return ClusterMetadata(
         nodes=tuple(Node(one.node_id, one.host, one.port, one.rack) for one in message.brokers),
         topics=tuple(_topic_metadata(one) for one in message.topics),
         cluster_id=message.cluster_id,
         controller_id=message.controller_id,
-        error=message.error_code or 0,
+        error=message.error_code,
         throttle_ms=message.throttle_time_ms,
     )
 
 
 def decode_list_offsets(version: int, frame: bytes | memoryview) -> ListOffsetsAnswer:
     """The offsets that were asked for, or the errors of their partitions."""
-    message = message_of(Api.LIST_OFFSETS, version, frame)
+    message = decode_answer(Api.LIST_OFFSETS, version, frame)
     offsets = tuple(
         ListedOffset(topic.name, one.partition_index, one.error_code, one.offset, one.timestamp, one.leader_epoch)
         for topic in message.topics
@@ -418,7 +387,7 @@ def decode_list_offsets(version: int, frame: bytes | memoryview) -> ListOffsetsA
 
 def decode_epoch_ends(version: int, frame: bytes | memoryview) -> EpochEndsAnswer:
     """Where the epochs end that were asked for."""
-    message = message_of(Api.OFFSET_FOR_LEADER_EPOCH, version, frame)
+    message = decode_answer(Api.OFFSET_FOR_LEADER_EPOCH, version, frame)
     ends = tuple(
         EpochEnd(topic.topic, one.partition, one.error_code, one.leader_epoch, one.end_offset)
         for topic in message.topics
@@ -429,7 +398,7 @@ def decode_epoch_ends(version: int, frame: bytes | memoryview) -> EpochEndsAnswe
 
 def decode_find_coordinator(version: int, frame: bytes | memoryview) -> Coordinator:
     """The coordinator of the one group that was asked for."""
-    message = message_of(Api.FIND_COORDINATOR, version, frame)
+    message = decode_answer(Api.FIND_COORDINATOR, version, frame)
     one = _only(Api.FIND_COORDINATOR, version, message.coordinators)
     node = None if one.error_code else Node(one.node_id, one.host, one.port)
     return Coordinator(one.key, one.error_code, node, one.error_message or None, message.throttle_time_ms)
@@ -437,7 +406,7 @@ def decode_find_coordinator(version: int, frame: bytes | memoryview) -> Coordina
 
 def decode_offset_fetch(version: int, frame: bytes | memoryview) -> CommittedOffsets:
     """The committed offsets of the one group that was asked for."""
-    message = message_of(Api.OFFSET_FETCH, version, frame)
+    message = decode_answer(Api.OFFSET_FETCH, version, frame)
     group = _only(Api.OFFSET_FETCH, version, message.groups)
     offsets = tuple(
         CommittedOffset(
@@ -451,7 +420,7 @@ def decode_offset_fetch(version: int, frame: bytes | memoryview) -> CommittedOff
 
 def decode_describe_configs(version: int, frame: bytes | memoryview) -> tuple[TopicConfigs, ...]:
     """The configuration of the topics that were asked for; other resources are left out."""
-    message = message_of(Api.DESCRIBE_CONFIGS, version, frame)
+    message = decode_answer(Api.DESCRIBE_CONFIGS, version, frame)
     return tuple(
         TopicConfigs(
             one.resource_name,
@@ -466,20 +435,16 @@ def decode_describe_configs(version: int, frame: bytes | memoryview) -> tuple[To
 
 def decode_sasl_handshake(version: int, frame: bytes | memoryview) -> SaslHandshakeAnswer:
     """Whether the mechanism is taken."""
-    message = message_of(Api.SASL_HANDSHAKE, version, frame)
-    return SaslHandshakeAnswer(message.error_code, tuple(message.mechanisms))
+    message = decode_answer(Api.SASL_HANDSHAKE, version, frame)
+    return SaslHandshakeAnswer(message.error_code, message.mechanisms)
 
 
 def decode_sasl_authenticate(version: int, frame: bytes | memoryview) -> SaslAuthenticateAnswer:
     """The broker's step of the mechanism."""
-    message = message_of(Api.SASL_AUTHENTICATE, version, frame)
+    message = decode_answer(Api.SASL_AUTHENTICATE, version, frame)
     return SaslAuthenticateAnswer(
-        message.error_code, bytes(message.auth_bytes), message.session_lifetime_ms or 0, message.error_message or None
+        message.error_code, bytes(message.auth_bytes), message.session_lifetime_ms, message.error_message or None
     )
-
-
-def _uuid(text: str | None) -> uuid.UUID:
-    return uuid.UUID(bytes=uuid_bytes(text))
 
 
 def _software(text: str) -> str:
@@ -497,16 +462,16 @@ def _topic_metadata(topic: Any) -> TopicMetadata:
     return TopicMetadata(
         error=topic.error_code,
         name=topic.name,
-        topic_id=None if topic.topic_id is None else uuid_text(topic.topic_id.bytes),
+        topic_id=topic.topic_id,
         is_internal=topic.is_internal,
         partitions=tuple(
             PartitionMetadata(
                 partition=one.partition_index,
                 error=one.error_code,
                 leader=LeaderAndEpoch(one.leader_id, one.leader_epoch),
-                replicas=tuple(one.replica_nodes),
-                in_sync=tuple(one.isr_nodes),
-                offline=tuple(one.offline_replicas),
+                replicas=one.replica_nodes,
+                in_sync=one.isr_nodes,
+                offline=one.offline_replicas,
             )
             for one in topic.partitions
         ),

@@ -52,23 +52,29 @@ class Reader:
             changed on the way, as headers and bodies need it.
         what: the message's name in errors, with its version.
         start, stop: where in ``data`` it lies. Positions in errors count from the start of ``data``.
+        to_come: bytes of the message that are not in ``data`` yet: arrays may reach into them.
     """
 
-    __slots__ = ("_data", "_stop", "_what", "flexible", "position")
+    __slots__ = ("_data", "_stop", "_to_come", "_what", "elements", "flexible", "position")
 
     def __init__(
-        self, data: bytes | memoryview, *, flexible: bool, what: str, start: int = 0, stop: int | None = None
+        self,
+        data: bytes | memoryview,
+        *,
+        flexible: bool,
+        what: str,
+        start: int = 0,
+        stop: int | None = None,
+        to_come: int = 0,
     ) -> None:
         self._data = memoryview(data)
         self._stop = len(self._data) if stop is None else stop
+        self._to_come = to_come
         self._what = what
         self.flexible = flexible
         self.position = start
-
-    @property
-    def data(self) -> memoryview:
-        """All that positions count in."""
-        return self._data
+        self.elements = 0
+        """How many elements its arrays had so far."""
 
     @property
     def left(self) -> int:
@@ -229,12 +235,12 @@ class Reader:
         start = self.position
         if (count := self._size(self.int32)) < 0:
             return None
-        if count * least > self._stop - self.position:
+        if count * least > (room := self._stop - self.position + self._to_come):
             raise self.error(
                 "an array claims more elements than there are bytes",
                 position=start,
                 found=count,
-                expected=f"{(self._stop - self.position) // least} at most",
+                expected=f"{room // least} at most",
             )
         return count
 

@@ -94,7 +94,7 @@ class KafkaCluster:
         broker_options: settings by Kafka's names; see ``ClientSettings``.
 
     Raises:
-        OptionError: an option is unknown, or kafka-python is not installed.
+        OptionError: an option is unknown.
     """
 
     def __init__(self, bootstrap_servers: str, broker_options: Mapping[str, object] | None = None) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from segreader.broker.node_connections import parse_bootstrap
 from segreader.broker.settings import NAMES as SETTINGS
 from segreader.broker.settings import parse_options as parse_settings
 from segreader.errors import OptionError
@@ -101,7 +102,7 @@ class Brokers:
             settings: as ``resolve`` gave them; it is asked by default.
 
         Raises:
-            OptionError: as ``resolve``; settings contradict each other, or kafka-python is not installed.
+            OptionError: as ``resolve``; or settings contradict each other.
         """
         return KafkaCluster(self.servers, self.resolve() if settings is None else settings)
 
@@ -128,8 +129,6 @@ def _named(given: Mapping[str, str]) -> Brokers | None:
     provider = parse_provider(given.get(CREDENTIALS.lower(), "default"), CREDENTIALS)
     if SERVERS not in given:
         return None
-    from segreader.broker.node_connections import parse_bootstrap  # without kafka-python the source must load, too
-
     servers = given[SERVERS].strip()
     try:
         if "@" in servers:

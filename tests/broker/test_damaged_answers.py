@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from random_messages import random_answer
 
 from segreader.broker import api as wire
-from segreader.broker import kafka_codec, message_shape
+from segreader.broker import codec
 from segreader.broker.messages import ApiVersions
 from segreader.broker.primitives import Writer
-from segreader.broker.versions import SUPPORTED, Api
+from segreader.broker.versions import SUPPORTED
 from segreader.errors import ProtocolError
 
 EVERY = [(api.label, version) for api, of in SUPPORTED.items() for version in range(of.first, of.last + 1)]
@@ -138,7 +138,7 @@ def test_an_answer_larger_than_any_is_refused_before_it_is_looked_at(api: str, l
 
 
 def test_more_elements_than_a_cluster_has_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(message_shape, "MAX_ELEMENTS", 10)
+    monkeypatch.setattr(codec, "MAX_ELEMENTS", 10)
     writer = Writer(flexible=False)
     writer.int32(1)
     writer.int16(0)
@@ -220,18 +220,3 @@ def test_a_damaged_announcement_is_refused() -> None:
 @pytest.mark.parametrize("version", [0, 3, 4])
 def test_whatever_stands_behind_error_35_is_not_read(version: int) -> None:
     assert wire.decode_api_versions(version, b"\0\0\0\1" + b"\0\x23" + b"\xff" * 9) == ApiVersions(35, {})
-
-
-def test_the_library_is_never_believed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Should the walk miss something, it is still a protocol error."""
-
-    class Broken:
-        json = kafka_codec._MESSAGES[Api.SASL_HANDSHAKE][1].json
-
-        @staticmethod
-        def decode(body: memoryview, version: int) -> None:
-            raise IndexError("deep inside")
-
-    monkeypatch.setitem(kafka_codec._MESSAGES, Api.SASL_HANDSHAKE, (None, Broken))
-    with pytest.raises(ProtocolError, match="SaslHandshake 1 answer: it cannot be decoded: IndexError"):
-        wire.decode_sasl_handshake(1, b"\0\0\0\1" + b"\0\0" + b"\0\0\0\0")

@@ -291,15 +291,14 @@ def test_a_topic_that_may_not_be_read_is_told_with_the_right_that_lacks(place: P
         place.reader().partitions()
 
 
-def test_without_kafka_python_the_source_loads_and_says_what_brokers_need() -> None:
+def test_the_source_takes_brokers_without_kafka_python() -> None:
     code = (
         "import sys; sys.modules['kafka'] = None; from segreader.spark.source import parse_options\n"
         "parse_options({'location': '/x', 'subscribe': 't'})\n"
         "parse_options({'kafka.bootstrap.servers': 'b:9092', 'subscribe': 't'})"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert "OptionError" in done.stderr.splitlines()[-1]
-    assert "pip install 'kafka-python>=3.0.12,<3.1'" in done.stderr
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def options_of(**more: str) -> dict[str, str]:

@@ -1,14 +1,19 @@
-"""Random answers of brokers, built from Kafka's schemas and written by kafka-python."""
+"""Random answers of brokers, built from Kafka's schemas and written by kafka-python; random values for our tables."""
 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any
 
 from codecs_of_others import kafka_python_class
 from kafka.protocol.schemas.fields.base import BaseField
 from kio.schema.errors import ErrorCode
+
+from segreader.broker.codec import Field
+from segreader.broker.primitives import uuid_text
 
 ERRORS = [one.value for one in ErrorCode]
 TEXTS = ("", "t", "orders-3", "naïve.topic", "\U0001d542" * 40, "x" * 200)
@@ -29,7 +34,7 @@ def random_answer(api: str, version: int, seed: int) -> bytes:
 def _fields(cls: Any, described: list[dict[str, Any]], version: int, random: Random) -> dict[str, Any]:
     fields = {}
     for one in described:
-        if not _includes(one["versions"], version):
+        if not includes(one["versions"], version):
             continue
         if "tag" in one and random.random() < 0.5:
             continue
@@ -41,7 +46,7 @@ _DEFAULT = object()
 
 
 def _value(cls: Any, one: dict[str, Any], kind: str, version: int, random: Random) -> Any:
-    if "tag" not in one and _includes(one.get("nullableVersions"), version) and random.random() < 0.3:
+    if "tag" not in one and includes(one.get("nullableVersions"), version) and random.random() < 0.3:
         return None
     if kind.startswith("[]"):
         count = 1 if one["name"] in ("Coordinators", "Groups") else random.choice((0, 1, 1, 2, 5))
@@ -72,6 +77,49 @@ def _value(cls: Any, one: dict[str, Any], kind: str, version: int, random: Rando
     return nested(version=version, **_fields(nested, one["fields"], version, random))
 
 
-def _includes(versions: str | None, version: int) -> bool:
+def random_values(fields: Sequence[Field], version: int, random: Random) -> dict[str, Any]:
+    """Values for the fields that a version of our table has."""
+    return {field.attribute: _our_value(field, version, random) for field in fields if field.is_in(version)}
+
+
+def _our_value(field: Field, version: int, random: Random) -> Any:
+    if field.nullable[0] <= version <= field.nullable[1] and random.random() < 0.3:
+        return None
+    if field.is_array:
+        element = replace(field, is_array=False, nullable=(1, 0))
+        return tuple(_our_value(element, version, random) for _ in range(random.choice((0, 1, 1, 2, 5))))
+    if field.kind == "struct":
+        return random_values(field.fields, version, random)
+    if field.name == "ErrorCode":
+        return random.choice(ERRORS)
+    if field.name.endswith("Ms"):
+        return random.choice((0, 1, 1000, 2**31 - 1))
+    if field.kind in _BITS:
+        bits = _BITS[field.kind] - 1
+        return random.choice((0, 1, -1, 2**bits - 1, -(2**bits), random.randrange(-(2**bits), 2**bits)))
+    if field.kind == "bool":
+        return random.random() < 0.5
+    if field.kind == "uuid":
+        return uuid_text(random.randbytes(16))
+    if field.kind == "string":
+        return random.choice(TEXTS)
+    return random.randbytes(random.choice((0, 1, 126, 127, 128, 70_000)))
+
+
+def as_values(fields: Sequence[Field], version: int, message: Any) -> dict[str, Any]:
+    """What we read, as ``random_values`` gives it."""
+    return {field.attribute: _as_value(field, version, message) for field in fields if field.is_in(version)}
+
+
+def _as_value(field: Field, version: int, message: Any) -> Any:
+    value = getattr(message, field.attribute)
+    if field.kind == "struct" and value is not None:
+        nested = (as_values(field.fields, version, one) for one in (value if field.is_array else (value,)))
+        return tuple(nested) if field.is_array else next(nested)
+    return value
+
+
+def includes(versions: str | None, version: int) -> bool:
+    """Whether Kafka's ``3+``, ``1-7``, ``4`` or ``none`` includes a version."""
     parsed = BaseField.parse_versions(versions)
     return parsed is not None and parsed[0] <= version <= parsed[1]
