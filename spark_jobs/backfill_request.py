@@ -14,6 +14,7 @@ from click.core import ParameterSource
 from segreader.backfill.job_plan import JobRequest
 from segreader.backfill.output import OutputLayout, OutputOptions
 from segreader.errors import OptionError
+from segreader.plan.request import Policy
 from segreader.read.live_bounds import LiveBounds, LiveEnd, parse_live_bounds
 from segreader.read.times import parse_time
 from segreader.spark.offsets import EARLIEST, LATEST
@@ -261,7 +262,7 @@ def parse_request(given: dict[str, Any]) -> JobRequest:
             codec=given["codec"],
         ),
         split_bytes=int(wanted["split-bytes"]),
-        on_missing=given["on_missing"],
+        on_missing=Policy(given["on_missing"]),
         bounds=bounds,
     )
 

@@ -31,6 +31,7 @@ from segreader.backfill.split_json import from_version_1, split_from_json, split
 from segreader.errors import ObjectNotFoundError, OptionError
 from segreader.plan.cut import UNCUT
 from segreader.plan.live import LivePart
+from segreader.plan.request import Policy
 from segreader.plan.split import Split
 from segreader.read.live_bounds import LiveBounds
 from segreader.spark.live_planning import plan_live_read
@@ -64,7 +65,7 @@ class JobRequest:
     options: Mapping[str, str]
     output: OutputOptions
     split_bytes: int = DEFAULT_SPLIT_BYTES
-    on_missing: str = "fail"
+    on_missing: Policy = Policy.FAIL
     bounds: LiveBounds | None = None
 
 

@@ -19,6 +19,7 @@ from segreader.backfill.output import READ_COLUMNS, SCHEMA, STAGING, OutputOptio
 from segreader.backfill.source import FellBackError, JobSource, from_brokers, metrics_for, read_records
 from segreader.backfill.writer import SplitWriter
 from segreader.errors import ObjectChangedError, StorageError
+from segreader.plan.request import Policy
 from segreader.read.live_metrics import LiveMetrics
 from segreader.read.metrics import ScanMetrics
 from segreader.read.options import ReadOptions
@@ -42,7 +43,7 @@ def do_split(
     batch_records: int = 65536,
     batch_bytes: int = 4 << 20,
     attempt: int = 0,
-    on_missing: str = "fail",
+    on_missing: Policy = Policy.FAIL,
     plan: str = "",
 ) -> tuple[DoneEntry, bool]:
     """The entry of the split, and whether another attempt had written it.

@@ -15,6 +15,7 @@ from segreader.backfill.output import OutputOptions
 from segreader.backfill.sink import do_split
 from segreader.backfill.source import kept_source
 from segreader.backfill.split_json import SplitTexts
+from segreader.plan.request import Policy
 from segreader.spark.options import parse_options
 from segreader.spark.tracebacks import without_locals
 from segreader.spark.worker import freeze_imports
@@ -45,7 +46,7 @@ class SplitTask:
         splits: Sequence[JobSplit],
         plan: str = "",
         *,
-        on_missing: str = "fail",
+        on_missing: Policy = Policy.FAIL,
     ) -> None:
         self._options = dict(options)
         self._on_missing = on_missing

@@ -19,6 +19,7 @@ from segreader.errors import (
 )
 from segreader.evidence.codes import Code, Severity
 from segreader.evidence.rules import RULES
+from segreader.plan.request import Policy
 from segreader.segment import TopicIdPartition
 from segreader.storage.base import ObjectStore
 
@@ -119,7 +120,7 @@ class Findings:
                 left.append(Finding(code, last.object, text, None, None, self._partition))
         return left
 
-    def settle(self, *, on_corrupt: str) -> list[str]:
+    def settle(self, on_corrupt: Policy) -> list[str]:
         """What a plan says of the errors and warnings that were found: its notes.
 
         Args:
@@ -129,7 +130,7 @@ class Findings:
         for finding in self.take():
             if finding.severity is Severity.INFO:
                 continue
-            if on_corrupt == "fail" and RULES[finding.code].raises is not None:
+            if on_corrupt is Policy.FAIL and RULES[finding.code].raises is not None:
                 raise to_error(finding)
             notes.append(str(to_error(finding)))
         return notes
@@ -137,7 +138,7 @@ class Findings:
 
 def notes_of_many(found: Sequence[Findings]) -> list[str]:
     """What a plan says of defects that take no records away: of the first objects, and how many more there are."""
-    notes = [note for one in found[:MOST_NAMED] for note in one.settle(on_corrupt="skip")]
+    notes = [note for one in found[:MOST_NAMED] for note in one.settle(Policy.SKIP)]
     if len(found) > MOST_NAMED:
         notes.append(f"{len(found) - MOST_NAMED} more objects here have such defects: segreader verify names them")
     return notes

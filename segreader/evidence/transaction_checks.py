@@ -12,6 +12,7 @@ from segreader.evidence.findings import Findings
 from segreader.format.side_files.producer_snapshot import ProducerSnapshot, parse_producer_snapshot
 from segreader.format.side_files.transaction_index import AbortedTransaction, parse_transaction_index
 from segreader.isolation import TransactionReplay
+from segreader.plan.request import Policy
 from segreader.segment import Segment
 
 _ROW = 34
@@ -66,14 +67,14 @@ def _sound_rows(data: bytes, base_offset: int, limit: int | None) -> list[Aborte
     return None if rows and limit is not None and rows[-1].last_offset > limit else rows
 
 
-def settle_transaction_index(found: Findings, *, on_corrupt: str = "fail", is_active: bool = False) -> list[str]:
+def settle_transaction_index(found: Findings, policy: Policy = Policy.FAIL, *, is_active: bool = False) -> list[str]:
     """What a plan says of the findings of ``check_transaction_index``; see ``Findings.settle``.
 
     Args:
         is_active: a broker still appends to the segment, and may be in the middle of a row.
     """
     is_being_written = is_active and found.codes == {Code.CUT_TRANSACTION_INDEX}
-    return found.settle(on_corrupt="skip" if is_being_written else on_corrupt)
+    return found.settle(Policy.SKIP if is_being_written else policy)
 
 
 def check_has_rows(found: Findings, segment: Segment, size: int) -> None:

@@ -24,6 +24,7 @@ from segreader.loader.position import Position
 from segreader.loader.query import LoadQuery
 from segreader.loader.seen_log import SeenLog, see
 from segreader.loader.splits import LoaderSplit
+from segreader.plan.request import Policy
 from segreader.plan.split import EndReason
 from segreader.ranges import OffsetRange
 from segreader.read.indexed_times import note_if_older
@@ -97,7 +98,7 @@ class SplitEnumerator:
                 continue
             if offsets.stop is not None and offsets.start < offsets.stop:
                 planner.add(seen.source, offsets, readable=seen.readable, to_end=seen.ends_with(offsets.stop))
-            elif seen.lacks(offsets.start) and self.query.on_gap == "fail":
+            elif seen.lacks(offsets.start) and self.query.on_gap == Policy.FAIL:
                 planner.add(seen.source, OffsetRange(offsets.start, bound), readable=seen.readable)  # raises
             if seen.reason is EndReason.DAMAGE:
                 hidden.append(f"{seen.partition}: damage hides what comes behind offset {offsets.stop}")
@@ -228,16 +229,7 @@ class SplitEnumerator:
         if self._is_closed:
             raise ClosedError("the enumerator is closed", hint="Open another one with its state()")
         query = self.query
-        return PartitionPlanner(
-            self._source.store,
-            isolation_level=query.isolation_level,
-            split_bytes=query.split_bytes,
-            on_gap=query.on_gap,
-            on_missing=query.on_missing,
-            on_corrupt=query.on_corrupt,
-            max_batch_bytes=query.max_batch_bytes,
-            check_crcs=query.check_crcs,
-        )
+        return PartitionPlanner(self._source.store, query.read_options(), isolation_level=query.isolation_level)
 
     def _look(self) -> Sequence[SeenLog]:
         """The partitions of the query as they are now; of one whose listing is as before nothing is read."""
@@ -298,11 +290,11 @@ class SplitEnumerator:
             start = before.next_offset
             self._refuse_diverged(seen, before)
             if start < seen.start:
-                if self.query.on_gap == "fail":
+                if self.query.on_gap == Policy.FAIL:
                     raise deleted(seen, start, self._source.shown)
                 self.notes.append(f"{seen.partition}: offsets {start} to {seen.start - 1} were deleted unread")
                 start = seen.start
-        if start >= seen.stop and seen.reason is EndReason.DAMAGE and self.query.on_corrupt == "fail":
+        if start >= seen.stop and seen.reason is EndReason.DAMAGE and self.query.on_corrupt == Policy.FAIL:
             raise CorruptBatchError(
                 f"damage hides what comes next in {seen.partition}",
                 source=self._source.shown,

@@ -27,6 +27,7 @@ from segreader.loader.query import LoadQuery
 from segreader.loader.reader import ReaderPool, ResumableReader
 from segreader.loader.restoring import without_byte
 from segreader.loader.splits import LoaderSplit
+from segreader.plan.request import Policy
 from segreader.read.arrow import schema
 
 
@@ -174,7 +175,7 @@ class PartitionConsumer:
         """Stand before the first record at or behind an offset."""
         (end,) = [one.next_offset for one in self._enumerator.end_positions()] or [offset]
         first = self._splits[0].start if self._splits else end
-        if offset < first and self.query.on_gap == "fail":
+        if offset < first and self.query.on_gap == Policy.FAIL:
             self._refuse_before(offset, first)
         if offset > end and not self._follows:
             raise ForeignPositionError(

@@ -15,6 +15,7 @@ from segreader.format.compression import DEFAULT_LIMIT
 from segreader.isolation import IsolationLevel
 from segreader.loader.saved import SavedFields, write_saved
 from segreader.plan.cut import DEFAULT_SPLIT_BYTES
+from segreader.plan.request import Policy
 from segreader.ranges import OffsetRange
 from segreader.read.arrow import schema
 from segreader.read.options import DEFAULT_COLUMNS, ReadOptions, parse_on_gap
@@ -122,11 +123,13 @@ class LoadQuery:
         """How records become record batches."""
         return ReadOptions(
             columns=self.columns,
+            split_bytes=self.split_bytes,
             batch_rows=self.batch_rows,
             batch_bytes=self.batch_bytes,
             check_crcs=self.check_crcs,
-            on_corrupt=self.on_corrupt,
-            on_missing=self.on_missing,
+            on_corrupt=Policy.parse("on_corrupt", self.on_corrupt),
+            on_gap=Policy.parse("on_gap", self.on_gap),
+            on_missing=Policy.parse("on_missing", self.on_missing),
             max_batch_bytes=self.max_batch_bytes,
             kernel=self.kernel,
         )

@@ -21,6 +21,7 @@ from segreader.errors import FormatError
 from segreader.format.batch import CODEC_MASK, LOG_APPEND_TIME_FLAG
 from segreader.format.columns import TABLE_WIDTH, BufferPool, Decision, State, Table
 from segreader.format.scanner import BatchRun
+from segreader.plan.request import Policy
 from segreader.plan.split import Split
 from segreader.read.arrow import FIELDS, constant, schema
 from segreader.read.metrics import ScanMetrics
@@ -57,7 +58,7 @@ def split_reader(
     store: ObjectStore, options: ReadOptions, *, metrics: ScanMetrics | None = None, pool: BufferPool | None = None
 ) -> SplitReader:
     """What reads splits with these options at the least cost; for ``pool`` see ``read_split``."""
-    is_told = COLUMNS_OF_HEADERS.issuperset(options.columns) and options.on_corrupt == "fail"
+    is_told = COLUMNS_OF_HEADERS.issuperset(options.columns) and options.on_corrupt is Policy.FAIL
     return (HeaderReader if is_told else SplitReader)(store, options, metrics=metrics, pool=pool)
 
 

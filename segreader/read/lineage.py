@@ -33,6 +33,7 @@ from segreader.plan.lineage import (
     newest_first,
     resolve,
 )
+from segreader.plan.request import Policy
 from segreader.ranges import ByteRange
 from segreader.read.segment_ends import (
     OPEN_END,
@@ -211,7 +212,7 @@ def _differing_starts(
         if known:
             starts.add(known, segment.files.leader_epochs or segment.files.log)
     starts.check(found)
-    return found.settle(on_corrupt="skip")
+    return found.settle(Policy.SKIP)
 
 
 def _below_the_lineage(store: ObjectStore, log: ResolvedLog, log_start: int) -> list[str]:

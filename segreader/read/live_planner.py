@@ -10,11 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from segreader.broker.messages import TopicMetadata
-from segreader.errors import OffsetOutOfRangeError, OptionError
-from segreader.format.compression import DEFAULT_LIMIT
+from segreader.errors import OffsetOutOfRangeError
 from segreader.format.side_files.leader_epochs import LeaderEpochs
 from segreader.isolation import IsolationLevel
-from segreader.plan.cut import DEFAULT_SPLIT_BYTES
 from segreader.plan.live import (
     LivePart,
     LivePartition,
@@ -26,6 +24,7 @@ from segreader.plan.live import (
     epochs_from,
     place_seam,
 )
+from segreader.plan.request import Policy
 from segreader.plan.split import EndReason, Gap, PlannedDrop, ReadEnd, Split
 from segreader.ranges import OffsetRange
 from segreader.read.cluster import Cluster
@@ -43,7 +42,7 @@ from segreader.read.live_marks import (
 from segreader.read.live_metrics import LiveMetrics
 from segreader.read.live_store import StorePlanner
 from segreader.read.located import LocatedUrls
-from segreader.read.options import require_on_gap
+from segreader.read.options import ReadOptions
 from segreader.read.source import Source
 from segreader.segment import TopicIdPartition
 from segreader.storage.base import ObjectStore
@@ -57,9 +56,6 @@ class LiveRequest:
         topic_id: refuse another topic of the same name.
         partitions: which; all by default.
         prefers_store: take what lies in both tiers from the object store.
-        on_gap: ``fail``, or ``skip`` offsets that were asked for and are deleted.
-        split_bytes: of a part from the store, to aim at.
-        on_corrupt, max_batch_bytes, check_crcs: as in ``ReadOptions``.
     """
 
     topic: str
@@ -68,21 +64,12 @@ class LiveRequest:
     bounds: LiveBounds = field(default_factory=LiveBounds)
     isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED
     prefers_store: bool = False
-    on_gap: str = "fail"
-    split_bytes: int = DEFAULT_SPLIT_BYTES
-    on_corrupt: str = "fail"
-    max_batch_bytes: int = DEFAULT_LIMIT
-    check_crcs: bool = True
-
-    def __post_init__(self) -> None:
-        require_on_gap(self.on_gap)
-        if self.split_bytes < 1:
-            raise OptionError("split_bytes must be positive", found=self.split_bytes)
 
 
 def plan_live(
     cluster: Cluster,
     request: LiveRequest,
+    options: ReadOptions | None = None,
     *,
     source: Source | None = None,
     located: tuple[LocatedUrls, ObjectStore] | None = None,
@@ -102,7 +89,7 @@ def plan_live(
     """
     topic = find_topic(cluster, request.topic, request.topic_id)
     partitions = choose_partitions(topic, request.partitions, cluster.shown)
-    planner = _Planner(cluster, request, topic, source, located, metrics or LiveMetrics())
+    planner = _Planner(cluster, request, options or ReadOptions(), topic, source, located, metrics or LiveMetrics())
     return planner.plan(partitions)
 
 
@@ -111,24 +98,17 @@ class _Planner:
         self,
         cluster: Cluster,
         request: LiveRequest,
+        options: ReadOptions,
         topic: TopicMetadata,
         source: Source | None,
         located: tuple[LocatedUrls, ObjectStore] | None,
         metrics: LiveMetrics,
     ) -> None:
-        self._cluster, self._request, self._topic = cluster, request, topic
+        self._cluster, self._request, self._options, self._topic = cluster, request, options, topic
         self._source, self._located, self._metrics = source, located, metrics
         self._store = None
         if source is not None:
-            self._store = StorePlanner(
-                cluster,
-                source,
-                topic.topic_id,
-                split_bytes=request.split_bytes,
-                on_corrupt=request.on_corrupt,
-                max_batch_bytes=request.max_batch_bytes,
-                check_crcs=request.check_crcs,
-            )
+            self._store = StorePlanner(cluster, source, topic.topic_id, options)
         self._parts: list[LivePart] = []
         self._ends: list[ReadEnd] = []
         self._gaps: list[Gap] = []
@@ -204,7 +184,7 @@ class _Planner:
                 start=start,
                 stop=stop if stop is None else max(stop, first),
                 prefers_store=self._request.prefers_store,
-                may_have_lost=self._request.on_gap == "skip",
+                may_have_lost=self._options.on_gap is Policy.SKIP,
             )
         except OffsetOutOfRangeError as error:
             raise error.located(source=self._cluster.shown) from None
@@ -272,7 +252,7 @@ class _Planner:
         if self._located is None:
             return [whole]
         return plan_locations(
-            self._cluster, whole, marks, self._located, self._metrics, max_batch_bytes=self._request.max_batch_bytes
+            self._cluster, whole, marks, self._located, self._metrics, max_batch_bytes=self._options.max_batch_bytes
         )
 
     def _part(

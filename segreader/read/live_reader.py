@@ -32,6 +32,7 @@ from segreader.errors import (
 from segreader.format.columns import BufferPool
 from segreader.isolation import IsolationLevel
 from segreader.plan.live import LivePart, ReadFrom
+from segreader.plan.request import Policy
 from segreader.plan.split import Split
 from segreader.ranges import ByteRange, OffsetRange
 from segreader.read.broker_range import BrokerRange, FetchedAnswer, one_ahead
@@ -56,7 +57,6 @@ class LiveReader:
     Args:
         store: where parts from the store lie; ``None`` if there are none.
         located: URLs and store of located segments; ``None`` if locations are not to be asked for.
-        on_gap: ``fail``, or ``skip`` offsets that neither store nor broker can read, and go on behind them.
         clock_ms: the time, in ms since 1970 UTC.
     """
 
@@ -68,19 +68,18 @@ class LiveReader:
         store: ObjectStore | None = None,
         located: tuple[LocatedUrls, ObjectStore] | None = None,
         metrics: LiveMetrics | None = None,
-        on_gap: str = "fail",
         clock_ms: Callable[[], int] = now_ms,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.metrics = metrics or LiveMetrics()
-        self._cluster, self._options, self._on_gap = cluster, options, on_gap
+        self._cluster, self._options = cluster, options
         self._clock_ms, self._sleep = clock_ms, sleep
         self._located = located
         self._fetched = FetchedStore(cluster.shown)
         self._pool = BufferPool()
         self._broker = self._reader(self._fetched, options)
         # What the object store has wrong the broker may have right: damage there is no end, and nothing to pass over.
-        strict = replace(options, on_corrupt="fail", on_missing="fail")
+        strict = replace(options, on_corrupt=Policy.FAIL, on_missing=Policy.FAIL)
         self._store = None if store is None else self._reader(store, strict)
         self._remote = None if located is None else self._reader(located[1], strict)
         self._delivered = 0
@@ -120,7 +119,7 @@ class LiveReader:
                 if not is_failed_read(error):
                     raise
                 found = self._unreadable(part, error)
-                if self._on_gap == "fail":
+                if self._options.on_gap is Policy.FAIL:
                     raise found from error
                 self._pass_over(part, self._next_readable(part), found)
 
@@ -220,7 +219,7 @@ class LiveReader:
             if not isinstance(lost, ObjectNotFoundError):
                 raise found from error
             found.hint += ", or read what is left with on_missing='skip' (--on-missing skip)"
-            if self._options.on_missing == "fail":
+            if self._options.on_missing is Policy.FAIL:
                 raise found from error
             self._pass_over(part, stop, found)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ import pyarrow as pa
 from segreader.errors import OptionError
 from segreader.isolation import IsolationLevel
 from segreader.plan.live import LivePart, LivePlan, ReadFrom
+from segreader.plan.request import Policy
 from segreader.read.cluster import Cluster, KafkaCluster
 from segreader.read.live_bounds import parse_live_bounds
 from segreader.read.live_metrics import LiveMetrics
@@ -78,7 +80,12 @@ class LiveScan(ScanFace):
         """
         if self._plan is None:
             self._plan = plan_live(
-                self.cluster, self.request, source=self._source, located=self._locations(), metrics=self._planning
+                self.cluster,
+                self.request,
+                self.options,
+                source=self._source,
+                located=self._locations(),
+                metrics=self._planning,
             )
         return self._plan
 
@@ -94,14 +101,7 @@ class LiveScan(ScanFace):
         plan = self.plan()
         self.metrics = metrics = LiveMetrics(locations_rejected=self._planning.locations_rejected)
         metrics.notes += plan.notes
-        reader = LiveReader(
-            self.cluster,
-            options,
-            store=self.store,
-            located=self._locations(),
-            metrics=metrics,
-            on_gap=self.request.on_gap,
-        )
+        reader = LiveReader(self.cluster, options, store=self.store, located=self._locations(), metrics=metrics)
         try:
             for part in plan.parts:
                 for batch in reader.read(part):
@@ -133,21 +133,23 @@ def read_live_part(
     store: ObjectStore | None = None,
     storage_options: Mapping[str, object] | None = None,
     metrics: LiveMetrics | None = None,
-    on_gap: str = "fail",
+    on_gap: str | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The records of one part of a plan, for a worker that has a client of its own.
 
     Args:
         store: of the location that the plan was made with; parts from the store need it.
         storage_options: which hosts a location's URL may name besides those of the clouds.
-        on_gap: as in ``LiveReader``.
+        on_gap: in place of that of ``options``.
 
     Raises:
         as ``LiveReader.read``.
     """
+    if on_gap is not None:
+        options = replace(options, on_gap=Policy.parse("on_gap", on_gap))
     located = open_located(storage_options) if part.read_from is ReadFrom.LOCATION else None
     try:
-        yield from LiveReader(cluster, options, store=store, located=located, metrics=metrics, on_gap=on_gap).read(part)
+        yield from LiveReader(cluster, options, store=store, located=located, metrics=metrics).read(part)
     finally:
         if located is not None:
             located[1].close()
@@ -193,8 +195,6 @@ def open_live_scan(
     isolation_level: IsolationLevel,
     prefer: str,
     asks_for_locations: bool,
-    split_bytes: int,
-    on_gap: str,
     options: ReadOptions,
 ) -> LiveScan:
     """The live scan that the arguments of ``segreader.scan`` say.
@@ -223,11 +223,6 @@ def open_live_scan(
         bounds=parse_live_bounds(offsets, times, group),
         isolation_level=isolation_level,
         prefers_store=prefer == "store",
-        on_gap=on_gap,
-        split_bytes=split_bytes,
-        on_corrupt=options.on_corrupt,
-        max_batch_bytes=options.max_batch_bytes,
-        check_crcs=options.check_crcs,
     )
     source = None
     if place is not None or catalog != Catalog():

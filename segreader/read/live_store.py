@@ -28,10 +28,12 @@ from segreader.format.side_files.transaction_index import AbortedTransaction
 from segreader.isolation import AbortedTransactions, IsolationLevel
 from segreader.plan.lineage import DropReason, ResolvedLog
 from segreader.plan.live import BEYOND, LogMarks, covered, uncovered
+from segreader.plan.request import Policy
 from segreader.plan.split import PlannedDrop, Split
 from segreader.ranges import OffsetRange
 from segreader.read.cluster import Cluster
 from segreader.read.lineage import ReadableLog
+from segreader.read.options import ReadOptions
 from segreader.read.partition_planner import PartitionPlanner
 from segreader.read.source import Source, SourceLog
 from segreader.read.transactions import TransactionState, read_aborted
@@ -67,15 +69,10 @@ class StorePlanner:
         cluster: Cluster,
         source: Source,
         topic_id: str | None,
-        *,
-        split_bytes: int,
-        on_corrupt: str,
-        max_batch_bytes: int,
-        check_crcs: bool,
+        options: ReadOptions,
     ) -> None:
         self._cluster, self._source, self._topic_id = cluster, source, topic_id
-        self._split_bytes, self._on_corrupt = split_bytes, on_corrupt
-        self._max_batch_bytes, self._check_crcs = max_batch_bytes, check_crcs
+        self._options = replace(options, on_gap=Policy.SKIP, on_missing=Policy.FAIL)  # the broker may have it
         self._logs: dict[int, SourceLog] = {}
 
     def find(self, topic: str, partitions: Sequence[int]) -> None:
@@ -127,15 +124,7 @@ class StorePlanner:
         source = replace(
             source, log=replace(source.log, log_start=log_start), leader_epochs=lineage if lineage else None
         )
-        planner = _RunPlanner(
-            self._source.store,
-            isolation_level=isolation_level,
-            split_bytes=self._split_bytes,
-            on_gap="skip",
-            on_corrupt=self._on_corrupt,
-            max_batch_bytes=self._max_batch_bytes,
-            check_crcs=self._check_crcs,
-        )
+        planner = _RunPlanner(self._source.store, self._options, isolation_level=isolation_level)
         try:
             readable = planner.resolve(source)
             runs = covered(readable.resolved, remote)

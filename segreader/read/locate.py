@@ -13,6 +13,7 @@ from segreader.read.cluster import Cluster
 from segreader.read.live_bounds import LiveBounds
 from segreader.read.live_planner import LiveRequest, plan_live
 from segreader.read.located import now_ms
+from segreader.read.options import ReadOptions
 from segreader.read.source import Source
 from segreader.storage.signed_url import SignedUrl
 
@@ -66,8 +67,8 @@ def locate_offset(
         as ``plan_live``.
     """
     bounds = LiveBounds(offset, offset + 1)
-    wanted = replace(request, partitions=(partition,), bounds=bounds, split_bytes=1)
-    plan = plan_live(cluster, wanted, source=source)
+    wanted = replace(request, partitions=(partition,), bounds=bounds)
+    plan = plan_live(cluster, wanted, ReadOptions(split_bytes=1), source=source)
     if not plan.parts:
         (told,) = plan.partitions_asked
         raise OffsetOutOfRangeError(

@@ -5,10 +5,13 @@ from __future__ import annotations
 import difflib
 import warnings
 from dataclasses import dataclass
+from typing import Final
 
 from segreader.errors import OptionError
 from segreader.format.columns import DEFAULT_MAX_BYTES, DEFAULT_MAX_ROWS
 from segreader.format.compression import DEFAULT_LIMIT
+from segreader.plan.cut import DEFAULT_SPLIT_BYTES
+from segreader.plan.request import Policy
 
 DEFAULT_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestamp_type", "headers")
 EXTRA_COLUMNS = (
@@ -25,9 +28,12 @@ EXTRA_COLUMNS = (
 )
 ALL_COLUMNS = DEFAULT_COLUMNS + EXTRA_COLUMNS
 
+_POLICIES: Final = ("on_corrupt", "on_gap", "on_missing")
+_NUMBERS: Final = ("split_bytes", "batch_rows", "batch_bytes", "max_batch_bytes")
 
-def parse_on_gap(on_gap: str, *, stacklevel: int = 3) -> str:
-    """``fail`` or ``skip``; ``report``, the earlier name of ``skip``, is taken with a warning.
+
+def parse_on_gap(on_gap: str, *, stacklevel: int = 3) -> Policy:
+    """The policy of this word; ``report``, the earlier name of ``skip``, is taken with a warning.
 
     Args:
         stacklevel: of the warning: the function that the caller of this one was called from by default.
@@ -37,32 +43,24 @@ def parse_on_gap(on_gap: str, *, stacklevel: int = 3) -> str:
     """
     if on_gap == "report":
         warnings.warn("on_gap='report' is deprecated, use on_gap='skip'", DeprecationWarning, stacklevel=stacklevel)
-        return "skip"
-    require_on_gap(on_gap)
-    return on_gap
-
-
-def require_on_gap(on_gap: str) -> None:
-    """Refuse an ``on_gap`` that is unknown.
-
-    Raises:
-        OptionError: it is.
-    """
-    if on_gap not in ("fail", "skip"):
-        raise OptionError("unknown on_gap", found=on_gap, expected="fail or skip")
+        return Policy.SKIP
+    return Policy.parse("on_gap", on_gap)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """How records become Arrow record batches.
+    """How records are planned and become Arrow record batches.
 
     Args:
         columns: which, in this order; columns left out are not built.
+        split_bytes: stored bytes of a split to aim at.
         batch_rows: rows at which a record batch is closed.
         batch_bytes: or bytes of keys, values and headers, whichever is reached first.
         check_crcs: whether a batch must pass its CRC-32C, as ``check.crcs`` of the Java consumer.
         on_corrupt: ``fail``: raise at the first damage, after the records before it; ``skip``: leave the damaged
             part out and count it in the metrics.
+        on_gap: ``fail``: raise where offsets between two segments are in none; ``skip``: go on behind them. Of a live
+            topic, offsets that were deleted, or that neither store nor broker can read.
         on_missing: ``fail``: raise if a segment vanishes between plan and read, as retention does; ``skip``: go on and
             count its offsets in the metrics.
         max_batch_bytes: largest batch to hold, stored or decompressed.
@@ -73,11 +71,13 @@ class ReadOptions:
     """
 
     columns: tuple[str, ...] = DEFAULT_COLUMNS
+    split_bytes: int = DEFAULT_SPLIT_BYTES
     batch_rows: int = DEFAULT_MAX_ROWS
     batch_bytes: int = DEFAULT_MAX_BYTES
     check_crcs: bool = True
-    on_corrupt: str = "fail"
-    on_missing: str = "fail"
+    on_corrupt: Policy = Policy.FAIL
+    on_gap: Policy = Policy.FAIL
+    on_missing: Policy = Policy.FAIL
     max_batch_bytes: int = DEFAULT_LIMIT
     kernel: str | None = None
 
@@ -94,14 +94,8 @@ class ReadOptions:
             raise OptionError("a column is named twice", found=", ".join(self.columns))
         if {"timestamp", "timestamp_ms"} <= set(self.columns):
             raise OptionError("timestamp and timestamp_ms are two forms of one column", hint="Ask for one of them")
-        if self.on_corrupt not in ("fail", "skip"):
-            raise OptionError("unknown on_corrupt", found=self.on_corrupt, expected="fail or skip")
-        if self.on_missing not in ("fail", "skip"):
-            raise OptionError("unknown on_missing", found=self.on_missing, expected="fail or skip")
-        for field, value in (
-            ("batch_rows", self.batch_rows),
-            ("batch_bytes", self.batch_bytes),
-            ("max_batch_bytes", self.max_batch_bytes),
-        ):
-            if value < 1:
-                raise OptionError(f"{field} must be positive", found=value)
+        for name in _POLICIES:
+            object.__setattr__(self, name, Policy.parse(name, getattr(self, name)))
+        for name in _NUMBERS:
+            if (value := getattr(self, name)) < 1:
+                raise OptionError(f"{name} must be positive", found=value)

@@ -11,11 +11,11 @@ from segreader.errors import FormatError, ObjectChangedError, ObjectNotFoundErro
 from segreader.evidence.end_checks import last_timed_offset
 from segreader.evidence.findings import Findings, notes_of_many
 from segreader.evidence.index_checks import check_offset_index
-from segreader.format.compression import DEFAULT_LIMIT
 from segreader.format.side_files.offset_index import OffsetIndex, parse_offset_index
 from segreader.isolation import AbortedTransactions, IsolationLevel
-from segreader.plan.cut import DEFAULT_SPLIT_BYTES, cut_segment, last_of_range, needs_index, offset_at, overlapping
+from segreader.plan.cut import cut_segment, last_of_range, needs_index, offset_at, overlapping
 from segreader.plan.lineage import DropReason, OffsetHole, Part, ResolvedLog, epochs_within
+from segreader.plan.request import Policy
 from segreader.plan.split import (
     END_OF_LOG,
     LOOK_AHEAD,
@@ -29,6 +29,7 @@ from segreader.plan.split import (
 )
 from segreader.ranges import OffsetRange
 from segreader.read.lineage import ReadableLog, read_lineage
+from segreader.read.options import ReadOptions
 from segreader.read.segment_ends import OPEN_END, read_last_offset, shows_cleaning
 from segreader.read.segment_tail import ends_early
 from segreader.read.source import SourceLog
@@ -51,23 +52,13 @@ class PartitionPlanner:
     def __init__(
         self,
         store: ObjectStore,
+        options: ReadOptions | None = None,
         *,
         isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED,
-        split_bytes: int = DEFAULT_SPLIT_BYTES,
-        on_gap: str = "fail",
-        on_missing: str = "fail",
-        on_corrupt: str = "fail",
-        max_batch_bytes: int = DEFAULT_LIMIT,
-        check_crcs: bool = True,
     ) -> None:
         self._store = store
+        self._options = options or ReadOptions()
         self._isolation_level = isolation_level
-        self._split_bytes = split_bytes
-        self._on_gap = on_gap
-        self._on_missing = on_missing
-        self._on_corrupt = on_corrupt
-        self._max_batch_bytes = max_batch_bytes
-        self._check_crcs = check_crcs
         self._splits: list[Split] = []
         self._ends: list[ReadEnd] = []
         self._gaps: list[Gap] = []
@@ -92,7 +83,7 @@ class PartitionPlanner:
             source.log,
             local=source.local,
             given=source.leader_epochs,
-            max_batch_bytes=self._max_batch_bytes,
+            max_batch_bytes=self._options.max_batch_bytes,
         )
 
     def add(
@@ -124,7 +115,7 @@ class PartitionPlanner:
             readable = readable or self.resolve(source)
             log, wanted = readable.resolved, offsets
             if times is not None:
-                wanted = offsets_between(self._store, log, times, wanted, max_batch_bytes=self._max_batch_bytes)
+                wanted = offsets_between(self._store, log, times, wanted, max_batch_bytes=self._options.max_batch_bytes)
             if listed is None:
                 listed = log.holes
                 self._refuse(readable, _gaps(log, _of_use(wanted, only), {}))
@@ -133,7 +124,7 @@ class PartitionPlanner:
                 break
             except (ObjectNotFoundError, ObjectChangedError) as error:
                 gone = next((part.segment for part in log.parts if part.start == error.offset), None)
-                if gone is None or self._on_missing == "fail":
+                if gone is None or self._options.on_missing is Policy.FAIL:
                     raise
                 self._notes.append(f"{error.source}: {error.message}; read without its segment")
                 source, readable = _without(source, gone), None
@@ -169,9 +160,9 @@ class PartitionPlanner:
             wanted,
             start_snapshot=snapshot_at_start(source.log if source.local is None else source.local, log),
             last_batches=readable.last_batches,
-            max_batch_bytes=self._max_batch_bytes,
-            check_crcs=self._check_crcs,
-            on_corrupt=self._on_corrupt,
+            max_batch_bytes=self._options.max_batch_bytes,
+            check_crcs=self._options.check_crcs,
+            on_corrupt=self._options.on_corrupt,
         )
 
     def _newest(self, log: ResolvedLog, wanted: OffsetRange, state: TransactionState) -> _Named:
@@ -190,14 +181,14 @@ class PartitionPlanner:
         timed = last_timed_offset(self._store, segment) if segment.max_timestamp_ms is None else None
         last = max(state.last_marker, -1 if timed is None else timed)
         if state.last_of_producers > last:  # the cleaner may have removed that
-            known = read_last_offset(self._store, segment, self._max_batch_bytes) if end is None else end
+            known = read_last_offset(self._store, segment, self._options.max_batch_bytes) if end is None else end
             is_beyond = known is not None and state.last_of_producers > known
-            if is_beyond and not shows_cleaning(self._store, segment, self._max_batch_bytes):
+            if is_beyond and not shows_cleaning(self._store, segment, self._options.max_batch_bytes):
                 last = state.last_of_producers
         last = last if wanted.stop is None else min(last, wanted.stop - 1)
         if last >= wanted.start and end is not None and wanted.start > end:
             error = ends_early(self._store.url(segment.files.log), segment.log_size, end, last)
-            if self._on_corrupt == "fail":
+            if self._options.on_corrupt is Policy.FAIL:
                 raise error
             self._notes.append(str(error))
         return _Named(timed, last if last >= max(part.start, wanted.start) else None)
@@ -224,7 +215,7 @@ class PartitionPlanner:
 
     def _refuse(self, readable: ReadableLog, gaps: Sequence[Gap]) -> None:
         """Raise for offsets that are missing, unless they are to be skipped."""
-        if not gaps or self._on_gap != "fail":
+        if not gaps or self._options.on_gap is Policy.SKIP:
             return
         log, gap = readable.resolved, gaps[0]
         lacking = [
@@ -253,7 +244,8 @@ class PartitionPlanner:
     ) -> None:
         """Cut the parts, each with the offsets wanted of it; a few indexes at a time are read and held."""
         logs_ahead = self._ahead(log, chosen)
-        needing = [at for at, (part, wanted) in enumerate(chosen) if needs_index(part, wanted, self._split_bytes)]
+        most = self._options.split_bytes
+        needing = [at for at, (part, wanted) in enumerate(chosen) if needs_index(part, wanted, most)]
         cutting = {id(one) for one, two in pairwise(log.parts) if two.segment.base_offset < one.stop}
         start = 0
         for first in range(0, max(1, len(needing)), _AT_ONCE):
@@ -302,7 +294,7 @@ class PartitionPlanner:
         epochs = before if _is_of(segment, before) else _epochs_of(log, segment, wanted.start, stop)
         is_newest = part is log.parts[-1] and part.stop == (segment.last_offset or 0) + 1 and not segment.is_active
         end = part.stop if is_newest and segment.max_timestamp_ms is not None else None  # as the catalogue states it
-        for positions in cut_segment(segment, index, wanted, self._split_bytes):
+        for positions in cut_segment(segment, index, wanted, self._options.split_bytes):
             is_last = positions.stop >= log_size
             self._splits.append(
                 Split(
@@ -379,7 +371,7 @@ class PartitionPlanner:
             return None
         if not len(index) or index.trailing_bytes:
             return None
-        last = read_last_offset(self._store, segment, self._max_batch_bytes)
+        last = read_last_offset(self._store, segment, self._options.max_batch_bytes)
         named = index.base_offset + index.relative_offsets[-1]
         return named if last is not None and last < named else None
 

@@ -17,6 +17,7 @@ from segreader.format.columns import DEFAULT_MAX_BYTES, DEFAULT_MAX_ROWS
 from segreader.format.compression import DEFAULT_LIMIT
 from segreader.isolation import IsolationLevel
 from segreader.plan.cut import DEFAULT_SPLIT_BYTES
+from segreader.plan.request import Policy
 from segreader.plan.split import ReadPlan, join_plans
 from segreader.ranges import OffsetRange
 from segreader.read.indexed_times import UNREADABLE, note_if_older
@@ -48,8 +49,6 @@ class Scan(ScanFace):
         since: Time = None,
         until: Time = None,
         isolation_level: str | IsolationLevel = IsolationLevel.READ_COMMITTED,
-        split_bytes: int = DEFAULT_SPLIT_BYTES,
-        on_gap: str = "fail",
         options: ReadOptions | None = None,
     ) -> None:
         super().__init__(options or ReadOptions(), ScanMetrics())
@@ -57,10 +56,7 @@ class Scan(ScanFace):
         self.isolation_level = parse_isolation_level(isolation_level)
         self.offsets = parse_offsets(offsets)
         self.times = parse_time_range(since, until)
-        if split_bytes < 1:
-            raise OptionError("split_bytes must be positive", found=split_bytes)
         self._wanted = (topic, topic_id, partitions)
-        self._split_bytes, self._on_gap = split_bytes, parse_on_gap(on_gap)
         self._plan: ReadPlan | None = None
         self._source = source
 
@@ -105,7 +101,7 @@ class Scan(ScanFace):
         logs: list[SourceLog] = []
         for log in self.logs():
             logs.append(log)
-            planner = self.planner(on_gap="skip")
+            planner = self.planner(on_gap=Policy.SKIP)
             try:
                 planner.add(log, self.offsets, self.times)
             except UNREADABLE as error:
@@ -131,16 +127,8 @@ class Scan(ScanFace):
         Args:
             on_gap: in place of the scan's own.
         """
-        return PartitionPlanner(
-            self.store,
-            isolation_level=self.isolation_level,
-            split_bytes=self._split_bytes,
-            on_gap=on_gap or self._on_gap,
-            on_missing=self.options.on_missing,
-            on_corrupt=self.options.on_corrupt,
-            max_batch_bytes=self.options.max_batch_bytes,
-            check_crcs=self.options.check_crcs,
-        )
+        options = self.options if on_gap is None else replace(self.options, on_gap=Policy.parse("on_gap", on_gap))
+        return PartitionPlanner(self.store, options, isolation_level=self.isolation_level)
 
     def logs(self, wants: Wants | None = None) -> Iterator[SourceLog]:
         """The partitions of this scan, listed one after another; those that ``wants`` refuses cost no listing."""
@@ -160,7 +148,7 @@ class Scan(ScanFace):
                 then = following if following is not None and split.is_followed_by(following) else None
                 yield from reader.read(split, position, then=then)
                 position = reader.next_offset
-            if end.damage is not None and options.on_corrupt == "fail":
+            if end.damage is not None and options.on_corrupt is Policy.FAIL:
                 raise copy(end.damage)
 
     def close(self) -> None:
@@ -288,14 +276,15 @@ def scan(
     Raises:
         OptionError: an argument is unknown. ObjectNotFoundError: the directory is not there.
     """
-    on_gap = parse_on_gap(on_gap)
     options = ReadOptions(
         columns=tuple(columns),
+        split_bytes=split_bytes,
         batch_rows=batch_rows,
         batch_bytes=batch_bytes,
         check_crcs=check_crcs,
-        on_corrupt=on_corrupt,
-        on_missing=on_missing,
+        on_corrupt=Policy.parse("on_corrupt", on_corrupt),
+        on_gap=parse_on_gap(on_gap),
+        on_missing=Policy.parse("on_missing", on_missing),
         max_batch_bytes=max_batch_bytes,
         kernel=kernel,
     )
@@ -327,8 +316,6 @@ def scan(
             isolation_level=parse_isolation_level(isolation_level),
             prefer=prefer,
             asks_for_locations=locations,
-            split_bytes=split_bytes,
-            on_gap=on_gap,
             options=options,
         )
     if broker_options or group is not None or prefer != "broker" or not locations:
@@ -345,8 +332,6 @@ def scan(
         since=since,
         until=until,
         isolation_level=isolation_level,
-        split_bytes=split_bytes,
-        on_gap=on_gap,
         options=options,
     )
 

@@ -30,6 +30,7 @@ from segreader.format.side_files.producer_snapshot import ProducerSnapshot
 from segreader.format.side_files.transaction_index import AbortedTransaction
 from segreader.isolation import AbortedTransactions
 from segreader.plan.lineage import Part, ResolvedLog
+from segreader.plan.request import Policy
 from segreader.ranges import OffsetRange
 from segreader.read.transaction_replay import VANISHED, Replayed, replay_parts
 from segreader.storage.base import ObjectStore
@@ -78,7 +79,7 @@ def read_transaction_state(
     last_batches: Mapping[str, Batch] | None = None,
     max_batch_bytes: int = DEFAULT_LIMIT,
     check_crcs: bool = True,
-    on_corrupt: str = "fail",
+    on_corrupt: Policy = Policy.FAIL,
 ) -> TransactionState:
     """Read the transaction indexes that bear on these offsets, and the open transactions at the end and at holes.
 
@@ -197,7 +198,7 @@ def read_aborted(
 
     Source: ``RemoteLogManager.collectAbortedTransactions`` (4.3).
     """
-    return _read_aborted(_Files(store, log, "fail", {}), parts, offsets, None)
+    return _read_aborted(_Files(store, log, Policy.FAIL, {}), parts, offsets, None)
 
 
 def _read_aborted(
@@ -229,7 +230,7 @@ class _Files:
     """Reads the transaction indexes and the snapshots of a log, and notes what is wrong with them."""
 
     def __init__(
-        self, store: ObjectStore, log: ResolvedLog, on_corrupt: str, last_batches: Mapping[str, Batch]
+        self, store: ObjectStore, log: ResolvedLog, on_corrupt: Policy, last_batches: Mapping[str, Batch]
     ) -> None:
         self._store, self._log, self._on_corrupt, self._last_batches = store, log, on_corrupt, last_batches
         self._rows: dict[int, list[AbortedTransaction]] = {}  # by the start of their part, as all here
@@ -264,7 +265,7 @@ class _Files:
         limit = None if part is self._log.parts[-1] else segment.last_offset  # the newest log may be cut
         rows = check_transaction_index(found, data, name, segment.base_offset, limit)
         check_has_rows(found, segment, len(data))
-        self.notes += settle_transaction_index(found, on_corrupt=self._on_corrupt, is_active=segment.is_active)
+        self.notes += settle_transaction_index(found, self._on_corrupt, is_active=segment.is_active)
         if rows and self.is_newest(part):
             self.last_marker = max(row.last_offset for row in rows)
         self._rows[part.start] = rows
@@ -307,8 +308,8 @@ class _Files:
             check_neighbours(found, index, snapshot, rows, known, self._open[part.start], part.start)
             if (last := self._last_batches.get(files.log)) is not None:
                 check_last_batch(of_last, snapshot, self._open[part.start], last)
-        self.notes += of_last.settle(on_corrupt="skip")
-        self.notes += found.settle(on_corrupt=self._on_corrupt)
+        self.notes += of_last.settle(Policy.SKIP)
+        self.notes += found.settle(self._on_corrupt)
 
     def at_start(self, name: str) -> dict[int, int]:
         """The transactions that a snapshot of the log's start calls open; none if it cannot be had."""
@@ -323,5 +324,5 @@ class _Files:
             return None
         found = Findings(self._store, self._log.partition)
         snapshot = check_snapshot(found, data, name, None)
-        self.notes += found.settle(on_corrupt="skip")
+        self.notes += found.settle(Policy.SKIP)
         return snapshot

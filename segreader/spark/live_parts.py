@@ -17,6 +17,7 @@ import pyarrow as pa
 from segreader.broker.messages import EARLIEST, OffsetWanted
 from segreader.errors import OffsetOutOfRangeError
 from segreader.plan.live import LivePart, ReadFrom
+from segreader.plan.request import Policy
 from segreader.ranges import OffsetRange
 from segreader.read.cluster import Cluster
 from segreader.read.live_metrics import LiveMetrics
@@ -56,9 +57,9 @@ def read_part(
         elif part.read_from is ReadFrom.LOCATION:
             located = open_located(storage_of_locations(options))
             stack.callback(located[1].close)
-        on_gap = "fail" if options.fail_on_data_loss else "skip"
-        reader = LiveReader(cluster, read_options, store=store, located=located, metrics=metrics, on_gap=on_gap)
-        for batch in _retained(cluster, reader, part, metrics, fails=options.on_missing == "fail"):
+        read_options = replace(read_options, on_gap=options.on_gap)
+        reader = LiveReader(cluster, read_options, store=store, located=located, metrics=metrics)
+        for batch in _retained(cluster, reader, part, metrics, fails=options.on_missing == Policy.FAIL):
             yield _without_positions(batch)
     told = ", ".join(f"{one.records} from the {name}" for name, one in metrics.sources.items() if one.parts)
     logger.info("%s: offsets %d to %d: %s", part.partition, part.offsets.start, part.stop - 1, told)

@@ -25,6 +25,7 @@ from segreader.read.live_bounds import LiveBounds, LiveEnd
 from segreader.read.live_marks import find_topic
 from segreader.read.live_planner import LiveRequest, plan_live
 from segreader.read.located import LocatedUrls, open_located
+from segreader.read.options import ReadOptions
 from segreader.segment import TopicIdPartition
 from segreader.spark.live_cutting import cut_parts, joined
 from segreader.spark.live_parts import storage_of_locations
@@ -175,9 +176,6 @@ class Tier:
                 bounds=LiveBounds(*wanted, end),
                 isolation_level=self._options.isolation_level,
                 prefers_store=source is not None,
-                on_gap="fail" if self._options.fail_on_data_loss else "skip",
-                split_bytes=UNCUT,
-                check_crcs=self._options.check_crcs,
             )
             for (topic, wanted), numbers in alike.items()
         ]
@@ -194,8 +192,9 @@ class Tier:
         )
 
     def _planned(self, request: LiveRequest, source: LocationsSource | None) -> LivePlan:
+        options = ReadOptions(split_bytes=UNCUT, on_gap=self._options.on_gap, check_crcs=self._options.check_crcs)
         try:
-            return plan_live(self.cluster, request, source=source, located=self._located)
+            return plan_live(self.cluster, request, options, source=source, located=self._located)
         except OffsetOutOfRangeError as error:
             error.hint = "-2 and -1 stand for the ends of what is there; failOnDataLoss=false goes on with what is left"
             raise

@@ -16,6 +16,7 @@ from typing import TypedDict
 
 from segreader.errors import OptionError
 from segreader.isolation import IsolationLevel
+from segreader.plan.request import Policy
 from segreader.read.beside import Catalog
 from segreader.read.live_bounds import LiveBounds
 from segreader.read.topic_ids import NEWEST
@@ -122,7 +123,7 @@ class SparkOptions:
     raw_columns: bool = False
     isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED
     fail_on_data_loss: bool = True
-    on_missing: str = "fail"
+    on_missing: Policy = Policy.FAIL
     layout: str | None = None
     rsm_config: str | None = None
     metadata: str | None = None
@@ -140,6 +141,11 @@ class SparkOptions:
     batch_records: int = 65536
     read_budget: int | None = None
     limits: tuple[str, ...] = ()
+
+    @property
+    def on_gap(self) -> Policy:
+        """``fail_on_data_loss`` as a policy."""
+        return Policy.FAIL if self.fail_on_data_loss else Policy.SKIP
 
     @property
     def catalog(self) -> Catalog:
@@ -192,7 +198,7 @@ def parse_options(options: Mapping[str, str]) -> SparkOptions:
         raw_columns=values.boolean(given, "rawColumns", default=False),
         isolation_level=_isolation_level(given),
         fail_on_data_loss=fail_on_data_loss,
-        on_missing="fail" if fail_on_data_loss else "skip",
+        on_missing=Policy.FAIL if fail_on_data_loss else Policy.SKIP,
         layout=None if layout.lower() in ("", "auto") else layout,
         rsm_config=given.get("rsmconfig"),
         **_beside(given, locations, asks_brokers=brokers is not None),

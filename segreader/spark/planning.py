@@ -16,6 +16,7 @@ from segreader.plan.cut import UNCUT
 from segreader.plan.lineage import ResolvedLog
 from segreader.plan.split import Gap, ReadPlan, Split
 from segreader.ranges import OffsetRange
+from segreader.read.options import ReadOptions
 from segreader.read.partition_planner import PartitionPlanner
 from segreader.read.segment_ends import OPEN_END, read_last_offset
 from segreader.read.time_offsets import offset_for_time
@@ -83,10 +84,12 @@ def plan_splits(options: SparkOptions, *, cores: int | None = None) -> SparkPlan
     is_cut_by_offsets = options.min_partitions is not None or options.max_records_per_partition is not None
     planner = PartitionPlanner(
         locations.store,
+        ReadOptions(
+            split_bytes=UNCUT if is_cut_by_offsets else options.split_bytes,
+            on_gap=options.on_gap,
+            on_missing=options.on_missing,
+        ),
         isolation_level=options.isolation_level,
-        split_bytes=UNCUT if is_cut_by_offsets else options.split_bytes,
-        on_gap="fail" if options.fail_on_data_loss else "skip",
-        on_missing=options.on_missing,
     )
     logs: dict[TopicIdPartition, ResolvedLog] = {}
     notes: list[str] = []

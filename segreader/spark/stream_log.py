@@ -24,6 +24,7 @@ from segreader.read.beside import SourceLog
 from segreader.read.divergence import common_end, decided_end, log_end
 from segreader.read.lineage import ReadableLog, read_lineage
 from segreader.read.log_offsets import read_log_offsets
+from segreader.read.options import ReadOptions
 from segreader.read.partition_planner import PartitionPlanner
 from segreader.read.time_offsets import offset_for_time
 from segreader.read.transactions import snapshot_at_start
@@ -170,9 +171,8 @@ class StreamLog:
         most = self._most_offsets(wanted.values())
         planner = PartitionPlanner(
             self.locations.store,
+            ReadOptions(split_bytes=self._options.split_bytes if most is None else UNCUT, on_gap=self._options.on_gap),
             isolation_level=self._options.isolation_level,
-            split_bytes=self._options.split_bytes if most is None else UNCUT,
-            on_gap="fail" if self._options.fail_on_data_loss else "skip",
         )
         for name, offsets in sorted(wanted.items()):
             try:

@@ -17,6 +17,7 @@ import pyarrow.acero as acero
 import pyarrow.compute as pc
 
 from segreader.errors import OptionError
+from segreader.plan.request import Policy
 from segreader.plan.split import ReadEnd, ReadPlan, Split
 from segreader.read.metrics import ScanMetrics
 from segreader.read.options import ReadOptions
@@ -134,7 +135,7 @@ def _read(
 
         return read
 
-    for splits, end in _runs(plan, options.on_corrupt == "fail"):
+    for splits, end in _runs(plan, options.on_corrupt is Policy.FAIL):
         yield from read_in_order(splits, open_reader, threads)
         if end is not None and end.damage is not None:
             raise copy(end.damage)

@@ -98,9 +98,9 @@ def judge(partition: SimulatedPartition, data: st.DataObject, *, from_store: boo
             bounds=parse_live_bounds((start, stop)),
             isolation_level=level,
             prefers_store=prefers_store,
-            split_bytes=data.draw(st.sampled_from(SPLITS), "split_bytes"),
         )
-        options = ReadOptions(kernel=data.draw(st.sampled_from(KERNELS), "kernel"))
+        split_bytes = data.draw(st.sampled_from(SPLITS), "split_bytes")
+        options = ReadOptions(split_bytes=split_bytes, kernel=data.draw(st.sampled_from(KERNELS), "kernel"))
         with LiveScan(lambda: cluster, request, options=options, **arguments) as scan:
             assert seen(list(scan.records())) == seen(truth(partition, level, start, stop))
             assert scan.metrics.fallbacks == {}

@@ -56,23 +56,22 @@ def lose(root: Path, cluster: FakeCluster, number: int, suffix: str = "log") -> 
     return found
 
 
-def by_store(cluster: FakeCluster, root: Path, *, on_missing: str = "fail", **request: Any) -> LiveScan:
-    wanted = LiveRequest(topic=TOPIC, prefers_store=True, **request)
-    options = ReadOptions(on_missing=on_missing)
-    return LiveScan(lambda: cluster, wanted, source=open_source(root), options=options)
-
-
-def by_locations(
-    cluster: FakeCluster, *, on_missing: str = "fail", fault: Callable[[str], None] = lambda name: None, **request: Any
+def by_store(
+    cluster: FakeCluster, root: Path, *, level: IsolationLevel = IsolationLevel.READ_COMMITTED, **options: Any
 ) -> LiveScan:
+    wanted = LiveRequest(topic=TOPIC, prefers_store=True, isolation_level=level)
+    return LiveScan(lambda: cluster, wanted, source=open_source(root), options=ReadOptions(**options))
+
+
+def by_locations(cluster: FakeCluster, *, fault: Callable[[str], None] = lambda name: None, **options: Any) -> LiveScan:
     def opened(on_refresh: Callable[[], None]) -> tuple[LocatedUrls, LocatedStore]:
         urls = LocatedUrls(on_refresh)
         return urls, LocatedStore(
             urls, list(cluster.logs[TOPIC].values()), lambda name, url: fault(url.partition("?")[0])
         )
 
-    wanted, options = LiveRequest(topic=TOPIC, **request), ReadOptions(on_missing=on_missing)
-    return LiveScan(lambda: cluster, wanted, open_located=opened, options=options)
+    wanted = LiveRequest(topic=TOPIC)
+    return LiveScan(lambda: cluster, wanted, open_located=opened, options=ReadOptions(**options))
 
 
 def read(scan: LiveScan) -> tuple[list[int], SegreaderError | None]:
@@ -194,7 +193,7 @@ def test_a_lost_log_that_the_broker_can_still_read_costs_nothing_but_a_note(clus
 
 def test_uncommitted_records_before_a_lost_log_are_delivered(cluster: FakeCluster, root: Path) -> None:
     lose(root, cluster, 2)
-    offsets, error = read(by_store(cluster, root, isolation_level=IsolationLevel.READ_UNCOMMITTED))
+    offsets, error = read(by_store(cluster, root, level=IsolationLevel.READ_UNCOMMITTED))
 
     assert offsets == list(range(40))
     assert isinstance(error, SegmentGapError)

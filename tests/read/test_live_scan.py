@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import random
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -39,7 +39,8 @@ def cluster_of(one: Case, **arguments: Any) -> FakeCluster:
 def live(
     cluster: FakeCluster, topic: str, *, source: Source | None = None, offsets: Any = None, **arguments: Any
 ) -> LiveScan:
-    options = ReadOptions(**{name: arguments.pop(name) for name in ("kernel", "columns") if name in arguments})
+    how = {one.name for one in fields(ReadOptions)} & arguments.keys()
+    options = ReadOptions(**{name: arguments.pop(name) for name in how})
     group = arguments.pop("group", None)
     request = LiveRequest(topic=topic, bounds=parse_live_bounds(offsets, group=group), **arguments)
     return LiveScan(lambda: cluster, request, source=source, options=options)

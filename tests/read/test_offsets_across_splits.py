@@ -94,7 +94,9 @@ def with_a_batch_twice(root: Path, batch: int, interval_bytes: int = 1) -> Plant
 
 def store_and_plan(one: Planted, offsets: str = "0:") -> tuple[MemoryStore, ReadPlan]:
     store = MemoryStore(one.files)
-    plan = Scan(LocationSource("", opened=(store, "")), topic="orders", offsets=offsets, split_bytes=1).plan()
+    plan = Scan(
+        LocationSource("", opened=(store, "")), topic="orders", offsets=offsets, options=ReadOptions(split_bytes=1)
+    ).plan()
     store.requests.clear()
     return store, plan
 

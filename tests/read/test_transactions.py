@@ -19,11 +19,13 @@ from segreader.errors import (
 )
 from segreader.format.compression import Codec
 from segreader.format.record import Record, TimestampType
+from segreader.plan.request import Policy
 from segreader.plan.split import EndReason
 from segreader.ranges import OffsetRange
 from segreader.read import transactions
 from segreader.read.lineage import read_lineage
 from segreader.read.log_offsets import read_log_offsets
+from segreader.read.options import ReadOptions
 from segreader.read.partition_planner import PartitionPlanner
 from segreader.read.transactions import snapshot_at_start
 from segreader.testing.batches import ABORT, control_key, encode_batch
@@ -226,7 +228,7 @@ def test_a_listed_index_that_vanished_is_a_segment_that_did(tmp_path: Path) -> N
     planner = PartitionPlanner(source.store)
     with pytest.raises(ObjectNotFoundError, match="Retention"):
         planner.add(listed, OffsetRange())
-    planner = PartitionPlanner(source.store, on_missing="skip")
+    planner = PartitionPlanner(source.store, ReadOptions(on_missing=Policy.SKIP))
     planner.add(listed, OffsetRange())
     assert [(gap.start, gap.stop, gap.held_back) for gap in planner.plan("").gaps] == [(10, 20, 5)]
 

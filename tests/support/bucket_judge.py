@@ -76,8 +76,7 @@ def read(bucket: Bucket, place: Place, way: Way) -> Answer:
             topic_id=place.topic_id,
             offsets=way.offsets,
             isolation_level=way.level,
-            split_bytes=way.split_bytes,
-            options=ReadOptions(columns=_COLUMNS),
+            options=ReadOptions(columns=_COLUMNS, split_bytes=way.split_bytes),
         )
         plan = scan.plan()
         if not way.is_apart:
