@@ -169,7 +169,6 @@ BUFFERS_OF: Final[dict[str, tuple[Buffer, ...]]] = {
     "producer_epoch": (Buffer.PRODUCER_EPOCH,),
     "sequence": (Buffer.SEQUENCE,),
     "is_transactional": (Buffer.ATTRIBUTES,),
-    "is_control": (Buffer.ATTRIBUTES,),
     "compression": (Buffer.ATTRIBUTES,),
     "batch_base_offset": (Buffer.BATCH_BASE_OFFSET,),
     "position": (Buffer.POSITION,),

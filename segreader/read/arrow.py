@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from segreader.format.batch import TRANSACTIONAL_FLAG
 from segreader.format.columns import Buffer, ColumnBuffers, State
 from segreader.segment import TopicIdPartition
 
@@ -34,10 +35,10 @@ FIELDS: dict[str, pa.Field] = {
         pa.field("producer_epoch", pa.int32()),
         pa.field("sequence", pa.int32()),
         pa.field("is_transactional", pa.bool_()),
-        pa.field("is_control", pa.bool_()),
         pa.field("compression", pa.string()),
         pa.field("batch_base_offset", pa.int64()),
         pa.field("position", pa.int64()),
+        pa.field("is_control", pa.bool_()),  # deprecated, and always false
     )
 }
 """Every column by name. What Kafka writes as -1 for "none" is null, except the timestamp: there -1 stays -1 ms."""
@@ -93,10 +94,12 @@ def _array(name: str, columns: ColumnBuffers, partition: TopicIdPartition) -> pa
         if name not in _MINUS_ONE_IS_NULL:
             return fixed
         return _without_minus_one(fixed, memoryview(buffer)[: rows * width].cast("q" if width == 8 else "i"))
+    if name == "is_control":
+        return pa.Array.from_buffers(pa.bool_(), rows, [None, pa.py_buffer(bytes((rows + 7) // 8))], 0)
     attributes = pa.Array.from_buffers(pa.uint8(), rows, [None, _buffer(columns, Buffer.ATTRIBUTES, rows)], 0)
     if name == "compression":
         return pc.take(pa.array(_CODECS, pa.string()), pc.bit_wise_and(attributes, pa.scalar(7, pa.uint8())))
-    flag = pa.scalar(0x10 if name == "is_transactional" else 0x20, pa.uint8())
+    flag = pa.scalar(TRANSACTIONAL_FLAG, pa.uint8())
     return pc.not_equal(pc.bit_wise_and(attributes, flag), pa.scalar(0, pa.uint8()))
 
 

@@ -21,12 +21,13 @@ EXTRA_COLUMNS = (
     "producer_epoch",
     "sequence",
     "is_transactional",
-    "is_control",
     "compression",
     "batch_base_offset",
     "position",
 )
 ALL_COLUMNS = DEFAULT_COLUMNS + EXTRA_COLUMNS
+_ALWAYS_FALSE = "is_control"
+"""A column of the first version: no reader is given control records. It can be asked for until the next one."""
 
 _POLICIES: Final = ("on_corrupt", "on_gap", "on_missing")
 _NUMBERS: Final = ("split_bytes", "batch_rows", "batch_bytes", "max_batch_bytes")
@@ -83,7 +84,10 @@ class ReadOptions:
 
     def __post_init__(self) -> None:
         for name in self.columns:
-            if name not in ALL_COLUMNS:
+            if name == _ALWAYS_FALSE:
+                text = f"the column {name} is deprecated: it is false for every record"
+                warnings.warn(text, DeprecationWarning, stacklevel=4)
+            elif name not in ALL_COLUMNS:
                 near = difflib.get_close_matches(name, ALL_COLUMNS, 1)
                 raise OptionError(
                     f"unknown column {name!r}",

@@ -25,6 +25,7 @@ from segreader.errors import (
 from segreader.format.compression import Codec
 from segreader.format.record import Record, TimestampType
 from segreader.plan.split import EndReason
+from segreader.read.options import ALL_COLUMNS
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_broker_log, write_local_tiered
 
@@ -271,11 +272,23 @@ def test_every_column_on_request_says_what_the_batch_says(tmp_path: Path) -> Non
     built.batch([b"t", b"u"], producer_id=7, producer_epoch=3, base_sequence=5, transactional=True, codec=Codec.GZIP)
     built.marker(7)
     write_local_tiered(tmp_path, "orders", [built])
-    facts = "timestamp_ms leader_epoch producer_id producer_epoch sequence is_transactional is_control compression"
+    facts = "timestamp_ms leader_epoch producer_id producer_epoch sequence is_transactional compression"
     names = [*facts.split(), "batch_base_offset", "position"]
     rows = segreader.scan(tmp_path, columns=names).to_arrow().drop_columns("timestamp_ms").to_pylist()
-    assert list(rows[0].values()) == [4, None, None, None, False, False, "none", 10, 0]
-    assert list(rows[2].values()) == [4, 7, 3, 6, True, False, "gzip", 11, built.batch_positions[1]]
+    assert list(rows[0].values()) == [4, None, None, None, False, "none", 10, 0]
+    assert list(rows[2].values()) == [4, 7, 3, 6, True, "gzip", 11, built.batch_positions[1]]
+
+
+def test_the_column_that_was_always_false_is_so_for_one_more_release(tmp_path: Path) -> None:
+    built = SegmentBuilder().batch([b"p"] * 9).batch([b"t"], producer_id=7, producer_epoch=3, transactional=True)
+    write_local_tiered(tmp_path, "orders", [built.marker(7)])
+    with pytest.warns(DeprecationWarning, match="the column is_control is deprecated") as warned:
+        scan = segreader.scan(tmp_path, columns=["is_control", "offset"], isolation_level="read_uncommitted")
+    assert [one.filename for one in warned] == [__file__]
+    rows = scan.to_arrow()
+    assert rows.schema == pa.schema([("is_control", pa.bool_()), ("offset", pa.int64())])
+    assert rows["is_control"].to_pylist() == [False] * 10
+    assert "is_control" not in ALL_COLUMNS
 
 
 def test_milliseconds_are_kept_exactly(tmp_path: Path) -> None:

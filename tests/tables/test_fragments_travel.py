@@ -60,7 +60,9 @@ def test_another_process_reads_pickled_fragments(tmp_path: Path, monkeypatch: py
     assert read_elsewhere(pickle.dumps(fragments), tmp_path).equals(dataset.to_table())
 
 
-@pytest.mark.parametrize("arguments", [{"isolation_level": "read_uncommitted"}, {"columns": ["offset", "is_control"]}])
+@pytest.mark.parametrize(
+    "arguments", [{"isolation_level": "read_uncommitted"}, {"columns": ["offset", "is_transactional"]}]
+)
 def test_a_fragment_out_of_a_pickle_reads_as_the_one_that_went_in(arguments: dict[str, Any]) -> None:
     dataset = open_dataset(REMOTE, split_bytes=4096, **arguments)
     odd = pc.bit_wise_and(pc.field("offset"), 1) == 1
