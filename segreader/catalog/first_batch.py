@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from segreader.errors import FormatError, LimitExceededError, TruncatedError
+from segreader.errors import CorruptIndexError, FormatError, LimitExceededError, TruncatedError
 from segreader.format.batch import COMMON_SIZE, HEADER_SIZE, check_common, parse_batch_header
 from segreader.format.compression import DEFAULT_LIMIT, Decompressor
 from segreader.format.message_set import iter_messages, parse_message_header
@@ -64,6 +64,8 @@ def counts_from(store: ObjectStore, base_offset: int, log: str, log_size: int, i
     seem too large would cut records off.
 
     Raises:
+        CorruptIndexError: the last entry points behind the log, or to where no batch begins: one of the two is cut, or
+            of another segment.
         StorageError: as the store raises.
     """
     entries = index_size // _INDEX_ENTRY.size
@@ -71,6 +73,8 @@ def counts_from(store: ObjectStore, base_offset: int, log: str, log_size: int, i
         return False
     start = (entries - 1) * _INDEX_ENTRY.size
     relative, position = _INDEX_ENTRY.unpack(store.read_ranges(index, [ByteRange(start, start + _INDEX_ENTRY.size)])[0])
+    if position >= log_size:
+        raise _not_of_log(store, index, log, start, f"byte {position} of a log of {log_size} bytes")
     if relative < 0 or not 0 <= position <= log_size - HEADER_SIZE:
         return False
     head = store.read_ranges(log, [ByteRange(position, position + HEADER_SIZE)])[0]
@@ -78,5 +82,16 @@ def counts_from(store: ObjectStore, base_offset: int, log: str, log_size: int, i
         offset, _, magic = check_common(head, 0)
         last = parse_batch_header(head).last_offset if magic == 2 else offset
     except FormatError:
-        return False
+        raise _not_of_log(store, index, log, start, f"byte {position}, where no batch begins") from None
     return bool(base_offset + relative == last)
+
+
+def _not_of_log(store: ObjectStore, index: str, log: str, entry: int, found: str) -> CorruptIndexError:
+    return CorruptIndexError(
+        "the offset index is not of the log beside it",
+        source=store.url(index),
+        position=entry,
+        found=f"an entry for {found}",
+        expected=f"one for a batch of {log.rpartition('/')[2]}",
+        hint="The log is cut, or one of the two is another segment's: look with segreader verify",
+    )

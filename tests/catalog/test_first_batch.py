@@ -5,7 +5,14 @@ import struct
 import pytest
 
 from segreader.catalog.first_batch import counts_from, read_base_offset
-from segreader.errors import CorruptBatchError, FormatError, LimitExceededError, TruncatedError, UnsupportedMagicError
+from segreader.errors import (
+    CorruptBatchError,
+    CorruptIndexError,
+    FormatError,
+    LimitExceededError,
+    TruncatedError,
+    UnsupportedMagicError,
+)
 from segreader.format.compression import Codec
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.stores import MemoryStore
@@ -87,11 +94,17 @@ def test_an_index_of_messages_of_the_old_formats_proves_its_base_too() -> None:
         b"\0" * 7,
         struct.pack(">ii", -1, 0),
         struct.pack(">ii", 1, -1),
-        struct.pack(">ii", 1, 1 << 30),
-        struct.pack(">ii", 1, 5),
         struct.pack(">ii", 3, 0),
     ],
 )
 def test_an_index_that_is_empty_damaged_or_of_several_batches_proves_nothing(index: bytes) -> None:
     log = SegmentBuilder(100).batch([b"a", b"b"]).batch([b"c", b"d"]).to_bytes()
     assert not is_proven(100, log, index)
+
+
+@pytest.mark.parametrize("position", [1 << 30, 5])
+def test_an_index_that_points_behind_its_log_or_to_no_batch_is_not_of_that_log(position: int) -> None:
+    log = SegmentBuilder(100).batch([b"a", b"b"]).batch([b"c", b"d"]).to_bytes()
+    with pytest.raises(CorruptIndexError, match=f"byte {position}") as caught:
+        is_proven(100, log, struct.pack(">ii", 1, position))
+    assert caught.value.source == "memory://bucket/i"

@@ -29,6 +29,10 @@ SEED = os.environ.get("CHAOS_SEED", "1")
 
 TOPICS = ("txn", "diverged", "epochs-txn", "compacted")
 BY_THE_CLEANER = ("batch lost", "base offset changed")
+_OF_OTHERS = ("of another partition", "that of the segment before", "that of the segment behind")
+_MAY_BE_WRITTEN = ("log-directory", "log-directory-running", "pinterest-bare", "pattern")
+"""Layouts whose newest segment a broker may still be writing, as names cannot tell a copy from an upload."""
+
 NEEDS_A_LINEAGE = "diverged-hanging"
 WITH_METADATA = ("tv2", "k39", "cluster")
 CASES = [
@@ -77,17 +81,19 @@ def is_beyond_the_bucket(topic: Topic, plant: Plant, way: Way) -> str | None:
     """Why nothing in the bucket shows a defect (``docs/explanation/reliability.md``); ``None`` where something does."""
     if plant.kind == "missing" and plant.place != "middle" and (plant.role == "set" or is_alone(plant)):
         return "retention and uploads that are still to come leave the same objects"
-    if plant.kind.startswith("that of") and plant.place != "middle" and is_without_an_offset(plant):
+    if plant.kind in _OF_OTHERS and plant.place != "middle" and is_without_an_offset(topic, plant):
         return "two uploads of one segment, and another one that is gone"
     if way.offsets[1] is not None and "snapshot" in plant.role and "current first offset" in plant.kind:
         return "a row of a snapshot with a new checksum: only the log below the range tells, as another copy would"
     if "compacted" in topic.name and plant.role == "log" and plant.kind in BY_THE_CLEANER:
         return "the log cleaner leaves the same batches: only another copy tells"
-    if topic.name.startswith("log-directory") and is_newest_log(topic, plant):
+    if topic.name in _MAY_BE_WRITTEN and plant.place == "newest":
         is_empty = plant.role == "log" and plant.bucket.get(plant.name) == b""
-        if is_empty or (plant.role, plant.kind) in (("log", "cut between batches"), ("set", "missing")):
+        is_read_behind = plant.kind == "cut inside a batch" and way.offsets[0] > 0
+        is_cut = plant.role == "log" and (plant.kind == "cut between batches" or is_read_behind)
+        if is_empty or is_cut or (plant.role, plant.kind) == ("set", "missing"):
             return "a broker has not written more of it yet"
-    if plant.role == "log" and plant.kind == "cut between batches" and is_newest_log(topic, plant):
+    if plant.role == "log" and plant.kind == "cut between batches" and plant.place == "newest":
         if is_alone(plant):
             return "no file beside the log says how far it reaches"
         if "compacted" in topic.name:
@@ -103,13 +109,9 @@ def is_alone(plant: Plant) -> bool:
     return plant.role == "log" and not any(name.startswith(stem) for name in plant.bucket if name != plant.name)
 
 
-def is_newest_log(topic: Topic, plant: Plant) -> bool:
-    return plant.name == max((name for name in topic.bucket if name.endswith(".log")), default="")
-
-
-def is_without_an_offset(plant: Plant) -> bool:
-    """Whether a segment is one object whose name does not say where it begins: the HDFS plugin's."""
-    return plant.role == "log" and "." not in plant.name.rpartition("/")[2]
+def is_without_an_offset(topic: Topic, plant: Plant) -> bool:
+    """Whether no object's name says where a segment begins: the HDFS plugin's and LinkedIn's."""
+    return plant.role == "log" and topic.name in ("uber", "linkedin-azure")
 
 
 def silences(topic: Topic) -> list[str]:

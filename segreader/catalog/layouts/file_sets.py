@@ -12,7 +12,7 @@ from typing import Final
 from segreader.catalog.first_batch import counts_from, read_base_offset
 from segreader.catalog.layouts.base import LOG_DIRECTORY, IncompleteSegment, PartitionFiles, last_directory
 from segreader.catalog.layouts.probe import AT_ONCE
-from segreader.errors import ObjectNotFoundError
+from segreader.errors import CorruptIndexError, ObjectNotFoundError
 from segreader.segment import Segment, SegmentFiles, TopicIdPartition
 from segreader.storage.base import ObjectInfo, ObjectStore
 
@@ -105,9 +105,9 @@ def assemble(store: ObjectStore, gathered: Gathered, notes: Sequence[str] = ()) 
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="segreader-first") as workers:
             read = list(workers.map(lambda one: _read_segment(store, one), whole))
     else:
-        read = [_segment(one, one.name.base_offset or 0, one.files["log"].size) for one in whole]
-    segments = [one for one in read if isinstance(one, Segment)]
-    found = [*notes, *(one for one in read if isinstance(one, str)), *_lacking(whole)]
+        read = [(_segment(one, one.name.base_offset or 0, one.files["log"].size), None) for one in whole]
+    segments = [segment for segment, _ in read if segment is not None]
+    found = [*notes, *(note for _, note in read if note is not None), *_lacking(whole)]
     if gathered.foreign_count > len(gathered.foreign):
         found.append(f"{gathered.foreign_count} objects belong to no segment; the first {_MOST_FOREIGN} are named")
     return PartitionFiles(segments, incomplete, gathered.foreign, found)
@@ -146,24 +146,28 @@ def _decimal(text: str, limit: int) -> int | None:
     return value if value <= limit else None
 
 
-def _read_segment(store: ObjectStore, one: FileSet) -> Segment | str:
-    """The segment, or a note why there is none."""
-    log = one.files["log"]
+def _read_segment(store: ObjectStore, one: FileSet) -> tuple[Segment | None, str | None]:
+    """The segment, if there is one, and a note of what is wrong."""
+    log, note = one.files["log"], None
     try:
         size = log.size if log.size >= 0 else store.size(log.name)
         if one.name.base_offset is not None:
-            return _segment(one, one.name.base_offset, size)
+            return _segment(one, one.name.base_offset, size), None
         if size == 0:
-            return f"{log.name} is empty, and nothing says its offset; it may be what is left of a cut copy"
+            return None, f"{log.name} is empty, and nothing says its offset; it may be what is left of a cut copy"
         base_offset = read_base_offset(store, log.name, size)
-        index = one.files.get("index")
-        if index is None or not counts_from(
-            store, base_offset, log.name, size, index.name, index.size if index.size >= 0 else store.size(index.name)
-        ):
+        index, is_certain = one.files.get("index"), False
+        if index is not None:
+            index_size = index.size if index.size >= 0 else store.size(index.name)
+            try:
+                is_certain = counts_from(store, base_offset, log.name, size, index.name, index_size)
+            except CorruptIndexError as error:
+                note = str(error)
+        if not is_certain:
             one = FileSet(one.name, {kind: info for kind, info in one.files.items() if kind not in _RELATIVE})
-        return _segment(one, base_offset, size)
+        return _segment(one, base_offset, size), note
     except ObjectNotFoundError:
-        return f"{log.name} vanished while it was looked at: retention removed it, or a copy was given up"
+        return None, f"{log.name} vanished while it was looked at: retention removed it, or a copy was given up"
 
 
 _RELATIVE: Final = ("index", "timeindex")

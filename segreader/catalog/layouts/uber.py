@@ -22,7 +22,7 @@ from segreader.catalog.first_batch import counts_from, read_base_offset
 from segreader.catalog.layouts.base import REMOTE_DIRECTORY, Directory, PartitionFiles, PartitionPlace, last_directory
 from segreader.catalog.layouts.file_sets import parse_partition
 from segreader.catalog.layouts.probe import AT_ONCE
-from segreader.errors import ManifestError, ObjectNotFoundError
+from segreader.errors import CorruptIndexError, ManifestError, ObjectNotFoundError
 from segreader.ranges import ByteRange
 from segreader.segment import Segment, SegmentFiles, TopicIdPartition
 from segreader.storage.base import ObjectInfo, ObjectStore, read_listed
@@ -78,8 +78,8 @@ class UberLayout:
         view = UberView(store)
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="segreader-first") as workers:
             read = list(workers.map(lambda info: _read_segment(view, place.partition, info), files))
-        notes = [one for one in read if isinstance(one, str)]
-        return PartitionFiles([one for one in read if isinstance(one, Segment)], (), foreign, notes)
+        notes = [note for _, note in read if note is not None]
+        return PartitionFiles([segment for segment, _ in read if segment is not None], (), foreign, notes)
 
     def view(self, store: ObjectStore) -> ObjectStore:
         """The parts of each file under names of their own."""
@@ -146,23 +146,27 @@ class _Part:
         yield from read_listed(self.store, self.name, stored, size=self.object_size, tag=expected_tag)
 
 
-def _read_segment(view: UberView, partition: TopicIdPartition, info: ObjectInfo) -> Segment | str:
-    """The segment in a file, or a note why there is none."""
+def _read_segment(view: UberView, partition: TopicIdPartition, info: ObjectInfo) -> tuple[Segment | None, str | None]:
+    """The segment in a file, if there is one, and a note of what is wrong."""
+    is_certain, note = False, None
     try:
         header = view.header(info.name, info.size)
         sizes = {f"{info.name}.{kind}": header.part(kind)[1] for kind in PARTS}
         log, index = f"{info.name}.log", f"{info.name}.index"
         if not sizes[log]:
-            return f"{info.name} holds an empty log: nothing says its offset, and it holds no record"
+            return None, f"{info.name} holds an empty log: nothing says its offset, and it holds no record"
         base_offset = read_base_offset(view, log, sizes[log])
-        is_certain = counts_from(view, base_offset, log, sizes[log], index, sizes[index])
+        try:
+            is_certain = counts_from(view, base_offset, log, sizes[log], index, sizes[index])
+        except CorruptIndexError as error:
+            note = str(error)
     except ObjectNotFoundError:
-        return f"{info.name} vanished while it was looked at: retention removed it, or a copy was given up"
+        return None, f"{info.name} vanished while it was looked at: retention removed it, or a copy was given up"
 
     def named(kind: str) -> str | None:
         return f"{info.name}.{kind}" if sizes[f"{info.name}.{kind}"] else None
 
-    return Segment(
+    segment = Segment(
         partition=partition,
         base_offset=base_offset,
         log_size=sizes[log],
@@ -180,6 +184,7 @@ def _read_segment(view: UberView, partition: TopicIdPartition, info: ObjectInfo)
         version=info.modified_ms or 0,
         log_tag=info.tag,
     )
+    return segment, note
 
 
 @dataclass(frozen=True, slots=True)
