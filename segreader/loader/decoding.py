@@ -19,9 +19,10 @@ from segreader.loader.position import Position
 from segreader.loader.restoring import known_byte, rest_of, without_byte
 from segreader.loader.splits import LoaderSplit
 from segreader.plan.split import Split
-from segreader.read.header_reader import split_reader
+from segreader.read.decoders import decoder_of
 from segreader.read.metrics import ScanMetrics
 from segreader.read.options import ReadOptions
+from segreader.read.split_reader import SplitReader
 from segreader.read.trail import Stretch, Trail
 from segreader.storage.base import ObjectStore
 
@@ -59,7 +60,7 @@ class Decoding:
         buffers: BufferPool,
     ) -> None:
         self._store, self._whole, self._position = store, split, position
-        self._reader = split_reader(store, options, metrics=metrics, pool=buffers)
+        self._reader = SplitReader(store, options, metrics=metrics, pool=buffers, decoder=decoder_of(options))
         self._offsets_at = options.columns.index("offset") if "offset" in options.columns else None
         self._is_checked = known_byte(split.split, position) is None
         self._is_at_start = rest.positions.start == split.split.positions.start  # before it nothing is passed over

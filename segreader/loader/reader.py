@@ -26,7 +26,7 @@ from segreader.loader.query import LoadQuery
 from segreader.loader.restoring import epoch_before, open_transactions, refuse_foreign, rest_of
 from segreader.loader.splits import LoaderSplit
 from segreader.loader.workers import Workers
-from segreader.read.header_reader import COLUMNS_OF_HEADERS
+from segreader.read.decoders import COLUMNS_OF_HEADERS
 from segreader.read.metrics import ScanMetrics
 from segreader.read.trail import Stretch
 from segreader.storage.base import ObjectStore

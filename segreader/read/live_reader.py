@@ -42,8 +42,8 @@ from segreader.read.live_marks import require_history
 from segreader.read.live_metrics import LiveMetrics
 from segreader.read.located import LocatedUrls, located_split, now_ms
 from segreader.read.metrics import MissingOffsets
-from segreader.read.open_ended import OpenEndedReader
 from segreader.read.options import ReadOptions
+from segreader.read.split_reader import SplitReader
 from segreader.storage.base import ObjectStore
 
 _FORMATS = FetchRequest(()).storage_formats
@@ -85,8 +85,8 @@ class LiveReader:
         self._delivered = 0
         self._reads: dict[str, RemoteReads] = {}
 
-    def _reader(self, store: ObjectStore, options: ReadOptions) -> OpenEndedReader:
-        return OpenEndedReader(store, options, metrics=self.metrics, pool=self._pool)
+    def _reader(self, store: ObjectStore, options: ReadOptions) -> SplitReader:
+        return SplitReader(store, options, metrics=self.metrics, pool=self._pool)
 
     @property
     def delivered(self) -> int:
@@ -184,7 +184,7 @@ class LiveReader:
 
     # the store
 
-    def _from_store(self, part: LivePart, reader: OpenEndedReader) -> Iterator[pa.RecordBatch]:
+    def _from_store(self, part: LivePart, reader: SplitReader) -> Iterator[pa.RecordBatch]:
         position = part.offsets.start
         try:
             for split in part.splits:
@@ -250,7 +250,7 @@ class LiveReader:
         self._fetched.put(name, answer.data)
         try:
             aborted = answer.aborted or ()
-            yield from self._followed(ReadFrom.BROKER, self._broker, self._broker.read_open_ended(split, aborted))
+            yield from self._followed(ReadFrom.BROKER, self._broker, self._broker.read(split, aborted=aborted))
         finally:
             self._fetched.drop(name)
         self._delivered = max(self._delivered, answer.next_offset)
@@ -385,11 +385,8 @@ class LiveReader:
             part.aborted,
             to_the_end=to_the_end,
         )
-        if part.aborted is not None:
-            batches = self._remote.read(split)
-        else:
-            batches = self._remote.read_open_ended(split, answer.aborted or ())
-        yield from self._followed(ReadFrom.LOCATION, self._remote, batches)
+        aborted = answer.aborted or () if part.aborted is None else ()
+        yield from self._followed(ReadFrom.LOCATION, self._remote, self._remote.read(split, aborted=aborted))
 
     def _ask_again(self, part: LivePart) -> RemoteLogSegmentLocation | None:
         """Another location for the segment that is being read, because its URL has expired."""
@@ -418,7 +415,7 @@ class LiveReader:
     # both
 
     def _followed(
-        self, source: ReadFrom, reader: OpenEndedReader, batches: Iterator[pa.RecordBatch]
+        self, source: ReadFrom, reader: SplitReader, batches: Iterator[pa.RecordBatch]
     ) -> Iterator[pa.RecordBatch]:
         """The record batches; with each it is known what was delivered, also if the next one cannot be had."""
         for batch in self.metrics.counted(source, batches):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import dataclass
+from typing import Protocol
 
-import crc32c
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from segreader.errors import (
     CorruptBatchError,
@@ -19,26 +19,12 @@ from segreader.errors import (
 )
 from segreader.evidence.findings import MOST_NAMED
 from segreader.format.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG
-from segreader.format.columns import (
-    NO_STOP,
-    TABLE_WIDTH,
-    BufferPool,
-    ColumnBuffers,
-    Decision,
-    Outcome,
-    State,
-    Table,
-)
-from segreader.format.compression import Decompressor
-from segreader.format.kernel import damage_error, load_kernel
-from segreader.format.legacy_columns import append_records
-from segreader.format.message_set import parse_message_set_entry
+from segreader.format.columns import TABLE_WIDTH, BufferPool, Decision, State, Table
 from segreader.format.scanner import BatchRun, Done, NeedData, SegmentScanner, Tail
 from segreader.format.side_files.offset_index import parse_offset_index
-from segreader.isolation import CoveredBatches, IsolationLevel
+from segreader.isolation import AbortedTransactionFilter, AbortedTransactions, IsolationLevel
 from segreader.plan.split import Split
 from segreader.ranges import ByteRange
-from segreader.read.arrow import to_record_batch
 from segreader.read.batch_order import (
     Deliverable,
     Jumps,
@@ -51,6 +37,7 @@ from segreader.read.batch_order import (
     out_of_order,
     range_ends_early,
 )
+from segreader.read.decoders import Decoder, RowDecoder
 from segreader.read.marker_check import MarkerCheck, Transactional
 from segreader.read.metrics import Hole, MissingOffsets, ScanMetrics, records_within
 from segreader.read.options import ReadOptions
@@ -84,11 +71,74 @@ def read_split(
     return SplitReader(store, options, metrics=metrics, pool=pool).read(split)
 
 
+class Aborted(Protocol):
+    """Tells which data of a split was aborted, as its runs go by in order."""
+
+    def rows(self, run: BatchRun, rows: int, data: Sequence[int]) -> Sequence[int]:
+        """Those of the rows ``data``, batches of transactions, that are of aborted ones, and stand below ``rows``."""
+
+
+class Committed:
+    """By transactions of which first and last offset are known, as transaction indexes list them."""
+
+    def __init__(self, aborted: AbortedTransactions) -> None:
+        self._covered = aborted.in_order()
+
+    def rows(self, run: BatchRun, rows: int, data: Sequence[int]) -> Sequence[int]:
+        """As ``Aborted.rows``."""
+        table, stop = run.table, rows * TABLE_WIDTH
+        producer_ids = table[Table.PRODUCER_ID : stop : TABLE_WIDTH]
+        return self._covered(data, producer_ids, table[Table.BASE_OFFSET : stop : TABLE_WIDTH])
+
+
+@dataclass(slots=True)
+class _Facts:
+    """Of one batch, what ``AbortedTransactionFilter`` asks for."""
+
+    producer_id: int
+    last_offset: int
+    is_transactional: bool
+    is_control: bool
+
+
+class OpenEnded:
+    """By transactions without their ends, as a Fetch answer or a location lists them: an ABORT marker ends each.
+
+    Every control batch ends what its producer had open: a producer is in the filter from the first batch of its aborted
+    transaction on, so the next marker is the ABORT.
+    """
+
+    def __init__(self, aborted: Iterable[tuple[int, int]]) -> None:
+        self._filter = AbortedTransactionFilter(aborted)
+
+    def rows(self, run: BatchRun, rows: int, data: Sequence[int]) -> Sequence[int]:
+        """As ``Aborted.rows``."""
+        table, found = run.table, []
+        for row in range(rows):
+            at = row * TABLE_WIDTH
+            flags = table[at + Table.ATTRIBUTES]
+            if table[at + Table.MAGIC] < 2 or table[at + Table.DECISION] or not flags & _MARKED:
+                continue
+            is_control = bool(flags & CONTROL_FLAG)
+            facts = _Facts(
+                table[at + Table.PRODUCER_ID],
+                table[at + Table.LAST_OFFSET],
+                bool(flags & TRANSACTIONAL_FLAG),
+                is_control,
+            )
+            if not self._filter.admits(facts, ends_in_abort=is_control) and not is_control:
+                found.append(row)
+        return found
+
+
 class SplitReader:
     """Reads splits one after another, keeping its buffers, codec contexts and connections between them.
 
-    Use one from one thread. ``next_offset`` is where a consumer would stand after the last record delivered; where a
-    ``trail`` is set, it is told where the batches lie.
+    Use one from one thread. Where a ``trail`` is set, it is told where the batches are.
+
+    Args:
+        pool: where columns are written, by default one of its own.
+        decoder: made of the reader's ``RowDecoder``, it decodes in its place: ``HeaderDecoder``, ``CountDecoder``.
     """
 
     def __init__(
@@ -98,20 +148,13 @@ class SplitReader:
         *,
         metrics: ScanMetrics | None = None,
         pool: BufferPool | None = None,
+        decoder: Callable[[RowDecoder], Decoder] | None = None,
     ) -> None:
         self._store = store
         self._options = options
-        self._kernel = load_kernel(options.kernel)
-        self.metrics = metrics or ScanMetrics(kernel=self._kernel.NAME)
-        self._decompressor = Decompressor(options.max_batch_bytes)
-        self._checksum: Callable[[memoryview], int] | None = crc32c.crc32c if options.check_crcs else None
-        self._columns = ColumnBuffers(
-            frozenset(options.columns),
-            BufferPool(allocate=self._kernel.allocate) if pool is None else pool,
-            max_rows=options.batch_rows,
-            max_bytes=options.batch_bytes,
-        )
-        self.next_offset = 0
+        self._rows = RowDecoder(options, metrics, pool)
+        self._decoder: Decoder = self._rows if decoder is None else decoder(self._rows)
+        self.metrics = self._rows.metrics
         self.trail: Trail | None = None
         self._last_offset = -1  # of the batch before, in this log
         self._log: str | None = None
@@ -119,11 +162,25 @@ class SplitReader:
         self._noted_jumps: dict[TopicIdPartition, list[str] | None] = {}
         self._markers: MarkerCheck | None = None
         self._next_split: Split | None = None  # the one that goes on where the last one ended
-        self._wrong_from: int | None = None  # what was decoded from this offset on is not handed out
-        self._aborted_of: CoveredBatches | None = None
+        self._aborted: Aborted | None = None
+
+    @property
+    def next_offset(self) -> int:
+        """Where a consumer would stand after the last record delivered."""
+        return self._rows.next_offset
+
+    @property
+    def undelivered(self) -> int:
+        """The first offset that was not handed out yet: true whenever a record batch has just been taken."""
+        return self._rows.undelivered
 
     def read(
-        self, split: Split, next_offset: int | None = None, *, then: Split | None = None
+        self,
+        split: Split,
+        next_offset: int | None = None,
+        *,
+        then: Split | None = None,
+        aborted: Iterable[tuple[int, int]] = (),
     ) -> Iterator[pa.RecordBatch]:
         """The records of ``split``; see ``read_split``.
 
@@ -132,63 +189,61 @@ class SplitReader:
             then: the split that is read next, if it goes on where this one ends: markers of transactions are looked
                 for in it, and not in the bytes behind this one. What is decoded and undecided may come with its
                 records.
+            aborted: in place of the split's own: producer id and first offset of each aborted transaction that reaches
+                into the split, in any order. All of them must still be open where it begins, or begin in it.
         """
-        state = self._columns.state
         goes_on, self._next_split = self._next_split is split, None
         if not goes_on:
-            self._columns.reset()
-        state[State.NEXT_OFFSET] = max(split.offsets.start, next_offset or 0)
-        state[State.STOP_OFFSET] = NO_STOP if split.offsets.stop is None else split.offsets.stop
+            self._decoder.reset()
+        self._rows.begin(split.offsets, next_offset)
         self.metrics.splits += 1
         if not goes_on or self._log != split.log:
             self._last_offset = split.base_offset - 1
             self._jumps = Jumps()
         self._log = split.log
-        is_committed = split.isolation_level is IsolationLevel.READ_COMMITTED and len(split.aborted) > 0
-        self._aborted_of = split.aborted.in_order() if is_committed else None
         is_read_committed = split.isolation_level is IsolationLevel.READ_COMMITTED
+        self._aborted = _aborted_in(split, list(aborted)) if is_read_committed else None
         if not is_read_committed or split.offsets.start == split.offsets.stop:
             self._markers = None
         elif self._markers is None or not goes_on:
-            self._markers = MarkerCheck(self._decompressor)
-        self._wrong_from = None
+            self._markers = MarkerCheck(self._rows.decompressor)
         position = split.positions.start
         while position < split.positions.stop:
             scanner = SegmentScanner(
                 start=position,
                 stop=split.positions.stop,
                 max_batch_size=self._options.max_batch_bytes,
-                kernel=self._kernel,
+                kernel=self._rows.kernel,
             )
             try:
                 yield from self._scan(split, scanner, 0 if then is not None else bytes_behind(split))
                 yield from self._look_behind(split, scanner.position, then)
                 break
             except FormatError as error:
-                yield from self._flush(split)
-                self._wrong_from = None
+                yield from self._decoder.flush(split)
+                self._rows.wrong_from = None
                 position = self._pass_over(error, split, scanner.position, None)
             except ObjectNotFoundError as error:
-                yield from self._flush(split)
+                yield from self._decoder.flush(split)
                 if self._options.on_missing == "fail":
                     raise
                 self.metrics.missing.append(
-                    MissingOffsets(split.partition, state[State.NEXT_OFFSET], split.offsets.stop, str(error))
+                    MissingOffsets(split.partition, self._rows.state[State.NEXT_OFFSET], split.offsets.stop, str(error))
                 )
                 if self._markers is not None:
                     self._markers.pass_over()
                 break
             except StorageError:
                 if goes_on:  # the records of the split before are whole
-                    yield from self._flush(split)
+                    yield from self._decoder.flush(split)
                 raise
         if then is None or self._markers is None or not self._markers.is_undecided:
-            yield from self._flush(split)
+            yield from self._decoder.flush(split)
         if then is None or then.log != split.log:
             self._note_jumps(split)
         self._next_split = then
-        self.next_offset = self._undelivered
-        self.metrics.body_bytes = state[State.BODY_BYTES]
+        self._rows.next_offset = self._rows.undelivered
+        self.metrics.body_bytes = self._rows.state[State.BODY_BYTES]
 
     def _scan(self, split: Split, scanner: SegmentScanner, behind: int) -> Iterator[pa.RecordBatch]:
         wanted = ByteRange(scanner.position, split.positions.stop + behind)
@@ -221,14 +276,13 @@ class SplitReader:
                 sound = Deliverable(max(0, found.row), found.error.located(source=self._store.url(split.log)))
             if self.trail is not None:
                 self.trail.follow(answer, sound.rows)
-            is_stopped = yield from self._decode(split, answer, sound.rows)
-            self._columns.body = b""
+            is_stopped = yield from self._decoder.decode(split, answer, sound.rows, self._pass_over)
             if found is not None and found.row < 0:
-                self._wrong_from = found.offset
+                self._rows.wrong_from = found.offset
             elif is_stopped:
                 return
             if sound.error is not None:
-                yield from self._flush(split)
+                yield from self._decoder.flush(split)
                 raise sound.error
 
     def _note_jumps(self, split: Split) -> None:
@@ -258,8 +312,8 @@ class SplitReader:
         if self._options.on_corrupt != "fail":
             self.metrics.notes.append(str(found.error))
             return
-        self._wrong_from = found.offset
-        yield from self._flush(split)
+        self._rows.wrong_from = found.offset
+        yield from self._decoder.flush(split)
         raise found.error
 
     def _next_piece(self, split: Split, pieces: Iterator[memoryview]) -> memoryview | bytes:
@@ -268,7 +322,7 @@ class SplitReader:
         except ObjectNotFoundError as error:
             raise error.located(
                 source=self._store.url(split.log),
-                offset=self._columns.state[State.NEXT_OFFSET],
+                offset=self._rows.state[State.NEXT_OFFSET],
                 hint="The segment vanished while it was read, as retention does: plan again from this offset",
             ) from None
         self.metrics.bytes_read += len(piece)
@@ -285,106 +339,20 @@ class SplitReader:
             for row in range(rows):
                 if magics[row] < 2 or decisions[row]:
                     flags[row] = 0
-        aborted: list[int] = []
+        aborted: Sequence[int] = ()
         control = [row for row, attributes in enumerate(flags) if attributes & CONTROL_FLAG]
         self.metrics.control_batches += len(control)
         self.metrics.control_records += records_within(split.offsets, table, control)
         data: list[int] = []
         if self._markers is not None:
             data = [row for row, attributes in enumerate(flags) if attributes & _MARKED == TRANSACTIONAL_FLAG]
-        if self._aborted_of is not None:
-            producer_ids = table[Table.PRODUCER_ID : stop : TABLE_WIDTH]
-            aborted = self._aborted_of(data, producer_ids, table[Table.BASE_OFFSET : stop : TABLE_WIDTH])
+        if self._aborted is not None:
+            aborted = self._aborted.rows(run, rows, data)
             self.metrics.aborted_batches += len(aborted)
             self.metrics.aborted_records += records_within(split.offsets, table, aborted)
         for row in (*control, *aborted):
             table[row * TABLE_WIDTH + _DECISION] = _SKIP
         return Transactional(data, aborted, control)
-
-    def _decode(self, split: Split, run: BatchRun, rows: int) -> Generator[pa.RecordBatch, None, bool]:
-        """The run's records, in full record batches; returns whether the wanted offsets end inside it."""
-        columns, state, kernel = self._columns, self._columns.state, self._kernel
-        state[State.BATCH_ROW], state[State.RECORDS_LEFT] = 0, -1
-        while True:
-            error: SegreaderError | None = None
-            try:
-                outcome = (
-                    Outcome.LEGACY
-                    if self._is_inside_legacy(run, rows)
-                    else kernel.decode_batches(
-                        columns,
-                        run.data,
-                        run.data_position,
-                        run.table,
-                        rows,
-                        self._checksum,
-                        self._decompressor.decompress,
-                    )
-                )
-                if outcome == Outcome.LEGACY:
-                    outcome = self._append_legacy(run)
-            except FormatError as raised:
-                error, outcome = raised, Outcome.DAMAGED
-            if outcome == Outcome.DONE:
-                return False
-            if outcome == Outcome.STOPPED:
-                return True
-            if outcome == Outcome.GROW and columns.make_room():
-                continue
-            if outcome in (Outcome.FULL, Outcome.GROW):
-                yield from self._flush(split)
-            elif outcome == Outcome.DAMAGED:
-                yield from self._flush(split)
-                damage = error or damage_error(state, run.table)
-                row = state[State.BATCH_ROW] * TABLE_WIDTH
-                start, size = run.table[row + Table.POSITION], run.table[row + Table.SIZE]
-                if isinstance(damage, FormatError):
-                    if error is not None:  # counted from the start of the batch, if at all
-                        damage.located(position_shift=start, base_offset=run.table[row + Table.BASE_OFFSET])
-                        damage.located(position=start)
-                    self._pass_over(damage, split, start, start + size)
-                state[State.BATCH_ROW] += 1
-                state[State.RECORDS_LEFT] = -1
-
-    def _is_inside_legacy(self, run: BatchRun, rows: int) -> bool:
-        """Whether decoding stopped in the middle of a message set entry, which no kernel knows."""
-        state = self._columns.state
-        row = state[State.BATCH_ROW]
-        return row < rows and state[State.RECORDS_LEFT] >= 0 and run.table[row * TABLE_WIDTH + Table.MAGIC] < 2
-
-    def _append_legacy(self, run: BatchRun) -> int:
-        """Decode one message set entry (magic 0 or 1) into the columns."""
-        columns, state = self._columns, self._columns.state
-        row = state[State.BATCH_ROW] * TABLE_WIDTH
-        if state[State.RECORDS_LEFT] >= 0 or run.table[row + Table.LAST_OFFSET] >= state[State.NEXT_OFFSET]:
-            if state[State.RECORDS_LEFT] < 0:
-                start = run.table[row + Table.POSITION] - run.data_position
-                entry = run.data[start : start + run.table[row + Table.SIZE]]
-                self._legacy = parse_message_set_entry(entry, self._decompressor, check_crcs=self._options.check_crcs)
-                state[State.DECODED_BATCHES] += 1
-                state[State.RECORDS_LEFT] = len(self._legacy)
-            outcome = append_records(columns, self._legacy, run.table[row : row + TABLE_WIDTH])
-            if outcome != Outcome.DONE:
-                return outcome
-        state[State.BATCH_ROW] += 1
-        state[State.RECORDS_LEFT] = -1
-        return -1
-
-    def _flush(self, split: Split) -> Iterator[pa.RecordBatch]:
-        if self._columns.rows:
-            batch = to_record_batch(self._columns, self._options.columns, split.partition)
-            if self._wrong_from is not None:
-                batch = batch.slice(0, _rows_below(batch, self._wrong_from))
-            self.metrics.records += batch.num_rows
-            self.next_offset = self._undelivered
-            if batch.num_rows:
-                yield batch
-            self._columns.reset()  # only now: who takes a batch has let go of the one before, and its buffers are free
-
-    @property
-    def _undelivered(self) -> int:
-        """The consumer's position; a record beyond the end does not move it past the end."""
-        return min(self._columns.state[State.NEXT_OFFSET], self._columns.state[State.STOP_OFFSET])
 
     def _deliverable(self, split: Split, run: BatchRun, after: int | None) -> Deliverable:
         """How many batches of the run may be delivered before one whose offsets cannot be right.
@@ -519,8 +487,8 @@ class SplitReader:
         return split.positions.stop
 
 
-def _rows_below(batch: pa.RecordBatch, offset: int) -> int:
-    """How many of the rows certainly have lower offsets, which rise; none where the batch does not show them."""
-    if "offset" not in batch.schema.names:
-        return 0
-    return int(pc.sum(pc.less(batch.column("offset"), offset)).as_py() or 0)
+def _aborted_in(split: Split, open_ended: Sequence[tuple[int, int]]) -> Aborted | None:
+    """What tells the aborted data of a split; ``None`` if there is none."""
+    if open_ended:
+        return OpenEnded(open_ended)
+    return Committed(split.aborted) if len(split.aborted) else None

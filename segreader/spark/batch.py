@@ -12,9 +12,10 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from segreader.errors import ObjectNotFoundError
 from segreader.plan.split import Split
-from segreader.read.header_reader import split_reader
+from segreader.read.decoders import decoder_of
 from segreader.read.metrics import MissingOffsets, ScanMetrics
 from segreader.read.options import ReadOptions
+from segreader.read.split_reader import SplitReader
 from segreader.spark.buffers import this_pool
 from segreader.spark.locations import kept_locations
 from segreader.spark.options import SparkOptions
@@ -126,7 +127,9 @@ class SegmentReader(DataSourceReader):
         with kept_locations(self.options) as locations:
             try:
                 split = partition.light.open(locations.store, locations.resolve)
-                reader = split_reader(locations.store, read_options, metrics=metrics, pool=this_pool())
+                reader = SplitReader(
+                    locations.store, read_options, metrics=metrics, pool=this_pool(), decoder=decoder_of(read_options)
+                )
                 yield from reader.read(split)
             except ObjectNotFoundError as error:
                 error.hint = "It was deleted after the plan was made: load() plans anew, failOnDataLoss=false goes on"

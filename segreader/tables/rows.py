@@ -19,12 +19,12 @@ import pyarrow.compute as pc
 from segreader.errors import OptionError
 from segreader.plan.request import Policy
 from segreader.plan.split import ReadEnd, ReadPlan, Split
+from segreader.read.decoders import counter_of
 from segreader.read.metrics import ScanMetrics
 from segreader.read.options import ReadOptions
 from segreader.read.scan import Scan
 from segreader.read.scan_face import ScanFace
 from segreader.read.source import SourceAddress
-from segreader.read.split_counter import COUNTED_COLUMNS, SplitCounter
 from segreader.read.split_reader import SplitReader
 from segreader.storage.base import ObjectStore
 from segreader.tables.plans import FilteredPlans
@@ -122,10 +122,9 @@ def _read(
         count: is given what each reader counts.
     """
     options = _with(options, columns, rows)
-    reader_of = SplitCounter if COUNTED_COLUMNS.issuperset(columns) else SplitReader
 
     def open_reader() -> ReadSplit:
-        reader = reader_of(store, options)
+        reader = SplitReader(store, options, decoder=counter_of(columns))
         count(reader.metrics)
 
         def read(split: Split) -> Iterator[pa.RecordBatch]:

@@ -13,7 +13,7 @@ from segreader.format.compression import Codec
 from segreader.plan.split import Split
 from segreader.ranges import OffsetRange
 from segreader.read.arrow import schema
-from segreader.read.header_reader import COLUMNS_OF_HEADERS, HeaderReader, split_reader
+from segreader.read.decoders import COLUMNS_OF_HEADERS, HeaderDecoder, decoder_of
 from segreader.read.metrics import ScanMetrics
 from segreader.read.options import ReadOptions
 from segreader.read.split_reader import SplitReader
@@ -30,7 +30,8 @@ def tables(store: ObjectStore, split: Split, batch_rows: int = 1000) -> tuple[pa
     """What headers tell, what records say, and what the first of them cost."""
     options = ReadOptions(columns=COLUMNS, batch_rows=batch_rows)
     metrics = ScanMetrics()
-    told = pa.Table.from_batches(HeaderReader(store, options, metrics=metrics).read(split), _schema(options))
+    reader = SplitReader(store, options, metrics=metrics, decoder=HeaderDecoder)
+    told = pa.Table.from_batches(reader.read(split), _schema(options))
     decoded = pa.Table.from_batches(SplitReader(store, options).read(split), _schema(options))
     return told, decoded, metrics
 
@@ -111,21 +112,22 @@ def test_rows_before_damage_are_delivered_and_then_it_is_told(tmp_path: Path) ->
     read = scan(tmp_path)
     rows: list[int] = []
     with pytest.raises(CorruptBatchError, match="base offset 3"):
-        for batch in HeaderReader(read.store, ReadOptions(columns=("offset",))).read(read.plan().splits[0]):
+        reader = SplitReader(read.store, ReadOptions(columns=("offset",)), decoder=HeaderDecoder)
+        for batch in reader.read(read.plan().splits[0]):
             rows += batch["offset"].to_pylist()
     assert rows == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
-    ("columns", "on_corrupt", "kind"),
+    ("columns", "on_corrupt", "decoder"),
     [
-        (("partition", "offset"), "fail", HeaderReader),
-        (("partition", "offset"), "skip", SplitReader),
-        (("offset", "timestamp"), "fail", SplitReader),
-        (("offset", "key"), "fail", SplitReader),
+        (("partition", "offset"), "fail", HeaderDecoder),
+        (("partition", "offset"), "skip", None),
+        (("offset", "timestamp"), "fail", None),
+        (("offset", "key"), "fail", None),
     ],
 )
 def test_headers_are_asked_only_for_what_they_tell(
-    written: tuple[ObjectStore, Split], columns: tuple[str, ...], on_corrupt: str, kind: type
+    columns: tuple[str, ...], on_corrupt: str, decoder: type | None
 ) -> None:
-    assert type(split_reader(written[0], ReadOptions(columns=columns, on_corrupt=on_corrupt))) is kind
+    assert decoder_of(ReadOptions(columns=columns, on_corrupt=on_corrupt)) is decoder
