@@ -94,7 +94,7 @@ def test_cat_says_what_is_wrong_with_an_offset_index(tmp_path: Path, cat: Cat) -
     planted.put(1, "index", planted.data(1, "index") * 2)
     code, count, err = cat(planted)
     assert (code, count) == (0, whole)
-    assert "an offset index has entries that do not rise" in err
+    assert "an offset index has entries that do not increase" in err
     assert planted.name(1, "index") in err
 
 

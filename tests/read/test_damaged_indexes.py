@@ -74,7 +74,7 @@ def test_an_index_that_names_an_offset_beyond_a_sound_log_is_noted(tmp_path: Pat
     planted.put(number, "index", changed(bytes(planted.data(number, "index")), "last offset too large"))
     write_files(planted.root, planted.files)
     (note,) = segreader.scan(tmp_path).plan().notes
-    assert "an offset index names another offset than the batch at its position ends with" in note
+    assert "an offset index has another offset than the last one of the batch at its position" in note
 
 
 def test_a_damaged_index_of_a_range_is_noted_once(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_a_damaged_index_of_a_range_is_noted_once(tmp_path: Path) -> None:
     planted.put(1, "index", changed(bytes(planted.data(1, "index")), "not rising"))
     write_files(planted.root, planted.files)
     (note,) = segreader.scan(tmp_path, offsets="25:27", split_bytes=1).plan().notes
-    assert "an offset index has entries that do not rise" in note
+    assert "an offset index has entries that do not increase" in note
 
 
 def test_many_damaged_indexes_of_a_partition_are_four_notes(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_the_log_of_another_partition_is_noted_by_the_index_beside_it(tmp_path: 
     planted.put(0, "log", Planted(tmp_path, [other]).data(0, "log"))
     write_files(planted.root, planted.files)
     note, more = segreader.scan(tmp_path, isolation_level="read_uncommitted").plan().notes
-    assert "an offset index points to a byte at which no batch begins" in note
+    assert "an offset index points to a byte where no batch starts" in note
     assert "more of this kind" in more
     assert planted.name(0, "index") in note
 

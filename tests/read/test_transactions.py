@@ -384,7 +384,7 @@ def test_a_row_whose_marker_lies_behind_its_segment_is_an_error_of_a_plan(tmp_pa
     damage(index_file(tmp_path), 24)
     seen, error = read(tmp_path)
     assert (seen, type(error)) == ([], CorruptIndexError)
-    assert "names a marker that its segment cannot hold" in str(error)
+    assert "names a marker that cannot be in its segment" in str(error)
 
 
 def test_a_transaction_index_that_a_broker_is_writing_may_end_inside_a_row(tmp_path: Path) -> None:
