@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from corpus import FIXTURES, Case, NormalRecord, cases, normal
-from sample import at_edges, exhaustive, is_first_of_its_topic, sampled
+from sample import at_each_edge_once, exhaustive, is_first_of_its_topic, sampled
 
 import segreader
 from segreader.errors import AmbiguousTopicError
@@ -90,7 +90,7 @@ def test_with_the_metadata_topic_the_same_records_come(case: Case, isolation: st
 
 
 @pytest.mark.parametrize("isolation", ["uncommitted", "committed"])
-@pytest.mark.parametrize("case", at_edges(case for case in REMOTE if case.local), ids=str)
+@pytest.mark.parametrize("case", at_each_edge_once(case for case in REMOTE if case.local), ids=str)
 def test_a_brokers_log_directory_beside_the_remote_tier_completes_it(case: Case, isolation: str) -> None:
     given = options(case) | {"log_directory": case.root / "local"}
     scan = segreader.scan(root(case), isolation_level=f"read_{isolation}", **given)
@@ -111,7 +111,7 @@ def test_a_brokers_own_directory_gives_the_java_consumers_records(case: Case, is
 
 
 @pytest.mark.parametrize("split_bytes", [1, exhaustive(1000), 5000])
-@pytest.mark.parametrize("case", at_edges(REMOTE), ids=str)
+@pytest.mark.parametrize("case", at_each_edge_once(REMOTE), ids=str)
 def test_splits_of_any_size_give_the_same_records(case: Case, split_bytes: int) -> None:
     for level in ("read_uncommitted", "read_committed"):
         whole, cut = (
@@ -123,7 +123,7 @@ def test_splits_of_any_size_give_the_same_records(case: Case, split_bytes: int) 
         assert cut.plan().ends == whole.plan().ends
 
 
-@pytest.mark.parametrize("case", at_edges(REMOTE), ids=str)
+@pytest.mark.parametrize("case", at_each_edge_once(REMOTE), ids=str)
 def test_any_range_of_offsets_is_what_the_whole_holds_there(case: Case) -> None:
     chance = random.Random(str(case))
     for isolation in ("uncommitted", "committed"):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from planted import Planted, sound_log
+from sample import exhaustive
 
 import segreader
 from segreader.errors import SegreaderError, TruncatedError
@@ -147,8 +148,7 @@ def test_the_files_beside_an_active_segment_prove_nothing(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("kind", ["one batch", "higher base", "many", "producer", "transactions"])
-@pytest.mark.parametrize("count", [1, 2])
-@pytest.mark.parametrize("which", [0, -1])
+@pytest.mark.parametrize(("which", "count"), [(0, 2), (-1, 1), exhaustive(0, 1), exhaustive(-1, 2)])
 def test_no_bit_of_a_base_offset_in_the_newest_log_moves_records(
     tmp_path: Path, kind: str, count: int, which: int
 ) -> None:

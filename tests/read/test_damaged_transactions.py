@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from corpus import Case, NormalRecord, cases, normal
-from sample import at_edges
+from sample import at_each_edge_once
 
 import segreader
 from segreader.errors import FormatError
@@ -53,7 +53,7 @@ def read(root: Path, **arguments: Any) -> tuple[list[NormalRecord], FormatError 
     return seen, None
 
 
-@pytest.mark.parametrize("case", at_edges(TRANSACTIONAL), ids=str)
+@pytest.mark.parametrize("case", at_each_edge_once(TRANSACTIONAL), ids=str)
 def test_a_changed_transaction_index_gives_the_right_records_or_an_error(case: Case, tmp_path: Path) -> None:
     """Whole, cut into splits, and by ranges; before the error nothing wrong was given."""
     chance = random.Random(str(case))

@@ -14,7 +14,7 @@ import pytest
 from corpus import Case, NormalRecord, case, cases, normal
 from fake_cluster import FakeCluster, Locate, ServedSegment, of_corpus
 from located_store import CANARY, HOST, LocatedStore, locations
-from sample import at_edges
+from sample import at_each_edge_once
 
 from segreader.broker.location import RemoteLogSegmentLocation
 from segreader.broker.primitives import uuid_text
@@ -72,7 +72,7 @@ def records_of(scan: LiveScan) -> list[NormalRecord]:
 
 @pytest.mark.parametrize("with_index", [False, True], ids=["listed", "indexed"])
 @pytest.mark.parametrize("isolation", ["uncommitted", "committed"])
-@pytest.mark.parametrize("one", at_edges(TIERED), ids=str)
+@pytest.mark.parametrize("one", at_each_edge_once(TIERED), ids=str)
 def test_segments_by_location_give_the_java_consumers_records(one: Case, isolation: str, with_index: bool) -> None:
     cluster = clusters(one, locations(with_index=with_index), chance=random.Random(str(one)))
     cluster.lists_aborted = not with_index

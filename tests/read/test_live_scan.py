@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from corpus import Case, NormalRecord, case, cases, normal
 from fake_cluster import FakeCluster, of_corpus
-from sample import at_edges
+from sample import at_each_edge_once
 
 from segreader.broker.messages import EARLIEST, LATEST, ListedOffset, OffsetWanted
 from segreader.errors import OffsetOutOfRangeError, OptionError, ProtocolError, TruncatedLogError
@@ -56,7 +56,7 @@ def records_of(scan: LiveScan) -> list[NormalRecord]:
 
 
 @pytest.mark.parametrize("isolation", ["uncommitted", "committed"])
-@pytest.mark.parametrize("one", at_edges(LIVE), ids=str)
+@pytest.mark.parametrize("one", at_each_edge_once(LIVE), ids=str)
 def test_a_broker_alone_gives_the_java_consumers_records(one: Case, isolation: str) -> None:
     chance = random.Random(f"{one} {isolation}")
     cluster = cluster_of(one, chance=chance, largest=chance.choice([300, 5000, 1 << 20]))
@@ -69,7 +69,7 @@ def test_a_broker_alone_gives_the_java_consumers_records(one: Case, isolation: s
 
 @pytest.mark.parametrize("prefers_store", [False, True])
 @pytest.mark.parametrize("isolation", ["uncommitted", "committed"])
-@pytest.mark.parametrize("one", at_edges(TIERED), ids=str)
+@pytest.mark.parametrize("one", at_each_edge_once(TIERED), ids=str)
 def test_the_store_and_a_broker_give_them_together(one: Case, isolation: str, prefers_store: bool) -> None:
     cluster = cluster_of(one, chance=random.Random(str(one)))
     scan = live(
@@ -90,7 +90,7 @@ def test_the_store_and_a_broker_give_them_together(one: Case, isolation: str, pr
         )
 
 
-@pytest.mark.parametrize("one", at_edges(one for one in TIERED if one.topic != ODD), ids=str)
+@pytest.mark.parametrize("one", at_each_edge_once(one for one in TIERED if one.topic != ODD), ids=str)
 def test_any_range_of_offsets_is_what_the_whole_holds_there(one: Case) -> None:
     chance = random.Random(str(one))
     source = open_source(one.root / "remote")

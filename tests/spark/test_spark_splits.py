@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from corpus import CORPUS
+from sample import exhaustive
 from spark_rows import read_offsets, split_partitions
 
 from segreader.errors import ObjectChangedError, ObjectNotFoundError
@@ -117,7 +118,7 @@ def many_aborted(root: Path, count: int) -> None:
         file.write_bytes(encode_transaction_index(rows))
 
 
-@pytest.mark.parametrize("count", [10, 1000, 100_000])
+@pytest.mark.parametrize("count", [exhaustive(10), 1000, exhaustive(100_000)])
 def test_a_split_is_small_whatever_was_aborted_in_it(tmp_path: Path, count: int) -> None:
     many_aborted(tmp_path, count)
     options = parse_options({"location": str(tmp_path), "subscribe": "t", "splitBytes": "2k"})

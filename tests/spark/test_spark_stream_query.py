@@ -15,6 +15,7 @@ from growing_log import GrowingLog
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import DataStreamReader, StreamingQuery
+from sample import exhaustive
 
 from segreader.cli.main import main
 from segreader.spark import register
@@ -88,8 +89,8 @@ def once(*ends: int) -> Counter[tuple[int, int]]:
     [
         ({}, 1),
         pytest.param({"maxOffsetsPerTrigger": "40"}, 3, marks=limits_needed),
-        pytest.param({"maxBytesPerTrigger": "100"}, 4, marks=limits_needed),
-        pytest.param({"minOffsetsPerTrigger": "1000"}, 1, marks=limits_needed),
+        pytest.param({"maxBytesPerTrigger": "100"}, 4, marks=[limits_needed, pytest.mark.exhaustive]),
+        pytest.param({"minOffsetsPerTrigger": "1000"}, 1, marks=[limits_needed, pytest.mark.exhaustive]),
     ],
     ids=["all", "rows", "bytes", "least"],
 )
@@ -105,9 +106,10 @@ def test_available_now_reads_every_row_once(run: Run, limit: dict[str, str], lea
     assert source["endOffset"] == source["latestOffset"] == {"orders": {"0": 90, "1": 20}}
 
 
-def test_a_stream_that_is_stopped_ten_times_delivers_each_offset_once(run: Run) -> None:
+@pytest.mark.parametrize("stops", [3, exhaustive(10)])
+def test_a_stream_that_is_stopped_often_delivers_each_offset_once(run: Run, stops: int) -> None:
     ends = [0, 0]
-    for number in range(10):
+    for number in range(stops):
         ends[number % 2] = run.log.upload("orders", number % 2, 20)
         query = run.start(available_now=False, **at_most(7))
         for _ in range(200):

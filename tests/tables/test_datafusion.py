@@ -6,6 +6,7 @@ from pathlib import Path
 
 import datafusion
 import duckdb
+import pyarrow as pa
 import pytest
 from corpus import CORPUS
 
@@ -15,6 +16,11 @@ from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_local_tiered
 
 REMOTE = CORPUS / "tv2" / "remote"
+
+
+@pytest.fixture(scope="module")
+def whole() -> pa.Table:
+    return open_dataset(REMOTE, split_bytes=4096).to_table()
 
 
 @pytest.mark.parametrize(
@@ -30,13 +36,12 @@ REMOTE = CORPUS / "tv2" / "remote"
         '"offset" = 999999999',
     ],
 )
-def test_datafusion_gives_what_duckdb_gives_of_the_whole_table(where: str) -> None:
+def test_datafusion_gives_what_duckdb_gives_of_the_whole_table(where: str, whole: pa.Table) -> None:
     query = f'select topic, partition, count(*), count(value), sum("offset") from t where {where} group by 1, 2'
-    dataset = open_dataset(REMOTE, split_bytes=4096)
     context = datafusion.SessionContext()
-    context.register_dataset("t", dataset)
+    context.register_dataset("t", open_dataset(REMOTE, split_bytes=4096))
     with duckdb.connect() as connection:
-        connection.register("t", dataset.to_table())
+        connection.register("t", whole)
         expected = sorted(connection.sql(query).fetchall())
     assert sorted(zip(*context.sql(query).to_pydict().values(), strict=True)) == expected
 

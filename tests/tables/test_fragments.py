@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from corpus import CORPUS
+from sample import every
 
 from segreader.errors import CorruptBatchError, OptionError
 from segreader.loader import LoadQuery, ResumableReader, SplitEnumerator
@@ -35,7 +36,7 @@ def test_fragments_are_the_splits_and_together_all_rows_in_order() -> None:
     assert sum(fragment.count_rows() for fragment in fragments) == whole.count_rows()
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", every(3, range(6)))
 def test_a_filter_of_a_fragment_is_exact(seed: int) -> None:
     dice = random.Random(seed)
     first = dice.randrange(3000)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from corpus import Case, case, cases
-from sample import at_edges, every
+from sample import at_edges, every, exhaustive
 
 import segreader
 from segreader.polars import lazy_frame
@@ -140,12 +140,13 @@ def hold_to_everything(chance: random.Random, rounds: int, location: Path, **arg
     connection.close()
 
 
+@pytest.mark.parametrize("rounds", [3, exhaustive(12)])
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("topic", TOPICS)
-def test_a_random_filter_gives_what_it_leaves_of_everything(topic: str, level: str) -> None:
+def test_a_random_filter_gives_what_it_leaves_of_everything(topic: str, level: str, rounds: int) -> None:
     one = case("tv2", topic)
     chance = random.Random(f"{topic} {level}")
-    hold_to_everything(chance, 12, one.root / "remote", topic=topic, isolation_level=level)
+    hold_to_everything(chance, rounds, one.root / "remote", topic=topic, isolation_level=level)
 
 
 REMOTE_CASES = [one for one in cases(remote=True) if one.set_name != "aiven-encrypted" and one.topic != "recreated"]
