@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from segreader.values import quick_init
 
+
+@quick_init
 @dataclass(frozen=True, slots=True, order=True)
 class ByteRange:
     """Bytes ``start <= position < stop`` of one object; never empty.
@@ -30,6 +33,7 @@ class ByteRange:
         return f"bytes={self.start}-{self.stop - 1}"
 
 
+@quick_init
 @dataclass(frozen=True, slots=True, order=True)
 class OffsetRange:
     """Offsets ``start <= offset < stop``; ``stop`` is ``None`` where the range is open."""

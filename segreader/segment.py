@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from segreader.format.side_files.leader_epochs import LeaderEpochs
+from segreader.values import quick_init
 
 
 class SegmentState(IntEnum):
@@ -39,6 +40,7 @@ class TopicIdPartition:
         return (self.topic, self.partition, self.topic_id or "")
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class SegmentFiles:
     """Names of a segment's objects in their store; ``None`` where there is none.
@@ -57,6 +59,7 @@ class SegmentFiles:
     sizes: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class StemFiles:
     """As ``SegmentFiles``, of files that share a stem: named when asked for, for there may be a hundred thousand.
@@ -102,6 +105,7 @@ class StemFiles:
         return {}
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class Segment:
     """One segment of a partition, complete as far as its catalogue can tell.

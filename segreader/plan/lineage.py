@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from segreader.format.side_files.leader_epochs import LeaderEpoch, LeaderEpochs
 from segreader.segment import Segment, TopicIdPartition
+from segreader.values import quick_init
 
 _Run = tuple[int, int, int, str, int]
 """Offsets that the lineage confirms: start, -stop, -version, name and number of the segment. The best sorts first."""
@@ -43,6 +44,7 @@ class DropReason(StrEnum):
                 return "these offsets are below the log start offset"
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class Part:
     """Offsets ``start <= offset < stop`` are delivered from ``segment``."""

@@ -13,6 +13,7 @@ from segreader.isolation import AbortedTransactions, IsolationLevel
 from segreader.plan.lineage import DropReason
 from segreader.ranges import ByteRange, OffsetRange
 from segreader.segment import TopicIdPartition
+from segreader.values import quick_init
 
 END_OF_LOG: Final = ("", 0, 0)
 """In ``Split.following``: no log follows."""
@@ -82,6 +83,7 @@ class LogsAhead(Sequence[tuple[str, int, int]]):
         return tuple(iter(self))
 
 
+@quick_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
     """What one worker reads: some whole batches of one segment, and the offsets wanted of them.

@@ -14,6 +14,7 @@ from functools import lru_cache
 
 from segreader.errors import CorruptIndexError
 from segreader.ranges import OffsetRange
+from segreader.values import quick_init
 
 _VERSION = 0
 _MAX_INT = (1 << 31) - 1
@@ -23,6 +24,7 @@ _NUMBER = re.compile(rb"\+?0*([0-9]{1,19})")
 _SPACES = re.compile(rb"[ \t\x0b\x0c]+")
 
 
+@quick_init
 @dataclass(frozen=True, slots=True, order=True)
 class LeaderEpoch:
     """``epoch`` begins at ``start_offset``."""
@@ -34,6 +36,7 @@ class LeaderEpoch:
 _BEFORE = LeaderEpoch(-1, 0)
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class LeaderEpochs:
     """A lineage: epochs rise strictly, their start offsets do not fall.

@@ -1,0 +1,41 @@
+"""Frozen values of which a plan has hundreds of thousands."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, fields
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
+
+
+def quick_init(cls: type[_T]) -> type[_T]:
+    """Give a frozen dataclass with slots an ``__init__`` that takes half the time; use it above ``@dataclass``.
+
+    That of ``dataclasses`` looks up ``object.__setattr__`` for every field. This one calls what sets the slots. It has
+    the same signature and defaults, and calls ``__post_init__`` as well.
+    """
+    known: dict[str, Any] = {"_missing": MISSING}
+    parameters, lines, is_by_name = ["self"], [], False
+    for one in fields(cls):  # type: ignore[arg-type]  # a dataclass, as it says
+        parameter, value = one.name, one.name
+        if one.kw_only and not is_by_name:
+            is_by_name = True
+            parameters.append("*")
+        if one.default is not MISSING:
+            known[f"_default_{one.name}"] = one.default
+            parameter += f"=_default_{one.name}"
+        elif one.default_factory is not MISSING:
+            known[f"_make_{one.name}"] = one.default_factory
+            parameter += "=_missing"
+            value = f"_make_{one.name}() if {one.name} is _missing else {one.name}"
+        known[f"_set_{one.name}"] = vars(cls)[one.name].__set__
+        parameters.append(parameter)
+        lines.append(f"    _set_{one.name}(self, {value})")
+    if hasattr(cls, "__post_init__"):
+        lines.append("    self.__post_init__()")
+    exec("\n".join([f"def __init__({', '.join(parameters)}):", *lines]), known)
+    init = known["__init__"]
+    init.__qualname__, init.__module__ = f"{cls.__qualname__}.__init__", cls.__module__
+    init.__wrapped__ = vars(cls)["__init__"]  # for its signature
+    cls.__init__ = init  # type: ignore[method-assign]
+    return cls
