@@ -149,7 +149,7 @@ def make_plan(request: JobRequest) -> JobPlan:
     Raises:
         SegreaderError: as ``plan_splits`` tells; or damage hides where a partition ends.
     """
-    options = replace(parse_options(request.options), on_missing=request.on_missing, bounds=request.bounds)
+    options = replace(parse_options(request.options, on_missing=request.on_missing), bounds=request.bounds)
     require_batch(options)
     if options.brokers is not None:
         return _live_plan(request, replace(options, split_bytes=request.split_bytes, may_shrink_splits=False))

@@ -16,7 +16,6 @@ from segreader.plan.cut import UNCUT
 from segreader.plan.lineage import ResolvedLog
 from segreader.plan.split import Gap, ReadPlan, Split
 from segreader.ranges import OffsetRange
-from segreader.read.options import ReadOptions
 from segreader.read.partition_planner import PartitionPlanner
 from segreader.read.segment_ends import OPEN_END, read_last_offset
 from segreader.read.time_offsets import offset_for_time
@@ -84,11 +83,7 @@ def plan_splits(options: SparkOptions, *, cores: int | None = None) -> SparkPlan
     is_cut_by_offsets = options.min_partitions is not None or options.max_records_per_partition is not None
     planner = PartitionPlanner(
         locations.store,
-        ReadOptions(
-            split_bytes=UNCUT if is_cut_by_offsets else options.split_bytes,
-            on_gap=options.on_gap,
-            on_missing=options.on_missing,
-        ),
+        replace(options.read_options, split_bytes=UNCUT if is_cut_by_offsets else options.split_bytes),
         isolation_level=options.isolation_level,
     )
     logs: dict[TopicIdPartition, ResolvedLog] = {}

@@ -18,13 +18,13 @@ from segreader.errors import CorruptBatchError, ObjectNotFoundError, SegmentGapE
 from segreader.isolation import IsolationLevel
 from segreader.plan.cut import UNCUT, overlapping
 from segreader.plan.lineage import ResolvedLog
+from segreader.plan.request import Policy
 from segreader.plan.split import Split
 from segreader.ranges import OffsetRange
 from segreader.read.beside import SourceLog
 from segreader.read.divergence import common_end, decided_end, log_end
 from segreader.read.lineage import ReadableLog, read_lineage
 from segreader.read.log_offsets import read_log_offsets
-from segreader.read.options import ReadOptions
 from segreader.read.partition_planner import PartitionPlanner
 from segreader.read.time_offsets import offset_for_time
 from segreader.read.transactions import snapshot_at_start
@@ -169,9 +169,10 @@ class StreamLog:
             as ``PartitionPlanner.add``.
         """
         most = self._most_offsets(wanted.values())
+        size = self._options.split_bytes if most is None else UNCUT
         planner = PartitionPlanner(
             self.locations.store,
-            ReadOptions(split_bytes=self._options.split_bytes if most is None else UNCUT, on_gap=self._options.on_gap),
+            replace(self._options.read_options, split_bytes=size, on_missing=Policy.FAIL),
             isolation_level=self._options.isolation_level,
         )
         for name, offsets in sorted(wanted.items()):
