@@ -30,7 +30,7 @@ def lost_between(stop: int, start: int, known: Iterable[LostOffsets]) -> LostOff
     Args:
         known: what is lost of the partition.
     """
-    here = sorted(one for one in known if one.start < start and one.stop > stop)
+    here = sorted(one for one in known if max(stop, one.start) < min(start, one.stop))
     if not here:
         return None
     whys = dict.fromkeys(one.why for one in here)
