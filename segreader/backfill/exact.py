@@ -1,7 +1,7 @@
 """Splits whose offsets follow each other without a gap and without an overlap, so that coverage can be proved.
 
-All splits of a read's segment share one range of offsets. Here each has its own, and those between two splits belong to
-one of them or are lost.
+The planner gives each split offsets of its own. Here those between two splits belong to one of them or are lost, and
+the last one of a partition has an end.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from segreader.read.options import ReadOptions
 from segreader.read.segment_ends import read_last_offset
 from segreader.read.split_reader import SplitReader
 from segreader.segment import Segment, SegmentFiles, TopicIdPartition
-from segreader.spark.cutting import cut_exactly
 from segreader.storage.base import ObjectStore
 
 _WHY_LOST: Final = "no segment has them"
@@ -80,32 +79,29 @@ class PartitionRange:
     lost: tuple[LostOffsets, ...] = ()
 
 
-def exact_splits(
-    plan: ReadPlan, store: ObjectStore, split_bytes: int, lost: Sequence[Gap] = ()
+def job_splits(
+    plan: ReadPlan, store: ObjectStore, lost: Sequence[Gap] = ()
 ) -> tuple[tuple[JobSplit, ...], tuple[PartitionRange, ...]]:
-    """The splits of a read plan with offsets of their own, and what they cover of each partition.
+    """The splits of a read plan as units of work, and what they cover of each partition.
 
     Args:
-        plan: made with ``UNCUT`` split bytes.
+        plan: made with ``SplitOffsets.INDEXED``.
         store: the one that the plan was made from.
-        split_bytes: stored bytes of a split to aim at.
         lost: what was asked for and is in no segment.
 
     Raises:
         FormatError: damage hides where a partition ends.
-        StorageError: an index or the end of a log cannot be read.
+        StorageError: the end of a log cannot be read.
     """
     parts: dict[TopicIdPartition, list[Split]] = defaultdict(list)
     for split in plan.splits:
         parts[split.partition].append(split)
-    closed = {end.partition: _closed(parts.get(end.partition, []), store) for end in plan.ends}
-    pieces = cut_exactly(store, [part for some in closed.values() for part in some], split_bytes)
     splits: list[JobSplit] = []
     ranges = []
     for end in plan.ends:
-        cut = [piece for part in closed[end.partition] for piece in pieces[id(part)]]
+        read = _closed(parts.get(end.partition, []), store)
         gone = [LostOffsets(gap.start, gap.stop, _WHY_LOST) for gap in lost if gap.partition == end.partition]
-        mine = list(_adjoining(cut, end, gone))
+        mine = list(_adjoining(read, end, gone))
         splits += mine
         start = mine[0].start if mine else (end.offset or 0)
         stop = mine[-1].stop if mine else start
@@ -125,22 +121,22 @@ def exact_splits(
     return tuple(splits), tuple(ranges)
 
 
-def _closed(parts: Sequence[Split], store: ObjectStore) -> list[Split]:
-    """The parts, each with an end; without those that hold nothing that is wanted."""
-    closed = []
-    for part in parts:
-        stop = part.offsets.stop
-        if part.stop_of_part is None:  # only its last batch tells where the log ends
-            known = _read_stop(store, part)
-            stop = known if stop is None else min(stop, known)
-        if stop is not None and part.offsets.start < stop:
-            wanted = OffsetRange(part.offsets.start, stop)
-            closed.append(part if wanted == part.offsets else replace(part, offsets=wanted))
-    return closed
+def _closed(splits: Sequence[Split], store: ObjectStore) -> list[Split]:
+    """The splits of a partition, the last one with an end; without those that hold nothing that is wanted."""
+    closed = list(splits)
+    if closed and closed[-1].stop_of_part is None:  # only its last batch tells where the log ends
+        last = closed.pop()
+        stop = _read_stop(store, last)
+        if last.offsets.stop is not None:
+            stop = min(stop, last.offsets.stop)
+        if last.offsets.start < stop:
+            aborted = last.aborted.within(last.offsets.start, stop) if len(last.aborted) else last.aborted
+            closed.append(replace(last, offsets=OffsetRange(last.offsets.start, stop), aborted=aborted))
+    return [one for one in closed if one.offsets.start != one.offsets.stop]
 
 
 def _read_stop(store: ObjectStore, part: Split) -> int:
-    """The offset after the last one of a part that ends with its log."""
+    """The offset after the last one of the log that a split ends with."""
     segment = Segment(
         part.partition,
         part.base_offset,

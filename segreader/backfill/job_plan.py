@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from segreader.backfill.done import parsed
-from segreader.backfill.exact import JobSplit, PartitionRange, exact_splits
+from segreader.backfill.exact import JobSplit, PartitionRange, job_splits
 from segreader.backfill.live_splits import live_splits
 from segreader.backfill.output import (
     DONE,
@@ -29,7 +29,7 @@ from segreader.backfill.output import (
 )
 from segreader.backfill.split_json import from_version_1, split_from_json, splits_from_json, splits_to_json
 from segreader.errors import ObjectNotFoundError, OptionError
-from segreader.plan.cut import UNCUT
+from segreader.plan.cut import SplitOffsets
 from segreader.plan.live import LivePart
 from segreader.plan.request import Policy
 from segreader.plan.split import Split
@@ -149,16 +149,23 @@ def make_plan(request: JobRequest) -> JobPlan:
     Raises:
         SegreaderError: as ``plan_splits`` tells; or damage hides where a partition ends.
     """
-    options = replace(parse_options(request.options, on_missing=request.on_missing), bounds=request.bounds)
+    options = parse_options(request.options)
     require_batch(options)
+    options = replace(
+        options,
+        bounds=request.bounds,
+        on_missing=request.on_missing,
+        split_bytes=request.split_bytes,
+        may_shrink_splits=False,
+    )
     if options.brokers is not None:
-        return _live_plan(request, replace(options, split_bytes=request.split_bytes, may_shrink_splits=False))
-    whole = plan_splits(replace(options, split_bytes=UNCUT, may_shrink_splits=False))
-    read = whole.plan
+        return _live_plan(request, options)
+    planned = plan_splits(options, split_offsets=SplitOffsets.INDEXED)
+    read = planned.plan
     try:
-        splits, partitions = exact_splits(read, whole.store, request.split_bytes, whole.lost)
+        splits, partitions = job_splits(read, planned.store, planned.lost)
     finally:
-        whole.store.close()
+        planned.store.close()
     return JobPlan(
         wanted=dict(request.wanted),
         options=dict(request.options),

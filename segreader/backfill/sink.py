@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from dataclasses import replace
 from uuid import uuid4
 
 import pyarrow as pa
@@ -20,6 +19,7 @@ from segreader.backfill.output import READ_COLUMNS, SCHEMA, STAGING, OutputOptio
 from segreader.backfill.source import FellBackError, JobSource, from_brokers, metrics_for, read_records
 from segreader.backfill.writer import SplitWriter
 from segreader.errors import ObjectChangedError, StorageError
+from segreader.plan.request import Policy
 from segreader.read.live_metrics import LiveMetrics
 from segreader.read.metrics import ScanMetrics
 from segreader.read.options import ReadOptions
@@ -40,16 +40,19 @@ def do_split(
     target: TargetStore,
     output: OutputOptions,
     *,
-    options: ReadOptions | None = None,
+    batch_records: int = 65536,
+    batch_bytes: int = 4 << 20,
     attempt: int = 0,
+    on_missing: Policy = Policy.FAIL,
     plan: str = "",
 ) -> tuple[DoneEntry, bool]:
     """The entry of the split, and whether another attempt had written it.
 
     Args:
         source: what the split is read from.
-        options: how records are read; the columns are those of the output.
+        batch_records, batch_bytes: where a record batch ends, whichever comes first.
         attempt: Spark's number, for the entry.
+        on_missing: ``skip`` goes on without a segment that has vanished since the plan was made.
         plan: name of the plan that the split is of, for the entry.
 
     Raises:
@@ -61,7 +64,9 @@ def do_split(
     token = uuid4().hex[:12]
     number, read = split.partition.partition, split.read
     pool = this_pool(READ_BYTES + 3 * output.row_group_bytes // 2)  # a row group's batches wait until they are written
-    options = replace(options or ReadOptions(), columns=READ_COLUMNS)
+    options = ReadOptions(
+        columns=READ_COLUMNS, batch_rows=batch_records, batch_bytes=batch_bytes, on_missing=on_missing
+    )
     earlier: list[str] = []
     while True:
         writer = SplitWriter(target, output, partition=number, start=split.start, stop=split.stop, token=token)

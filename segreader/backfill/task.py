@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
@@ -65,7 +66,7 @@ class SplitTask:
         if not indexes:
             return
         freeze_imports()
-        options = parse_options(self._options, on_missing=self._on_missing)
+        options = replace(parse_options(self._options), on_missing=self._on_missing)
         context = TaskContext.get()
         attempt = context.attemptNumber() if context is not None else 0
         with kept_source(options) as source, self._target.kept() as target:
@@ -75,8 +76,10 @@ class SplitTask:
                     source,
                     target,
                     self._output,
-                    options=options.read_options,
+                    batch_records=options.batch_records,
+                    batch_bytes=options.batch_bytes,
                     attempt=attempt,
+                    on_missing=options.on_missing,
                     plan=self._plan,
                 )
                 yield pa.RecordBatch.from_pydict(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import NoReturn, Self
 
 from segreader.errors import (
@@ -17,15 +16,15 @@ from segreader.errors import (
     UnknownLayoutError,
 )
 from segreader.isolation import IsolationLevel
-from segreader.loader.cutting import with_own_offsets
 from segreader.loader.frontier import Frontier, read_frontiers, write_frontiers
 from segreader.loader.history import recreated, refuse_diverged
 from segreader.loader.position import Position
 from segreader.loader.query import LoadQuery
 from segreader.loader.seen_log import SeenLog, see
 from segreader.loader.splits import LoaderSplit
+from segreader.plan.cut import Cutting, SplitOffsets
 from segreader.plan.request import Policy
-from segreader.plan.split import EndReason
+from segreader.plan.split import EndReason, Split
 from segreader.ranges import OffsetRange
 from segreader.read.indexed_times import note_if_older
 from segreader.read.partition_planner import PartitionPlanner
@@ -108,7 +107,7 @@ class SplitEnumerator:
         for end in plan.ends:
             if end.reason.is_early and end.offset is not None:
                 frontiers[end.partition] = wanted[end.partition].frontier(end.offset)
-        splits = self._with_ends(with_own_offsets(self._source.store, plan.splits))
+        splits = self._with_ends(plan.splits)
         self.notes += [*plan.notes, *(gap.text for gap in plan.gaps), *(one for one in hidden if one not in self.notes)]
         if not splits and not plan.gaps and not self._has_discovered:
             logs = [seen.source.segments for seen in there]
@@ -176,7 +175,7 @@ class SplitEnumerator:
                 reached = max(stop, position.next_offset, frontiers[key].next_offset if key in frontiers else 0)
                 frontiers[key] = seen.frontier(reached)
         plan = planner.plan(self._source.shown)
-        splits = self._with_ends(with_own_offsets(self._source.store, plan.splits))
+        splits = self._with_ends(plan.splits)
         self.notes += [*plan.notes, *(gap.text for gap in plan.gaps)]
         self._frontiers = frontiers
         return splits
@@ -229,7 +228,12 @@ class SplitEnumerator:
         if self._is_closed:
             raise ClosedError("the enumerator is closed", hint="Open another one with its state()")
         query = self.query
-        return PartitionPlanner(self._source.store, query.read_options(), isolation_level=query.isolation_level)
+        return PartitionPlanner(
+            self._source.store,
+            query.read_options(),
+            isolation_level=query.isolation_level,
+            cutting=Cutting(split_bytes=query.split_bytes, offsets=SplitOffsets.BATCHES),
+        )
 
     def _look(self) -> Sequence[SeenLog]:
         """The partitions of the query as they are now; of one whose listing is as before nothing is read."""
@@ -314,11 +318,10 @@ class SplitEnumerator:
             source=self._source.shown,
         )
 
-    def _with_ends(self, splits: Sequence[LoaderSplit]) -> list[LoaderSplit]:
+    def _with_ends(self, splits: Sequence[Split]) -> list[LoaderSplit]:
         """The splits, each with the end of the log by which it was planned: markers up to there decided it."""
-        if self.query.isolation_level is not IsolationLevel.READ_COMMITTED:
-            return list(splits)
-        return [replace(split, log_end=self._seen[split.partition].end) for split in splits]
+        is_committed = self.query.isolation_level is IsolationLevel.READ_COMMITTED
+        return [LoaderSplit(one, self._seen[one.partition].end if is_committed else None) for one in splits]
 
     def _refuse(self, position: Position, seen: SeenLog) -> None:
         """Raise if a position does not fit the partition as it is."""

@@ -1,15 +1,17 @@
 """Which bytes of which segments hold the offsets asked for, and how they are cut. Pure: indexes in, ranges out.
 
 An entry of an offset index names a batch's start, and as its offset the *last* one of what was appended there: the
-batch there may hold smaller offsets. Where a log is stored in chunks that can only be had whole, a chunk is in two
+batch there may hold smaller offsets. So a cut at an entry is exact in bytes or in offsets, and in both only where the
+batch is looked at: see ``SplitOffsets``. Where a log is stored in chunks that can only be had whole, a chunk is in two
 pieces at most: see ``piece_size``.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Final
 
 from segreader.format.side_files.offset_index import OffsetIndex
@@ -26,6 +28,62 @@ UNCUT: Final = 1 << 62
 
 _SMALLEST_REST: Final = 4
 """What is left of a segment goes with the split before it, where it is less than this part of a split."""
+
+_LARGEST_OFFSET: Final = (1 << 63) - 1
+_NO_STARTS: Final[Mapping[int, int | None]] = {}
+
+
+class SplitOffsets(Enum):
+    """Which offsets the splits have that a segment is cut into by bytes."""
+
+    SHARED = "shared"
+    """All of them the offsets wanted of the segment; their bytes adjoin."""
+    INDEXED = "indexed"
+    """Each its own, as the offset index names them; neighbours both read the bytes between two entries, a few KB."""
+    BATCHES = "batches"
+    """Each its own, from the header of its first batch on; bytes adjoin. Where it does not tell, there is no cut."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cutting:
+    """How a segment is cut into splits.
+
+    Args:
+        split_bytes: stored bytes of a split to aim at.
+        most_offsets: how many offsets a split may have. It may begin inside of a batch then: both sides decode it, and
+            each keeps its own records.
+        offsets: which offsets a split has that is cut by bytes.
+        least_splits: how many splits a plan should have; where there would be fewer, all segments are cut smaller.
+        small_bytes: then stored bytes of a split to aim at; by default each segment is cut by offsets, into as many
+            splits as are due to it by its size.
+    """
+
+    split_bytes: int = DEFAULT_SPLIT_BYTES
+    most_offsets: int | None = None
+    offsets: SplitOffsets = SplitOffsets.SHARED
+    least_splits: int | None = None
+    small_bytes: int | None = None
+
+    @property
+    def cuts_by_offsets(self) -> bool:
+        """Whether splits end at offsets that are counted, so that those of a segment must be known."""
+        return self.most_offsets is not None or (self.least_splits is not None and self.small_bytes is None)
+
+    def of_all(self, sizes: Sequence[int]) -> Cutting:
+        """The cutting that is right where this many stored bytes are wanted of each segment."""
+        if self.least_splits is None or self.small_bytes is None:
+            return self
+        is_few = sum(max(1, -(-size // self.split_bytes)) for size in sizes) < self.least_splits
+        split_bytes = min(self.split_bytes, self.small_bytes) if is_few else self.split_bytes
+        return replace(self, split_bytes=split_bytes, least_splits=None, small_bytes=None)
+
+    def of_one(self, offsets: OffsetRange, size: int, total: int) -> Cutting:
+        """The cutting of one segment of which these offsets are wanted, so many stored bytes of all that are."""
+        if self.least_splits is None or offsets.stop is None:
+            return self
+        count = offsets.stop - offsets.start
+        due = max(1, -(-self.least_splits * size // max(1, total)))
+        return replace(self, most_offsets=max(1, min(count // due, self.most_offsets or count)), least_splits=None)
 
 
 def overlapping(parts: Sequence[Part], offsets: OffsetRange) -> list[tuple[Part, OffsetRange]]:
@@ -45,7 +103,19 @@ def overlapping(parts: Sequence[Part], offsets: OffsetRange) -> list[tuple[Part,
     return chosen
 
 
-def needs_index(part: Part, offsets: OffsetRange, split_bytes: int) -> bool:
+def wanted_size(part: Part, offsets: OffsetRange, end: int | None = None) -> int:
+    """Stored bytes of a part of which these offsets are wanted: as much of its segment as of its offsets.
+
+    Args:
+        end: one more than its last offset, where that is known better; all of a segment without a known end counts.
+    """
+    stop = part.stop if end is None else min(part.stop, end)
+    until = stop if offsets.stop is None else min(offsets.stop, stop)
+    size = part.segment.log_size
+    return size * (until - offsets.start) // (stop - part.start) if part.start < stop <= _LARGEST_OFFSET else size
+
+
+def needs_index(part: Part, offsets: OffsetRange, cutting: Cutting) -> bool:
     """Whether a cut inside the segment would save reading: it holds an edge of the range, or is too large.
 
     Args:
@@ -53,104 +123,74 @@ def needs_index(part: Part, offsets: OffsetRange, split_bytes: int) -> bool:
     """
     segment = part.segment
     return (
-        segment.log_size > split_bytes
+        segment.log_size > cutting.split_bytes
         or offsets.start > segment.base_offset
         or offsets.stop is None
         or segment.last_offset is None
         or offsets.stop <= segment.last_offset
+        or (cutting.most_offsets is not None and offsets.stop - offsets.start > cutting.most_offsets)
     )
 
 
-def cut_segment(segment: Segment, index: OffsetIndex | None, offsets: OffsetRange, split_bytes: int) -> list[ByteRange]:
-    """The bytes of one segment that hold the offsets, cut at batch boundaries into pieces of about ``split_bytes``.
+def cut(
+    split: Split, index: OffsetIndex | None, cutting: Cutting, starts: Mapping[int, int | None] = _NO_STARTS
+) -> Iterator[Split]:
+    """The split in pieces, in offset order: together they read what it reads. Bytes without its offsets are left out.
 
-    Without an index the segment is one piece.
-    """
-    if not segment.log_size:
-        return []
-    if index is None:
-        return [ByteRange(0, segment.log_size)]
-    wanted = _bytes_of(index, ByteRange(0, segment.log_size), offsets)
-    return [] if wanted is None else list(_cut_bytes(index, wanted, split_bytes, segment.chunk_size))
-
-
-def cut_split(
-    split: Split, index: OffsetIndex | None, *, split_bytes: int, most_offsets: int | None = None
-) -> list[Split]:
-    """The split in smaller pieces, in offset order: together they read what it reads.
-
-    Pieces by bytes share its range of offsets. One by offsets may begin inside of a batch: both sides decode it, and
-    each keeps its own records. Without an offset index it is not cut by bytes, and every piece of offsets begins to
-    read at its beginning.
+    Without an offset index it is not cut by bytes, and every piece of offsets begins to read at its beginning.
 
     Args:
-        split: if ``most_offsets`` is given, of all bytes that hold its offsets, and with an end.
-        split_bytes: stored bytes of a piece to aim at.
-        most_offsets: how many offsets a piece may have.
+        split: if it is cut by offsets, of all bytes that hold its offsets, and with an end.
+        starts: for ``SplitOffsets.BATCHES``: of the batch at each of ``cut_positions`` the base offset, if it is known.
     """
-    pieces = []
-    for offsets in _ranges(split.offsets, most_offsets):
+    for offsets in _ranges(split.offsets, cutting.most_offsets):
         wanted = _bytes_of(index, split.positions, offsets)
-        for some in () if wanted is None else _cut_bytes(index, wanted, split_bytes, split.chunk_size):
-            begins, ends = some.start == split.positions.start, some.stop == split.positions.stop
-            pieces.append(
-                replace(
-                    split,
-                    positions=some,
-                    offsets=offsets,
-                    first_bound=split.first_bound if begins else offset_at(index, some.start),
-                    offset_bound=split.offset_bound if ends else offset_at(index, some.stop),
-                    reaches=split.reaches if ends else None,
-                    following=split.following_from(some.stop),
-                )
-            )
-    return pieces
+        if wanted is None:
+            continue
+        first, start = wanted.start, offsets.start
+        for at in _cuts(index, wanted, cutting, split.chunk_size):
+            assert index is not None
+            end = position = index.entry_positions[at]
+            stop: int | None = None
+            if cutting.offsets is not SplitOffsets.SHARED:
+                if cutting.offsets is SplitOffsets.INDEXED:
+                    stop = index.base_offset + index.relative_offsets[at] + 1
+                    end = min(index.entry_positions[at + 1], wanted.stop) if at + 1 < len(index) else wanted.stop
+                else:
+                    stop = starts.get(position)
+                if stop is None or stop <= start or (offsets.stop is not None and stop >= offsets.stop):
+                    continue
+            yield _piece(split, index, ByteRange(first, end), OffsetRange(start, stop or offsets.stop), cutting)
+            first, start = position, stop or start
+        yield _piece(split, index, ByteRange(first, wanted.stop), OffsetRange(start, offsets.stop), cutting)
 
 
-def cut_exactly(split: Split, index: OffsetIndex | None, split_bytes: int) -> Iterator[Split]:
-    """The split in pieces of about ``split_bytes``, each with offsets of its own that follow those of the one before.
-
-    It is cut behind the offset of an index entry: the records below the cut end before the next entry, and those above
-    it begin at or after this one. Both neighbours read the bytes between the two entries, a few kilobytes, and each
-    delivers its own part.
-
-    Args:
-        split: with an end.
-    """
-    stop, positions = split.offsets.stop, split.positions
-    assert stop is not None
-    entries = index.entry_positions if index is not None else ()
-    split_bytes = piece_size(split_bytes, split.chunk_size)
-    first, offset, bound = positions.start, split.offsets.start, split.first_bound
-    at = 0
-    while index is not None:
-        at = _next_cut(entries, first, split_bytes, split.chunk_size, at)
-        if at >= len(entries) or entries[at] + max(1, split_bytes // _SMALLEST_REST) > positions.stop:
-            break
-        cut = index.base_offset + index.relative_offsets[at] + 1
-        if cut >= stop:
-            break
-        end = min(entries[at + 1] if at + 1 < len(entries) else positions.stop, positions.stop)
-        if cut > offset:
-            yield _exact_piece(split, ByteRange(first, end), OffsetRange(offset, cut), bound)
-            first, offset, bound = entries[at], cut, cut - 1
-        at += 1
-    yield _exact_piece(split, ByteRange(first, positions.stop), OffsetRange(offset, stop), bound)
+def cut_positions(index: OffsetIndex, wanted: OffsetRange, cutting: Cutting, segment: Segment) -> list[int]:
+    """The first bytes of the batches at which ``cut`` may cut what is wanted of a segment."""
+    whole = ByteRange(0, segment.log_size)
+    places = (_bytes_of(index, whole, offsets) for offsets in _ranges(wanted, cutting.most_offsets))
+    cuts = (at for some in places if some is not None for at in _cuts(index, some, cutting, segment.chunk_size))
+    return [index.entry_positions[at] for at in cuts]
 
 
-def _exact_piece(split: Split, positions: ByteRange, offsets: OffsetRange, first_bound: int | None) -> Split:
-    assert offsets.stop is not None
-    if positions == split.positions and offsets == split.offsets and split.chunk_size is None and not split.aborted:
+def _piece(
+    split: Split, index: OffsetIndex | None, positions: ByteRange, offsets: OffsetRange, cutting: Cutting
+) -> Split:
+    """Some of the split's bytes and offsets, with what the index says of both ends."""
+    if positions == split.positions and offsets == split.offsets:
         return split
+    aborted = split.aborted
+    if len(aborted) and offsets.stop is not None and cutting.offsets is not SplitOffsets.SHARED:
+        aborted = aborted.within(offsets.start, offsets.stop)
+    begins, ends = positions.start == split.positions.start, positions.stop == split.positions.stop
     return replace(
         split,
         positions=positions,
         offsets=offsets,
-        aborted=split.aborted.within(offsets.start, offsets.stop) if len(split.aborted) else split.aborted,
-        offset_bound=split.offset_bound if positions.stop == split.positions.stop else None,
-        first_bound=first_bound,
-        chunk_size=None,
-        reaches=split.reaches if positions.stop == split.positions.stop else None,
+        aborted=aborted,
+        first_bound=split.first_bound if begins else offset_at(index, positions.start),
+        offset_bound=split.offset_bound if ends else offset_at(index, positions.stop),
+        reaches=split.reaches if ends else _last_of_range(index, positions, offsets.stop),
         following=split.following_from(positions.stop),
     )
 
@@ -177,20 +217,18 @@ def _bytes_of(index: OffsetIndex | None, positions: ByteRange, offsets: OffsetRa
     return ByteRange(start, stop) if start < stop else None
 
 
-def _cut_bytes(
-    index: OffsetIndex | None, wanted: ByteRange, split_bytes: int, chunk_size: int | None
-) -> Iterator[ByteRange]:
-    """The bytes in pieces that begin and end at batches."""
-    entries = index.entry_positions if index is not None else ()
-    split_bytes = piece_size(split_bytes, chunk_size)
+def _cuts(index: OffsetIndex | None, wanted: ByteRange, cutting: Cutting, chunk_size: int | None) -> Iterator[int]:
+    """At which index entries the bytes are cut."""
+    if index is None:
+        return
+    split_bytes = piece_size(cutting.split_bytes, chunk_size)
+    smallest = max(1, split_bytes // _SMALLEST_REST) if cutting.offsets is SplitOffsets.INDEXED else 1
     start, at = wanted.start, 0
-    while True:
-        at = _next_cut(entries, start, split_bytes, chunk_size, at)
-        if at == len(entries) or entries[at] >= wanted.stop:
+    while (at := _next_cut(index.entry_positions, start, split_bytes, chunk_size, at)) < len(index):
+        if index.entry_positions[at] + smallest > wanted.stop:
             break
-        yield ByteRange(start, entries[at])
-        start = entries[at]
-    yield ByteRange(start, wanted.stop)
+        yield at
+        start = index.entry_positions[at]
 
 
 def _next_cut(positions: Sequence[int], start: int, split_bytes: int, chunk_size: int | None, lo: int) -> int:
@@ -236,13 +274,13 @@ def offset_at(index: OffsetIndex | None, position: int) -> int | None:
     return index.base_offset + index.relative_offsets[at]
 
 
-def last_of_range(index: OffsetIndex | None, positions: ByteRange, stop: int) -> int | None:
+def _last_of_range(index: OffsetIndex | None, positions: ByteRange, stop: int | None) -> int | None:
     """The offset that the index names last within these bytes, if it is the last one wanted or lies behind that.
 
     A batch before ``positions.stop`` must have it. ``None`` for pieces behind which other ones have offsets wanted.
     """
     at = bisect_left(index.entry_positions, positions.stop) - 1 if index is not None else -1
-    if index is None or at < 0:
+    if index is None or at < 0 or stop is None:
         return None
     named = index.base_offset + index.relative_offsets[at]
     return named if named >= stop - 1 else None

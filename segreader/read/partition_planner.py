@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise, repeat
 from typing import Final
 
@@ -11,14 +11,23 @@ from segreader.errors import FormatError, ObjectChangedError, ObjectNotFoundErro
 from segreader.evidence.end_checks import last_timed_offset
 from segreader.evidence.findings import Findings, notes_of_many
 from segreader.evidence.index_checks import check_offset_index
+from segreader.format.batch import HEADER_SIZE, parse_batch_header
 from segreader.format.side_files.offset_index import OffsetIndex, parse_offset_index
 from segreader.isolation import AbortedTransactions, IsolationLevel
-from segreader.plan.cut import cut_segment, last_of_range, needs_index, offset_at, overlapping
+from segreader.plan.cut import (
+    Cutting,
+    SplitOffsets,
+    cut,
+    cut_positions,
+    needs_index,
+    offset_at,
+    overlapping,
+    wanted_size,
+)
 from segreader.plan.lineage import DropReason, OffsetHole, Part, ResolvedLog, epochs_within
 from segreader.plan.request import Policy
 from segreader.plan.split import (
     END_OF_LOG,
-    LOOK_AHEAD,
     EndReason,
     Gap,
     LogsAhead,
@@ -27,7 +36,7 @@ from segreader.plan.split import (
     ReadPlan,
     Split,
 )
-from segreader.ranges import OffsetRange
+from segreader.ranges import ByteRange, OffsetRange
 from segreader.read.lineage import ReadableLog, read_lineage
 from segreader.read.options import ReadOptions
 from segreader.read.segment_ends import OPEN_END, read_last_offset, shows_cleaning
@@ -55,18 +64,23 @@ class PartitionPlanner:
         options: ReadOptions | None = None,
         *,
         isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED,
+        cutting: Cutting | None = None,
     ) -> None:
         self._store = store
         self._options = options or ReadOptions()
         self._isolation_level = isolation_level
+        self._cutting = cutting or Cutting(split_bytes=self._options.split_bytes)
         self._splits: list[Split] = []
         self._ends: list[ReadEnd] = []
         self._gaps: list[Gap] = []
         self._dropped: list[PlannedDrop] = []
         self._notes: list[str] = []
+        self._uncut: list[_Uncut] = []
+        self._total_size = 0
 
     def plan(self, location: str) -> ReadPlan:
-        """What was added, as one plan."""
+        """What was added, as one plan. Raises as ``add``, for what is cut by how much there is in all."""
+        self._cut_all()
         return ReadPlan(
             location,
             tuple(self._splits),
@@ -147,7 +161,41 @@ class PartitionPlanner:
         self._refuse(readable, [gap for gap in gaps if any(gap.start <= hole.start < gap.stop for hole in listed)])
         self._gaps += gaps
         chosen = _within(_decided(overlapping(log.parts, wanted), gaps), only)
-        self._add_splits(log, chosen, state.aborted, named)
+        if self._cutting.least_splits is None:
+            self._add_splits(log, chosen, state.aborted, named)
+        else:
+            self._uncut.append(_Uncut(log, chosen, state.aborted, named))
+            if not self._cutting.cuts_by_offsets and self._cutting.least_splits <= sum(
+                len(one.chosen) for one in self._uncut
+            ):
+                self._cut_all()  # there are enough of them
+
+    def _cut_all(self) -> None:
+        """Cut what waits for the size of all that is wanted."""
+        uncut, self._uncut = self._uncut, []
+        sizes = [wanted_size(part, wanted) for one in uncut for part, wanted in one.chosen]
+        self._cutting, self._total_size = self._cutting.of_all(sizes), sum(sizes)
+        for one in uncut:
+            self._add_splits(one.log, one.chosen, one.aborted, one.of_newest)
+
+    def _cuttings(self, chosen: Sequence[tuple[Part, OffsetRange]]) -> Sequence[Cutting]:
+        """How each part is cut: where that depends on its size, by its own."""
+        cutting = self._cutting
+        if cutting.least_splits is None:
+            return [cutting] * len(chosen)
+        return [
+            cutting.of_one(wanted, wanted_size(part, wanted), self._total_size)
+            if wanted.stop is not None and wanted.stop < OPEN_END
+            else cutting
+            for part, wanted in chosen
+        ]
+
+    def _closed(self, part: Part, wanted: OffsetRange) -> OffsetRange:
+        """The offsets wanted, up to where the log ends; without an end where damage hides it: reading will tell."""
+        if wanted.stop is not None and wanted.stop < OPEN_END:
+            return wanted
+        last = read_last_offset(self._store, part.segment, self._options.max_batch_bytes)
+        return wanted if last is None else OffsetRange(wanted.start, max(last + 1, wanted.start))
 
     def _read_state(self, source: SourceLog, readable: ReadableLog, wanted: OffsetRange) -> TransactionState:
         """What is to be known of transactions: nothing where all is wanted."""
@@ -243,35 +291,28 @@ class PartitionPlanner:
         of_newest: _Named,
     ) -> None:
         """Cut the parts, each with the offsets wanted of it; a few indexes at a time are read and held."""
+        if self._cutting.cuts_by_offsets:
+            chosen = [(part, self._closed(part, wanted)) for part, wanted in chosen]
         logs_ahead = self._ahead(log, chosen)
-        most = self._options.split_bytes
-        needing = [at for at, (part, wanted) in enumerate(chosen) if needs_index(part, wanted, most)]
-        cutting = {id(one) for one, two in pairwise(log.parts) if two.segment.base_offset < one.stop}
+        cuttings = self._cuttings(chosen)
+        needing = [at for at, (part, wanted) in enumerate(chosen) if needs_index(part, wanted, cuttings[at])]
+        ending_early = {id(one) for one, two in pairwise(log.parts) if two.segment.base_offset < one.stop}
         start = 0
         for first in range(0, max(1, len(needing)), _AT_ONCE):
             some = needing[first : first + _AT_ONCE]
-            answers = read_each(lambda at: self._read_index(chosen[at][0].segment), some)
-            for note in notes_of_many([answer.found for answer in answers if isinstance(answer, _Misleading)]):
+            indexes = dict(zip(some, read_each(lambda at: self._read_index(*chosen[at]), some), strict=True))
+            for note in notes_of_many([one.found for one in indexes.values() if one.found is not None]):
                 if note not in self._notes:  # its last entries may have been read before
                     self._notes.append(note)
-            beyond = {
-                at: _Named(reaches=answer.last_offset)
-                for at, answer in zip(some, answers, strict=True)
-                if isinstance(answer, _Misleading)
-            }
-            indexes = {
-                at: index
-                for at, answer in zip(some, answers, strict=True)
-                if (index := answer.index if isinstance(answer, _Misleading) else answer) is not None
-            }
             stop = needing[first + _AT_ONCE] if first + _AT_ONCE < len(needing) else len(chosen)
             for at, ahead in zip(range(start, stop), logs_ahead, strict=False):
-                named, part = beyond.get(at, _NOTHING), chosen[at][0]
+                indexed, part = indexes.get(at, _UNREAD), chosen[at][0]
+                named = _NOTHING if indexed.last_offset is None else _Named(reaches=indexed.last_offset)
                 if part is log.parts[-1]:
                     named = of_newest.joined(named)
-                elif id(part) in cutting:  # the next segment is not read for offsets that this one has
+                elif id(part) in ending_early:  # the next segment is not read for offsets that this one has
                     named = named.joined(_Named(reaches=part.stop - 1))
-                self._split(log, *chosen[at], indexes.get(at), aborted, named, ahead)
+                self._split(log, *chosen[at], cuttings[at], indexed, aborted, named, ahead)
             start = stop
 
     def _split(
@@ -279,47 +320,46 @@ class PartitionPlanner:
         log: ResolvedLog,
         part: Part,
         wanted: OffsetRange,
-        index: OffsetIndex | None,
+        cutting: Cutting,
+        indexed: _IndexRead,
         aborted: AbortedTransactions,
         named: _Named,
         ahead: LogsAhead | None,
     ) -> None:
-        segment, files = part.segment, part.segment.files
-        log_size = segment.log_size
+        segment, files, index = part.segment, part.segment.files, indexed.index
+        if not segment.log_size:
+            return
         name, following = (files.log, ()) if ahead is None else (ahead.log, ahead.then)
         is_open = wanted.stop is None or wanted.stop >= OPEN_END
         stop = OPEN_END + 1 if wanted.stop is None else wanted.stop
-        mine = aborted.within(max(segment.base_offset, wanted.start), stop) if len(aborted) else aborted
         before = self._splits[-1].epochs if self._splits and self._splits[-1].partition is log.partition else ()
-        epochs = before if _is_of(segment, before) else _epochs_of(log, segment, wanted.start, stop)
         is_newest = part is log.parts[-1] and part.stop == (segment.last_offset or 0) + 1 and not segment.is_active
-        end = part.stop if is_newest and segment.max_timestamp_ms is not None else None  # as the catalogue states it
-        for positions in cut_segment(segment, index, wanted, self._options.split_bytes):
-            is_last = positions.stop >= log_size
-            self._splits.append(
-                Split(
-                    partition=log.partition,
-                    log=name,
-                    log_size=log_size,
-                    positions=positions,
-                    offsets=OffsetRange(wanted.start) if is_open else wanted,
-                    isolation_level=self._isolation_level,
-                    aborted=mine,
-                    is_active=segment.is_active,
-                    base_offset=segment.base_offset,
-                    offset_index=files.offset_index,
-                    offset_bound=end if is_last else offset_at(index, positions.stop),
-                    epochs=epochs,
-                    is_padded=segment.is_padded,
-                    stop_of_part=part.stop if part.stop <= OPEN_END else None,
-                    first_bound=None if index is None else offset_at(index, positions.start),
-                    chunk_size=segment.chunk_size,
-                    log_tag=None if segment.is_active else segment.log_tag,
-                    timed=named.timed,
-                    reaches=named.reaches if is_last else last_of_range(index, positions, stop),
-                    following=following if is_last or positions.stop + LOOK_AHEAD >= log_size else (),
-                )
-            )
+        whole = Split(
+            partition=log.partition,
+            log=name,
+            log_size=segment.log_size,
+            positions=ByteRange(0, segment.log_size),
+            offsets=OffsetRange(wanted.start) if is_open else wanted,
+            isolation_level=self._isolation_level,
+            aborted=aborted.within(max(segment.base_offset, wanted.start), stop) if len(aborted) else aborted,
+            is_active=segment.is_active,
+            base_offset=segment.base_offset,
+            offset_index=files.offset_index,
+            offset_bound=part.stop if is_newest and segment.max_timestamp_ms is not None else None,  # of the catalogue
+            epochs=before if _is_of(segment, before) else _epochs_of(log, segment, wanted.start, stop),
+            is_padded=segment.is_padded,
+            stop_of_part=part.stop if part.stop <= OPEN_END else None,
+            first_bound=None if index is None else offset_at(index, 0),
+            chunk_size=segment.chunk_size,
+            log_tag=None if segment.is_active else segment.log_tag,
+            timed=named.timed,
+            reaches=named.reaches,
+            following=following,
+        )
+        if index is None and (is_open or cutting.most_offsets is None):
+            self._splits.append(whole)
+        else:
+            self._splits += cut(whole, index, cutting, indexed.starts)
 
     def _ahead(self, log: ResolvedLog, chosen: Sequence[tuple[Part, OffsetRange]]) -> Iterator[LogsAhead | None]:
         """The log of each chosen part with those behind it, up to the next hole, where markers may be looked for."""
@@ -342,26 +382,38 @@ class PartitionPlanner:
                 at, known = next(rising), ahead.pop()
             yield known
 
-    def _read_index(self, segment: Segment) -> OffsetIndex | _Misleading | None:
-        """The segment's offset index; a missing or damaged one costs reading, not records."""
+    def _read_index(self, part: Part, wanted: OffsetRange) -> _IndexRead:
+        """The segment's offset index; a missing or damaged one costs reading, not records. And where its splits begin,
+        if batch headers are to tell."""
+        segment = part.segment
         name = segment.files.offset_index
         if name is None or segment.log_size == 0:
-            return None
+            return _UNREAD
         try:
             data = read_whole(self._store, name, segment.files.sizes.get(name))
         except ObjectNotFoundError:
-            return None
+            return _UNREAD
         index: OffsetIndex | None = None
         named: int | None = None
         try:
             index = parse_offset_index(data, segment.base_offset, log_size=segment.log_size)
             if segment.is_active or not index.trailing_bytes:
-                return index
+                return _IndexRead(index, self._read_starts(segment, wanted, index))
         except FormatError:
             named = None if segment.is_active else self._named_beyond(segment, data)
         found = Findings(self._store, most=1)
         check_offset_index(found, data, name, segment)
-        return _Misleading(found, index, named)
+        return _IndexRead(index, self._read_starts(segment, wanted, index), found, named)
+
+    def _read_starts(self, segment: Segment, wanted: OffsetRange, index: OffsetIndex | None) -> dict[int, int | None]:
+        """The base offset of the batch at each cut, if splits begin with batches; ``None`` for a header that does not
+        tell it: of an old format, or damaged, which the reader will tell of."""
+        if self._cutting.offsets is not SplitOffsets.BATCHES or index is None:
+            return {}
+        at = cut_positions(index, wanted, self._cutting, segment)
+        ranges = [ByteRange(one, min(one + HEADER_SIZE, segment.log_size)) for one in at]
+        headers = self._store.read_ranges(segment.files.log, ranges) if ranges else ()
+        return dict(zip(at, map(_base_offset, headers), strict=True))
 
     def _named_beyond(self, segment: Segment, data: bytes) -> int | None:
         """The last offset that an index names, if the log is whole up to its end and does not have it."""
@@ -393,12 +445,40 @@ _NOTHING: Final = _Named()
 
 
 @dataclass(frozen=True, slots=True)
-class _Misleading:
-    """An offset index that contradicts itself or its log: how, what of it is of use, and an offset that is missing."""
+class _Uncut:
+    """What is wanted of one partition, by part; the aborted transactions in it; what is known of its newest log."""
 
-    found: Findings
-    index: OffsetIndex | None
-    last_offset: int | None
+    log: ResolvedLog
+    chosen: Sequence[tuple[Part, OffsetRange]]
+    aborted: AbortedTransactions
+    of_newest: _Named
+
+
+@dataclass(frozen=True, slots=True)
+class _IndexRead:
+    """What was read to cut a segment.
+
+    Args:
+        index: what of it is of use.
+        starts: the base offsets of the batches at which the segment is cut, by their positions.
+        found: how the index contradicts itself or its log.
+        last_offset: one that it names and the log lacks.
+    """
+
+    index: OffsetIndex | None = None
+    starts: Mapping[int, int | None] = field(default_factory=dict)
+    found: Findings | None = None
+    last_offset: int | None = None
+
+
+_UNREAD: Final = _IndexRead()
+
+
+def _base_offset(header: bytes) -> int | None:
+    try:
+        return parse_batch_header(memoryview(header)).base_offset
+    except FormatError:
+        return None
 
 
 def _is_of(segment: Segment, epochs: tuple[tuple[int, int], ...]) -> bool:

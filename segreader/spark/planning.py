@@ -12,15 +12,15 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from segreader.errors import OffsetOutOfRangeError, OptionError, SegmentGapError
-from segreader.plan.cut import UNCUT
+from segreader.plan.cut import Cutting, SplitOffsets
 from segreader.plan.lineage import ResolvedLog
-from segreader.plan.split import Gap, ReadPlan, Split
+from segreader.plan.split import Gap, ReadPlan
 from segreader.ranges import OffsetRange
+from segreader.read.options import ReadOptions
 from segreader.read.partition_planner import PartitionPlanner
 from segreader.read.segment_ends import OPEN_END, read_last_offset
 from segreader.read.time_offsets import offset_for_time
 from segreader.segment import TopicIdPartition
-from segreader.spark.cutting import cut_split
 from segreader.spark.locations import Locations
 from segreader.spark.offsets import EARLIEST, LATEST, PartitionOffsets
 from segreader.spark.options import SparkOptions, Times
@@ -54,11 +54,14 @@ class SparkPlan:
         return [packer.pack(split, self.logs[split.partition]) for split in splits]
 
 
-def plan_splits(options: SparkOptions, *, cores: int | None = None) -> SparkPlan:
+def plan_splits(
+    options: SparkOptions, *, cores: int | None = None, split_offsets: SplitOffsets = SplitOffsets.SHARED
+) -> SparkPlan:
     """What a Spark read with these options reads, with what it takes to send its splits to tasks.
 
     Args:
         cores: how many tasks run at once; those of this machine by default, for Spark tells a planner nothing.
+        split_offsets: which offsets the splits of one segment have.
 
     Raises:
         ObjectNotFoundError: the location, a topic or a partition is not there, or no topic matches.
@@ -80,11 +83,11 @@ def plan_splits(options: SparkOptions, *, cores: int | None = None) -> SparkPlan
     ):
         if offsets is not None and not isinstance(offsets, int):
             require_same_partitions(name, offsets, there)
-    is_cut_by_offsets = options.min_partitions is not None or options.max_records_per_partition is not None
     planner = PartitionPlanner(
         locations.store,
-        replace(options.read_options, split_bytes=UNCUT if is_cut_by_offsets else options.split_bytes),
+        ReadOptions(on_gap=options.on_gap, on_missing=options.on_missing),
         isolation_level=options.isolation_level,
+        cutting=_cutting(options, split_offsets, cores),
     )
     logs: dict[TopicIdPartition, ResolvedLog] = {}
     notes: list[str] = []
@@ -104,14 +107,22 @@ def plan_splits(options: SparkOptions, *, cores: int | None = None) -> SparkPlan
             raise
     locations.require_local(there, has_local=has_local)
     plan = planner.plan(locations.shown)
-    splits = plan.splits
-    if is_cut_by_offsets:
-        splits = _cut_by_offsets(locations.store, plan, logs, options)
-    elif options.may_shrink_splits and len(splits) < SPLITS_A_CORE * (cores or os.cpu_count() or 1):
-        splits = _cut_all(locations.store, splits, SMALL_SPLIT)
     notes = [*dict.fromkeys(plan.notes), *notes, *(f"{gap.text}: passed over" for gap in plan.gaps)]
     lost += filter(None, (_within(gap, asked[gap.partition]) for gap in plan.gaps))
-    return SparkPlan(replace(plan, splits=splits, notes=tuple(notes)), logs, locations.store, tuple(lost))
+    return SparkPlan(replace(plan, notes=tuple(notes)), logs, locations.store, tuple(lost))
+
+
+def _cutting(options: SparkOptions, split_offsets: SplitOffsets, cores: int | None) -> Cutting:
+    """How segments are cut: as the options say, or smaller where cores would be idle."""
+    cutting = Cutting(
+        split_bytes=options.split_bytes,
+        most_offsets=options.max_records_per_partition,
+        offsets=split_offsets,
+        least_splits=options.min_partitions,
+    )
+    if cutting.cuts_by_offsets or not options.may_shrink_splits:
+        return cutting
+    return replace(cutting, least_splits=SPLITS_A_CORE * (cores or os.cpu_count() or 1), small_bytes=SMALL_SPLIT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,28 +270,3 @@ def _end_of(store: ObjectStore, log: ResolvedLog) -> int:
         return log.stop
     last = read_last_offset(store, log.parts[-1].segment)
     return log.stop if last is None else max(last + 1, log.parts[-1].start)
-
-
-def _cut_all(store: ObjectStore, splits: Collection[Split], split_bytes: int) -> tuple[Split, ...]:
-    return tuple(piece for split in splits for piece in cut_split(store, split, split_bytes=split_bytes))
-
-
-def _cut_by_offsets(
-    store: ObjectStore, plan: ReadPlan, logs: Mapping[TopicIdPartition, ResolvedLog], options: SparkOptions
-) -> tuple[Split, ...]:
-    """The splits, each of a whole segment, cut so that there are enough, and none has too many offsets."""
-    pieces: list[Split] = []
-    size = max(1, plan.size)
-    for split in plan.splits:
-        stop = split.offsets.stop
-        if stop is None:
-            stop = max(split.offsets.start, _end_of(store, logs[split.partition]))
-        if stop > OPEN_END:  # damage hides the end: reading will tell
-            pieces += cut_split(store, split, split_bytes=options.split_bytes)
-            continue
-        split = replace(split, offsets=OffsetRange(split.offsets.start, stop))
-        count = stop - split.offsets.start
-        share = -(-(options.min_partitions or 1) * split.positions.size // size)
-        most = max(1, min(count // max(1, share), options.max_records_per_partition or count))
-        pieces += cut_split(store, split, split_bytes=options.split_bytes, most_offsets=most if most < count else None)
-    return tuple(pieces)

@@ -7,8 +7,8 @@ listing is the same as before nothing is read.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from segreader.catalog.layouts.base import PartitionPlace
@@ -16,21 +16,19 @@ from segreader.catalog.listing import PartitionLog
 from segreader.catalog.metadata_log import RemoteLogMetadata
 from segreader.errors import CorruptBatchError, ObjectNotFoundError, SegmentGapError, UnknownLayoutError
 from segreader.isolation import IsolationLevel
-from segreader.plan.cut import UNCUT, overlapping
+from segreader.plan.cut import Cutting, overlapping, wanted_size
 from segreader.plan.lineage import ResolvedLog
-from segreader.plan.request import Policy
-from segreader.plan.split import Split
 from segreader.ranges import OffsetRange
 from segreader.read.beside import SourceLog
 from segreader.read.divergence import common_end, decided_end, log_end
 from segreader.read.lineage import ReadableLog, read_lineage
 from segreader.read.log_offsets import read_log_offsets
+from segreader.read.options import ReadOptions
 from segreader.read.partition_planner import PartitionPlanner
 from segreader.read.time_offsets import offset_for_time
 from segreader.read.transactions import snapshot_at_start
 from segreader.segment import TopicIdPartition
 from segreader.spark.admission import Piece
-from segreader.spark.cutting import cut_split
 from segreader.spark.locations import Locations
 from segreader.spark.options import SparkOptions
 from segreader.spark.planning import SparkPlan
@@ -74,11 +72,9 @@ class SeenStored:
         """The segments that hold these offsets; of one that is wanted in part, as much of its size."""
         pieces = []
         for part, wanted in overlapping(self.resolved.parts, OffsetRange(start, stop)):
-            size, last = part.segment.log_size, min(part.stop, self.latest)
+            last = min(part.stop, self.latest)
             end = last if wanted.stop is None else min(wanted.stop, last)
-            if part.start < last:
-                size = size * (end - wanted.start) // (last - part.start)
-            pieces.append(Piece(end, size))
+            pieces.append(Piece(end, wanted_size(part, wanted, self.latest)))
         return pieces
 
 
@@ -169,11 +165,11 @@ class StreamLog:
             as ``PartitionPlanner.add``.
         """
         most = self._most_offsets(wanted.values())
-        size = self._options.split_bytes if most is None else UNCUT
         planner = PartitionPlanner(
             self.locations.store,
-            replace(self._options.read_options, split_bytes=size, on_missing=Policy.FAIL),
+            ReadOptions(on_gap=self._options.on_gap),
             isolation_level=self._options.isolation_level,
+            cutting=Cutting(split_bytes=self._options.split_bytes, most_offsets=most),
         )
         for name, offsets in sorted(wanted.items()):
             try:
@@ -183,10 +179,7 @@ class StreamLog:
                 error.hint = "With failOnDataLoss=false the stream passes over them"
                 raise
         logs = {look[name].partition: look[name].resolved for name in wanted}
-        plan = planner.plan(self.locations.shown)
-        if most is not None:
-            plan = replace(plan, splits=tuple(self._cut(plan.splits, most)))
-        return SparkPlan(plan, logs, self.locations.store)
+        return SparkPlan(planner.plan(self.locations.shown), logs, self.locations.store)
 
     def first_at(self, name: TopicPartition, seen: SeenStored, time_ms: int) -> int | None:
         """The first offset that is not older, of a partition that was seen; ``None`` if all are. Markers count."""
@@ -207,16 +200,6 @@ class StreamLog:
         total = sum((offsets.stop or offsets.start) - offsets.start for offsets in wanted)
         share = max(1, -(-total // least))
         return share if most is None else min(share, most)
-
-    def _cut(self, splits: Iterable[Split], most: int) -> Iterator[Split]:
-        for split in splits:
-            count = None if split.offsets.stop is None else split.offsets.stop - split.offsets.start
-            yield from cut_split(
-                self.locations.store,
-                split,
-                split_bytes=self._options.split_bytes,
-                most_offsets=most if count is not None and count > most else None,
-            )
 
     def _search(self, now: float, metadata: RemoteLogMetadata | None) -> None:
         """Find where the partitions lie. What was there once and is gone is told by its listing."""
