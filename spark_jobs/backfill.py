@@ -110,7 +110,7 @@ _NOTES = 20
 @click.option("--target", help="Directory or bucket to write: a directory, s3://, gs:// or abfss://.")
 @range_flags
 @layout_flags
-@click.option("--hive", is_flag=True, help="Call directories topic=…; the files lack the columns that these tell.")
+@click.option("--hive", is_flag=True, help="Name directories topic=…; the files omit those columns.")
 @click.option(
     "--isolation",
     type=click.Choice([level.value for level in IsolationLevel]),

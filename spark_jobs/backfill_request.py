@@ -84,7 +84,7 @@ broker_flags = _flags(
 beside_flags = _flags(
     click.option(
         "--metadata",
-        help="Where the log directories of __remote_log_metadata lie: which segments are finished, and which deleted.",
+        help="Directory of the log directories of __remote_log_metadata: which segments are finished, which deleted.",
     ),
     click.option(
         "--segments-from",
@@ -133,7 +133,7 @@ layout_flags = _flags(
     click.option(
         "--layout",
         metavar="NAME",
-        help="Which layout to see at the location, or pattern:REGEX. Default: told from the names.",
+        help="The layout, or pattern:REGEX. Default: recognised by object names.",
     ),
     click.option(
         "--output-layout",

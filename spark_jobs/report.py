@@ -162,7 +162,7 @@ def _python() -> str:
 
 
 def _sources(found: Completeness) -> str:
-    names = {"store": "the store", "location": "the store, by locations that brokers told", "broker": "brokers"}
+    names = {"store": "the store", "location": "the store, by locations from brokers", "broker": "brokers"}
     there = [(where, found.sources[name]) for name, where in names.items() if name in found.sources]
     return "; ".join(f"{where}: {_count(records, 'record')}" for where, records in there) or "nothing"
 

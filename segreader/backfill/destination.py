@@ -36,7 +36,7 @@ class Destination:
         require_usable({f"{STORAGE}{name.lower()}": text for name, text in self.settings.items()})
         if any(redact(text) != text for text in (self.location, *self.settings.values())):
             raise OptionError(
-                "the target holds a credential, and a job tells its target to everybody",
+                "the target holds a credential, and a job shows its target to everyone",
                 found=redact(self.location),
                 hint="Name what gives credentials instead: default, env:PREFIX or module:callable",
             )

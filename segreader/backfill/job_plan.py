@@ -258,7 +258,7 @@ def require_same(plan: JobPlan, wanted: Mapping[str, str], source: str) -> None:
             "the target belongs to another job",
             source=source,
             found="; ".join(differences),
-            hint="Name another target, or replace what is there with --force",
+            hint="Choose another target, or replace its contents with --force",
         )
 
 
@@ -295,7 +295,7 @@ def require_unplanned(target: TargetStore, source: str) -> None:
             "the target holds the output of a job whose plan is gone",
             source=source,
             found=", ".join(there),
-            hint="Name another target, or replace what is there with --force",
+            hint="Choose another target, or replace its contents with --force",
         )
 
 

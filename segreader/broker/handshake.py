@@ -175,7 +175,7 @@ class Opener:
             if answer.error != _UNSUPPORTED_VERSION:
                 break
         raise UnsupportedVersionError(
-            f"the broker does not tell what it speaks: {describe(answer.error)}",
+            f"the broker does not report its API versions: {describe(answer.error)}",
             code=answer.error,
             source=connection.peer,
         )
@@ -286,7 +286,7 @@ def _check(place: ipaddress.IPv4Address | ipaddress.IPv6Address, address: Addres
         raise ConnectionFailedError(
             f"a broker cannot be at {place}" + (" as seen from here" if kind == "loopback" else ""),
             source=str(address),
-            hint="Brokers tell their addresses to clients: see advertised.listeners",
+            hint="Brokers send their addresses to clients: see advertised.listeners",
         )
 
 

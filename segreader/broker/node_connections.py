@@ -182,4 +182,4 @@ def _address(node: Node) -> Address:
     try:
         return Address(node.host, node.port)
     except ValueError:
-        raise ConnectionFailedError(f"what was told of broker {node.node_id} is no address") from None
+        raise ConnectionFailedError(f"the address of broker {node.node_id} is not valid") from None

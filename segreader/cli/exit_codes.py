@@ -27,7 +27,7 @@ _MEANINGS: tuple[tuple[type[BaseException], ExitCode, str], ...] = (
     (errors.OptionError, ExitCode.USAGE, "See --help for what it may be"),
     (errors.PlanError, ExitCode.USAGE, "See --help for how to ask"),
     (errors.AmbiguousTopicError, ExitCode.USAGE, "Choose one with --topic-id"),
-    (errors.ObjectNotFoundError, ExitCode.NOT_FOUND, "See what is there with segreader ls"),
+    (errors.ObjectNotFoundError, ExitCode.NOT_FOUND, "segreader ls shows what exists"),
     (errors.AccessDeniedError, ExitCode.NOT_FOUND, "Give this user the right to read it"),
     (errors.UnknownLayoutError, ExitCode.NOT_FOUND, "Give a directory that holds segments"),
     (errors.StorageError, ExitCode.STORAGE, "Try again; what was read before is not affected"),

@@ -197,7 +197,7 @@ def selection_options(command: _F) -> Callable[..., Any]:
             has_brokers = live is not None and live.bootstrap_servers is not None
             if location is None and catalog.rsm_config is None and not has_brokers:
                 raise click.UsageError(
-                    "Missing argument 'LOCATION'. Only an --rsm-config that names a bucket stands in"
+                    "Missing argument 'LOCATION'. It is optional only with an --rsm-config that names a bucket"
                 )
             place, urls = (None, None) if location is None else parse_location(location)
             return Selection(place, urls, name, topic_id, wanted, parse_options(storage_options), catalog, live)

@@ -92,7 +92,7 @@ def check_time_index_bounds(
         found.add(Code.TIME_INDEX_OUTSIDE_SEGMENT, name, text, position=position, offset=last)
     told = segment.max_timestamp_ms
     if told is not None and not segment.is_active and index.max_timestamp_ms != told:
-        text = f"the last entry has timestamp {index.max_timestamp_ms}, and the catalogue says {told}"
+        text = f"the last entry has timestamp {index.max_timestamp_ms}, and the catalogue has {told}"
         found.add(Code.TIME_INDEX_WRONG_END, name, text, position=position)
 
 

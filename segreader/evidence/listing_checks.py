@@ -91,14 +91,14 @@ def check_places(
         spots[one, place.layout].append(place.prefixes[0])
     for topic, of_topic in ids.items():
         if len(layouts[topic]) > 1:
-            text = f"topic {topic!r} lies here in the layouts {' and '.join(sorted(layouts[topic]))}"
+            text = f"topic {topic!r} exists in the layouts {' and '.join(sorted(layouts[topic]))}"
             found.add(Code.MIXED_LAYOUTS, prefix, text)
         elif len(of_topic) > 1:
             text = f"topic {topic!r} has the ids {' and '.join(sorted(of_topic))}"
             found.add(Code.RECREATED_TOPIC, prefix, text)
     for (one, _), where in spots.items():
         if len(where) > 1:
-            found.add(Code.PARTITION_TWICE, where[1], f"{one} lies in {where[0]} as well")
+            found.add(Code.PARTITION_TWICE, where[1], f"{one} is in {where[0]} as well")
     if are_all:
         for (topic, _), have in numbers.items():
             missing = sorted(set(range(max(have))) - have) if max(have) < 100_000 else []

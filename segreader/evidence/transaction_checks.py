@@ -159,7 +159,7 @@ def check_snapshot(found: Findings, data: bytes, name: str, limit: int | None) -
     for entry in snapshot:
         newest = max(entry.last_offset, entry.current_txn_first_offset or -1)
         if limit is not None and newest > limit:
-            text = f"producer {entry.producer_id} has offset {newest}, and the log it tells of ends with {limit}"
+            text = f"producer {entry.producer_id} has offset {newest}, and its log ends with {limit}"
             found.add(Code.SNAPSHOT_CONTRADICTS_LOG, name, text, offset=newest)
     return snapshot
 
@@ -227,7 +227,7 @@ class MarkerAudit:
             if at >= 0 and row.last_offset < self._skipped[at][1]:
                 hidden.append(row.last_offset)
                 continue
-            text = f"row {number}: no ABORT of producer {row.producer_id} stands at offset {row.last_offset}"
+            text = f"row {number}: there is no ABORT of producer {row.producer_id} at offset {row.last_offset}"
             self._found.add(Code.ROW_WITHOUT_MARKER, self._name, text, position=number * _ROW, offset=row.last_offset)
 
         if hidden or self._undecided:

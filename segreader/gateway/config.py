@@ -353,7 +353,7 @@ def _key_password(name: str, value: object, directory: Path) -> dict[str, Any]:
 
 
 def _not_in_clear(what: str) -> OptionError:
-    return OptionError(f"{what} is a secret and stands in clear", expected="env:VARIABLE or @FILE")
+    return OptionError(f"{what} is a secret in plain text", expected="env:VARIABLE or @FILE")
 
 
 _PARSERS: dict[str, Any] = {

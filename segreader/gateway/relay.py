@@ -291,7 +291,7 @@ class Relay:
             if not told.error:
                 self.offered = told.ranges
                 return
-        raise UnsupportedVersionError("the broker tells no versions", code=told.error)
+        raise UnsupportedVersionError("the broker reports no versions", code=told.error)
 
     # From the broker to the client
 
@@ -305,7 +305,7 @@ class Relay:
                     "impossible size of an answer", found=size, expected=f"4 to {self.limits.answer_bytes}"
                 )
             if not self._pending:
-                raise ProtocolError("an answer that nobody asked for", found=f"correlation id {correlation_id}")
+                raise ProtocolError("an unexpected response", found=f"correlation id {correlation_id}")
             pending = self._pending[0]
             name = what(pending.api, pending.version)
             if correlation_id != pending.correlation_id:

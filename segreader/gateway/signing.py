@@ -167,7 +167,7 @@ def make_signer(config: GatewayConfig, store: ObjectStore, prefix: str, metrics:
     if config.gives_object_names and "://" in config.location and not config.location.startswith(("file:", "local:")):
         return NameSigner(store)
     raise OptionError(
-        "nobody could read what this gateway would give: this location has no signed URLs",
+        "readers could not use this gateway's locations: this location has no signed URLs",
         source=store.url(prefix),
         hint="Use S3, Azure with an account key, or Google with a service account's key; for tests there is url_base",
     )
@@ -181,7 +181,7 @@ class _Below:
 
     def access(self, name: str) -> ObjectAccess:
         if not name.startswith(self._prefix):
-            raise StorageError("the object lies outside of the location", source=name)
+            raise StorageError("the object is outside the location", source=name)
         return self._signer.access(name.removeprefix(self._prefix))
 
     at_hand = access

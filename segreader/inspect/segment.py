@@ -99,7 +99,7 @@ def _dropped(
                 known[one.segment.files.log] = one.segment
                 dropped[one.segment.files.log].append(one)
     except UNREADABLE as error:
-        notes.append(f"{partition}: what leader epochs make of the segments cannot be told: {error}")
+        notes.append(f"{partition}: the live parts of the segments cannot be determined by leader epochs: {error}")
     return known, dropped, tuple(notes)
 
 

@@ -126,7 +126,7 @@ class Decoding:
         found, base_offset = self._trail.first or (None, 0)
         if found == start and expected is not None and base_offset != expected:
             raise DivergedPositionError(
-                "another batch lies where the position says that reading goes on",
+                "the position points to another batch",
                 source=self._store.url(self._whole.split.log),
                 position=found,
                 found=f"one with base offset {base_offset}",

@@ -103,7 +103,7 @@ class PartitionConsumer:
 
         Raises:
             DeletedPositionError: the offset was deleted (``on_gap='fail'``; else fetching goes on behind).
-            ForeignPositionError: the offset lies before what the query asks for, or behind the end of what is there.
+            ForeignPositionError: the offset is before the start of the query, or behind the end of what is there.
             ClosedError: the consumer is closed.
             SegreaderError: as ``ResumableReader.read`` and ``SplitEnumerator.discover`` tell.
         """
@@ -179,7 +179,7 @@ class PartitionConsumer:
             self._refuse_before(offset, first)
         if offset > end and not self._follows:
             raise ForeignPositionError(
-                "the offset lies behind the end of what is there",
+                "the offset is beyond the end of the data",
                 source=self.query.location,
                 found=offset,
                 expected=f"offset {first} to {end}",
@@ -192,7 +192,7 @@ class PartitionConsumer:
         asked = self.query.offset_range.start
         if offset < asked or self.query.since is not None:
             raise ForeignPositionError(
-                "the offset lies before what the query asks for",
+                "the offset is before the start of the query",
                 found=offset,
                 expected=f"offset {first} or above",
                 hint="Fetch from there on, or widen the query",

@@ -82,7 +82,7 @@ def place_seam(
         may_have_lost: whether to begin at what is left where the first offsets are deleted.
 
     Raises:
-        OffsetOutOfRangeError: offsets are deleted, or the first one lies behind the end.
+        OffsetOutOfRangeError: offsets are deleted, or the first one is beyond the end.
     """
     end = max(marks.end, marks.log_start)
     first = marks.log_start if start is None else start
@@ -100,7 +100,7 @@ def place_seam(
         first = gone
     if first > end:
         raise OffsetOutOfRangeError(
-            f"the first offset asked for of {partition} lies behind the end",
+            f"the first offset asked for of {partition} is beyond the end",
             offset=first,
             found=f"the log can be read up to {end}",
             hint="Ask for a lower offset; of a lost branch nothing is there any more",

@@ -85,7 +85,7 @@ class Catalog:
         if self.segments_from in ("metadata", "both") and self.metadata is None:
             raise OptionError(
                 f"the catalog {self.segments_from!r} needs the metadata topic",
-                hint="Say where its log directories lie: metadata (--metadata)",
+                hint="Give the directory of its log directories: metadata (--metadata)",
             )
 
 

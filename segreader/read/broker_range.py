@@ -112,7 +112,7 @@ class BrokerRange:
             offset = self.position
             if answer.location is not None and not self._wants_locations:
                 raise ProtocolError(
-                    "a broker answers with a location that nobody asked for",
+                    "a broker responds with a location that was not requested",
                     source=self._shown,
                     offset=offset,
                     expected="records",

@@ -436,7 +436,7 @@ def _with_epochs_of_batches(
     else:
         known, lineage = lineage, assumed_lineage(borne, lineage)
         note = f"{log.partition}: {len(spans)} segments have no sound leader-epoch checkpoint"
-        note += ": their batches tell the epochs"
+        note += ": the epochs come from their batches"
         if lineage is not known:
             epochs = ", ".join(str(one.epoch) for one in lineage if one.epoch > known.entries[-1].epoch)
             note += f", and {epochs} from no checkpoint"
@@ -473,7 +473,7 @@ def _with_true_ends(
             continue  # reading says so
         if last is not None and last < stated:
             notes.append(
-                f"{store.url(segment.files.log)}: its last batch ends with offset {last}, and the catalogue says "
+                f"{store.url(segment.files.log)}: its last batch ends with offset {last}, and the catalogue has "
                 f"{stated}; the batch is believed"
             )
             checked[at] = replace(segment, last_offset=last)

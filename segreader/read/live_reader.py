@@ -302,7 +302,7 @@ class LiveReader:
         if location.signed_url is None:
             return "it has no signed URL"
         if part.isolation_level is IsolationLevel.READ_COMMITTED and answer.aborted is None and part.aborted is None:
-            return "it does not tell which transactions were aborted"
+            return "it does not list aborted transactions"
         return None
 
     def _answer_without(self, part: LivePart) -> Iterator[pa.RecordBatch]:

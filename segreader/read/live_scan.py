@@ -214,7 +214,7 @@ def open_live_scan(
         raise OptionError("unknown prefer", found=prefer, expected="broker or store")
     if catalog.log_directory is not None or catalog.leader_epochs is not None:
         raise OptionError(
-            "log_directory and leader_epochs mean nothing with brokers", hint="Leave them out: the leader tells both"
+            "log_directory and leader_epochs mean nothing with brokers", hint="Leave them out: the leader provides both"
         )
     request = LiveRequest(
         topic=topic,

@@ -278,7 +278,7 @@ class PartitionPlanner:
             + ("" if gap.held_back is None else f", and a transaction is open there since offset {gap.held_back}")
             + "".join(f"; {why}" for why in lacking[:4]),
             expected="segments that follow each other",
-            hint="Read what is there with on_gap='skip' (--on-gap skip), or ask for the offsets before it"
+            hint="Read the rest with on_gap='skip' (--on-gap skip), or ask for the offsets before it"
             if gap.held_back is None
             else f"Read what is decided with on_gap='skip' (--on-gap skip), or offsets below {gap.held_back}",
         )

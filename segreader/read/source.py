@@ -404,7 +404,7 @@ def open_source(
     if is_listed and catalog != Catalog(rsm_config=catalog.rsm_config):
         raise OptionError(
             "layout, metadata, log_directory and leader_epochs mean nothing for URLs",
-            hint="Leave them out: the names in the URLs' paths tell what they are",
+            hint="Leave them out: the layout is recognised by the names in the URLs",
         )
     if urls is not None:
         return UrlSource(urls, storage_options, renew=renew, rsm_config=catalog.rsm_config)

@@ -327,7 +327,7 @@ def _require_indexed(answer: BatchReady | Done, at: OffsetPosition, base_offset:
         if base_offset <= first <= at.offset:
             return
     raise CorruptIndexError(
-        "an index entry does not point at the batch that it stands for",
+        "an index entry does not point to its batch",
         position=at.position,
         found=f"offset {first}" if isinstance(answer, BatchReady) else "no batch",
         expected=f"offset {at.offset}, or less",

@@ -33,7 +33,7 @@ def parse_time_range(since: Time, until: Time, now: datetime | None = None) -> T
     now = now or datetime.now(UTC)
     times = TimeRange(parse_time(since, now), parse_time(until, now))
     if times.since_ms is not None and times.until_ms is not None and times.since_ms > times.until_ms:
-        raise OptionError("since lies after until", found=f"{since} and {until}")
+        raise OptionError("since is after until", found=f"{since} and {until}")
     return times
 
 

@@ -119,7 +119,7 @@ def parse_brokers(given: Mapping[str, str]) -> Brokers | None:
     brokers = _named(given)
     if brokers is not None and "maxbytespertrigger" in given:
         raise OptionError(
-            f"maxBytesPerTrigger and {SERVERS} exclude each other: a broker does not tell bytes",
+            f"maxBytesPerTrigger and {SERVERS} exclude each other: a broker does not report bytes",
             hint="Limit a trigger with maxOffsetsPerTrigger",
         )
     return brokers

@@ -21,7 +21,7 @@ from segreader.spark.stream_offsets import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-_GOES_ON = "With failOnDataLoss=false the stream goes on at what is there"
+_GOES_ON = "With failOnDataLoss=false the stream continues with the offsets that exist"
 
 
 class LossRule:
@@ -54,7 +54,7 @@ class LossRule:
         if start < seen.earliest:
             self._tell(
                 OffsetOutOfRangeError(
-                    f"offsets of {_text(name)} are gone: retention has deleted them, or they lie elsewhere",
+                    f"offsets of {_text(name)} are gone: retention has deleted them, or they are elsewhere",
                     source=self.source,
                     found=f"segments from offset {seen.earliest} on",
                     expected=f"offset {start}",

@@ -196,7 +196,7 @@ class Tier:
         try:
             return plan_live(self.cluster, request, options, source=source, located=self._located)
         except OffsetOutOfRangeError as error:
-            error.hint = "-2 and -1 stand for the ends of what is there; failOnDataLoss=false goes on with what is left"
+            error.hint = "-2 and -1 mean the earliest and the latest offset; failOnDataLoss=false reads what is left"
             raise
 
     def cut(self, plan: LivePlan, cores: int | None = None) -> tuple[LivePart, ...]:
@@ -283,16 +283,16 @@ def plan_tier(tier: Tier, options: SparkOptions, *, cores: int | None = None) ->
     for told in plan.partitions_asked:
         stop, last = stops[told.partition.topic, told.partition.partition], told.seam.stop
         if stop is not None and stop > max(last, told.marks.log_start) and bounds is None:
-            text = f"endingOffsets of {told.partition} lies beyond what is there"
+            text = f"endingOffsets of {told.partition} is beyond the end of the data"
             if options.fail_on_data_loss:
                 raise OffsetOutOfRangeError(
                     text,
                     source=tier.cluster.shown,
                     found=stop,
                     expected=f"at most {last}",
-                    hint="-1 stands for the end; failOnDataLoss=false goes on with what is there",
+                    hint="-1 means the end; failOnDataLoss=false reads the data that exists",
                 )
-            notes.append(f"{text}: {stop}; going on with what is there, at most {last}")
+            notes.append(f"{text}: {stop}; continuing with the data that exists, at most {last}")
             lost.append(Gap(told.partition, last, stop))
     plan = replace(plan, notes=tuple(notes))
     return LiveRead(plan, tier.cut(plan, cores), tuple(lost))

@@ -237,7 +237,7 @@ def _locations(given: Mapping[str, str], *, is_required: bool) -> tuple[str, ...
     if not named and not is_required:
         for name in ("layout", "rsmConfig", "metadata", "segmentsFrom"):
             if given.get(name.lower(), "").strip():
-                raise OptionError(f"{name} means nothing without a location: brokers tell where segments lie")
+                raise OptionError(f"{name} has no effect without a location: brokers return the locations of segments")
         return ()
     if not named:
         raise OptionError(
@@ -287,14 +287,16 @@ def _beside(given: Mapping[str, str], locations: tuple[str, ...], *, asks_broker
     for name, place in places.items():
         _require_public(name, place)
         if asks_brokers and name != "metadata":
-            raise OptionError(f"{name} means nothing with brokers", hint="Leave it out: the leader tells the lineage")
+            raise OptionError(
+                f"{name} means nothing with brokers", hint="Leave it out: the leader provides the lineage"
+            )
     segments_from = None
     if given.get("segmentsfrom", "").strip():
         segments_from = values.word(given, "segmentsFrom", ("listing", "metadata", "both"), default="both")
     if segments_from in ("metadata", "both") and "metadata" not in places:
         raise OptionError(
             f"segmentsFrom={segments_from} needs the metadata topic",
-            hint="Say where its log directories lie with the option metadata",
+            hint="Give the directory of its log directories as the option metadata",
         )
     if segments_from == "metadata" and len(locations) > 1:
         raise OptionError(

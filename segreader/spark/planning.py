@@ -103,7 +103,7 @@ def plan_splits(
         try:
             planner.add(source, wanted, readable=readable)
         except SegmentGapError as error:
-            error.hint = "Ask for other offsets, or read what is there with failOnDataLoss=false"
+            error.hint = "Ask for other offsets, or read the data that exists with failOnDataLoss=false"
             raise
     locations.require_local(there, has_local=has_local)
     plan = planner.plan(locations.shown)
@@ -144,7 +144,7 @@ class _Wanted:
             if options.bounds is not None:
                 return OffsetRange(start, start)
             if options.ending_offsets is not None and stop < log.start:
-                raise OptionError(f"endingOffsets of {log.partition} lies before its start", found=stop, expected=start)
+                raise OptionError(f"endingOffsets of {log.partition} is before its start", found=stop, expected=start)
             raise OptionError(
                 f"the start of {log.partition} is beyond its end",
                 found=f"start {start}, end {stop}",
@@ -163,7 +163,7 @@ class _Wanted:
             return log.first
         if start < log.start:
             self._lose(
-                f"startingOffsets of {log.partition} lies before the first segment",
+                f"startingOffsets of {log.partition} is before the first segment",
                 start,
                 f"{log.start} or later",
                 (start, log.start),
@@ -172,7 +172,7 @@ class _Wanted:
         end = self._end() if log.parts and start > log.parts[-1].start else None
         if end is not None and start > end:
             raise OptionError(
-                f"startingOffsets of {log.partition} is beyond the end of what is there",
+                f"startingOffsets of {log.partition} is beyond the end of the data",
                 source=self.locations.shown,
                 found=start,
                 expected=f"at most {end}",
@@ -204,7 +204,7 @@ class _Wanted:
         end = self._end() if not log.parts or stop > log.parts[-1].start else None
         if end is not None and stop > end:
             self._lose(
-                f"endingOffsets of {log.partition} lies beyond what is there", stop, f"at most {end}", (end, stop)
+                f"endingOffsets of {log.partition} is beyond the end of the data", stop, f"at most {end}", (end, stop)
             )
             return end
         return stop
@@ -226,9 +226,9 @@ class _Wanted:
                 source=self.locations.shown,
                 found=found,
                 expected=expected,
-                hint="-2 and -1 stand for the ends of what is there; failOnDataLoss=false goes on with that",
+                hint="-2 and -1 mean earliest and latest; failOnDataLoss=false reads the data that exists",
             )
-        self.notes.append(f"{what}: {found}; going on with what is there, {expected}")
+        self.notes.append(f"{what}: {found}; continuing with the data that exists, {expected}")
         self.lost.append(Gap(self.log.partition, *lost))
 
 

@@ -90,7 +90,7 @@ def look_at_segment(
     if checkpoint is not None and not check_epochs(found, segment, checkpoint, log.seen):
         checkpoint = None  # the segment is of another history, or its checkpoint is
     if segment.last_offset is not None and log.end is not None and log.end > segment.last_offset:
-        text = f"its last batch ends with offset {log.end}, and the catalogue says {segment.last_offset}"
+        text = f"its last batch ends with offset {log.end}, and the catalogue has {segment.last_offset}"
         found.add(Code.BATCH_OUTSIDE_SEGMENT, segment.files.log, text, offset=log.end)
     elif log.end is not None and log.end - segment.base_offset > LARGEST_RELATIVE_OFFSET:
         text = f"its last batch ends with offset {log.end}, and no segment reaches that far from {segment.base_offset}"
@@ -120,7 +120,7 @@ def _check_end(found: Findings, segment: Segment, log: LogFacts, expected: int |
     is_too_short = (expected is not None and log.end < expected) or bool(found.codes & _BEYOND_THE_END)
     is_emptied = not segment.log_size and indexed_to is not None
     if is_emptied or (is_too_short and Code.INDEX_BEYOND_LOG in found.codes):
-        text = f"it ends with offset {log.end}, and the files beside it tell of more"
+        text = f"it ends with offset {log.end}, and the files beside it have later offsets"
         found.add(Code.TRUNCATED_LOG, segment.files.log, text, position=segment.log_size, offset=log.end)
 
 

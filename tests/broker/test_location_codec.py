@@ -214,10 +214,10 @@ def test_a_good_location_is_not_rejected() -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"fetch_offset": 39}, "lies not in its segment"),
-        ({"fetch_offset": 50}, "lies not in its segment"),
-        ({"first_offset": 43}, "lies not in its segment"),
-        ({"first_offset": -1}, "lies not in its segment"),
+        ({"fetch_offset": 39}, "the offset is not in the segment"),
+        ({"fetch_offset": 50}, "the offset is not in the segment"),
+        ({"first_offset": 43}, "the offset is not in the segment"),
+        ({"first_offset": -1}, "the offset is not in the segment"),
         ({"size": 0}, "size is 0"),
         ({"size": -700}, "size is -700"),
         ({"formats": ("Other",)}, "was not asked for"),

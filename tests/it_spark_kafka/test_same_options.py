@@ -119,7 +119,7 @@ REFUSED: dict[str, tuple[dict[str, str], str]] = {
         "startingOffsets 9 of rows-a-0 is beyond endingOffsets 8",
     ),
     "a start beyond the data": (A | {"startingOffsets": _of("rows-a", 0, 401, 0)}, "beyond the end"),
-    "an end beyond the data": (A | {"endingOffsets": _of("rows-a", 5, 401, 5)}, "beyond what is there"),
+    "an end beyond the data": (A | {"endingOffsets": _of("rows-a", 5, 401, 5)}, "beyond the end of the data"),
     "a time start beyond its time end": (
         A | {"startingTimestamp": str(_time(9)), "endingTimestamp": str(_time(8))},
         "is beyond endingTimestamp",

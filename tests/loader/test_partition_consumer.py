@@ -87,7 +87,7 @@ def test_one_that_follows_ends_where_the_query_does(log: GrowingLog) -> None:
         batch = consumer.fetch(100, 30.0)
         assert batch.records["offset"].to_pylist() == list(range(100, 105))
         assert consumer.fetch(105, 30.0).end_of_partition
-        with pytest.raises(ForeignPositionError, match="before what the query asks for"):
+        with pytest.raises(ForeignPositionError, match="before the start of the query"):
             consumer.fetch(9)
 
 
@@ -107,7 +107,7 @@ def test_an_offset_that_was_deleted_is_told_or_passed_over(log: GrowingLog) -> N
     assert caught.value.offset == 50
     with consumer_of(log, on_gap="skip") as consumer:
         assert consumer.fetch(3).records["offset"][0].as_py() == 50
-    with consumer_of(log) as consumer, pytest.raises(ForeignPositionError, match="behind the end"):
+    with consumer_of(log) as consumer, pytest.raises(ForeignPositionError, match="beyond the end"):
         consumer.fetch(1000)
 
 

@@ -59,7 +59,7 @@ def test_offsets_that_are_deleted_are_refused_or_told() -> None:
         place_seam(MARKS, ONE, start=5)
     assert place_seam(MARKS, ONE, start=5, may_have_lost=True) == Seam(10, 60, 100, OffsetRange(5, 10))
     assert place_seam(MARKS, ONE, start=5, stop=8, may_have_lost=True).lost == OffsetRange(5, 8)
-    with pytest.raises(OffsetOutOfRangeError, match="behind the end"):
+    with pytest.raises(OffsetOutOfRangeError, match="beyond the end"):
         place_seam(MARKS, ONE, start=101)
 
 

@@ -246,7 +246,7 @@ Lie = Callable[[RemoteLogSegmentLocation], RemoteLogSegmentLocation]
 LIES: dict[str, Lie] = {
     "another segment's offsets": lambda one: replace(one, first_offset=one.last_offset + 1, last_offset=1 << 40),
     "an offset below": lambda one: replace(one, last_offset=one.first_offset - 1),
-    "a format nobody asked for": lambda one: replace(one, storage_format="Other"),
+    "a format that was not requested": lambda one: replace(one, storage_format="Other"),
     "no size": lambda one: replace(one, size=0),
     "a start behind the end": lambda one: replace(one, start=one.size),
     "a stop behind the end": lambda one: replace(one, stop=one.size + 1),
@@ -365,7 +365,7 @@ def test_a_location_that_nobody_asked_for_is_an_error_and_no_endless_loop() -> N
     made = cluster.fetcher
     cluster.fetcher = lambda *a, **k: made(*a, **{**k, "wants_locations": True})  # type: ignore[method-assign]
 
-    with pytest.raises(ProtocolError, match="nobody asked for"):
+    with pytest.raises(ProtocolError, match="that was not requested"):
         list(LiveScan(lambda: cluster, request).records())
 
 

@@ -87,7 +87,7 @@ def test_a_manifest_that_claims_offsets_of_the_next_segment_hides_none(tmp_path:
     for wanted, expected in ((None, [0, 1, 2, 3]), ("2:3", [2])):
         scan = segreader.scan(tmp_path, isolation_level=level, offsets=wanted)
         assert [record.offset for record in scan.records()] == expected
-        assert [note for note in scan.plan().notes if f"and the catalogue says {1 + more}" in note]
+        assert [note for note in scan.plan().notes if f"and the catalogue has {1 + more}" in note]
 
 
 def test_offsets_between_segments_of_a_compacted_log_are_one_note(tmp_path: Path) -> None:

@@ -127,7 +127,10 @@ def test_a_lost_branch_without_its_checkpoint_stays_lost(left: bytes | None, tmp
     (dropped,) = scan.plan().dropped
     assert (dropped.start, dropped.stop, dropped.reason) == (2, 4, DropReason.DIVERGED)
     no_checkpoint, not_read = scan.plan().notes
-    assert no_checkpoint == "orders-0: 1 segments have no sound leader-epoch checkpoint: their batches tell the epochs"
+    assert (
+        no_checkpoint
+        == "orders-0: 1 segments have no sound leader-epoch checkpoint: the epochs come from their batches"
+    )
     assert not_read.startswith("orders-0: offsets 3 to 3 are in ")
     assert not_read.endswith("their leader epoch 0 did not write them")
 
@@ -373,7 +376,7 @@ def test_what_only_makes_sense_together_is_refused_apart(tmp_path: Path) -> None
         segreader.scan(tmp_path, layout="aivn")
     with pytest.raises(OptionError, match="on_gap"):
         segreader.scan(tmp_path, on_gap="ignore")
-    with pytest.raises(OptionError, match="since lies after until"):
+    with pytest.raises(OptionError, match="since is after until"):
         segreader.scan(tmp_path, since="now", until="-1h")
 
 

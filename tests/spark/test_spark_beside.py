@@ -413,5 +413,5 @@ def test_a_table_is_filled_from_the_ids_that_were_planned(created_again: Path) -
 
 
 def test_metadata_without_a_location_means_nothing() -> None:
-    with pytest.raises(OptionError, match="metadata means nothing without a location"):
+    with pytest.raises(OptionError, match="metadata has no effect without a location"):
         parse_options({"kafka.bootstrap.servers": "h:1", "subscribe": "t", "metadata": "/m"})

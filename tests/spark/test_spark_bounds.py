@@ -84,9 +84,9 @@ def test_a_marker_counts_where_a_broker_counts_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"startingOffsets": each(99)}, "startingOffsets of orders-0 lies before the first segment.*found 99, .*100"),
-        ({"startingOffsets": each(0)}, "startingOffsets of orders-0 lies before the first segment"),
-        ({"endingOffsets": each(161)}, "endingOffsets of orders-0 lies beyond what is there.*found 161, .*160"),
+        ({"startingOffsets": each(99)}, "startingOffsets of orders-0 is before the first segment.*found 99, .*100"),
+        ({"startingOffsets": each(0)}, "startingOffsets of orders-0 is before the first segment"),
+        ({"endingOffsets": each(161)}, "endingOffsets of orders-0 is beyond the end of the data.*found 161, .*160"),
     ],
 )
 def test_offsets_that_are_gone_are_an_error_or_passed_over(
@@ -95,7 +95,7 @@ def test_offsets_that_are_gone_are_an_error_or_passed_over(
     with pytest.raises(OffsetOutOfRangeError, match=message):
         read(orders, **options)
     assert read(orders, **options, failOnDataLoss="false") == list(range(100, 160))
-    assert "going on with what is there" in caplog.text
+    assert "continuing with the data that exists" in caplog.text
 
 
 def test_a_start_beyond_the_end_of_what_is_there_is_an_error(orders: Path) -> None:

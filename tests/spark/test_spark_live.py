@@ -188,7 +188,11 @@ def test_starts_and_ends_mean_what_they_mean_to_the_kafka_source(
         ({"startingOffsets": '{"orders":{"0":1}}'}, OptionError, "must name every partition that is read; it lacks"),
         ({"startingOffsets": '{"orders":{"0":1,"1":0,"2":0}}'}, OptionError, "names partitions that are not read"),
         ({"startingOffsets": both(81, 0)}, OffsetOutOfRangeError, "found the log can be read up to 80"),
-        ({"endingOffsets": both(81, 5)}, OffsetOutOfRangeError, "endingOffsets of orders-0 lies beyond what is there"),
+        (
+            {"endingOffsets": both(81, 5)},
+            OffsetOutOfRangeError,
+            "endingOffsets of orders-0 is beyond the end of the data",
+        ),
         ({"startingTimestamp": str(T0 + 99)}, OffsetOutOfRangeError, "nothing in orders-0 is as new"),
         ({"startingOffsetsByTimestamp": both(T0 + 30, T0), "endingOffsets": both(9, 5)}, OptionError, "beyond its end"),
         ({"subscribe": "nobody"}, ObjectNotFoundError, "the cluster has no topic nobody"),
@@ -217,7 +221,7 @@ def test_offsets_that_retention_took_are_lost_or_passed_over(place: Place, caplo
     assert place.offsets(startingOffsets=both(3, 0), failOnDataLoss="false") == [o for o in COMMITTED if o >= 25]
     assert "offsets 3 to 24" in caplog.text
     assert place.offsets(endingOffsets=both(99, 5), failOnDataLoss="false")[-1] == 79
-    assert "endingOffsets of orders-0 lies beyond what is there: 99" in caplog.text
+    assert "endingOffsets of orders-0 is beyond the end of the data: 99" in caplog.text
 
 
 @pytest.mark.parametrize("fails", ["true", "false"])
@@ -356,7 +360,7 @@ def test_a_provider_gives_the_secrets_of_a_client() -> None:
         ({"kafka.bootstrap.servers": "hunter2@b:9092"}, r"a broker's address holds no user"),
         ({"kafka.bootstrap.servers": "b:port"}, "no address"),
         ({"maxBytesPerTrigger": "1m"}, r"maxBytesPerTrigger and kafka\.bootstrap\.servers exclude each other"),
-        ({"layout": "aiven"}, "layout means nothing without a location"),
+        ({"layout": "aiven"}, "layout has no effect without a location"),
         ({"storage.region": "eu"}, "region"),
     ],
 )

@@ -92,13 +92,13 @@ def test_offsets_must_name_every_partition_that_is_read() -> None:
 
 
 def test_a_start_that_retention_removed_is_an_error() -> None:
-    with pytest.raises(OffsetOutOfRangeError, match="startingOffsets of retention-0 lies before the first segment"):
+    with pytest.raises(OffsetOutOfRangeError, match="startingOffsets of retention-0 is before the first segment"):
         plan(subscribe="retention", startingOffsets='{"retention":{"0":1}}')
     assert plan(subscribe="retention", startingOffsets='{"retention":{"0":-2}}').splits
 
 
 def test_an_end_before_the_first_segment_is_an_error() -> None:
-    with pytest.raises(OptionError, match="endingOffsets of retention-0 lies before its start"):
+    with pytest.raises(OptionError, match="endingOffsets of retention-0 is before its start"):
         plan(subscribe="retention", endingOffsets='{"retention":{"0":1}}')
 
 

@@ -70,7 +70,7 @@ class RangeVerdict:
             return FetchPosition(self.earliest)
         is_gone = self.reason is OutOfRange.GONE
         raise OffsetOutOfRangeError(
-            "the offset is no longer in the log" if is_gone else "the offset lies beyond the end of the log",
+            "the offset is no longer in the log" if is_gone else "the offset is beyond the end of the log",
             source=source,
             offset=self.position.offset,
             found=f"offsets {self.earliest} <= offset < {self.latest}",

@@ -288,7 +288,7 @@ class EpochHistory:
         """Take the answer about the epoch ``asked``; it must have no error. An epoch that the leader does not have has
         no live offsets."""
         if end.error != ErrorCode.NONE:
-            raise ValueError(f"an answer with error {end.error} tells no end")
+            raise ValueError(f"an answer with error {end.error} has no end offset")
         self._ends[asked] = end.end_offset if end.leader_epoch == asked else -1
 
     def live(self, fetch_offset: int, batches: Iterable[BatchFacts]) -> LiveBatches:

@@ -47,7 +47,7 @@ Examples:
     metavar="FILE",
     help="Write there instead of to stdout.",
 )
-@click.option("--stats", is_flag=True, help="Tell on stderr what the read cost: requests, bytes, retries, waits.")
+@click.option("--stats", is_flag=True, help="Print the cost of the read on stderr: requests, bytes, retries, waits.")
 @output_option("ndjson", "json", "csv", "table", "parquet", "arrow")
 @debug_option
 def cat(
