@@ -19,7 +19,7 @@ from servers.process import NotAvailableError, Process, free_port, script
 from servers.rclone import rclone
 from servers.s3 import S3Server
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("broker")]
+pytestmark = [pytest.mark.exhaustive, pytest.mark.spark, pytest.mark.xdist_group("broker")]
 
 ROOT = Path(__file__).parents[2]
 SECTION = (ROOT / "README.md").read_text().partition("## With a cluster")[2].partition("\n## ")[0]

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from growing_log import GrowingLog
 from pyspark.sql import SparkSession
+from sample import exhaustive
 from servers.google import google
 from servers.pool import ServerPool
 
@@ -53,7 +54,7 @@ class Bucket:
             self.server.objects |= objects
 
 
-@pytest.fixture(scope="module", params=["moto", "azurite", "google"])
+@pytest.fixture(scope="module", params=["moto", exhaustive("azurite"), exhaustive("google")])
 def served(request: pytest.FixtureRequest) -> Iterator[tuple[str, Any, Mapping[str, object]]]:
     kind: str = request.param
     if kind == "google":

@@ -27,7 +27,7 @@ from servers.moto import moto
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import local_tiered_files
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-history")]
+pytestmark = [pytest.mark.exhaustive, pytest.mark.spark, pytest.mark.xdist_group("spark-history")]
 
 ROOT = Path(__file__).parents[2]
 PLACE = f"{MARKER}-place"

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import urllib3
+from sample import sampled
 from servers.objects import tiered_topics
 from servers.pool import ServerPool
 from servers.swift import PAGE
@@ -120,6 +121,8 @@ KINDS = (
     *(f"{how}{name}" for name in ("swift", "moto", "rclone", "azurite") for how in ("", "urls of ", "fsspec over ")),
     "urls of nginx",
 )
+FURTHER = {f"{how} {name}" for how in ("urls of", "fsspec over") for name in ("swift", "rclone")}
+"""They go the ways of moto's, to the same servers as the buckets."""
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +131,7 @@ def filled() -> set[str]:
     return set()
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=sampled(KINDS, lambda kind: kind not in FURTHER))
 def kept(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, servers: ServerPool, filled: set[str]
 ) -> Kept:
