@@ -93,19 +93,17 @@ _NOTES = 20
     "--location",
     "locations",
     multiple=True,
-    help="Directory or bucket; may be given again. Without --bootstrap-servers it is needed.",
+    help="Directory or bucket; can be repeated. Required without --bootstrap-servers.",
 )
 @broker_flags
-@click.option("--topic", "topics", multiple=True, help="A topic to read; may be given more than once.")
-@click.option(
-    "--pattern", help="Regular expression; every topic whose name has a match is read, ^…$ for the whole name."
-)
+@click.option("--topic", "topics", multiple=True, help="A topic to read; can be repeated.")
+@click.option("--pattern", help="Regular expression: read every topic whose name has a match, ^…$ for the whole name.")
 @click.option(
     "--topic-id",
     "topic_ids",
     multiple=True,
     metavar="ID|newest",
-    help="Which topic of a name, where it was deleted and created again. With --pattern the newest is read by default.",
+    help="Which topic id, if a topic was deleted and created again. With --pattern the newest is read by default.",
 )
 @click.option("--target", help="Directory or bucket to write: a directory, s3://, gs:// or abfss://.")
 @range_flags
@@ -116,32 +114,36 @@ _NOTES = 20
     type=click.Choice([level.value for level in IsolationLevel]),
     default=IsolationLevel.READ_COMMITTED.value,
     show_default=True,
-    help="Which records: only those of committed transactions, or all.",
+    help="Leave out aborted transactions, or read everything.",
 )
-@click.option(
-    "--rsm-config", help="The broker's properties file, where segments are encrypted; executors read it, too."
-)
+@click.option("--rsm-config", help="The broker's properties file, for encrypted segments; executors read it too.")
 @beside_flags
 @click.option(
     "--credentials",
     default="default",
     show_default=True,
-    help="Who gives them, never a value: default is what the cloud's client finds; or env:PREFIX, module:callable.",
+    help="Where credentials come from, never a value: default (the cloud's client), env:PREFIX or module:callable.",
 )
 @click.option(
     "--storage-option",
     "storage",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Endpoint or setting of the location's store; a secret is NAME=env:VARIABLE, on executors, too.",
+    help="Endpoint or setting of the location's store; write a secret as NAME=env:VARIABLE, also set on executors.",
 )
 @click.option("--target-credentials", help="As --credentials, for the target; the same by default.")
 @click.option(
-    "--target-option", "target_storage", multiple=True, metavar="NAME=VALUE", help="As --storage-option, of the target."
+    "--target-option",
+    "target_storage",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="As --storage-option, for the target.",
 )
 @click.option("--split-bytes", default="128m", show_default=True, help="Stored bytes that one task reads.")
 @click.option("--file-bytes", default="256m", show_default=True, help="Bytes after which a file is closed.")
-@click.option("--codec", type=click.Choice(CODECS), default="zstd", show_default=True, help="Of the Parquet files.")
+@click.option(
+    "--codec", type=click.Choice(CODECS), default="zstd", show_default=True, help="Codec of the Parquet files."
+)
 @click.option(
     "--sink",
     type=click.Choice(["files", "table"]),
@@ -153,18 +155,16 @@ _NOTES = 20
 @click.option("--format", "form", help="With --sink table: parquet, delta, iceberg …")
 @loss_flags
 @click.option("--force", is_flag=True, help="Replace what an earlier run wrote to the target.")
-@click.option("--dry-run", is_flag=True, help="Print plan and bill, and stop; nothing is written.")
-@click.option("--prices", help="With --dry-run: a file of prices, as of segreader plan.")
+@click.option("--dry-run", is_flag=True, help="Print the plan and its cost; write nothing.")
+@click.option("--prices", help="With --dry-run: a price file, as for segreader plan.")
 @click.option("--report", "report_file", help="Write the report as JSON to this file.")
-@click.option(
-    "--cleanup/--no-cleanup", default=True, show_default=True, help="Remove what attempts that were killed have left."
-)
+@click.option("--cleanup/--no-cleanup", default=True, show_default=True, help="Remove files of killed attempts.")
 @click.option(
     "--master",
-    help="Spark master, or sc://host:port; by default what spark-submit or SPARK_REMOTE says, else this machine.",
+    help="Spark master, or sc://host:port; default: that of spark-submit or SPARK_REMOTE, otherwise this machine.",
 )
 def backfill(**given: Any) -> int:
-    """Write the records of Kafka topics from their tiered segments to Parquet, with no broker unless you name some.
+    """Write the records of Kafka topics from their tiered segments to Parquet, without a broker unless you name one.
 
     The plan is written to the target first. Killed at any time, and run again with the same arguments, the job
     finishes what is not written. The result goes to stdout, everything else to stderr.
@@ -178,14 +178,14 @@ def backfill(**given: Any) -> int:
     \b
     Exit codes:
       0   fine
-      1   something is missing in the target, or lost
+      1   the target lacks records
       2   wrong usage, or the target belongs to another job
-      3   something is not there, or not allowed
+      3   not found, or no permission
       4   the storage failed
-      5   the data cannot be decoded, or has a hole
+      5   the data cannot be decoded, or has a gap
       70  Spark failed
       130 interrupted
-      141 whoever read the output closed it
+      141 the reader of the output closed the pipe
     """
     began = time.monotonic()
     given = renamed(given)

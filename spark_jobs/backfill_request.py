@@ -62,20 +62,20 @@ broker_flags = _flags(
     click.option(
         "--bootstrap-servers",
         metavar="HOST:PORT,…",
-        help="Brokers to ask: the job goes on to their end, as it is now. What is at --location is read there.",
+        help="Bootstrap brokers: read up to their end. What --location has is read from there.",
     ),
     click.option(
         "--broker-option",
         "broker_options",
         multiple=True,
         metavar="NAME=VALUE",
-        help="Setting of the Kafka client by Kafka's name; a secret is NAME=env:VARIABLE, on executors, too.",
+        help="Setting of the Kafka client by Kafka's name; write a secret as NAME=env:VARIABLE, also set on executors.",
     ),
     click.option(
         "--broker-credentials",
         default="default",
         show_default=True,
-        help="Who gives the client's secrets, never a value: env:PREFIX or module:callable.",
+        help="Where the client's secrets come from, never a value: env:PREFIX or module:callable.",
     ),
 )
 """The flags by which a job asks brokers."""
@@ -89,16 +89,16 @@ beside_flags = _flags(
     click.option(
         "--segments-from",
         type=click.Choice(["listing", "metadata", "both"]),
-        help="Which of the two to believe; both by default, with --metadata.",
+        help="Which source lists the segments. Default with --metadata: both.",
     ),
     click.option(
         "--log-directory",
-        help="A broker's log directory, or a copy: its segments go on where the remote tier ends; executors read "
-        "it, too.",
+        help="A broker's log directory, or a copy: its segments continue where the remote tier ends; executors read "
+        "it too.",
     ),
     click.option(
         "--leader-epochs",
-        help="A leader-epoch-checkpoint of the live log, or a place with <topic>-<partition> directories that have "
+        help="A leader-epoch-checkpoint of the live log, or a directory of <topic>-<partition> directories that have "
         "one: which history counts after an unclean election.",
     ),
 )
@@ -109,19 +109,19 @@ range_flags = _flags(
     click.option(
         "--offsets",
         metavar="A:B|JSON",
-        help="Only offsets from A on and below B, of every partition; either may be left out. Or of each by itself: "
-        '{"orders":{"0":"23:500","1":"7:"}}, where a number says where to begin, as the line that a report calls next.',
+        help="Only offsets from A to B, B exclusive, of every partition; either can be omitted. Or for each partition: "
+        '{"orders":{"0":"23:500","1":"7:"}}, where a number is a start, as in the line next of a report.',
     ),
     click.option(
         "--since",
         metavar="T",
-        help="Only from the offset of the first record on that is not older than T: 2026-11-01T00:00Z, -1d (before "
+        help="Start at the first record that is not older than T: 2026-11-01T00:00Z, -1d (before "
         "now), now, or ms since 1970 UTC.",
     ),
     click.option(
         "--until",
         metavar="T",
-        help="Only below the offset of the first record that is not older than T, in each partition.",
+        help="Stop before the first record that is not older than T, in each partition.",
     ),
     click.option("--start", hidden=True),
     click.option("--end", hidden=True),
@@ -140,7 +140,7 @@ layout_flags = _flags(
         type=click.Choice(_OUTPUT_LAYOUTS),
         default=OutputLayout.PARTITION.value,
         show_default=True,
-        help="Directories below the target. Dates are those of the records, in UTC.",
+        help="Directories below the target. Dates are those of record timestamps, in UTC.",
     ),
     click.option("--segment-layout", hidden=True),
 )
@@ -153,14 +153,14 @@ loss_flags = _flags(
         type=click.Choice(["fail", "skip"]),
         default="fail",
         show_default=True,
-        help="Offsets that no segment has: stop, or go on without them, name them in the report, and end in 1.",
+        help="Missing offsets: stop, or continue without them, list them in the report, and exit with 1.",
     ),
     click.option(
         "--on-missing",
         type=click.Choice(["fail", "skip"]),
         default="fail",
         show_default=True,
-        help="A segment that vanished since the plan was made: stop, or go on without it, as above.",
+        help="A segment deleted since the plan was made: stop, or continue without it, as above.",
     ),
     click.option("--on-data-loss", type=click.Choice(["fail", "skip"]), hidden=True),
 )

@@ -25,29 +25,31 @@ from spark_jobs.session import SPARK_ERRORS, describe_failure, describe_job, job
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.option("--target", required=True, help="The output: what --target of the backfill named.")
-@click.option("--source", is_flag=True, help="Read the segments again, too; otherwise the manifest's checksums count.")
-@click.option("--credentials", help="Of the source: a name as for the backfill; by default that of the plan.")
-@click.option("--broker-credentials", help="Of the brokers, likewise.")
+@click.option("--target", required=True, help="The output: the --target of the backfill.")
+@click.option(
+    "--source", is_flag=True, help="Also compare with the segments; otherwise with the manifest's checksums only."
+)
+@click.option("--credentials", help="For the source: a name as for the backfill; by default the one in the plan.")
+@click.option("--broker-credentials", help="The same for the brokers.")
 @click.option("--target-credentials", default="default", show_default=True, help="Or env:PREFIX, module:callable.")
 @click.option(
     "--target-option",
     "target_storage",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Endpoint or setting of the target's store; a secret is NAME=env:VARIABLE, on executors, too.",
+    help="Endpoint or setting of the target's store; write a secret as NAME=env:VARIABLE, also set on executors.",
 )
 @click.option("--local", is_flag=True, help="Check in this process, without Spark.")
 @click.option(
     "--master",
-    help="Spark master, or sc://host:port; by default what spark-submit or SPARK_REMOTE says, else this machine.",
+    help="Spark master, or sc://host:port; default: that of spark-submit or SPARK_REMOTE, otherwise this machine.",
 )
 @click.option("--report", "report_file", help="Write the result as JSON to this file.")
 @click.option("-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def verify(**given: Any) -> int:
     """Prove that every offset of a backfill is in its output once, with equal bytes, or list the differences.
 
-    Each split's files are read and their checksum is taken again. With --source the segments are, too.
+    Reads the files of each split and computes their checksum again. With --source also compares them with the segments.
 
     \b
       segreader backfill verify --target /data/orders --source
@@ -57,12 +59,12 @@ def verify(**given: Any) -> int:
       0   exact
       1   there are differences
       2   wrong usage
-      3   something is not there, or not allowed
+      3   not found, or no permission
       4   the storage failed
       5   the manifest or the plan cannot be read
       70  Spark failed
       130 interrupted
-      141 whoever read the output closed it
+      141 the reader of the output closed the pipe
     """
     if given["local"] and given["master"]:
         raise click.UsageError("--local runs without Spark: leave out --master")

@@ -27,7 +27,7 @@ def storage_option(command: _F) -> _F:
         "storage_options",
         multiple=True,
         metavar="NAME=VALUE",
-        help="Credential, endpoint or setting of the store; may be repeated. NAME=@FILE and NAME=env:VARIABLE keep a "
+        help="Credential, endpoint or setting of the store; can be repeated. NAME=@FILE and NAME=env:VARIABLE keep a "
         "secret out of the process list. docs/reference/options.md lists the names.",
     )(command)
 

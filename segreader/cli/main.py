@@ -32,7 +32,7 @@ _VERBS = (
 _HELP = """Read Kafka topics straight from tiered storage or a broker's log directory, with no broker.
 
 \b
-See what is there, what reading it would cost, and what is wrong with it:
+See what exists, what a read would cost, and what is wrong:
   segreader ls s3://logs/tiered
   segreader ls s3://logs/tiered orders/3
   segreader plan s3://logs/tiered orders --since -1d
@@ -44,7 +44,7 @@ Look inside a file or a directory:
   segreader dump 00000000000000000000.log --records
 
 \b
-Print records as JSON, one a line, as a consumer would get them:
+Print records as JSON, one per line, as a consumer would get them:
   segreader cat /mnt/tiered orders/0 --offsets 100:200
   segreader cat /mnt/tiered orders --since 2026-11-01T00:00Z --until -1h
   segreader cat /mnt/tiered --topic orders | jq .value

@@ -29,13 +29,13 @@ _CATALOG = (
     click.option(
         "--rsm-config",
         metavar="FILE",
-        help="The broker's properties file, for the keys, the prefix and the bucket of a plugin's segments (with or "
+        help="The broker's properties file, with the keys, prefix and bucket of the plugin (with or "
         "without rsm.config.).",
     ),
     click.option(
         "--metadata",
         metavar="DIR",
-        help="Log directories of __remote_log_metadata, which says which segments are finished and which deleted.",
+        help="Log directories of __remote_log_metadata: which segments are finished, and which deleted.",
     ),
     click.option(
         "--segments-from",
@@ -45,7 +45,7 @@ _CATALOG = (
     click.option(
         "--log-directory",
         metavar="DIR",
-        help="A broker's log directory, or a copy: continue there where the remote tier ends.",
+        help="A broker's log directory, or a copy: read on there where the remote tier ends.",
     ),
     click.option(
         "--leader-epochs",
@@ -61,7 +61,7 @@ _PARTITIONS = (
     click.option(
         "--topic-id",
         metavar="ID|newest",
-        help="Which topic of that name, where it was deleted and created again: its id, or newest.",
+        help="Which topic id, or newest, if the topic was deleted and created again.",
     ),
     click.option(
         "--partition",
@@ -69,7 +69,7 @@ _PARTITIONS = (
         type=click.IntRange(0),
         multiple=True,
         metavar="N",
-        help="Only this partition; may be repeated.",
+        help="Only this partition; can be repeated.",
     ),
 )
 
@@ -225,10 +225,8 @@ def _topic_and_partitions(
     return name if name is not None else topic, (number,) if number is not None else partitions or None
 
 
-_BOOTSTRAP_HELP = "Brokers to ask first, HOST:PORT,…: read the topic up to its live end, its remote "
-_BOOTSTRAP_HELP += (
-    "part from LOCATION, or by locations or records of the brokers. kafka://HOST:PORT as LOCATION says the "
-)
+_BOOTSTRAP_HELP = "Bootstrap brokers, HOST:PORT,…: read the topic up to its live end, its remote "
+_BOOTSTRAP_HELP += "part from LOCATION, or through the brokers. kafka://HOST:PORT as LOCATION does the "
 _BOOTSTRAP_HELP += "same without a store."
 
 _BROKER_OPTION = click.option(
@@ -236,7 +234,7 @@ _BROKER_OPTION = click.option(
     "broker_options",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Setting of the Kafka client by Kafka's name, such as security.protocol=SASL_SSL; may be repeated. NAME=@FILE "
+    help="Setting of the Kafka client by Kafka's name, such as security.protocol=SASL_SSL; can be repeated. NAME=@FILE "
     "and NAME=env:VARIABLE keep a secret out of the process list. docs/reference/options.md lists the names.",
 )
 
@@ -247,14 +245,14 @@ _CLUSTER_OPTIONS = (
 
 _LIVE_SCAN_OPTIONS = (
     click.option(
-        "--group", metavar="ID", help="Begin at the offsets that this consumer group has committed. It is only read."
+        "--group", metavar="ID", help="Start at the committed offsets of this consumer group. Nothing is committed."
     ),
     click.option(
         "--prefer",
         type=click.Choice(["broker", "store"]),
         default="broker",
         show_default=True,
-        help="Where to read records that both have: from the brokers, or from the store to spare them.",
+        help="Which tier to read records from if both have them: brokers, or the store to spare them.",
     ),
     click.option(
         "--no-locations",
@@ -331,7 +329,7 @@ def cluster_options(command: _F) -> Callable[..., Any]:
         return command(*arguments, live=live, **others)
 
     required = click.option(
-        "--bootstrap-servers", required=True, metavar="HOST:PORT,…", help="Brokers to ask first, with commas between."
+        "--bootstrap-servers", required=True, metavar="HOST:PORT,…", help="Bootstrap brokers, separated by commas."
     )
     return _decorated(with_cluster, (required, _BROKER_OPTION))
 
@@ -360,7 +358,7 @@ class _OnGap(click.Choice):  # type: ignore[type-arg]
 
 
 _RECORD_OPTIONS = (
-    click.option("--offsets", metavar="A:B", help="Only offsets from A on and below B; either may be left out."),
+    click.option("--offsets", metavar="A:B", help="Only offsets from A to B, B exclusive; either can be omitted."),
     click.option(
         "--since",
         metavar="T",

@@ -55,7 +55,7 @@ def broker() -> None:
 @broker.command(epilog=_DESCRIBE_EPILOG)
 @click.argument("topics", nargs=-1, metavar="[TOPIC]…")
 @cluster_options
-@click.option("--all", "shows_all", is_flag=True, help="Topics without remote storage, too.")
+@click.option("--all", "shows_all", is_flag=True, help="Also show topics without remote storage.")
 @output_option("table", "json", "ndjson")
 @debug_option
 def describe(topics: tuple[str, ...], live: LiveChoice, shows_all: bool, form: str) -> int:

@@ -45,7 +45,7 @@ Examples:
     type=click.Path(dir_okay=False),
     is_eager=True,
     metavar="FILE",
-    help="Write there instead of to stdout.",
+    help="Write to FILE instead of stdout.",
 )
 @click.option("--stats", is_flag=True, help="Print the cost of the read on stderr: requests, bytes, retries, waits.")
 @output_option("ndjson", "json", "csv", "table", "parquet", "arrow")
@@ -65,7 +65,7 @@ def cat(
 
     LOCATION is a directory, or a prefix in a bucket (s3://, abfss://, gs://, any URL that fsspec knows), in one of the
     layouts in docs/reference/layouts; or one partition's directory; or the signed URL of one segment; or @FILE with
-    signed URLs of segments and their indexes, one a line. Leave it out if --rsm-config names the bucket.
+    signed URLs of segments and their indexes, one per line. Leave it out if --rsm-config names the bucket.
     TOPIC is a topic (orders) or one partition of it (orders/3), as --topic and --partition.
 
     Records of aborted transactions (--isolation) and control records are left out.

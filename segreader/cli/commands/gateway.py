@@ -44,13 +44,13 @@ class _ToStderr(logging.Handler):
 
 
 @click.command(epilog=_EPILOG, short_help="Serve locations of remote segments in front of Kafka brokers.")
-@click.option("--config", "file", metavar="FILE", help="A TOML file with any of the settings; options weigh more.")
-@click.option("--bootstrap-servers", metavar="HOST:PORT,…", help="Brokers to begin with.")
+@click.option("--config", "file", metavar="FILE", help="A TOML file with any of the settings; options take precedence.")
+@click.option("--bootstrap-servers", metavar="HOST:PORT,…", help="Bootstrap brokers.")
 @click.option("--bootstrap", hidden=True)
 @click.option(
     "--listen",
     metavar="HOST:PORT",
-    help="Where clients begin. Broker n of the cluster gets the port PORT + n; [ports] in the file names others.",
+    help="Bootstrap address for clients. Broker n of the cluster gets port PORT + n; [ports] in the file changes it.",
 )
 @click.option("--advertised-host", metavar="HOST", help="The name under which clients reach this machine.")
 @click.option("--location", metavar="LOCATION", help="Where the brokers' plugin keeps segments: s3://bucket/prefix, …")
@@ -62,10 +62,10 @@ class _ToStderr(logging.Handler):
 )
 @storage_option
 @click.option("--layout", metavar="NAME", help="auto, aiven or local-tiered: how the plugin names its objects.")
-@click.option("--sign-for", metavar="TIME", help="How long a signed URL lives: 1m to 60m. Default: 15m.")
-@click.option("--certificate", metavar="FILE", help="PEM: clients are to speak TLS with this certificate.")
+@click.option("--sign-for", metavar="TIME", help="How long a signed URL is valid: 1m to 60m. Default: 15m.")
+@click.option("--certificate", metavar="FILE", help="PEM: clients must use TLS; the server certificate.")
 @click.option("--key", metavar="FILE", help="PEM: its private key.")
-@click.option("--metrics", "metrics_listen", metavar="HOST:PORT", help="Where Prometheus reads metrics.")
+@click.option("--metrics", "metrics_listen", metavar="HOST:PORT", help="Address of the Prometheus metrics.")
 @click.option("--audit", "audit_file", metavar="FILE", help="A line of JSON for each location given; - is stdout.")
 @click.option(
     "--refuse-below-log-start",

@@ -61,7 +61,7 @@ def inspect(select: Callable[[], Selection], since: str | None, until: str | Non
     gs://), @FILE. Each partition is summarised apart. Every batch is read, its CRC checked and its records
     decompressed, but not decoded one by one; index files are checked too. Damage is listed, and makes the exit code 1.
 
-    With --since or --until only the segments of the live log are looked at, and those whole that hold such records.
+    With --since or --until only segments of the live log with such records are read, each as a whole.
     """
     from segreader.read.times import parse_time_range
 

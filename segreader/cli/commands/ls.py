@@ -50,7 +50,7 @@ Examples:
     "--all",
     "has_all",
     is_flag=True,
-    help="Show sets of objects that are no whole segment, and objects that belong to none, too.",
+    help="Also show incomplete sets of objects, and objects that belong to no segment.",
 )
 @output_option("table", "json", "ndjson")
 @debug_option

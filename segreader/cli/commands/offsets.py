@@ -42,9 +42,9 @@ Examples:
     "timestamps",
     multiple=True,
     metavar="T",
-    help=f"The first offset whose record is not older than T: {TIMES_HELP}. May be repeated.",
+    help=f"The first offset whose record is not older than T: {TIMES_HELP}. Can be repeated.",
 )
-@click.option("--records-only", is_flag=True, help="Look for records only. Default: markers count, as for a broker.")
+@click.option("--records-only", is_flag=True, help="Ignore transaction markers. Default: they count, as for a broker.")
 @output_option("table", "json", "ndjson")
 @debug_option
 def offsets(
@@ -131,7 +131,7 @@ def _print_live(wanted: Selection, times_ms: Sequence[int], form: str) -> None:
     from segreader.read.live_scan import bootstrap_of
 
     if wanted.topic is None:
-        raise click.UsageError("Name a topic: with brokers one is looked at. segreader broker describe shows all")
+        raise click.UsageError("Name a topic: with brokers only one is shown. segreader broker describe shows all")
     assert wanted.live is not None
     brokers, _ = bootstrap_of(wanted.location, wanted.live.bootstrap_servers)
     cluster = KafkaCluster(brokers or "", wanted.live.broker_options)

@@ -77,7 +77,7 @@ Examples:
     "price_texts",
     multiple=True,
     metavar="NAME=VALUE",
-    help="One entry of the price table; may be repeated. No prices are built in: they change.",
+    help="One entry of the price table; can be repeated. There are no built-in prices, because they change.",
 )
 @output_option("table", "json", "ndjson")
 @debug_option
@@ -93,13 +93,13 @@ def plan(
     """Print what segreader cat would read with the same options: where each partition ends and why, what is missing,
     which duplicate or discarded segments are left out, how many bytes and requests it takes.
 
-    Indexes, snapshots, leader-epoch checkpoints and manifests are read; of logs only what decides where records are:
+    Reads indexes, snapshots, leader-epoch checkpoints and manifests; of logs only what is needed to find records:
     the end of a segment that another one may overlap, the batches behind the last producer snapshot, and some near a
     time.
 
     If a partition lacks offsets or cannot be planned, the others are still shown: exit code 1.
 
-    Requests are those over HTTP when nothing fails. Give prices (--prices, --price) to see the cost in money; there are
+    Requests are counted for HTTP, without retries. Give prices (--prices, --price) to see the cost in money; there are
     no built-in prices. -o json prints everything as one object.
     """
     prices = _prices(price_file, price_texts)

@@ -48,7 +48,7 @@ Examples:
     "broker_options",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Setting of the Kafka client, of topics with bootstrap_servers := …; may be repeated. NAME=@FILE and "
+    help="Setting of the Kafka client, for topics with bootstrap_servers := …; can be repeated. NAME=@FILE and "
     "NAME=env:VARIABLE keep a secret out of the process list.",
 )
 @click.option("--allow-files", is_flag=True, help="Also let the query read files, such as 'lookup.parquet'.")
@@ -59,7 +59,13 @@ Examples:
     help="How a BLOB becomes text. auto, the default: UTF-8 where it is printable text, else base64 with a field that "
     "says so.",
 )
-@click.option("--output-file", type=click.Path(dir_okay=False), is_eager=True, metavar="FILE", help="Write there.")
+@click.option(
+    "--output-file",
+    type=click.Path(dir_okay=False),
+    is_eager=True,
+    metavar="FILE",
+    help="Write to FILE instead of stdout.",
+)
 @output_option("ndjson", "json", "csv", "table", "parquet", "arrow")
 @debug_option
 def sql(
