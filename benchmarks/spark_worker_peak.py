@@ -98,10 +98,11 @@ def main() -> None:
             records += sum(batch.num_rows for batch in reader.read(partition))
     else:
         plan = make_plan(JobRequest(wanted=OPTIONS, options=OPTIONS, output=OutputOptions()))
-        store = Locations(parse_options(OPTIONS)).store
+        options = parse_options(OPTIONS)
+        store = Locations(options).store
         with tempfile.TemporaryDirectory() as place:
             for split in plan.splits:
-                records += do_split(split, store, _Nowhere(place), plan.output)[0].records
+                records += do_split(split, store, _Nowhere(place), plan.output, options=options.read_options)[0].records
     del client
     print(json.dumps({"peak": peak_bytes(), "imports": imports, "records": records}))
 

@@ -149,15 +149,9 @@ def make_plan(request: JobRequest) -> JobPlan:
     Raises:
         SegreaderError: as ``plan_splits`` tells; or damage hides where a partition ends.
     """
-    options = parse_options(request.options)
+    options = parse_options(request.options, on_missing=request.on_missing)
     require_batch(options)
-    options = replace(
-        options,
-        bounds=request.bounds,
-        on_missing=request.on_missing,
-        split_bytes=request.split_bytes,
-        may_shrink_splits=False,
-    )
+    options = replace(options, bounds=request.bounds, split_bytes=request.split_bytes, may_shrink_splits=False)
     if options.brokers is not None:
         return _live_plan(request, options)
     planned = plan_splits(options, split_offsets=SplitOffsets.INDEXED)

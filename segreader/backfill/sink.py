@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
+from dataclasses import replace
 from uuid import uuid4
 
 import pyarrow as pa
@@ -19,7 +20,6 @@ from segreader.backfill.output import READ_COLUMNS, SCHEMA, STAGING, OutputOptio
 from segreader.backfill.source import FellBackError, JobSource, from_brokers, metrics_for, read_records
 from segreader.backfill.writer import SplitWriter
 from segreader.errors import ObjectChangedError, StorageError
-from segreader.plan.request import Policy
 from segreader.read.live_metrics import LiveMetrics
 from segreader.read.metrics import ScanMetrics
 from segreader.read.options import ReadOptions
@@ -40,19 +40,16 @@ def do_split(
     target: TargetStore,
     output: OutputOptions,
     *,
-    batch_records: int = 65536,
-    batch_bytes: int = 4 << 20,
+    options: ReadOptions | None = None,
     attempt: int = 0,
-    on_missing: Policy = Policy.FAIL,
     plan: str = "",
 ) -> tuple[DoneEntry, bool]:
     """The entry of the split, and whether another attempt had written it.
 
     Args:
         source: what the split is read from.
-        batch_records, batch_bytes: where a record batch ends, whichever comes first.
+        options: how records are read; the columns are those of the output.
         attempt: Spark's number, for the entry.
-        on_missing: ``skip`` goes on without a segment that has vanished since the plan was made.
         plan: name of the plan that the split is of, for the entry.
 
     Raises:
@@ -64,9 +61,7 @@ def do_split(
     token = uuid4().hex[:12]
     number, read = split.partition.partition, split.read
     pool = this_pool(READ_BYTES + 3 * output.row_group_bytes // 2)  # a row group's batches wait until they are written
-    options = ReadOptions(
-        columns=READ_COLUMNS, batch_rows=batch_records, batch_bytes=batch_bytes, on_missing=on_missing
-    )
+    options = replace(options or ReadOptions(), columns=READ_COLUMNS)
     earlier: list[str] = []
     while True:
         writer = SplitWriter(target, output, partition=number, start=split.start, stop=split.stop, token=token)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
@@ -66,7 +65,7 @@ class SplitTask:
         if not indexes:
             return
         freeze_imports()
-        options = replace(parse_options(self._options), on_missing=self._on_missing)
+        options = parse_options(self._options, on_missing=self._on_missing)
         context = TaskContext.get()
         attempt = context.attemptNumber() if context is not None else 0
         with kept_source(options) as source, self._target.kept() as target:
@@ -76,10 +75,8 @@ class SplitTask:
                     source,
                     target,
                     self._output,
-                    batch_records=options.batch_records,
-                    batch_bytes=options.batch_bytes,
+                    options=options.read_options,
                     attempt=attempt,
-                    on_missing=options.on_missing,
                     plan=self._plan,
                 )
                 yield pa.RecordBatch.from_pydict(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -105,13 +106,7 @@ class SegmentReader(DataSourceReader):
     def _open(self, partition: SplitPartition) -> tuple[ScanMetrics, Iterator[pa.RecordBatch]]:
         """The record batches of a split, and what counts while they are read."""
         options = self.options
-        read_options = ReadOptions(
-            columns=tuple(READ_NAMES[name] for name in self.columns),
-            batch_rows=options.batch_records,
-            batch_bytes=options.batch_bytes,
-            check_crcs=options.check_crcs,
-            on_missing=options.on_missing,
-        )
+        read_options = replace(options.read_options, columns=tuple(READ_NAMES[name] for name in self.columns))
         if partition.part is None:
             metrics = ScanMetrics()
             return metrics, self._stored(partition, read_options, metrics)

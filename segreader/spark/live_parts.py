@@ -57,9 +57,10 @@ def read_part(
         elif part.read_from is ReadFrom.LOCATION:
             located = open_located(storage_of_locations(options))
             stack.callback(located[1].close)
-        read_options = replace(read_options, on_gap=options.on_gap)
+        read_options = replace(read_options, on_gap=options.read_options.on_gap)
         reader = LiveReader(cluster, read_options, store=store, located=located, metrics=metrics)
-        for batch in _retained(cluster, reader, part, metrics, fails=options.on_missing == Policy.FAIL):
+        fails = options.read_options.on_missing is Policy.FAIL
+        for batch in _retained(cluster, reader, part, metrics, fails=fails):
             yield _without_positions(batch)
     told = ", ".join(f"{one.records} from the {name}" for name, one in metrics.sources.items() if one.parts)
     logger.info("%s: offsets %d to %d: %s", part.partition, part.offsets.start, part.stop - 1, told)

@@ -25,7 +25,6 @@ from segreader.read.live_bounds import LiveBounds, LiveEnd
 from segreader.read.live_marks import find_topic
 from segreader.read.live_planner import LiveRequest, plan_live
 from segreader.read.located import LocatedUrls, open_located
-from segreader.read.options import ReadOptions
 from segreader.segment import TopicIdPartition
 from segreader.spark.live_cutting import cut_parts, joined
 from segreader.spark.live_parts import storage_of_locations
@@ -192,7 +191,7 @@ class Tier:
         )
 
     def _planned(self, request: LiveRequest, source: LocationsSource | None) -> LivePlan:
-        options = ReadOptions(split_bytes=UNCUT, on_gap=self._options.on_gap, check_crcs=self._options.check_crcs)
+        options = replace(self._options.read_options, split_bytes=UNCUT)
         try:
             return plan_live(self.cluster, request, options, source=source, located=self._located)
         except OffsetOutOfRangeError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -280,8 +281,8 @@ def kept_locations(options: SparkOptions) -> Iterator[Locations]:
             store = stack.enter_context(this_worker().store(location, storage))
             opened.append(LocationSource(location, storage, catalog=_catalog(options), opened=store))
         local = None
-        if options.log_directory is not None:
-            local = _enter_local(stack, options, options.log_directory)
+        if options.catalog.log_directory is not None:
+            local = _enter_local(stack, options, os.fspath(options.catalog.log_directory))
         locations = Locations(options, opened, opened_local=local)
         stack.callback(locations.close)
         yield locations
@@ -295,7 +296,7 @@ def open_source(options: SparkOptions, location: str) -> LocationSource:
 
 def _catalog(options: SparkOptions) -> Catalog:
     """How segments are found at one location; what is beside them is given for all."""
-    return Catalog(layout=options.layout, rsm_config=options.rsm_config)
+    return Catalog(layout=options.catalog.layout, rsm_config=options.catalog.rsm_config)
 
 
 def _enter_local(stack: ExitStack, options: SparkOptions, place: str) -> tuple[ObjectStore, str]:

@@ -12,13 +12,13 @@ import logging
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TypedDict
 
 from segreader.errors import OptionError
 from segreader.isolation import IsolationLevel
 from segreader.plan.request import Policy
 from segreader.read.beside import Catalog
 from segreader.read.live_bounds import LiveBounds
+from segreader.read.options import ReadOptions
 from segreader.read.topic_ids import NEWEST
 from segreader.spark import option_values as values
 from segreader.spark.brokers import SERVERS, Brokers, parse_brokers
@@ -90,21 +90,16 @@ class SparkOptions:
         starts_at_latest: where nothing is as new as ``starting_times``, read nothing instead of failing; or, without
             times, begin at the end: a stream may.
         include_headers, raw_columns: whether the schema has the column ``headers``, and those of the batches.
-        fail_on_data_loss: whether offsets that are gone are an error.
-        on_missing: ``fail`` or ``skip`` where a segment vanishes between plan and read; as ``fail_on_data_loss`` says,
-            but a job may choose it by itself.
-        layout: which layout to see there; by default it is told from the names.
-        rsm_config: path of the broker's properties file that names the keys of encrypted segments; tasks read it, too.
-        metadata, segments_from, log_directory, leader_epochs: as of ``Catalog``; tasks read the log directory, too.
+        catalog: how segments are found at the locations, and what is known besides; tasks read the broker's properties
+            file and the log directory, too.
+        read_options: how records are read, of any columns. ``on_missing`` is as ``on_gap``, but a job may choose it by
+            itself.
         storage: settings of the store by name; a secret among them is a reference: ``env:VARIABLE``.
         credentials: name of what gives credentials: see ``segreader.spark.credentials``.
-        check_crcs: whether batches must pass their CRC.
         split_bytes: how many stored bytes one task shall read.
         may_shrink_splits: whether they may be smaller where the cluster could do more at once: nobody said a size.
         min_partitions: at least so many tasks.
         max_records_per_partition: at most so many offsets to a task.
-        batch_bytes: close an Arrow batch at this many bytes of records …
-        batch_records: … or this many records, whichever comes first.
         read_budget: stored bytes that a task may read in a second.
         limits: the limits of triggers that are given; ``StreamOptions`` has their values.
     """
@@ -122,42 +117,21 @@ class SparkOptions:
     include_headers: bool = False
     raw_columns: bool = False
     isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED
-    fail_on_data_loss: bool = True
-    on_missing: Policy = Policy.FAIL
-    layout: str | None = None
-    rsm_config: str | None = None
-    metadata: str | None = None
-    segments_from: str | None = None
-    log_directory: str | None = None
-    leader_epochs: str | None = None
+    catalog: Catalog = field(default_factory=Catalog)
+    read_options: ReadOptions = field(default_factory=ReadOptions)
     storage: Mapping[str, str] = field(default_factory=dict)
     credentials: str = "default"
-    check_crcs: bool = True
     split_bytes: int = DEFAULT_SPLIT_BYTES
     may_shrink_splits: bool = True
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
-    batch_bytes: int = 4 * MIB
-    batch_records: int = 65536
     read_budget: int | None = None
     limits: tuple[str, ...] = ()
 
     @property
-    def on_gap(self) -> Policy:
-        """``fail_on_data_loss`` as a policy."""
-        return Policy.FAIL if self.fail_on_data_loss else Policy.SKIP
-
-    @property
-    def catalog(self) -> Catalog:
-        """How segments are found at the locations, and what is known besides."""
-        return Catalog(
-            layout=self.layout,
-            rsm_config=self.rsm_config,
-            metadata=self.metadata,
-            segments_from=self.segments_from,
-            log_directory=self.log_directory,
-            leader_epochs=self.leader_epochs,
-        )
+    def fail_on_data_loss(self) -> bool:
+        """Whether offsets that are gone are an error."""
+        return self.read_options.on_gap is Policy.FAIL
 
     @property
     def location(self) -> str:
@@ -165,11 +139,12 @@ class SparkOptions:
         return ", ".join((*self.locations, *([] if self.brokers is None else [self.brokers.servers])))
 
 
-def parse_options(options: Mapping[str, str]) -> SparkOptions:
+def parse_options(options: Mapping[str, str], *, on_missing: Policy | None = None) -> SparkOptions:
     """The options as values.
 
     Args:
         options: as Spark gives them: any case of names, text values.
+        on_missing: in place of what ``failOnDataLoss`` says.
 
     Raises:
         OptionError: an option is unknown, missing or malformed, bears a secret, or contradicts another.
@@ -182,8 +157,7 @@ def parse_options(options: Mapping[str, str]) -> SparkOptions:
     starting = _starting(given, choice)
     ending = _ending(given, choice)
     _require_order(starting, ending)
-    layout = given.get("layout", "").strip()
-    fail_on_data_loss = values.boolean(given, "failOnDataLoss", default=True)
+    on_gap = Policy.FAIL if values.boolean(given, "failOnDataLoss", default=True) else Policy.SKIP
     return SparkOptions(
         locations=locations,
         brokers=brokers,
@@ -197,20 +171,20 @@ def parse_options(options: Mapping[str, str]) -> SparkOptions:
         include_headers=values.boolean(given, "includeHeaders", default=False),
         raw_columns=values.boolean(given, "rawColumns", default=False),
         isolation_level=_isolation_level(given),
-        fail_on_data_loss=fail_on_data_loss,
-        on_missing=Policy.FAIL if fail_on_data_loss else Policy.SKIP,
-        layout=None if layout.lower() in ("", "auto") else layout,
-        rsm_config=given.get("rsmconfig"),
-        **_beside(given, locations, asks_brokers=brokers is not None),
+        catalog=_catalog(given, locations, asks_brokers=brokers is not None),
+        read_options=ReadOptions(
+            batch_rows=values.size(given, "batchRecords", default=65536, most=LARGEST_COUNT),
+            batch_bytes=values.size(given, "batchBytes", default=4 * MIB, most=LARGEST_BATCH),
+            check_crcs=values.word(given, "verify", ("crc", "none"), default="crc") == "crc",
+            on_gap=on_gap,
+            on_missing=on_missing or on_gap,
+        ),
         storage=_storage(given, locations),
         credentials=parse_provider(given.get("credentials", "default")),
-        check_crcs=values.word(given, "verify", ("crc", "none"), default="crc") == "crc",
         split_bytes=values.size(given, "splitBytes", default=DEFAULT_SPLIT_BYTES),
         may_shrink_splits="splitbytes" not in given,
         min_partitions=values.optional_count(given, "minPartitions"),
         max_records_per_partition=values.optional_count(given, "maxRecordsPerPartition"),
-        batch_bytes=values.size(given, "batchBytes", default=4 * MIB, most=LARGEST_BATCH),
-        batch_records=values.size(given, "batchRecords", default=65536, most=LARGEST_COUNT),
         read_budget=values.optional_size(given, "readBudget"),
         limits=_limits(given),
     )
@@ -271,17 +245,8 @@ def _require_public(name: str, place: str) -> None:
         )
 
 
-class _Beside(TypedDict):
-    """What is given beside the locations."""
-
-    metadata: str | None
-    segments_from: str | None
-    log_directory: str | None
-    leader_epochs: str | None
-
-
-def _beside(given: Mapping[str, str], locations: tuple[str, ...], *, asks_brokers: bool) -> _Beside:
-    """The places of the metadata topic, the log directory and the lineage, and whether the listing counts."""
+def _catalog(given: Mapping[str, str], locations: tuple[str, ...], *, asks_brokers: bool) -> Catalog:
+    """The layout, the places of metadata topic, log directory and lineage, and whether the listing counts."""
     names = ("metadata", "logDirectory", "leaderEpochs")
     places = {name: text for name in names if (text := given.get(name.lower(), "").strip())}
     for name, place in places.items():
@@ -304,12 +269,15 @@ def _beside(given: Mapping[str, str], locations: tuple[str, ...], *, asks_broker
             found=", ".join(locations),
             expected="one location, or segmentsFrom=both",
         )
-    return {
-        "metadata": places.get("metadata"),
-        "segments_from": segments_from,
-        "log_directory": places.get("logDirectory"),
-        "leader_epochs": places.get("leaderEpochs"),
-    }
+    layout = given.get("layout", "").strip()
+    return Catalog(
+        layout=None if layout.lower() in ("", "auto") else layout,
+        rsm_config=given.get("rsmconfig"),
+        metadata=places.get("metadata"),
+        segments_from=segments_from,
+        log_directory=places.get("logDirectory"),
+        leader_epochs=places.get("leaderEpochs"),
+    )
 
 
 def _listed_locations(name: str, text: str) -> tuple[str, ...]:

@@ -16,7 +16,6 @@ from segreader.plan.cut import Cutting, SplitOffsets
 from segreader.plan.lineage import ResolvedLog
 from segreader.plan.split import Gap, ReadPlan
 from segreader.ranges import OffsetRange
-from segreader.read.options import ReadOptions
 from segreader.read.partition_planner import PartitionPlanner
 from segreader.read.segment_ends import OPEN_END, read_last_offset
 from segreader.read.time_offsets import offset_for_time
@@ -85,7 +84,7 @@ def plan_splits(
             require_same_partitions(name, offsets, there)
     planner = PartitionPlanner(
         locations.store,
-        ReadOptions(on_gap=options.on_gap, on_missing=options.on_missing),
+        options.read_options,
         isolation_level=options.isolation_level,
         cutting=_cutting(options, split_offsets, cores),
     )

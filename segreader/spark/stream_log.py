@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from segreader.catalog.layouts.base import PartitionPlace
@@ -18,12 +18,12 @@ from segreader.errors import CorruptBatchError, ObjectNotFoundError, SegmentGapE
 from segreader.isolation import IsolationLevel
 from segreader.plan.cut import Cutting, overlapping, wanted_size
 from segreader.plan.lineage import ResolvedLog
+from segreader.plan.request import Policy
 from segreader.ranges import OffsetRange
 from segreader.read.beside import SourceLog
 from segreader.read.divergence import common_end, decided_end, log_end
 from segreader.read.lineage import ReadableLog, read_lineage
 from segreader.read.log_offsets import read_log_offsets
-from segreader.read.options import ReadOptions
 from segreader.read.partition_planner import PartitionPlanner
 from segreader.read.time_offsets import offset_for_time
 from segreader.read.transactions import snapshot_at_start
@@ -167,7 +167,7 @@ class StreamLog:
         most = self._most_offsets(wanted.values())
         planner = PartitionPlanner(
             self.locations.store,
-            ReadOptions(on_gap=self._options.on_gap),
+            replace(self._options.read_options, on_missing=Policy.FAIL),
             isolation_level=self._options.isolation_level,
             cutting=Cutting(split_bytes=self._options.split_bytes, most_offsets=most),
         )

@@ -56,8 +56,8 @@ class Job:
         for split in splits or plan.splits:
             travelled = split_from_json(json.loads(json.dumps(split_to_json(split))))
             assert travelled == split
-            missing = "fail" if options.fail_on_data_loss else "skip"
-            do_split(travelled, LiveSource(options), self.target, plan.output, on_missing=missing, plan=plan.name)
+            how = options.read_options
+            do_split(travelled, LiveSource(options), self.target, plan.output, options=how, plan=plan.name)
 
     def verified(self) -> Verification:
         """The output, held against store and brokers again."""

@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from corpus import case
@@ -95,7 +96,7 @@ def test_times_are_looked_up_as_a_scan_does(log: GrowingLog) -> None:
 
 
 @pytest.mark.parametrize("more", [{}, {"until": "2200-01-01T00:00Z"}, {"offsets": "5:"}])
-def test_a_load_of_nothing_as_new_as_asked_has_the_note_of_a_scan(log: GrowingLog, more: dict[str, str]) -> None:
+def test_a_load_of_nothing_as_new_as_asked_has_the_note_of_a_scan(log: GrowingLog, more: dict[str, Any]) -> None:
     log.upload("orders", 0, 30)
     given = query(log, since="2199-01-01T00:00Z", **more)
     (note,) = segreader.scan(log.root, topic="orders", since=given.since, **more).plan().notes

@@ -9,12 +9,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from loading import positions_in, read_rest
 
 from segreader.errors import ObjectChangedError, ObjectNotFoundError, PositionError
+from segreader.isolation import IsolationLevel
 from segreader.loader import LoaderSplit, LoadQuery, PartitionConsumer, Position, ReaderPool, SplitEnumerator
 from segreader.loader.restoring import known_byte
 from segreader.testing.builder import SegmentBuilder
@@ -81,7 +82,7 @@ def upload(root: Path, batches: Sequence[Batch], name: int, chance: random.Rando
 
 
 def append(segment: SegmentBuilder, batch: Batch) -> None:
-    producer = {} if batch.producer is None else {"producer_id": batch.producer, "producer_epoch": 0}
+    producer: dict[str, Any] = {} if batch.producer is None else {"producer_id": batch.producer, "producer_epoch": 0}
     if batch.is_marker:
         segment.marker(batch.producer or 0, abort=batch.is_aborted)
     elif not batch.kept:
@@ -112,7 +113,7 @@ def test_a_stopped_load_goes_on_in_what_compaction_left_or_is_told_to_plan_anew(
     chance = random.Random(seed)
     log = written(chance)
     query = LoadQuery(
-        location=str(tmp_path / "tier"), topic="orders", isolation_level=level,
+        location=str(tmp_path / "tier"), topic="orders", isolation_level=IsolationLevel(level),
         split_bytes=chance.choice([300, 1 << 20]),
     )  # fmt: skip
     upload(tmp_path / "tier", log[: chance.randint(20, len(log))], 1, chance)

@@ -10,6 +10,7 @@ from base64 import b64encode
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from canaries import CANARIES, leaks
@@ -90,8 +91,11 @@ def test_a_query_that_an_earlier_version_saved_skips_gaps_by_its_word(log: Growi
     assert [one.filename for one in caught] == [__file__]
 
 
+Kind = type[Position] | type[LoaderSplit] | type[LoadQuery]
+
+
 @pytest.mark.parametrize("kind", [Position, LoaderSplit, LoadQuery])
-def test_a_newer_version_is_refused_with_what_to_do(kind: type) -> None:
+def test_a_newer_version_is_refused_with_what_to_do(kind: Kind) -> None:
     name = {Position: "position", LoaderSplit: "split", LoadQuery: "query"}[kind]
     with pytest.raises(PositionVersionError, match=r"found version 2, expected version 1.*Update segreader"):
         kind.from_json(json.dumps({"kind": name, "version": 2}))
@@ -102,7 +106,7 @@ GARBAGE = ["", "{", "[]", "null", "7", '"text"', "{}", '{"kind":"split"}', "\x00
 
 @pytest.mark.parametrize("text", GARBAGE)
 @pytest.mark.parametrize("kind", [Position, LoaderSplit, LoadQuery])
-def test_garbage_is_refused_and_not_shown(kind: type, text: str) -> None:
+def test_garbage_is_refused_and_not_shown(kind: Kind, text: str) -> None:
     with pytest.raises(PositionFormatError, match="not a saved"):
         kind.from_json(text)
     with pytest.raises(PositionFormatError) as caught:
@@ -150,6 +154,7 @@ def test_the_state_of_another_query_is_refused(log: GrowingLog) -> None:
 
 def test_every_field_of_a_position_with_another_type_is_refused_or_passed_over() -> None:
     document = json.loads(WHOLE.to_json())
+    wrong: object
     for name in document:
         for wrong in ({}, [1], [[1, 2]], "x", -1, 1.5, True, 1 << 70):
             try:
@@ -164,6 +169,7 @@ def test_a_split_comes_back_equal_with_all_that_was_aborted() -> None:
     for split in all_splits(query_of(case("tv2", "txn-interleaved"), "committed", split_bytes=2000)):
         assert LoaderSplit.from_json(split.to_json()) == split == pickle.loads(pickle.dumps(split))
         document = json.loads(split.to_json())
+        wrong: object
         for name in document:
             for wrong in ({}, [1], "x", -1, None):
                 try:
@@ -173,9 +179,8 @@ def test_a_split_comes_back_equal_with_all_that_was_aborted() -> None:
 
 
 def test_a_query_comes_back_equal_and_fixes_its_times() -> None:
-    made = LoadQuery(
-        location="/data", topic="orders", partitions={2, 1}, offsets="5:", since="-1h", until=datetime.now(UTC)
-    )
+    given: dict[str, Any] = {"partitions": {2, 1}, "offsets": "5:", "since": "-1h", "until": datetime.now(UTC)}
+    made = LoadQuery(location="/data", topic="orders", **given)
     again = LoadQuery.from_json(made.to_json())
     assert again == made == pickle.loads(pickle.dumps(made))
     assert again.partitions == (1, 2)

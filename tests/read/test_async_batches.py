@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -97,11 +98,14 @@ def test_the_records_are_those_of_a_plain_read(case: Case, isolation: str) -> No
 def test_the_thread_is_one_step_ahead_of_what_was_taken_and_no_more() -> None:
     source = Source()
 
+    def has_given(count: int) -> bool:
+        return source.given == count
+
     async def read() -> None:
         async with aclosing(iter_in_thread(source)) as items:
             for taken in range(1, 20):
                 assert await anext(items) == taken - 1
-                assert await asyncio.to_thread(soon, lambda taken=taken: source.given == taken + 1)
+                assert await asyncio.to_thread(soon, partial(has_given, taken + 1))
                 await asyncio.sleep(0.005)
                 assert source.given == taken + 1
 
@@ -320,7 +324,7 @@ def test_two_reads_of_one_scan_at_once_interleave_and_are_both_whole() -> None:
             rows += list(zip(batch["partition"].to_pylist(), batch["offset"].to_pylist(), strict=True))
         return rows
 
-    async def both() -> list[list[tuple[int, int]]]:
+    async def both() -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
         return await asyncio.gather(read("a"), read("b"))
 
     one, other = asyncio.run(both())

@@ -10,6 +10,7 @@ from corpus import Case, cases
 from segreader import scan
 from segreader.errors import CorruptBatchError
 from segreader.format.compression import Codec
+from segreader.plan.request import Policy
 from segreader.plan.split import Split
 from segreader.ranges import OffsetRange
 from segreader.read.arrow import schema
@@ -26,10 +27,11 @@ COLUMNS = tuple(sorted(COLUMNS_OF_HEADERS))
 READABLE = [case for case in cases("tv2", remote=True) if case.topic != "recreated"]
 
 
-def tables(store: ObjectStore, split: Split, batch_rows: int = 1000) -> tuple[pa.Table, pa.Table, ScanMetrics]:
+def tables(store: ObjectStore | None, split: Split, batch_rows: int = 1000) -> tuple[pa.Table, pa.Table, ScanMetrics]:
     """What headers tell, what records say, and what the first of them cost."""
     options = ReadOptions(columns=COLUMNS, batch_rows=batch_rows)
     metrics = ScanMetrics()
+    assert store is not None
     reader = SplitReader(store, options, metrics=metrics, decoder=HeaderDecoder)
     told = pa.Table.from_batches(reader.read(split), _schema(options))
     decoded = pa.Table.from_batches(SplitReader(store, options).read(split), _schema(options))
@@ -58,6 +60,7 @@ def written(tmp_path: Path) -> tuple[ObjectStore, Split]:
     write_local_tiered(tmp_path, "t", [segment])
     read = scan(tmp_path)
     (split,) = read.plan().splits
+    assert read.store is not None
     return read.store, split
 
 
@@ -110,6 +113,7 @@ def test_rows_before_damage_are_delivered_and_then_it_is_told(tmp_path: Path) ->
     data[segment.batch_positions[1] + 70] ^= 1
     log.write_bytes(data)
     read = scan(tmp_path)
+    assert read.store is not None
     rows: list[int] = []
     with pytest.raises(CorruptBatchError, match="base offset 3"):
         reader = SplitReader(read.store, ReadOptions(columns=("offset",)), decoder=HeaderDecoder)
@@ -121,13 +125,13 @@ def test_rows_before_damage_are_delivered_and_then_it_is_told(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("columns", "on_corrupt", "decoder"),
     [
-        (("partition", "offset"), "fail", HeaderDecoder),
-        (("partition", "offset"), "skip", None),
-        (("offset", "timestamp"), "fail", None),
-        (("offset", "key"), "fail", None),
+        (("partition", "offset"), Policy.FAIL, HeaderDecoder),
+        (("partition", "offset"), Policy.SKIP, None),
+        (("offset", "timestamp"), Policy.FAIL, None),
+        (("offset", "key"), Policy.FAIL, None),
     ],
 )
 def test_headers_are_asked_only_for_what_they_tell(
-    columns: tuple[str, ...], on_corrupt: str, decoder: type | None
+    columns: tuple[str, ...], on_corrupt: Policy, decoder: type | None
 ) -> None:
     assert decoder_of(ReadOptions(columns=columns, on_corrupt=on_corrupt)) is decoder

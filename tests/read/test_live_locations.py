@@ -124,7 +124,7 @@ def test_a_part_by_location_is_read_alone_with_a_location_of_its_own() -> None:
     cluster = clusters(ONE, locations())
     plan = pickle.loads(pickle.dumps(by_locations(cluster, ONE.topic).plan()))
     assert len([part for part in plan.parts if part.read_from is ReadFrom.LOCATION]) > 1
-    found = []
+    found: list[NormalRecord] = []
     for part in reversed(plan.parts):
         urls = LocatedUrls()
         store = LocatedStore(urls, list(cluster.logs[ONE.topic].values()))

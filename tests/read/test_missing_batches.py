@@ -9,6 +9,8 @@ import pytest
 from planted import Planted, sound_log
 
 import segreader
+from segreader.read.live_scan import LiveScan
+from segreader.read.scan import Scan
 from segreader.testing.aiven import aiven_files
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_files
@@ -17,7 +19,7 @@ from segreader.testing.records import ProducerRecord
 LEVELS = ("read_committed", "read_uncommitted")
 
 
-def notes_of(scan: segreader.Scan) -> list[str]:
+def notes_of(scan: Scan | LiveScan) -> list[str]:
     for _ in scan.records():
         pass
     return scan.metrics.notes

@@ -10,6 +10,7 @@ from planted import Planted, sound_log
 
 import segreader
 from segreader.errors import CorruptBatchError, FormatError
+from segreader.plan.request import Policy
 from segreader.plan.split import ReadPlan
 from segreader.ranges import OffsetRange
 from segreader.read.options import ReadOptions
@@ -51,6 +52,7 @@ def test_a_shifted_batch_is_refused_in_splits_of_one_batch(tmp_path: Path, batch
             seen += [record.offset for record in scan.records()]
         else:
             for split in scan.plan().splits:
+                assert scan.store is not None
                 for rows in read_split(split, scan.store, ReadOptions()):
                     seen += rows.column("offset").to_pylist()
     assert caught.value.source is not None
@@ -66,6 +68,7 @@ def test_splits_of_sound_segments_are_read_alike_together_and_apart(tmp_path: Pa
     if not apart:
         assert [r.offset for r in scan.records()] == whole
     else:
+        assert scan.store is not None
         rows = [rows for split in scan.plan().splits for rows in read_split(split, scan.store, ReadOptions())]
         assert [offset for some in rows for offset in some.column("offset").to_pylist()] == whole
 
@@ -132,7 +135,7 @@ def test_the_split_before_a_repeated_batch_delivers_its_records_and_then_raises(
 
 def test_a_batch_that_is_there_twice_at_a_cut_is_noted_where_damage_is_passed_over(tmp_path: Path) -> None:
     store, plan = store_and_plan(with_a_batch_twice(tmp_path, 6))
-    reader = SplitReader(store, ReadOptions(on_corrupt="skip"))
+    reader = SplitReader(store, ReadOptions(on_corrupt=Policy.SKIP))
     assert sum(rows.num_rows for rows in reader.read(plan.splits[-2])) == 5
     assert len(reader.metrics.notes) == 1
     assert "expected more than 34, where the batch before it ends" in reader.metrics.notes[0]

@@ -432,7 +432,7 @@ def test_a_transaction_index_that_a_marker_contradicts_is_an_error(tmp_path: Pat
         data[9] = 8  # the producer
         data[25], data[17] = 4, 3  # its offsets
         index.write_bytes(data)
-    seen = []
+    seen: list[bytes | None] = []
     with pytest.raises(CorruptIndexError, match="contradict a marker") as caught:
         seen.extend(record.value for record in segreader.scan(tmp_path).records())
     assert seen == [b"0"]

@@ -103,7 +103,7 @@ def test_a_log_that_a_broker_appends_to_is_read_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("on", [{"on_missing": "skip"}, {"on_corrupt": "skip"}, {"on_gap": "skip"}], ids=str)
-def test_a_replaced_log_is_no_missing_or_damaged_one(on: dict[str, str], tmp_path: Path) -> None:
+def test_a_replaced_log_is_no_missing_or_damaged_one(on: dict[str, Any], tmp_path: Path) -> None:
     directory = write_local_tiered(tmp_path, "t", [SegmentBuilder().batch([b"a"])])
     with segreader.scan(tmp_path, **on) as scan:
         scan.plan()

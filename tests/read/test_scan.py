@@ -318,7 +318,9 @@ def test_engines_take_a_scan_as_it_is(tiered: Path, engine: str) -> None:
     elif engine == "duckdb":
         import duckdb
 
-        offsets = [row[0] for row in duckdb.sql("select * from scan").fetchall()]
+        relation = duckdb.sql("select * from scan")
+        assert relation is not None
+        offsets = [row[0] for row in relation.fetchall()]
     else:
         offsets = pa.table(scan).to_pandas()["offset"].tolist()
     assert offsets == [0, 1, 3, 5, 6]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -52,7 +51,7 @@ def test_a_bucket_gives_the_records_that_the_directory_gives(
 ) -> None:
     server, location = stored(servers, name)
     scan = segreader.scan(location, storage_options=server.storage_options)
-    with closing(scan.store):
+    with scan:
         assert scan.to_arrow().equals(expected)
         assert not scan.metrics.notes
         shown = repr(scan.plan()) + repr(scan)
@@ -65,7 +64,7 @@ def test_a_partition_of_a_bucket_is_a_location_too(servers: ServerPool, name: st
     server, location = stored(servers, name)
     directory = next(iter(TIERED.glob("nulls-0-*"))).name
     scan = segreader.scan(f"{location}/{directory}/", storage_options=server.storage_options)
-    with closing(scan.store):
+    with scan:
         table = scan.to_arrow()
     assert table.num_rows > 0
     assert table.equals(expected.filter(pc.equal(expected["topic"], "nulls")))
@@ -79,7 +78,7 @@ def test_signed_urls_give_the_records_that_the_directory_gives(
     urls = [server.signed_url(f"records/{key}") for key in reversed(tiered_topics(*TOPICS))]
     host = "/".join(server.endpoint.split("/")[:3])
     scan = segreader.scan(urls=urls, storage_options={"allow_hosts": host})
-    with closing(scan.store):
+    with scan:
         assert scan.to_arrow().equals(expected)
         assert "ignature" not in repr(scan.plan()) + repr(scan)
 
@@ -90,7 +89,7 @@ def test_a_filesystem_in_memory_gives_the_records_that_the_directory_gives(expec
     for name, data in tiered_topics(*TOPICS).items():
         fsspec.filesystem("memory").pipe_file(f"/records/{name}", data)
     scan = segreader.scan("memory://records")
-    with closing(scan.store):
+    with scan:
         assert scan.to_arrow().equals(expected)
 
 
@@ -105,7 +104,7 @@ def test_a_directory_below_a_file_url_gives_the_records(tmp_path: Path) -> None:
 
 def test_encrypted_segments_come_from_a_bucket_and_by_signed_urls(servers: ServerPool) -> None:
     encrypted = FIXTURES / "corpus" / "aiven-encrypted"
-    given = {"rsm_config": FIXTURES / "aiven-encrypted.properties"}
+    given: dict[str, Any] = {"rsm_config": FIXTURES / "aiven-encrypted.properties"}
     here = segreader.scan(encrypted / "remote", topic="second-key", **given).to_arrow()
     assert here.num_rows == 64
     server = servers.get("moto")

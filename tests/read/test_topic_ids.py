@@ -17,7 +17,7 @@ from segreader.cli.main import main
 from segreader.duckdb import register
 from segreader.errors import AmbiguousTopicError, ObjectNotFoundError, RecreatedTopicError
 from segreader.loader import LoadQuery, SplitEnumerator
-from segreader.read.source import Catalog, open_source
+from segreader.read.source import Catalog, LocationSource, open_source
 from segreader.storage.local import LocalStore
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import kafka_uuid, write_broker_log, write_files, write_local_tiered
@@ -115,6 +115,7 @@ def test_the_metadata_topic_decides_which_id_is_the_newest() -> None:
     assert records.plan().splits[0].partition.topic_id == RECREATED.topic_id
     known = read_remote_log_metadata(LocalStore(CORPUS / "tv2"), "metadata", topic="recreated")
     source = open_source(remote, catalog=Catalog())
+    assert isinstance(source, LocationSource)
     assert known.deleted(known.partitions("recreated", OLD, with_deleted=True)[0])
     assert {place.partition.topic_id for place in source.places(topic="recreated", topic_id="newest")} == {
         RECREATED.topic_id

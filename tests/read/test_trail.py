@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from segreader.format.batch import RecordBatchHeader
 from segreader.format.scanner import BatchReady, NeedData, SegmentScanner
 from segreader.isolation import AbortedTransactions, IsolationLevel
 from segreader.plan.split import Split
@@ -27,6 +28,7 @@ def batches_of(data: bytes) -> list[tuple[int, int, int, bool]]:
             scanner.feed(data[answer.range.start : answer.range.stop])
         elif isinstance(answer, BatchReady):
             header = answer.header
+            assert isinstance(header, RecordBatchHeader)
             found.append((answer.position, header.base_offset, header.last_offset, not header.is_control))
         else:
             return found

@@ -27,6 +27,7 @@ from segreader.read.lineage import read_lineage
 from segreader.read.log_offsets import read_log_offsets
 from segreader.read.options import ReadOptions
 from segreader.read.partition_planner import PartitionPlanner
+from segreader.read.source import LocationSource
 from segreader.read.transactions import snapshot_at_start
 from segreader.testing.batches import ABORT, control_key, encode_batch
 from segreader.testing.builder import SegmentBuilder
@@ -220,7 +221,7 @@ def test_a_segment_that_vanished_before_the_plan_hides_no_abort(tmp_path: Path) 
 
 def test_a_listed_index_that_vanished_is_a_segment_that_did(tmp_path: Path) -> None:
     place = write_local_tiered(tmp_path, "orders", aborted_in_the_next())
-    source = segreader.scan(tmp_path)._source
+    source = LocationSource(str(tmp_path))
     (listed,) = source.logs(topic=None, topic_id=None, partitions=None)
     assert read(tmp_path)[0] == [*range(5), *range(11, 30)]
     for file in place.glob(f"{10:020d}-*.txnindex"):
@@ -324,9 +325,10 @@ def test_a_log_directory_begins_with_what_was_open_there(tmp_path: Path) -> None
     scan = segreader.scan(tmp_path)
     assert list(scan.records()) == []
     assert scan.plan().ends[0].reason is EndReason.OPEN_TRANSACTION
-    (listed,) = scan._source.logs(topic=None, topic_id=None, partitions=None)
-    resolved = read_lineage(scan.store, listed.log).resolved
-    ends = read_log_offsets(scan.store, resolved, start_snapshot=snapshot_at_start(listed.log, resolved))
+    source = LocationSource(str(tmp_path))
+    (listed,) = source.logs(topic=None, topic_id=None, partitions=None)
+    resolved = read_lineage(source.store, listed.log).resolved
+    ends = read_log_offsets(source.store, resolved, start_snapshot=snapshot_at_start(listed.log, resolved))
     assert (ends.earliest, ends.stable_end, ends.reason) == (2, 2, EndReason.OPEN_TRANSACTION)
     shutil.rmtree(place)
     write_broker_log(tmp_path, "orders", [first, second.marker(1, abort=True).batch([b"4"], producer_id=1)])

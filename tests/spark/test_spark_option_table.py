@@ -84,19 +84,19 @@ ROWS: dict[str, Row] = {
     "kafka.bootstrap.servers": Row(lambda o: o.brokers, None, ("h:9092,i", Brokers("h:9092,i")), "hunter2@h:9092"),
     "brokerCredentials": Row(lambda o: None, None, ("env:BROKER_SECRET", None), "sasl.password=hunter2"),
     "failOnDataLoss": Row(lambda o: o.fail_on_data_loss, True, ("false", False), "no"),
-    "layout": Row(lambda o: o.layout, None, ("local-tiered", "local-tiered"), None),
-    "rsmConfig": Row(lambda o: o.rsm_config, None, ("/etc/server.properties", "/etc/server.properties"), None),
-    "metadata": Row(lambda o: o.metadata, None, ("/m", "/m"), "https://b.s3.amazonaws.com/metadata"),
-    "segmentsFrom": Row(lambda o: o.segments_from, None, ("LISTING", "listing"), "metadata"),
-    "logDirectory": Row(lambda o: o.log_directory, None, ("/logs", "/logs"), "s3://k:hunter2@b/logDirectory"),
-    "leaderEpochs": Row(lambda o: o.leader_epochs, None, ("/e", "/e"), "s3://k:hunter2@b/leaderEpochs"),
+    "layout": Row(lambda o: o.catalog.layout, None, ("local-tiered", "local-tiered"), None),
+    "rsmConfig": Row(lambda o: o.catalog.rsm_config, None, ("/etc/server.properties", "/etc/server.properties"), None),
+    "metadata": Row(lambda o: o.catalog.metadata, None, ("/m", "/m"), "https://b.s3.amazonaws.com/metadata"),
+    "segmentsFrom": Row(lambda o: o.catalog.segments_from, None, ("LISTING", "listing"), "metadata"),
+    "logDirectory": Row(lambda o: o.catalog.log_directory, None, ("/logs", "/logs"), "s3://k:hunter2@b/logDirectory"),
+    "leaderEpochs": Row(lambda o: o.catalog.leader_epochs, None, ("/e", "/e"), "s3://k:hunter2@b/leaderEpochs"),
     "credentials": Row(lambda o: o.credentials, "default", ("env:LAKE_SECRET", "env:LAKE_SECRET"), "key=hunter2"),
-    "verify": Row(lambda o: o.check_crcs, True, ("none", False), "false"),
+    "verify": Row(lambda o: o.read_options.check_crcs, True, ("none", False), "false"),
     "splitBytes": Row(lambda o: o.split_bytes, 128 << 20, ("1m", 1 << 20), "0"),
     "minPartitions": Row(lambda o: o.min_partitions, None, ("7", 7), "0"),
     "maxRecordsPerPartition": Row(lambda o: o.max_records_per_partition, None, ("7", 7), "-7"),
-    "batchBytes": Row(lambda o: o.batch_bytes, 4 << 20, ("16m", 16 << 20), "1g"),
-    "batchRecords": Row(lambda o: o.batch_records, 65536, ("100", 100), "0"),
+    "batchBytes": Row(lambda o: o.read_options.batch_bytes, 4 << 20, ("16m", 16 << 20), "1g"),
+    "batchRecords": Row(lambda o: o.read_options.batch_rows, 65536, ("100", 100), "0"),
     "maxOffsetsPerTrigger": Row(_stream("maxOffsetsPerTrigger"), False, ("5", True), "all"),
     "minOffsetsPerTrigger": Row(_stream("minOffsetsPerTrigger"), False, ("5", True), "0"),
     "maxTriggerDelay": Row(_stream("maxTriggerDelay"), False, ("10m", True), "soon"),
@@ -176,7 +176,7 @@ def test_the_tail_is_no_option_any_more_and_what_says_it_is_named(text: str, pla
 def test_keys_is_the_earlier_name_of_the_rsm_config(caplog: pytest.LogCaptureFixture) -> None:
     given = {"location": "/data", "subscribe": "orders", "Keys": "/etc/server.properties"}
     with pytest.warns(DeprecationWarning, match="the option keys is deprecated, use rsmConfig"):
-        assert parse_options(given).rsm_config == "/etc/server.properties"
+        assert parse_options(given).catalog.rsm_config == "/etc/server.properties"
     assert "use rsmConfig" in caplog.text
     with pytest.raises(OptionError, match="keys is the earlier name of rsmConfig"):
         parse_options(given | {"rsmConfig": "/etc/server.properties"})

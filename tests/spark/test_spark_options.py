@@ -27,13 +27,13 @@ def test_the_defaults_are_what_the_documentation_says() -> None:
     assert (options.starting_times, options.ending_times, options.starts_at_latest) == (None, None, False)
     assert options.fail_on_data_loss is True
     assert options.raw_columns is False
-    assert options.check_crcs is True
+    assert options.read_options.check_crcs is True
     assert options.credentials == "default"
-    assert options.layout is None
+    assert options.catalog.layout is None
     assert (options.min_partitions, options.max_records_per_partition) == (None, None)
     assert options.split_bytes == 128 << 20
-    assert options.batch_bytes == 4 << 20
-    assert options.batch_records == 65536
+    assert options.read_options.batch_bytes == 4 << 20
+    assert options.read_options.batch_rows == 65536
 
 
 def test_names_are_the_same_in_any_case() -> None:
@@ -313,13 +313,13 @@ def test_counts_are_numbers_above_zero(name: str) -> None:
 
 
 def test_a_layout_may_be_told_or_left_to_the_names() -> None:
-    assert parse(layout="local-tiered").layout == "local-tiered"
-    assert parse(layout="auto").layout is None
+    assert parse(layout="local-tiered").catalog.layout == "local-tiered"
+    assert parse(layout="auto").catalog.layout is None
 
 
 def test_checksums_are_left_out_on_request_only() -> None:
-    assert parse(verify="crc").check_crcs is True
-    assert parse(verify="None").check_crcs is False
+    assert parse(verify="crc").read_options.check_crcs is True
+    assert parse(verify="None").read_options.check_crcs is False
     with pytest.raises(OptionError, match="verify is neither crc nor none"):
         parse(verify="false")
 

@@ -37,6 +37,9 @@ def by_speculation(seed: int) -> bool:
     return chosen_for_spark(seed).has_speculation
 
 
+SEEDS = sorted(seeds(), key=by_speculation)
+
+
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[SparkChaos]:
     """Two workers, and a driver that lives until it is killed; what was killed is told in the end."""
@@ -50,7 +53,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReq
 @pytest.mark.exhaustive
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark-chaos")
-@pytest.mark.parametrize("seed", sorted(seeds(), key=by_speculation))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_a_backfill_on_a_cluster_that_is_struck_at_random_ends_exact(
     tmp_path: Path, cluster: SparkChaos, seed: int
 ) -> None:

@@ -67,9 +67,9 @@ def test_a_hole_stops_the_job_before_it_begins_or_is_told_at_its_end(
     assert not (target / PLAN).exists()
 
     assert run(log, target, "--on-gap", "skip", "--report", str(report)) == 1
-    told = capsys.readouterr()
-    assert "lost     100 offsets" in told.out
-    assert "orders-0: offsets 200 to 299 are lost: no segment has them" in told.err.splitlines()
+    out, err = capsys.readouterr()
+    assert "lost     100 offsets" in out
+    assert "orders-0: offsets 200 to 299 are lost: no segment has them" in err.splitlines()
     assert written(target) == [*range(200), *range(300, 500)]
     assert (target / SUCCESS).exists()
     (part,) = json.loads((target / MANIFEST).read_text())["partitions"]

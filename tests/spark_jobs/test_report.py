@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from backfill_runs import request
@@ -36,13 +37,14 @@ def coverage(partition: int, *, missing: tuple[tuple[int, int], ...] = (), **num
         "size",
         "written_bytes",
     )
+    counts: dict[str, Any] = {name: numbers.get(name, 0) for name in names}
     return PartitionCoverage(
         topic="orders",
         partition=partition,
         end="",
         is_early=False,
         missing=missing,
-        **{name: numbers.get(name, 0) for name in names},
+        **counts,
     )
 
 

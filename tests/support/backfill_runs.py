@@ -49,7 +49,7 @@ def do(plan: JobPlan, target: TargetStore, *splits: JobSplit) -> None:
     options = parse_options(plan.options)
     store = Locations(options).store
     for split in splits or plan.splits:
-        do_split(split, store, target, plan.output, batch_records=options.batch_records, plan=plan.name)
+        do_split(split, store, target, plan.output, options=options.read_options, plan=plan.name)
 
 
 def finish(plan: JobPlan, target: TargetStore, *, cleans: bool = True) -> Completeness:

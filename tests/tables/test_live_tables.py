@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import pickle
+from pathlib import Path
+from typing import Any
 
 import duckdb
 import polars as pl
@@ -33,8 +35,8 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
 
 
 @pytest.mark.parametrize("location", [CLUSTER, ONE.root / "remote"], ids=["brokers", "both"])
-def test_duckdb_and_polars_give_the_rows_of_a_consumer_that_a_condition_leaves(location: object) -> None:
-    arguments = {"topic": ONE.topic} | ({} if location == CLUSTER else {"bootstrap_servers": "b:9092"})
+def test_duckdb_and_polars_give_the_rows_of_a_consumer_that_a_condition_leaves(location: str | Path) -> None:
+    arguments: dict[str, Any] = {"topic": ONE.topic} | ({} if location == CLUSTER else {"bootstrap_servers": "b:9092"})
     connection = duckdb.connect()
     dataset = register(connection, "t", location, **arguments)
     columns = 'partition, "offset", key'

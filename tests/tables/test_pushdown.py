@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import polars as pl
@@ -44,9 +45,7 @@ def files(partitions: int = 3, topic: str = "t") -> dict[str, bytes]:
     return found
 
 
-def table(
-    objects: Mapping[str, bytes], *, topic: str | None = "t", **options: object
-) -> tuple[TopicDataset, MemoryStore]:
+def table(objects: Mapping[str, bytes], *, topic: str | None = "t", **options: Any) -> tuple[TopicDataset, MemoryStore]:
     store = MemoryStore(objects)
     source = LocationSource("memory://bucket/", opened=(store, ""))
     scan = Scan(source, topic=topic, options=ReadOptions(**options))
@@ -58,7 +57,7 @@ def logs_read(store: MemoryStore) -> list[str]:
     return [request for request in store.requests if request.startswith(("GET", "SIZE"))]
 
 
-def cost_of_scan(objects: Mapping[str, bytes], **arguments: object) -> list[str]:
+def cost_of_scan(objects: Mapping[str, bytes], **arguments: Any) -> list[str]:
     store = MemoryStore(objects)
     scan = Scan(LocationSource("memory://bucket/", opened=(store, "")), topic="t", **arguments)
     scan.to_arrow()

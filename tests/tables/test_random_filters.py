@@ -136,7 +136,7 @@ def hold_to_everything(chance: random.Random, rounds: int, location: Path, **arg
         [[count]] = connection.sql(f"select count(*) from t where {asked.sql}").fetchall()
         assert count == expected.num_rows, asked.sql
         rows = frame.filter(asked.polars).select(names).collect()
-        assert rows.equals(pl.from_arrow(expected)), asked.sql
+        assert rows.equals(pl.DataFrame(expected)), asked.sql
     connection.close()
 
 
@@ -155,7 +155,7 @@ REMOTE_CASES = [one for one in cases(remote=True) if one.set_name != "aiven-encr
 @pytest.mark.parametrize("one", at_edges(REMOTE_CASES), ids=str)
 def test_a_count_is_the_number_of_records_that_a_consumer_gets(one: Case) -> None:
     for level in LEVELS:
-        arguments = {"topic": one.topic, "isolation_level": level}
+        arguments: dict[str, Any] = {"topic": one.topic, "isolation_level": level}
         records = segreader.scan(one.root / "remote", **arguments).to_arrow().num_rows
         assert open_dataset(one.root / "remote", **arguments).count_rows() == records
 
@@ -173,7 +173,7 @@ def test_a_filter_on_an_offset_gives_the_record_that_a_consumer_gets_there() -> 
             found = connection.sql(f'select value from t where "offset" = {offset}').to_arrow_table()
             assert found.cast(expected.schema).equals(expected)
             rows = lazy_frame(dataset).filter(pl.col("offset") == offset).select("value").collect()
-            assert rows.equals(pl.from_arrow(expected))
+            assert rows.equals(pl.DataFrame(expected))
 
 
 OFFSET = pc.field("offset")
