@@ -29,22 +29,23 @@ def register(
 ) -> TopicDataset:
     """Make a topic a view of a DuckDB connection.
 
-    DuckDB asks it for the columns that a query needs, and gives it the query's conditions: those on ``topic``,
-    ``partition``, ``offset`` and ``timestamp`` choose what is read.
+    DuckDB requests only the columns that a query needs. Conditions on ``topic``, ``partition``, ``offset`` and
+    ``timestamp`` skip data.
 
     Args:
-        connection: where the view is wanted.
+        connection: the connection that gets the view.
         name: of the view.
         location: as of ``segreader.scan``.
-        refresh: whether each query looks anew which segments there are. By default the first query of a partition
-            does, and all later ones see the same records.
-        threads: that decode one query; by default one for files of this machine, else one a core, four at most.
+        refresh: whether each query lists segments again. By default the first query of a partition does, and later ones
+            see the same records.
+        threads: number of threads that decode one query; by default one for local files, otherwise one per core, four
+            at most.
         arguments: others of ``segreader.scan``: ``topic``, ``storage_options``, ``since``, ``bootstrap_servers`` … Of
             ``columns``, name ``topic`` or ``partition`` first: by the first one DuckDB counts rows.
 
     Returns:
-        What the view stands on: ``last_error`` is the error itself of which DuckDB's exception has the text,
-        ``metrics`` counts the last read, and ``close()`` gives back connections.
+        The dataset behind the view. ``last_error`` is the original error of the last query, ``metrics`` counts the last
+        read, and ``close()`` closes connections.
 
     Raises:
         OptionError: an argument is unknown. ObjectNotFoundError: the directory is not there.

@@ -198,7 +198,7 @@ class AmbiguousTopicError(CatalogError):
 
 
 class BrokerError(SegreaderError):
-    """A Kafka broker, or what answers in its place, cannot be used as asked.
+    """A Kafka broker, or a gateway in front of it, cannot be reached or refuses the request.
 
     ``code`` is Kafka's error code where the broker sent one, ``None`` otherwise.
     """
@@ -268,7 +268,7 @@ class DeletedPositionError(PositionError):
 
 
 class DivergedPositionError(PositionError):
-    """What was read before a position is not the history that is there: an unclean election took it away (KIP-320).
+    """Records that were read before a position are no longer in the log: an unclean election removed them (KIP-320).
 
     ``offset`` is where to begin again, if it is known: the last common point, where the history that is there parts
     from what was read, or the start of the first transaction that was open there.

@@ -30,8 +30,9 @@ def scan(
 
     Args:
         location: as of ``segreader.scan``.
-        refresh: whether each query looks anew which segments there are; by default all see the same.
-        threads: that decode one query; by default one for files of this machine, else one a core, four at most.
+        refresh: whether each query lists segments again; by default all see the same.
+        threads: number of threads that decode one query; by default one for local files, otherwise one per core, four
+            at most.
         arguments: others of ``segreader.scan``: ``topic``, ``storage_options``, ``since``, ``bootstrap_servers`` …
 
     Raises:
@@ -41,7 +42,7 @@ def scan(
 
 
 def lazy_frame(dataset: TopicDataset) -> LazyFrame:
-    """A dataset of a topic as a Polars ``LazyFrame``; it is asked anew by each query."""
+    """A dataset of a topic as a Polars ``LazyFrame``; each query reads it again."""
     import polars
     from polars.io.plugins import register_io_source
 

@@ -56,7 +56,7 @@ class JobRequest:
         wanted: every choice that decides what is written, as the user wrote it; two runs with the same are one job.
         options: those of the data source.
         output: how records become files.
-        split_bytes: stored bytes of a split to aim at.
+        split_bytes: target size of a split, in stored bytes.
         on_missing: ``fail`` or ``skip`` where a segment vanishes between plan and read.
         bounds: the same offsets for every partition; ``None`` where the options bound each, or nothing does.
     """

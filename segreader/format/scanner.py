@@ -133,14 +133,14 @@ class SegmentScanner:
 
     @property
     def position(self) -> int:
-        """Where the next batch begins, in bytes from the start of the segment."""
+        """Position of the next batch, in bytes from the start of the segment."""
         if self._in_zeros:
             return self._zero_start
         return self._fed - len(self._bridge) - (len(self._piece) - self._at)
 
     @property
     def next_base_offset(self) -> int | None:
-        """The offset field of the batch behind the last answer, where its header is there and possible."""
+        """The offset field of the batch after the last result, if its header is present and possible."""
         rest = self._piece[self._at :]
         if self._bridge or len(rest) < COMMON_SIZE:
             return None

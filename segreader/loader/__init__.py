@@ -1,4 +1,4 @@
-"""Loaders: what an engine needs to load history from tiered storage in pieces that it spreads, stops and restores.
+"""Loaders: splits, readers and checkpoints for engines that distribute, stop and restore a load from tiered storage.
 
 A ``LoadQuery`` says what. A ``SplitEnumerator`` finds it and hands it out in splits, a ``ResumableReader`` reads one,
 and a ``Position`` is where a reader is. All of them but the readers travel as JSON, and none holds a secret. Nothing

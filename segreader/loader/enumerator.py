@@ -34,21 +34,22 @@ from segreader.storage.read_all import read_each
 
 
 class SplitEnumerator:
-    """Finds what a query asks for and hands it out in splits. It remembers of each partition how far it has come.
+    """Finds the records of a query and returns them as splits. It remembers the next offset of each partition.
 
-    Use one from one thread; splits and positions may be used anywhere. ``notes`` says what was passed over: offsets
-    that no segment has, or that were deleted unread, where ``on_gap='skip'``. They are passed over for good: what is
-    uploaded there later is not handed out. It says, too, where damage hides what comes next: the next ``discover``
-    raises. And it says how new the records are where the first ``discover`` finds none as new as ``since``.
+    Use one from one thread; splits and positions may be used anywhere. ``notes`` lists offsets that were skipped with
+    ``on_gap='skip'``: those in no segment, and those deleted before they were read. They are skipped for good, even if
+    they are uploaded later. ``notes`` also mentions damage that hides the next records (the next ``discover`` raises),
+    and the newest timestamp if the first ``discover`` finds no record as new as ``since``.
 
     Args:
         query: what is loaded.
         storage_options: credentials and the like of the location, as ``segreader.scan`` takes them.
-        state: what ``state()`` of an earlier enumerator gave: it goes on behind what that one handed out.
+        state: the ``state()`` of an earlier enumerator: continue after the splits that it returned.
 
     Raises:
         OptionError, ObjectNotFoundError: the location cannot be opened.
-        PositionFormatError, PositionVersionError, ForeignPositionError: the state is none, or not of this query.
+        PositionFormatError, PositionVersionError, ForeignPositionError: the state is not valid, or belongs to another
+            query.
     """
 
     def __init__(
@@ -67,22 +68,22 @@ class SplitEnumerator:
         self.notes: list[str] = []
 
     def discover(self) -> list[LoaderSplit]:
-        """The splits of what is there and was not handed out: at first all, later what was uploaded or decided since.
+        """Splits that were not returned before: at first all, later what was uploaded or decided since.
 
-        If it raises, nothing counts as handed out.
+        If it raises, nothing counts as returned.
 
         Returns:
             Splits by topic, partition and offset.
 
         Raises:
-            ObjectNotFoundError: topic or partition were never there.
-            RecreatedTopicError: the topic that was begun with was deleted, and its name was given to another one.
-            DeletedPositionError: offsets were deleted before they were handed out (``on_gap='fail'``).
-            DivergedPositionError: what was handed out is not the history that is there.
+            ObjectNotFoundError: the topic or partition never existed.
+            RecreatedTopicError: the topic was deleted, and its name now belongs to another one.
+            DeletedPositionError: offsets were deleted before they were returned (``on_gap='fail'``).
+            DivergedPositionError: returned splits are no longer part of the log's history.
             SegmentGapError: what comes next is in no segment (``on_gap='fail'``).
             CorruptBatchError: damage hides what comes next (``on_corrupt='fail'``).
             ClosedError: the enumerator is closed.
-            CatalogError, StorageError: as ``Scan.plan`` tells.
+            CatalogError, StorageError: as for ``Scan.plan``.
         """
         planner = self._planner()
         there = self._look()
@@ -118,17 +119,17 @@ class SplitEnumerator:
         return splits
 
     def splits_from(self, positions: Iterable[Position]) -> list[LoaderSplit]:
-        """What is left from positions, planned anew: for hosts whose splits do not fit any more what is there.
+        """New splits for what is left after positions: for hosts whose splits no longer match the stored segments.
 
-        Of a position with a ``stop`` that is what its split still had, of others all up to what was handed out. An
-        enumerator without a state goes on behind the last of these.
+        For a position with a ``stop`` that is the rest of its split, for others everything up to the last returned
+        split. An enumerator without a state continues after the last of these.
 
         Raises:
-            ForeignPositionError: a position is of none of these partitions, or of the other isolation level.
-            RecreatedTopicError, DeletedPositionError, DivergedPositionError: what was read is not there any more.
+            ForeignPositionError: a position belongs to another partition or isolation level.
+            RecreatedTopicError, DeletedPositionError, DivergedPositionError: what was read no longer exists.
             OptionError: two positions have the same offsets before them.
             ClosedError: the enumerator is closed.
-            CatalogError, StorageError: as ``Scan.plan`` tells.
+            CatalogError, StorageError: as for ``Scan.plan``.
         """
         given = sorted(positions, key=lambda one: (one.topic, one.partition, one.next_offset))
         logs = {one.partition: one for one in self._look()}
@@ -181,11 +182,11 @@ class SplitEnumerator:
         return splits
 
     def state(self) -> str:
-        """How far this has come, as small JSON for a checkpoint."""
+        """The progress of this enumerator, as short JSON for a checkpoint."""
         return write_frontiers(self._frontiers, self.query)
 
     def end_positions(self) -> list[Position]:
-        """Where each partition stands once all splits handed out so far were read, by topic and partition."""
+        """The position of each partition after all splits returned so far, by topic and partition."""
         return [
             Position(
                 topic=partition.topic,
@@ -201,7 +202,7 @@ class SplitEnumerator:
 
     @property
     def is_finished(self) -> bool:
-        """Whether nothing can come any more: every partition was handed out up to the end that the query names."""
+        """Whether all splits were returned: every partition has reached the end that the query gives."""
         return bool(self._seen) and all(
             one.reason is EndReason.REQUESTED
             and (known := self._frontiers.get(one.partition)) is not None
@@ -210,7 +211,7 @@ class SplitEnumerator:
         )
 
     def close(self) -> None:
-        """Give back connections and threads."""
+        """Close connections and threads."""
         if not self._is_closed:
             self._is_closed = True
             self._source.store.close()

@@ -30,14 +30,14 @@ from segreader.segment import TopicIdPartition
 
 @dataclass(frozen=True, slots=True)
 class StartingOffsets:
-    """Where a Kafka consumer goes on after a load, so that no record is missed and none comes twice.
+    """Offsets at which a Kafka consumer continues after a load, without missing or repeating a record.
 
     The consumer must read at the ``isolation_level`` of the load: in Kafka's clients it is ``read_uncommitted`` unless
     it is set.
 
     Args:
-        positions: one a partition, by topic and number.
-        added: partitions that only the cluster has, from ``check``: they begin where they begin there.
+        positions: one per partition, by topic and number.
+        added: partitions that only the cluster has, from ``check``, at their earliest offsets.
     """
 
     positions: tuple[Position, ...]
@@ -77,7 +77,7 @@ class StartingOffsets:
 
     @property
     def isolation_level(self) -> IsolationLevel:
-        """What the load was read with, and what the consumer must read with."""
+        """The isolation level of the load, which the consumer must use too."""
         return self.positions[0].isolation_level
 
     @property
@@ -112,21 +112,21 @@ class StartingOffsets:
         return json.dumps(rows, separators=(",", ":"))
 
     def check(self, bootstrap_servers: str, broker_options: Mapping[str, object] | None = None) -> StartingOffsets:
-        """Ask the cluster whether a consumer can begin at these offsets now.
+        """Ask the cluster whether a consumer can start at these offsets now.
 
-        Costs one request about the topic, and one or two to each leader. Retention goes on meanwhile: ask last.
+        Costs one request about the topic, and one or two to each leader. Retention continues meanwhile, so check last.
 
         Args:
-            bootstrap_servers: ``host:port``, several with commas between.
+            bootstrap_servers: ``host:port``, separated by commas.
             broker_options: settings of a Kafka client by Kafka's names; see ``docs/reference/options.md``.
 
         Returns:
-            These offsets, and in ``added`` the partitions that the cluster has besides, at their earliest offsets.
+            These offsets, and in ``added`` the partitions that only the cluster has, at their earliest offsets.
 
         Raises:
             RecreatedTopicError: the cluster's topic has another id. ObjectNotFoundError: it has no such topic or
                 partition.
-            OffsetOutOfRangeError: a position lies below the earliest offset; ``offset`` is the earliest one.
+            OffsetOutOfRangeError: a position is before the earliest offset; ``offset`` is the earliest one.
             TruncatedLogError: a position is above the end, or what was read before it, or may have decided it, is no
                 longer in the log.
             BrokerError: the cluster cannot be asked.

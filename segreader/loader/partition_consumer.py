@@ -33,13 +33,13 @@ from segreader.read.arrow import schema
 
 @dataclass(frozen=True, slots=True)
 class MessageBatch:
-    """What a fetch found.
+    """The result of a fetch.
 
     Args:
-        records: the query's columns; no rows where there was nothing in time.
-        next_offset: what to ask for next. It may lie above the offset asked for though there are no records: markers
-            and aborted records were passed over.
-        end_of_partition: no more can come, however long one waits.
+        records: the query's columns; no rows if nothing arrived in time.
+        next_offset: the offset to fetch next. It may be larger than the requested one even without records, because
+            markers and aborted records were skipped.
+        end_of_partition: nothing more will ever come.
     """
 
     records: pa.RecordBatch
@@ -93,19 +93,19 @@ class PartitionConsumer:
         max_rows: int | None = None,
         max_bytes: int | None = None,
     ) -> MessageBatch:
-        """The first records at or behind an offset.
+        """The first records at or after an offset.
 
         Args:
             start_offset: of the first record wanted.
-            timeout: seconds to wait for records; ``None`` waits until there are some, or all were read. To look what
-                lies in the store may take longer.
+            timeout: seconds to wait for records; ``None`` waits until there are some, or all were read. Listing the
+                store may take longer.
             max_rows, max_bytes: at most so much; one record is given however large it is.
 
         Raises:
-            DeletedPositionError: the offset was deleted (``on_gap='fail'``; else fetching goes on behind).
+            DeletedPositionError: the offset was deleted (``on_gap='fail'``; otherwise the fetch continues after it).
             ForeignPositionError: the offset is before the start of the query, or behind the end of what is there.
             ClosedError: the consumer is closed.
-            SegreaderError: as ``ResumableReader.read`` and ``SplitEnumerator.discover`` tell.
+            SegreaderError: as raised by ``ResumableReader.read`` and ``SplitEnumerator.discover``.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         replanned_at: int | None = None

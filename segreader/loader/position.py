@@ -17,24 +17,24 @@ _KIND = "position"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """A place in one partition. Everything below ``next_offset`` that the reader was to be given was given.
+    """A position in one partition. All records of the query below ``next_offset`` have been returned.
 
-    ``to_json`` gives a text of some hundred bytes without a secret. A byte in the log is told only to save reading:
-    it is believed of the same version of the same log object, and elsewhere the offset index is asked.
+    ``to_json`` returns a few hundred bytes without secrets. The byte in the log only saves reading: it is used for the
+    same version of the same log object; otherwise the offset index finds the batch.
 
     Args:
-        topic, topic_id, partition: whose records; the id is ``None`` where the layout tells none.
-        next_offset: the first offset that was not handed out.
-        stop: the end of the split that it is of; ``None`` where there is no such end.
+        topic, topic_id, partition: whose records; the id is ``None`` if the layout has none.
+        next_offset: the first offset that was not returned.
+        stop: the end of its split; ``None`` if the split has none.
         isolation_level: what was read.
-        leader_epoch: of the last batch that records were taken of, to see whether history has changed (KIP-320).
-        log_end: where the log ended when this was planned, of ``read_committed``: markers up to there decided which
-            records were given.
+        leader_epoch: of the last batch that was read, to detect a changed history (KIP-320).
+        log_end: end of the log when this was planned, for ``read_committed``: markers up to there decided which records
+            were returned.
         aborted: the aborted transactions that began before ``next_offset`` and end at or after it: what a
-            ``read_committed`` reader has to know inside of them; ``None`` where nobody looked.
+            ``read_committed`` reader must know inside them; ``None`` if they were not looked up.
         log, log_size, log_tag: the log object that was read, and which version of it.
-        batch_position: the byte of it where the batch with the next record begins.
-        batch_offset: the base offset of that batch, where it was seen.
+        batch_position: position of the batch with the next record.
+        batch_offset: the base offset of that batch, if it was read.
     """
 
     topic: str
@@ -89,7 +89,7 @@ class Position:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Position:
-        """The position that ``to_json`` of this or an earlier version gave.
+        """The position from the text that ``to_json`` of this or an earlier version returned.
 
         Raises:
             PositionFormatError: it is none.

@@ -31,7 +31,7 @@ _KIND = "query"
 class LoadQuery:
     """What is loaded, and how. The arguments are those of ``segreader.scan``; they are checked when it is made.
 
-    Credentials are given as ``storage_options`` to what opens the location, on each machine anew.
+    Pass credentials as ``storage_options`` to the objects that open the location, on each machine.
 
     Args:
         location: a directory, or a prefix in a bucket; without a credential in it.

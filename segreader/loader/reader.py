@@ -105,12 +105,12 @@ class ResumableReader:
 
     @property
     def next_offset(self) -> int:
-        """Where it stands, and nothing else."""
+        """The offset of the next record."""
         return self._next
 
     @property
     def position(self) -> Position:
-        """Where it stands: after the last record handed out."""
+        """The position after the last returned record."""
         with self._changed:
             if self._stretch is None:
                 return self._start
@@ -136,8 +136,8 @@ class ResumableReader:
         Args:
             max_rows, max_bytes: at most so many; what is left of a decoded batch is kept for the next read, and
                 nothing is copied. One record is given however large it is.
-            timeout: seconds to wait. Without it this thread decodes; with it another one does, and goes on with the
-                next record batch while the host works on this one.
+            timeout: seconds to wait. Without it the calling thread decodes; with it another thread does, and decodes
+                the next record batch while the host works on this one.
 
         Returns:
             A record batch with the query's columns; ``None`` if the time has passed, the reader is paused, or
@@ -145,7 +145,7 @@ class ResumableReader:
 
         Raises:
             ClosedError: the reader is closed.
-            DivergedPositionError: another batch lies where the position says that reading goes on.
+            DivergedPositionError: the position points to another batch.
             FormatError: the data is damaged, after the records before it. A later read tries again.
             StorageError: bytes cannot be had. A later read tries again, at the same record.
         """
@@ -189,10 +189,10 @@ class ResumableReader:
             self._decode(is_caller=True)
 
     def restore(self, position: Position) -> None:
-        """Go on at a position of this split, whether the reader is paused, finished or in the middle.
+        """Continue at a position of this split, whether the reader is paused, finished or in the middle.
 
         Raises:
-            PositionError: it is none of this split. The reader stays where it is.
+            PositionError: it belongs to another split. The reader keeps its position.
             ClosedError: the reader is closed.
         """
         refuse_foreign(self.split, position)
@@ -207,7 +207,7 @@ class ResumableReader:
             self._changed.notify_all()
 
     def pause(self) -> None:
-        """Let go of buffers and connections, and give nothing until ``resume`` or ``restore``.
+        """Release buffers and connections, and return nothing until ``resume`` or ``restore``.
 
         Raises:
             ClosedError: the reader is closed.
@@ -218,7 +218,7 @@ class ResumableReader:
             self._settle()
 
     def resume(self) -> None:
-        """Go on where it was paused.
+        """Continue where the reader was paused.
 
         Raises:
             ClosedError: the reader is closed.
@@ -229,7 +229,7 @@ class ResumableReader:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Let go of everything; ``position`` stays. Once is enough, and twice is no error."""
+        """Release everything; ``position`` stays valid. Closing twice is not an error."""
         with self._changed:
             self._is_closed = True
             self._settle()
@@ -244,7 +244,7 @@ class ResumableReader:
         self.close()
 
     def try_park(self) -> bool:
-        """Let go of buffers, if nobody is using them just now; for the pool, which waits for no reader."""
+        """Release buffers if they are not in use; for the pool, which does not wait for readers."""
         if not self._changed.acquire(blocking=False):
             return False
         try:
@@ -387,8 +387,8 @@ class ResumableReader:
 
 
 class ReaderPool:
-    """Opens readers of splits. At most ``max_open`` of them hold buffers and connections at a time: where another one
-    wants to read, the one whose last read is longest ago is parked. It keeps its position and goes on there.
+    """Opens readers of splits. At most ``max_open`` of them have buffers and connections at a time: if another one
+    wants to read, the least recently read one is parked. It keeps its position and continues there.
 
     It may be used from any number of threads of the process that made it; a process forked from that one must make its
     own. If it is never closed, everything goes with it, and a program that ends does not wait for it.
@@ -440,7 +440,7 @@ class ReaderPool:
         return ResumableReader(split, self.query, pool=self, position=position)
 
     def close(self) -> None:
-        """Close all its readers, and give back connections, threads and buffers."""
+        """Close all its readers, connections and threads, and release buffers."""
         with self._changed:
             self._is_closed = True
             readers, self._idle = list(self._readers), []
@@ -459,7 +459,7 @@ class ReaderPool:
     # for its readers
 
     def require_own_process(self) -> None:
-        """Raise in a process that was forked from the pool's: neither its threads nor its connections are there.
+        """Raise in a process that was forked from the pool's: it has neither the threads nor the connections.
 
         Raises:
             ClosedError: it is another process.
@@ -513,7 +513,7 @@ class ReaderPool:
             self._changed.notify_all()
 
     def rest(self) -> None:
-        """Tell those who wait for buffers that a reader may be parked now."""
+        """Wake readers that wait for buffers: another one can be parked now."""
         with self._changed:
             self._changed.notify_all()
 

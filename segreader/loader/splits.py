@@ -61,7 +61,7 @@ class LoaderSplit:
 
     @property
     def position(self) -> Position:
-        """Where a reader of it stands before it has read anything."""
+        """The position of a reader that has read nothing yet."""
         return Position(
             topic=self.partition.topic,
             topic_id=self.partition.topic_id,

@@ -49,7 +49,7 @@ class Cutting:
     """How a segment is cut into splits.
 
     Args:
-        split_bytes: stored bytes of a split to aim at.
+        split_bytes: target size of a split, in stored bytes.
         most_offsets: how many offsets a split may have. It may begin inside of a batch then: both sides decode it, and
             each keeps its own records.
         offsets: which offsets a split has that is cut by bytes.

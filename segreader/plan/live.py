@@ -120,18 +120,19 @@ def _remote_stop(marks: LogMarks, prefers_store: bool) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LivePart:
-    """Some offsets of one partition and where they are read: what one worker takes. It holds no client and no secret.
+    """Offsets of one partition and where to read them: the work of one worker. It has no client and no secret.
 
     Args:
         offsets: the ones wanted, both ends known.
-        epochs: the leader epochs of the live log and the first offset of each, from the one of ``offsets.start`` on.
-        position_epoch: the epoch of the record before the first offset, by which truncation is seen; -1: not known.
+        epochs: leader epochs of the live log and the first offset of each, starting with the epoch of
+            ``offsets.start``.
+        position_epoch: the epoch of the record before the first offset, to detect truncation; -1: unknown.
         splits: of a part from the store: those of one segment, whose offsets are the part's.
-        aborted: of a part by location: the aborted transactions that reach into it, with their ends; ``None``: as the
-            answer that has the location says.
+        aborted: of a part by location: the aborted transactions that overlap it, with their ends; ``None``: as in the
+            response with the location.
         segment_id: of a part by location, as it was when it was planned.
         size: stored bytes, where they are known.
-        hole: of a part by the broker: what the store lacks of it, for people.
+        hole: of a part by the broker: what the store lacks, as text.
     """
 
     partition: TopicIdPartition

@@ -99,20 +99,20 @@ class Split:
         is_active: a broker may still be appending to the segment.
         base_offset: of the segment: no batch of it begins below.
         offset_index: name of the offset index, to find a batch again after damage.
-        offset_bound: every batch of the split lies below it, where the index says so, or the catalogue at the end.
-        epochs: the leader epochs of the live log and the first offset of each, from the one that holds the first
-            offset wanted on; empty where the segment does not tell its own. A batch that says another one is damaged.
-        is_padded: zeros after the last batch are no damage.
-        stop_of_part: from this offset on another segment is read, whatever this one holds.
-        first_bound: the first batch of the split begins at or below it, where the index says so.
-        chunk_size: of its segment, for who cuts the split: see ``Segment``.
+        offset_bound: upper bound of the split's offsets, if the index gives one, or at the end the catalogue.
+        epochs: leader epochs of the live log and the first offset of each, starting with the epoch of the first offset
+            wanted; empty if the segment's epochs are unknown. A batch with another epoch is damaged.
+        is_padded: zeros after the last batch are not damage.
+        stop_of_part: another segment is read from this offset on, whatever this one has.
+        first_bound: the first batch of the split begins at or before it, if the index gives it.
+        chunk_size: of its segment, to cut the split: see ``Segment``.
         log_tag: which version of the log object was planned; a reader that meets another one raises. ``None`` for an
-            active segment, and where the store's listing does not say.
-        timed: an offset that the time index names: a batch of the log holds it.
-        reaches: the largest offset that a file beside the log names: a log that ends below it is cut. Of a range that
-            ends inside the segment, the last offset that the index names within it.
-        following: the logs behind this one, in which a reader may have to look for a marker: of each its name, its
-            size, and the offset where the next one goes on. The last is ``END_OF_LOG`` if the partition ends there.
+            active segment, and if the store lists none.
+        timed: an offset in the time index: a batch of the log has it.
+        reaches: the largest offset in a file beside the log: a log that ends before it is truncated. For a range that
+            ends inside the segment, the last offset in the index within the range.
+        following: the next logs, in which a reader may look for a marker: name, size, and the offset at which the
+            following one continues. The last is ``END_OF_LOG`` if the partition ends there.
     """
 
     partition: TopicIdPartition
@@ -143,11 +143,11 @@ class Split:
 
     @property
     def is_last_of_part(self) -> bool:
-        """Whether no other split has offsets of the segment behind this one's."""
+        """Whether no other split has later offsets of the segment."""
         return self.offsets.stop is None or self.offsets.stop == self.stop_of_part
 
     def is_followed_by(self, other: Split) -> bool:
-        """Whether another split of a plan goes on with the batch behind this one."""
+        """Whether another split of a plan starts with the next batch."""
         if self.log == other.log:
             return self.positions.stop == other.positions.start
         return self.is_last_of_part and next((log for log, _, _ in self.following), None) == other.log
@@ -179,10 +179,10 @@ class ReadEnd:
 
     Args:
         offset: the first one that is not returned; ``None`` if only reading finds the end of the log.
-        reason: ``open-transaction``: from ``offset`` on the files do not say what was committed, for the marker lies
-            in a segment that is not here; ``damage``: damage hides the markers that would say it.
-        producer_id: who has the earliest transaction that is open at the end.
-        damage: the error that stands for the damage, to be raised where it is not to be passed over.
+        reason: ``open-transaction``: from ``offset`` on a transaction is undecided, because its marker is in a segment
+            that is missing or not uploaded yet; ``damage``: damage may hide a marker.
+        producer_id: the producer of the earliest transaction that is open at the end.
+        damage: the error to raise unless damage is skipped.
     """
 
     partition: TopicIdPartition
@@ -265,8 +265,8 @@ class PlannedDrop:
 class ReadPlan:
     """Everything a read will do, decided before any record is read.
 
-    ``splits`` are ordered by topic, partition and position. ``ends`` says for each partition where its records end
-    and why; ``gaps`` and ``dropped`` say what is missing and what is not read.
+    ``splits`` are ordered by topic, partition and position. ``ends`` has the end of each partition's records, and the
+    reason; ``gaps`` lists missing offsets, ``dropped`` the offsets that are not read.
     """
 
     location: str

@@ -32,14 +32,14 @@ KAFKA = "kafka://"
 
 
 class LiveScan(ScanFace):
-    """Records of a topic from a snapshot of its live log. Made by ``segreader.scan``; nothing is asked before it is.
+    """Records of a topic from a snapshot of its live log. Made by ``segreader.scan``; it connects when first used.
 
     It can be read more than once: each plan is made once, so every read gives the same snapshot.
 
     Args:
-        open_cluster: connects, when something is first asked.
-        source: where the remote tier lies, if that may be read.
-        open_located: makes what reads URLs that a cluster tells; ``None`` if it is not to be asked for locations.
+        open_cluster: connects to the cluster on first use.
+        source: the remote tier, if it can be read directly.
+        open_located: makes a store for URLs from the cluster; ``None``: do not ask for locations.
     """
 
     def __init__(
@@ -67,13 +67,13 @@ class LiveScan(ScanFace):
 
     @property
     def cluster(self) -> Cluster:
-        """The cluster; connected to when it is first asked."""
+        """The cluster; connects on first use."""
         if self._cluster is None:
             self._cluster = self._open_cluster()
         return self._cluster
 
     def plan(self) -> LivePlan:
-        """What a read will do, by what leaders and the store say; made once, so that the end stays where it is.
+        """The plan of the read, from the leaders and the store; made once, so the end does not move.
 
         Raises:
             as ``plan_live``.

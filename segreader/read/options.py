@@ -54,7 +54,7 @@ class ReadOptions:
 
     Args:
         columns: which, in this order; columns left out are not built.
-        split_bytes: stored bytes of a split to aim at.
+        split_bytes: target size of a split, in stored bytes.
         batch_rows: rows at which a record batch is closed.
         batch_bytes: or bytes of keys, values and headers, whichever is reached first.
         check_crcs: whether a batch must pass its CRC-32C, as ``check.crcs`` of the Java consumer.

@@ -71,12 +71,12 @@ class Scan(ScanFace):
         return self._source.address if isinstance(self._source, LocationSource) else None
 
     def plan(self) -> ReadPlan:
-        """What a read will do, decided from listings, indexes and snapshots; made once.
+        """The plan of the read, from listings, indexes and snapshots; made once.
 
         Raises:
-            CatalogError: the location, or what lies there, does not answer the request.
+            CatalogError: the location, or its contents, do not allow the request.
             SegmentGapError: offsets between two segments are in none (``on_gap='fail'``).
-            ObjectNotFoundError: topic or partition are not there.
+            ObjectNotFoundError: the topic or partition does not exist.
         """
         if self._plan is None:
             planner = self.planner()
@@ -89,7 +89,7 @@ class Scan(ScanFace):
         return self._plan
 
     def plan_each(self) -> tuple[ReadPlan, dict[TopicIdPartition, SegreaderError]]:
-        """What a read will do with each partition that can be planned, and why the others cannot be.
+        """A plan of the partitions that can be planned, and the errors of the others.
 
         Gaps are in the plan, whatever ``on_gap`` is. A later ``plan()`` gives the same plan.
 
@@ -114,7 +114,7 @@ class Scan(ScanFace):
         return self._plan, errors
 
     def with_newest(self, plan: ReadPlan, logs: Iterable[SourceLog]) -> ReadPlan:
-        """The plan; where all is older than ``since``, with a note that says how new it is."""
+        """The plan; if all records are older than ``since``, with a note that gives the newest timestamp."""
         is_empty = all(one.offsets.stop is not None and one.offsets.start >= one.offsets.stop for one in plan.splits)
         if self.times is None or plan.gaps or not is_empty:
             return plan
@@ -229,35 +229,35 @@ def scan(
     prefer: str = "broker",
     locations: bool = True,
 ) -> Scan | LiveScan:
-    """The records at a location, or of a live topic, as a scan that reads when it is asked to.
+    """A scan of the records at a location, or of a live topic; it reads when you ask for records.
 
     Args:
         location: ``kafka://host:port[,host:port]``, a cluster; or a directory, or a prefix in a bucket (``s3://``,
             ``abfss://``, ``gs://``, any fsspec URL), in any of the layouts of
             ``docs/reference/layouts``; or one partition's directory; or the signed URL of one segment.
         urls: in place of a location: signed URLs of segments and their indexes, in any order.
-        renew: called with a signed URL that has expired, gives another one for the same object.
+        renew: called with a signed URL that has expired, returns another one for the same object.
         storage_options: credentials, endpoint and the like, under the names that pandas and Polars take; see
             ``docs/reference/options.md``.
         topic: its name; every topic by default.
-        topic_id: which topic of that name, where it was deleted and created again: its id, or ``newest``. Without it a
-            topic that is named must have one id; where none is named, each id is a topic of its own.
+        topic_id: which topic of that name, if it was deleted and created again: its id, or ``newest``. Without it a
+            topic that is named must have one id; if none is named, each id is a topic of its own.
         partitions: which; all by default.
         offsets: ``"A:B"``, ``(A, B)`` or an ``OffsetRange``; ``B`` is exclusive, and either may be left out.
         since, until: only from the first offset whose record is not older than ``since``, and below the first whose
             record is not older than ``until``: a ``datetime`` with a time zone, ms since 1970 UTC, or text such as
-            ``2026-11-01T00:00Z`` and ``-1h``. As ``startingTimestamp`` and ``endingTimestamp`` of Spark's kafka
-            source: where times are out of order, records between the two offsets may lie outside the times.
+            ``2026-11-01T00:00Z`` and ``-1h``. As with ``startingTimestamp`` and ``endingTimestamp`` of Spark's kafka
+            source, records between the two offsets may be outside the window if timestamps are out of order.
         isolation_level: ``read_committed`` (default) or ``read_uncommitted``.
         columns: which columns, in this order; see ``docs/architecture.md``. Others are not built.
-        split_bytes: stored bytes of a split to aim at.
+        split_bytes: target size of a split, in stored bytes.
         batch_rows, batch_bytes: when a record batch is closed, whichever is reached first.
         check_crcs: whether batches must pass their CRC.
         on_corrupt: ``fail`` or ``skip`` damaged batches.
         on_gap: ``fail`` with ``SegmentGapError`` where offsets between two segments are in none, or ``skip`` them: they
             are in ``plan().gaps``, and the rest is read.
         on_missing: ``fail`` or ``skip`` a segment that vanishes between plan and read.
-        layout: which layout to see there; by default it is told from the names.
+        layout: the layout; by default it is recognised by object names.
         rsm_config: the broker's properties file, for keys and prefix of encrypted segments (``rsm.config.``).
         metadata: a place with ``__remote_log_metadata-<n>`` log directories: which segments are finished.
         segments_from: ``listing``, ``metadata`` or ``both``; with ``metadata`` it is ``both``.
@@ -265,13 +265,13 @@ def scan(
         leader_epochs: a ``leader-epoch-checkpoint`` of the live log, or a place that holds ``<topic>-<partition>``
             directories with one: which history counts after an unclean leader election.
         max_batch_bytes: largest batch to hold, stored or decompressed.
-        kernel: ``native`` or ``reference``; by default what is there.
-        bootstrap_servers: brokers, ``host:port`` with commas between: then it is the live topic that is read, its
-            remote part from the location, the rest from them. ``offsets`` may name ends (``"earliest:latest-stable"``).
+        kernel: ``native`` or ``reference``; by default ``native`` if it was built.
+        bootstrap_servers: brokers, ``host:port`` with commas between: then the live topic is read, its remote part from
+            the location, the rest from the brokers. ``offsets`` may name ends (``"earliest:latest-stable"``).
         broker_options: settings of a Kafka client by Kafka's names, such as ``security.protocol``.
-        group: begin at what this consumer group has committed. It is read only.
-        prefer: ``broker`` or ``store``: where records come from that both tiers have.
-        locations: whether to ask the cluster for locations where none is given, as ``segreader gateway`` tells them.
+        group: start at the committed offsets of this consumer group; nothing is committed.
+        prefer: ``broker`` or ``store``: which tier to read records from if both have them.
+        locations: whether to ask the cluster for locations if no location is given; ``segreader gateway`` returns them.
 
     Raises:
         OptionError: an argument is unknown. ObjectNotFoundError: the directory is not there.

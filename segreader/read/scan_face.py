@@ -58,7 +58,8 @@ class ScanFace(ABC):
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """Record batches, ordered by topic, partition and offset; each holds rows of one partition.
 
-        Where the files do not say what was committed, the records end; ``plan().ends`` says where and why.
+        Records end where the files do not show which transactions were committed; ``plan().ends`` gives the place and
+        the reason.
 
         Raises:
             FormatError: data is damaged, after the records before it (``on_corrupt='fail'``).

@@ -15,7 +15,7 @@ def register(spark: SparkSession) -> None:
     ``newSession()`` needs its own call; a second call changes nothing.
 
     Raises:
-        ImportError: what keeps the source from loading, which Spark's own search does not tell.
+        ImportError: the reason why the source cannot be loaded, which Spark itself does not show.
     """
     from pyspark.errors import AnalysisException
 

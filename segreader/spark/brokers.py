@@ -73,7 +73,7 @@ class Brokers:
     """Who is asked, and how. Picklable, and without a secret.
 
     Args:
-        servers: ``host:port``, several with commas between.
+        servers: ``host:port``, separated by commas.
         settings: of the client, by Kafka's names; those that are secret are references.
         credentials: name of what gives the others.
     """

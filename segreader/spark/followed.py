@@ -68,7 +68,7 @@ class FollowedLog(Protocol):
         """The first offset of a partition that is not older; ``seen`` is of a look."""
 
     def close(self) -> None:
-        """Give back connections and threads."""
+        """Close connections and threads."""
 
 
 def open_log(options: SparkOptions, clock: Callable[[], float] = time.monotonic) -> FollowedLog:

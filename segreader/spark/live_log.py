@@ -117,7 +117,7 @@ class LiveLog:
         return None if found < 0 else found
 
     def close(self) -> None:
-        """Give back connections and threads."""
+        """Close connections and threads."""
         self._open.close()
         self._tier = None
 

@@ -152,7 +152,7 @@ class Locations:
         return read_lineage(self.store, log.log, local=log.local, given=log.leader_epochs).resolved
 
     def close(self) -> None:
-        """Give back connections and threads."""
+        """Close connections and threads."""
         self._beside.close()
         self.store.close()
 

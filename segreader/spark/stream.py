@@ -172,7 +172,7 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Nothing: Spark's checkpoint alone knows how far the query is."""
 
     def stop(self) -> None:
-        """Give back connections and threads."""
+        """Close connections and threads."""
         self._log.close()
 
     def _first(self) -> dict[TopicPartition, int]:

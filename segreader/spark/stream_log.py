@@ -187,7 +187,7 @@ class StreamLog:
         return None if found is None else found.offset
 
     def close(self) -> None:
-        """Give back connections and threads."""
+        """Close connections and threads."""
         if self._locations is not None:
             self._locations.close()
             self._locations = None

@@ -108,7 +108,7 @@ class TopicDataset(_Scannable, ds.UnionDataset):  # type: ignore[misc]
 
     Args:
         face: what to read. Its columns are those of the table.
-        refresh: whether each query looks anew which segments there are; by default all see the same.
+        refresh: whether each query lists segments again; by default all see the same.
         threads: that decode one query.
     """
 
@@ -235,8 +235,9 @@ def open_dataset(
 
     Args:
         location: as of ``segreader.scan``.
-        refresh: whether each query looks anew which segments there are; by default all see the same.
-        threads: that decode one query; by default one for files of this machine, else one a core, four at most.
+        refresh: whether each query lists segments again; by default all see the same.
+        threads: number of threads that decode one query; by default one for local files, otherwise one per core, four
+            at most.
         arguments: others of ``segreader.scan``, ``storage_options`` and ``bootstrap_servers`` among them.
 
     Raises:

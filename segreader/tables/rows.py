@@ -71,7 +71,7 @@ class Rows(Protocol):
         """The rows that ``predicate`` may match in pieces, in order: each can be read by itself, by any thread."""
 
     def close(self) -> None:
-        """Give back connections and threads."""
+        """Close connections and threads."""
 
 
 class StoredRows:

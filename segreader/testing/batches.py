@@ -22,9 +22,9 @@ ABORT, COMMIT = 0, 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lies:
-    """Fields of a batch that are to say something else than the truth; ``None`` leaves the truth.
+    """Fields of a batch to set to false values; ``None`` keeps the true value.
 
-    The CRC is computed over the lies, so that they are found for what they are, unless ``crc`` is one of
+    The CRC is computed over the false values, so that readers find these and not a CRC error, unless ``crc`` is one of
     them. ``body`` replaces the encoded records (before compression), for records that no encoder would write.
     """
 
@@ -113,7 +113,7 @@ def encode_batch(
 def encode_record(record: Record, base_offset: int, base_timestamp: int) -> bytes:
     """One record of a magic 2 batch, its length first.
 
-    Header keys may hold lone surrogates (``surrogateescape``) to stand for bytes that are no UTF-8.
+    Header keys may hold lone surrogates (``surrogateescape``) for bytes that are not UTF-8.
     """
     parts = [
         b"\0",

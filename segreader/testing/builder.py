@@ -63,7 +63,7 @@ class SegmentBuilder:
         self._producers_before = self._producers.copy()
 
     def roll(self) -> SegmentBuilder:
-        """The next segment of the same log: it goes on with this one's offsets, producers and epochs."""
+        """The next segment of the same log: it continues this one's offsets, producers and epochs."""
         following = SegmentBuilder(
             self.next_offset,
             leader_epoch=self.leader_epoch,

@@ -17,7 +17,7 @@ class ProducerRecord:
     """A record to be written; the builder gives it an offset and a time where it has none.
 
     ``offset`` is absolute, for gaps and for offsets that a producer got wrong. Header keys may hold lone
-    surrogates (``surrogateescape``) to stand for bytes that are no UTF-8.
+    surrogates (``surrogateescape``) for bytes that are not UTF-8.
     """
 
     value: bytes | None = None
