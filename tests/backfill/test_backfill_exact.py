@@ -5,6 +5,7 @@ from collections import defaultdict
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from backfill_runs import offsets_of, request
@@ -105,7 +106,7 @@ def test_offsets_that_are_asked_for_are_the_bounds_of_the_first_and_the_last_spl
     log = GrowingLog(tmp_path)
     for _ in range(3):
         log.upload("orders", 0, 100)
-    bounds = {"startingOffsets": '{"orders":{"0":57}}', "endingOffsets": '{"orders":{"0":203}}'}
+    bounds: dict[str, Any] = {"startingOffsets": '{"orders":{"0":57}}', "endingOffsets": '{"orders":{"0":203}}'}
     plan = make_plan(request(tmp_path, subscribe="orders", **bounds))
 
     assert [(split.start, split.stop) for split in plan.splits] == [(57, 100), (100, 200), (200, 203)]

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from backfill_runs import finish, plan_into, request, table_of
@@ -46,8 +47,8 @@ class Job:
     def target(self) -> TargetStore:
         return open_target(str(self.out))
 
-    def plan(self, *, split_bytes: int = 200, **options: str) -> JobPlan:
-        named = {"kafka.bootstrap.servers": self.cluster.bootstrap, "subscribe": TOPIC}
+    def plan(self, *, split_bytes: int = 200, **options: Any) -> JobPlan:
+        named: dict[str, Any] = {"kafka.bootstrap.servers": self.cluster.bootstrap, "subscribe": TOPIC}
         return plan_into(self.target, request(self.tier, split_bytes=split_bytes, **named, **options))
 
     def do(self, plan: JobPlan, *splits: JobSplit) -> None:
@@ -148,7 +149,7 @@ def test_what_brokers_have_is_cut_so_that_a_job_need_not_begin_anew(job: Job, mo
     ],
 )
 def test_bounds_and_isolation_are_those_of_the_data_source(
-    job: Job, options: dict[str, str], wanted: list[int]
+    job: Job, options: dict[str, Any], wanted: list[int]
 ) -> None:
     plan = job.plan(**options)
     job.do(plan)

@@ -44,7 +44,7 @@ from segreader.testing.records import ProducerRecord
 from spark_jobs import backfill
 
 Offsets = list[int]
-Given = Mapping[str, str]
+Given = Mapping[str, Any]
 
 OPTIONS = {
     "leader_epochs": "leaderEpochs",
@@ -72,7 +72,7 @@ SETS: dict[str, tuple[Case, Given]] = {
 }
 
 
-def spark_options(given: Given) -> dict[str, str]:
+def spark_options(given: Given) -> dict[str, Any]:
     return {OPTIONS[name]: text for name, text in given.items()}
 
 
@@ -86,7 +86,7 @@ def sorted_offsets(table: pa.Table) -> Offsets:
 
 
 def by_scan(location: str, topic: str, given: Given, tmp_path: Path) -> Offsets:
-    with segreader.scan(location, topic=topic, **given) as found:  # type: ignore[arg-type]
+    with segreader.scan(location, topic=topic, **given) as found:
         return sorted_offsets(found.to_arrow())
 
 
@@ -100,7 +100,7 @@ def printed(arguments: Sequence[str]) -> list[dict[str, Any]]:
     if code == 5:
         raise SegmentGapError(said.getvalue())
     assert code == 0, said.getvalue()
-    return [json.loads(line) for line in written.buffer.getvalue().splitlines()]  # type: ignore[attr-defined]
+    return [json.loads(line) for line in written.buffer.getvalue().splitlines()]
 
 
 def by_cat(location: str, topic: str, given: Given, tmp_path: Path) -> Offsets:
@@ -129,7 +129,7 @@ def by_polars(location: str, topic: str, given: Given, tmp_path: Path) -> Offset
 
 
 def by_loader(location: str, topic: str, given: Given, tmp_path: Path) -> Offsets:
-    query = LoadQuery(location=location, topic=topic, **given)  # type: ignore[arg-type]
+    query = LoadQuery(location=location, topic=topic, **given)
     found: Offsets = []
     with SplitEnumerator(LoadQuery.from_json(query.to_json())) as enumerator:
         for split in enumerator.discover():
@@ -289,7 +289,7 @@ def test_a_task_that_lacks_the_log_directory_says_that_executors_read_it(tmp_pat
     planned = reader.partitions()
     shutil.rmtree(local)
     with pytest.raises(ObjectNotFoundError, match="on every executor"):
-        [batch for one in planned for batch in reader.read(one)]  # type: ignore[arg-type]
+        [batch for one in planned for batch in reader.read(one)]
 
 
 def test_tasks_need_neither_lineage_nor_metadata(tmp_path: Path) -> None:
@@ -301,7 +301,7 @@ def test_tasks_need_neither_lineage_nor_metadata(tmp_path: Path) -> None:
     planned = reader.partitions()
     for path in beside.values():
         shutil.rmtree(path)
-    assert sum(len(batch) for one in planned for batch in reader.read(one)) == len(HANGING.truth("committed"))  # type: ignore[arg-type]
+    assert sum(len(batch) for one in planned for batch in reader.read(one)) == len(HANGING.truth("committed"))
 
 
 def test_a_log_directory_without_the_partitions_is_refused(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from segreader.spark.credentials import can_renew, parse_provider, resolve_stora
 from segreader.spark.options import parse_options
 from segreader.spark.planning import plan_splits
 from segreader.spark.renewing_store import RenewingStore
-from segreader.storage.base import ObjectStore
+from segreader.storage.base import ObjectInfo, ObjectStore
 from segreader.storage.options import find_storage_options
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_local_tiered
@@ -138,7 +138,12 @@ def test_neither_options_nor_splits_hold_a_value(
 ) -> None:
     write_local_tiered(tmp_path, "t", [SegmentBuilder().batch([b"v"])])
     given: list[str] = []
-    module.keys = lambda location: given.append(location) or {}  # type: ignore[attr-defined]
+
+    def keys(location: str) -> dict[str, str]:
+        given.append(location)
+        return {}
+
+    module.keys = keys  # type: ignore[attr-defined]
     monkeypatch.setenv("LAKE_SECRET", CANARIES["secret"])
     options = parse_options({"location": str(tmp_path), "subscribe": "t", "credentials": "made_keys:keys"})
     lights = plan_splits(options).light_splits()
@@ -196,7 +201,7 @@ def test_who_is_refused_twice_in_one_place_is_refused() -> None:
 
 def test_a_range_and_a_listing_are_asked_for_again() -> None:
     class Denied(MemoryStore):
-        def list(self, prefix: str = "") -> Iterator[object]:  # type: ignore[override]
+        def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
             yield next(iter(super().list(prefix)))
             raise AccessDeniedError("the store refuses")
 

@@ -45,18 +45,18 @@ class Place:
     def log(self) -> ServedLog:
         return self.cluster.cluster.logs[TOPIC][0]
 
-    def reader(self, columns: tuple[str, ...] = ("partition", "offset"), **options: str) -> SegmentReader:
+    def reader(self, columns: tuple[str, ...] = ("partition", "offset"), **options: Any) -> SegmentReader:
         given = {"kafka.bootstrap.servers": self.cluster.bootstrap, "subscribe": TOPIC, "location": str(self.root)}
         given |= options
         if "assign" in options or "subscribePattern" in options:
             del given["subscribe"]
         return SegmentReader(parse_options({name: text for name, text in given.items() if text}), columns)
 
-    def parts(self, **options: str) -> list[SplitPartition]:
+    def parts(self, **options: Any) -> list[SplitPartition]:
         planned = pickle.loads(pickle.dumps(self.reader(**options).partitions()))
         return [one for one in planned if isinstance(one, SplitPartition)]
 
-    def read(self, **options: str) -> list[tuple[int, int]]:
+    def read(self, **options: Any) -> list[tuple[int, int]]:
         """Partition and offset of all rows, in order."""
         reader = self.reader(**options)
         rows = [
@@ -137,7 +137,7 @@ def test_an_open_transaction_ends_a_read_that_is_committed_only(place: Place) ->
     assert place.offsets(isolationLevel="read_uncommitted")[-15:] == list(range(80, 95))
 
 
-QUICK = {"kafka.retry.backoff.ms": "1", "kafka.retry.backoff.max.ms": "1"}
+QUICK: dict[str, Any] = {"kafka.retry.backoff.ms": "1", "kafka.retry.backoff.max.ms": "1"}
 
 
 def lose_the_first_log(place: Place) -> Path:
@@ -201,7 +201,7 @@ def test_starts_and_ends_mean_what_they_mean_to_the_kafka_source(
     ],
 )
 def test_what_cannot_be_read_is_refused_when_it_is_planned(
-    place: Place, options: dict[str, str], error: type[Exception], text: str
+    place: Place, options: dict[str, Any], error: type[Exception], text: str
 ) -> None:
     with pytest.raises(error, match=text):
         place.reader(**({"startingOffsetsByTimestampStrategy": "error"} | options)).partitions()

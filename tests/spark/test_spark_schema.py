@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import inspect
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -40,7 +41,7 @@ def test_the_schema_is_that_of_sparks_kafka_source() -> None:
 
 def test_every_arrow_type_is_the_one_spark_expects() -> None:
     ours = arrow_schema(tuple(READ_NAMES))
-    zone = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
+    zone: dict[str, Any] = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
     expected = to_arrow_schema(spark_schema(include_headers=True, raw_columns=True), **zone)
 
     assert ours.names == expected.names

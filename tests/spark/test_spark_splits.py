@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from segreader.plan.split import ReadPlan
 from segreader.spark.batch import SegmentReader, SplitPartition
 from segreader.spark.options import parse_options
 from segreader.spark.planning import plan_splits
+from segreader.storage.base import ObjectInfo
 from segreader.storage.local import LocalStore
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_broker_log, write_local_tiered
@@ -172,10 +174,17 @@ def test_a_plan_lists_each_directory_once(tmp_path: Path, monkeypatch: pytest.Mo
     listed: list[str] = []
     levels: list[str] = []
     original, original_level = LocalStore.list, LocalStore.list_level
-    monkeypatch.setattr(LocalStore, "list", lambda self, prefix="": listed.append(prefix) or original(self, prefix))
-    monkeypatch.setattr(
-        LocalStore, "list_level", lambda self, prefix="": levels.append(prefix) or original_level(self, prefix)
-    )
+
+    def list_noted(self: LocalStore, prefix: str = "") -> Iterator[ObjectInfo]:
+        listed.append(prefix)
+        return original(self, prefix)
+
+    def list_level_noted(self: LocalStore, prefix: str = "") -> Iterator[ObjectInfo]:
+        levels.append(prefix)
+        return original_level(self, prefix)
+
+    monkeypatch.setattr(LocalStore, "list", list_noted)
+    monkeypatch.setattr(LocalStore, "list_level", list_level_noted)
     starts = {str(partition): partition for partition in range(5)}
     plan(tmp_path, subscribe="t", startingOffsets=f'{{"t":{starts}}}'.replace("'", '"'))
 

@@ -14,7 +14,8 @@ from corpus import CORPUS
 from growing_log import GrowingLog
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming import DataStreamReader, StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamReader
 from sample import exhaustive
 
 from segreader.cli.main import main
@@ -54,7 +55,7 @@ class Run:
         writer = writer.option("checkpointLocation", str(self.checkpoint))
         return (writer.trigger(availableNow=True) if available_now else writer).start()
 
-    def run(self, **options: str) -> list[dict[str, Any]]:
+    def run(self, **options: Any) -> list[dict[str, Any]]:
         """Read all that is there; what each batch says of its progress."""
         query = self.start(**options)
         assert query.awaitTermination(120)
@@ -115,7 +116,7 @@ def test_a_stream_that_is_stopped_often_delivers_each_offset_once(run: Run, stop
         for _ in range(200):
             if query.lastProgress and query.lastProgress.batchId >= number and query.lastProgress.numInputRows:
                 break
-            query.awaitTermination(0.05)
+            query.awaitTermination(0.05)  # type: ignore[arg-type]  # Spark takes fractions of a second
         query.stop()
     run.run(**at_most(50))
 
