@@ -11,7 +11,7 @@ from segreader.catalog.layouts.local_tiered import LocalTieredLayout
 from segreader.catalog.layouts.log_directory import LogDirectoryLayout
 from segreader.catalog.listing import list_places, read_place
 from segreader.errors import LocationExpiredError
-from segreader.read.source import SourceLog
+from segreader.read.source import SourceLog, Wants
 from segreader.storage.base import ObjectInfo
 from segreader.storage.http.settings import HttpSettings
 from segreader.storage.http.store import HttpStore
@@ -59,7 +59,12 @@ class ListedSource:
         self.shown = self.prefix = prefix
 
     def logs(
-        self, *, topic: str | None, topic_id: str | None, partitions: Collection[int] | None
+        self,
+        *,
+        topic: str | None,
+        topic_id: str | None,
+        partitions: Collection[int] | None,
+        wants: Wants | None = None,
     ) -> Iterator[SourceLog]:
         layouts = (LocalTieredLayout(), LogDirectoryLayout())
         wanted = {"topic": topic, "topic_id": topic_id, "partitions": partitions}
