@@ -1,4 +1,4 @@
-"""A range of offsets as a broker's Fetch answers give it, one answer ahead of who decodes them.
+"""A range of offsets as a broker's Fetch answers give it.
 
 Where the range ends is a snapshot, so it is over when its last offset was passed, or when nothing is left of it because
 the cleaner removed the last records. An empty answer alone says nothing.
@@ -7,8 +7,7 @@ the cleaner removed the last records. An empty answer alone says nothing.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -18,6 +17,7 @@ from segreader.errors import ConnectionFailedError, ProtocolError
 from segreader.format.compression import DEFAULT_LIMIT
 from segreader.isolation import IsolationLevel
 from segreader.plan.live import LivePart
+from segreader.read.ahead import one_ahead
 from segreader.read.cluster import FETCH_BYTES, Cluster, Fetcher
 from segreader.read.fetched_records import take_batches
 
@@ -197,14 +197,11 @@ class BrokerRange:
         return before[-1] if before else self._part.position_epoch
 
 
-def one_ahead(asked: BrokerRange) -> Iterator[FetchedAnswer]:
+def iter_answers(asked: BrokerRange) -> Generator[FetchedAnswer, None, None]:
     """The answers of a range with batches; while one is worked on the next is on its way."""
-    with ThreadPoolExecutor(1, thread_name_prefix="segreader-fetch") as worker:
-        coming: Future[FetchedAnswer | None] = worker.submit(asked.next)
-        while (answer := coming.result()) is not None:
-            coming = worker.submit(asked.next)
-            try:
-                yield answer
-            except GeneratorExit:
-                coming.cancel()
-                raise
+
+    def answers() -> Iterator[FetchedAnswer]:
+        while (answer := asked.next()) is not None:
+            yield answer
+
+    return one_ahead(answers, name="segreader-fetch")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from copy import copy
 from dataclasses import replace
 
@@ -35,7 +36,7 @@ from segreader.plan.live import LivePart, ReadFrom
 from segreader.plan.request import Policy
 from segreader.plan.split import Split
 from segreader.ranges import ByteRange, OffsetRange
-from segreader.read.broker_range import BrokerRange, FetchedAnswer, one_ahead
+from segreader.read.broker_range import BrokerRange, FetchedAnswer, iter_answers
 from segreader.read.cluster import Cluster
 from segreader.read.fetched_store import FetchedStore
 from segreader.read.live_marks import require_history
@@ -198,8 +199,8 @@ class LiveReader:
 
     def _from_broker(self, part: LivePart, stop: int) -> Iterator[pa.RecordBatch]:
         """What is not delivered yet of the part's offsets below ``stop``, as Fetch answers have it."""
-        with self._ask(part, stop) as asked:
-            for answer in one_ahead(asked):
+        with self._ask(part, stop) as asked, closing(iter_answers(asked)) as answers:
+            for answer in answers:
                 yield from self._decoded(part, answer, stop)
 
     def _in_place_of(self, lost: StorageError | FormatError, part: LivePart, stop: int) -> Iterator[pa.RecordBatch]:

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from segreader.errors import OptionError
 from segreader.plan.request import Policy
 from segreader.plan.split import ReadEnd, ReadPlan, Split
+from segreader.read.ahead import ReadSplit, read_splits_ahead
 from segreader.read.decoders import counter_of
 from segreader.read.metrics import ScanMetrics
 from segreader.read.options import ReadOptions
@@ -28,7 +29,6 @@ from segreader.read.source import SourceAddress
 from segreader.read.split_reader import SplitReader
 from segreader.storage.base import ObjectStore
 from segreader.tables.plans import FilteredPlans
-from segreader.tables.stream import ReadSplit, read_in_order
 
 Shape = Callable[[pa.RecordBatch], pa.RecordBatch]
 """What becomes of each batch before it is given: filtered, projected."""
@@ -135,7 +135,7 @@ def _read(
         return read
 
     for splits, end in _runs(plan, options.on_corrupt is Policy.FAIL):
-        yield from read_in_order(splits, open_reader, threads)
+        yield from read_splits_ahead(splits, open_reader, threads)
         if end is not None and end.damage is not None:
             raise copy(end.damage)
 

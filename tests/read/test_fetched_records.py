@@ -14,7 +14,7 @@ from segreader.format.record import Record, TimestampType
 from segreader.format.side_files.leader_epochs import LeaderEpoch
 from segreader.plan.live import LivePart, ReadFrom
 from segreader.ranges import OffsetRange
-from segreader.read.broker_range import BrokerRange, one_ahead
+from segreader.read.broker_range import BrokerRange, iter_answers
 from segreader.read.fetched_records import take_batches
 from segreader.read.live_marks import walk_epochs
 from segreader.segment import TopicIdPartition
@@ -137,7 +137,7 @@ def asked(cluster: Answers, **arguments: Any) -> BrokerRange:
 def test_a_range_is_over_when_its_last_offset_was_passed() -> None:
     cluster = Answers([answer(batch(0, 5)), answer(), answer(batch(5, 5)), answer(batch(10, 5))])
 
-    assert [one.offset for one in one_ahead(asked(cluster))] == [0, 5]
+    assert [one.offset for one in iter_answers(asked(cluster))] == [0, 5]
     assert cluster.positions == [5, 10]
 
 
@@ -152,7 +152,7 @@ def test_empty_answers_end_a_range_only_where_records_are_local_and_the_end_is_r
 
 def test_the_next_answer_is_asked_for_before_the_one_before_is_worked_on() -> None:
     cluster = Answers([answer(batch(0, 5)), answer(batch(5, 5))])
-    answers: Iterator[Any] = one_ahead(asked(cluster))
+    answers: Iterator[Any] = iter_answers(asked(cluster))
     next(answers)
     next(answers)
 
@@ -163,7 +163,7 @@ def test_who_stops_early_leaves_no_thread() -> None:
     import threading
 
     before = threading.active_count()
-    answers: Any = one_ahead(asked(Answers([answer(batch(at)) for at in range(10)])))
+    answers: Any = iter_answers(asked(Answers([answer(batch(at)) for at in range(10)])))
     next(answers)
     answers.close()
 

@@ -1,0 +1,322 @@
+"""The one executor: a few threads read parts ahead of whoever takes what is in them, and it is given in order.
+
+How far ahead is bounded. Of the part that is taken from, one item is read while the last one is used; more, and other
+parts, are read only while fewer than ``most_bytes`` wait. Whatever a part raises comes after the items before it.
+Closing ends the threads and what they read from.
+
+Knows threads, and nothing of how records are read. What the threads share is woken through ``SimpleQueue``: its ``put``
+is all that a finalizer may do, whatever it interrupts.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from functools import partial
+from queue import SimpleQueue
+from threading import Lock, Thread
+from typing import Final, Generic, TypeAlias, TypeVar
+from weakref import finalize
+
+import pyarrow as pa
+
+from segreader.plan.split import Split
+
+Part = TypeVar("Part")
+Item = TypeVar("Item")
+
+ReadSplit: TypeAlias = Callable[[Split], Iterator[pa.RecordBatch]]
+"""Reads one split after another; of one thread."""
+
+_AHEAD_BYTES: Final = 64 << 20
+"""Of record batches that wait to be taken; each thread may add the one that it is reading."""
+
+_UNHURRIED: Final = 2
+"""Batches that are taken before other splits are read ahead: who wants a few rows costs no more than these."""
+
+
+def read_splits_ahead(
+    splits: Sequence[Split], open_reader: Callable[[], ReadSplit], threads: int
+) -> Generator[pa.RecordBatch, None, None]:
+    """The batches of the splits in their order, read by some threads.
+
+    Args:
+        splits: what to read.
+        open_reader: called once in each thread.
+        threads: how many at most; with one, or one split, the caller's own thread reads.
+
+    Raises:
+        whatever a reader raises, after the batches before it.
+    """
+    if threads < 2 or len(splits) < 2:
+        read = open_reader()
+        for split in splits:
+            yield from read(split)
+        return
+    ahead = Ahead(splits, open_reader, name="segreader-table", size_of=lambda batch: int(batch.nbytes))
+    try:
+        for _ in range(_UNHURRIED):
+            if not (found := ahead.next()):
+                return
+            yield found.pop()
+        ahead.hurry(_AHEAD_BYTES, min(threads, len(splits)) - 1)
+        while found := ahead.next():
+            yield found.pop()  # its buffers are free while the next one is waited for
+    finally:
+        ahead.close()
+
+
+def one_ahead(make: Callable[[], Iterator[Item]], *, name: str) -> Generator[Item, None, None]:
+    """What an iterator gives, the next item of which is read in a thread while one is used.
+
+    Args:
+        make: called in the thread; what it gives is used there alone.
+        name: of the thread.
+    """
+    ahead = Ahead([make], make_each, name=name)
+    try:
+        while found := ahead.next():
+            yield found.pop()
+    finally:
+        ahead.close()
+
+
+class Ahead(Generic[Part, Item]):
+    """Items of parts, in the order of the parts. Use it from one thread; threads end when it is closed or garbage.
+
+    Nothing is read before the first item is asked for. A program that ends does not wait for the threads.
+
+    Args:
+        open_reader: called once in each thread; what it gives is called with one part after another.
+        name: of the threads.
+        size_of: bytes of an item, counted while it waits.
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[Part],
+        open_reader: Callable[[], Callable[[Part], Iterator[Item]]],
+        *,
+        name: str,
+        size_of: Callable[[Item], int] = lambda _: 0,
+    ) -> None:
+        self._work = _Work(parts, open_reader, size_of)
+        self._name = name
+        self._threads: list[Thread] = []
+        self._told: SimpleQueue[None] = SimpleQueue()
+        self._dropped = finalize(self, self._work.stop)
+        self._dropped.atexit = False
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the threads were told to end."""
+        return self._work.is_stopped
+
+    def next(self) -> list[Item]:
+        """The next item, alone in a list so that no reference to it stays here; an empty list at the end.
+
+        Raises:
+            whatever reading the part raised.
+        """
+        while (found := self.poll(partial(self._told.put, None))) is None:
+            self._told.get()
+        return found
+
+    def poll(self, tell: Callable[[], object]) -> list[Item] | None:
+        """As ``next``, without waiting: ``None`` if nothing is there yet.
+
+        Args:
+            tell: called then in another thread, when it is worth asking again.
+        """
+        if not self._threads:
+            self._start(1)
+        return self._work.take(tell)
+
+    def hurry(self, most_bytes: int, threads: int) -> None:
+        """Read ahead until so many bytes wait, with some more threads."""
+        self._work.hurry(most_bytes)
+        self._start(threads)
+
+    def stop(self) -> None:
+        """Have the threads end after the steps that they are in, without waiting for them."""
+        self._dropped()
+
+    def has_ended(self, tell: Callable[[], object]) -> bool:
+        """Whether no thread reads any more; ``tell`` as in ``poll``."""
+        return self._work.has_ended(tell)
+
+    def close(self) -> None:
+        """End the threads, and wait until they have."""
+        self.stop()
+        for thread in self._threads:
+            thread.join()
+
+    def _start(self, count: int) -> None:
+        for _ in range(count):
+            thread = Thread(target=self._work.run, args=(self._work.begin(),), name=self._name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+
+class _Work(Generic[Part, Item]):
+    """What the threads share with who takes from them. It does not know ``Ahead``, so that this can be garbage.
+
+    Parts are begun in order, so the one that is taken from is always read, or has been: no thread waits for another one
+    that waits itself. All that changes is under ``_lock``, but for ``is_stopped``.
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[Part],
+        open_reader: Callable[[], Callable[[Part], Iterator[Item]]],
+        size_of: Callable[[Item], int],
+    ) -> None:
+        self._parts, self._open_reader, self._size_of = parts, open_reader, size_of
+        self._lock = Lock()
+        self._items: dict[int, deque[Item]] = {}
+        self._ended: dict[int, BaseException | None] = {}
+        self._begun = self._taking = self._waiting_bytes = self._most_bytes = 0
+        self._reading = 0  # threads
+        self._wakes: list[SimpleQueue[None]] = []  # one a thread
+        self._sleeping: list[SimpleQueue[None]] = []
+        self._tell: Callable[[], object] | None = None
+        self.is_stopped = False
+
+    # for who takes
+
+    def take(self, tell: Callable[[], object]) -> list[Item] | None:
+        """See ``Ahead.poll``."""
+        with self._lock:
+            error: BaseException | None = None
+            while error is None:
+                if self.is_stopped or self._taking == len(self._parts):
+                    return []
+                if waiting := self._items.get(self._taking):
+                    item = waiting.popleft()
+                    self._waiting_bytes -= self._size_of(item)
+                    self._wake_all()
+                    return [item]
+                if self._taking not in self._ended:
+                    self._tell = tell
+                    return None
+                error = self._ended.pop(self._taking)
+                self._taking += 1
+                self._wake_all()
+            self._taking = len(self._parts)
+        try:
+            raise error
+        finally:
+            del error  # its traceback knows this frame
+
+    def hurry(self, most_bytes: int) -> None:
+        """See ``Ahead.hurry``."""
+        with self._lock:
+            self._most_bytes = most_bytes
+            self._wake_all()
+
+    def begin(self) -> SimpleQueue[None]:
+        """Count one more thread that reads; what ``run`` is given in it."""
+        with self._lock:
+            self._reading += 1
+            self._wakes.append(SimpleQueue())
+            return self._wakes[-1]
+
+    def has_ended(self, tell: Callable[[], object]) -> bool:
+        """See ``Ahead.has_ended``."""
+        with self._lock:
+            if self._reading:
+                self._tell = tell
+            return not self._reading
+
+    def stop(self) -> None:
+        """Have the threads end. A finalizer may call it."""
+        self.is_stopped = True
+        for wake in self._wakes:
+            wake.put(None)
+
+    def _wake_all(self) -> None:
+        for wake in self._sleeping:
+            wake.put(None)
+        self._sleeping.clear()
+
+    # for the threads
+
+    def run(self, wake: SimpleQueue[None]) -> None:
+        """Read parts until there is none left, or nobody wants them."""
+        at = 0
+        error: BaseException | None = None
+        try:
+            read = self._open_reader()
+            while self._sleep_until(self._may_begin, wake):
+                with self._lock:
+                    if self._begun == len(self._parts):
+                        return
+                    at, self._begun = self._begun, self._begun + 1
+                    self._items[at] = deque()
+                self._read(read, at, wake)
+        except BaseException as raised:  # it belongs to who takes, whatever it is
+            error = raised
+        finally:
+            with self._lock:
+                if self.is_stopped:
+                    self._items.clear()
+                elif error is not None:
+                    self._ended[at] = error
+                self._reading -= 1
+                self._call()
+            del error
+
+    def _read(self, read: Callable[[Part], Iterator[Item]], at: int, wake: SimpleQueue[None]) -> None:
+        items = _stepped(read, self._parts[at])
+        try:
+            while self._sleep_until(lambda: self._may_step(at), wake):
+                try:
+                    item = next(items)
+                except StopIteration:
+                    break
+                self._put(at, item)
+                del item  # who takes it is the only one who has it: its buffers come back when he lets go
+        finally:
+            items.close()
+        with self._lock:
+            if not self.is_stopped:
+                self._ended[at] = None
+                self._call()
+
+    def _may_begin(self) -> bool:
+        return bool(self._most_bytes) or self._begun <= self._taking or self._begun == len(self._parts)
+
+    def _may_step(self, at: int) -> bool:
+        return self._waiting_bytes < self._most_bytes or (at == self._taking and not self._items[at])
+
+    def _sleep_until(self, may: Callable[[], bool], wake: SimpleQueue[None]) -> bool:
+        """Whether to go on, as soon as that is known."""
+        while True:
+            with self._lock:
+                if self.is_stopped:
+                    return False
+                if may():
+                    return True
+                self._sleeping.append(wake)
+            wake.get()
+
+    def _put(self, at: int, item: Item) -> None:
+        with self._lock:
+            if not self.is_stopped:
+                self._items[at].append(item)
+                self._waiting_bytes += self._size_of(item)
+                self._call()
+
+    def _call(self) -> None:
+        tell, self._tell = self._tell, None
+        if tell is not None:
+            tell()
+
+
+def _stepped(read: Callable[[Part], Iterator[Item]], part: Part) -> Generator[Item, None, None]:
+    yield from read(part)
+
+
+def make_each() -> Callable[[Callable[[], Iterator[Item]]], Iterator[Item]]:
+    """For parts that are iterators yet to be made."""
+    return lambda make: make()
