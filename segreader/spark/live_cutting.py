@@ -8,12 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Final
 
-from segreader.plan.cut import UNCUT
+from segreader.errors import FormatError, ObjectNotFoundError
+from segreader.format.side_files.offset_index import OffsetIndex, parse_offset_index
+from segreader.plan.cut import UNCUT, Cutting, SplitOffsets, cut
 from segreader.plan.live import LivePart, ReadFrom, epochs_after
+from segreader.plan.split import Split
 from segreader.ranges import OffsetRange
-from segreader.spark.cutting import cut_exactly, cut_split
 from segreader.storage.base import ObjectStore
+from segreader.storage.read_all import read_each, read_whole
+
+_INDEXES_AT_ONCE: Final = 32
 
 
 def narrowed(part: LivePart, offsets: OffsetRange) -> LivePart:
@@ -46,35 +52,54 @@ def joined(parts: Iterable[LivePart]) -> list[LivePart]:
     return found
 
 
-def cut_parts(
-    store: ObjectStore | None, parts: Sequence[LivePart], *, split_bytes: int, most_offsets: int | None = None
-) -> list[LivePart]:
+def cut_parts(store: ObjectStore | None, parts: Sequence[LivePart], cutting: Cutting) -> list[LivePart]:
     """The parts in pieces, in the same order; each from the store has one split.
 
     Args:
-        store: where parts from the store lie, each of them one split of a whole segment.
-        split_bytes: stored bytes of a piece to aim at, where they are known.
-        most_offsets: how many offsets a piece may have; then bytes do not count.
+        store: where parts from the store lie, each of them splits of one whole segment.
+        cutting: how; where it says how many offsets a piece may have, bytes do not count.
     """
-    by_bytes = {}
-    if store is not None and most_offsets is None:
-        by_bytes = cut_exactly(store, [split for part in parts for split in part.splits], split_bytes)
+    most = cutting.most_offsets
+    if most is not None:
+        cutting = replace(cutting, split_bytes=UNCUT)
+    cutting = replace(cutting, offsets=SplitOffsets.INDEXED)
+    indexes: dict[int, OffsetIndex | None] = {}
     pieces: list[LivePart] = []
-    for part in parts:
+    for number, part in enumerate(parts):
+        if number % _INDEXES_AT_ONCE == 0 and store is not None:
+            indexes = _read_indexes(store, parts[number : number + _INDEXES_AT_ONCE], cutting)
         if part.read_from is ReadFrom.STORE and store is not None:
             for split in part.splits:
-                some = by_bytes.get(id(split))
-                if some is None:
-                    some = cut_split(store, split, split_bytes=UNCUT, most_offsets=most_offsets)
-                for one in some:
+                for one in cut(split, indexes.get(id(split)), cutting):
                     pieces.append(replace(narrowed(part, one.offsets), splits=(one,), size=one.positions.size))
-            continue
-        most = most_offsets
-        if most is None and part.size is not None and part.size > split_bytes:
+        elif most is None and part.size is not None and part.size > cutting.split_bytes:
             count = part.stop - part.offsets.start
-            most = max(1, count // -(-part.size // split_bytes))
-        pieces += cut_by_offsets(part, most)
+            pieces += cut_by_offsets(part, max(1, count // -(-part.size // cutting.split_bytes)))
+        else:
+            pieces += cut_by_offsets(part, most)
     return pieces
+
+
+def _read_indexes(store: ObjectStore, parts: Sequence[LivePart], cutting: Cutting) -> dict[int, OffsetIndex | None]:
+    """The offset indexes of the splits that may be cut, by the ``id`` of these; ``None`` where one is missing or
+    damaged, which the planner has told of."""
+
+    def read(split: Split) -> OffsetIndex | None:
+        if split.offset_index is None:
+            return None
+        try:
+            return parse_offset_index(read_whole(store, split.offset_index), split.base_offset, log_size=split.log_size)
+        except (FormatError, ObjectNotFoundError):
+            return None
+
+    large = [
+        split
+        for part in parts
+        for split in part.splits
+        if split.positions.size > cutting.split_bytes
+        or (cutting.most_offsets is not None and part.stop - part.offsets.start > cutting.most_offsets)
+    ]
+    return dict(zip(map(id, large), read_each(read, large), strict=True))
 
 
 def cut_by_offsets(part: LivePart, most: int | None) -> Iterator[LivePart]:

@@ -17,7 +17,7 @@ from segreader.broker.messages import LATEST as LATEST_OF_BROKER
 from segreader.broker.messages import ListedOffset, OffsetWanted, TopicMetadata
 from segreader.errors import BrokerError, ObjectNotFoundError, OffsetOutOfRangeError, OptionError
 from segreader.isolation import IsolationLevel
-from segreader.plan.cut import UNCUT
+from segreader.plan.cut import UNCUT, Cutting
 from segreader.plan.live import LivePart, LivePlan
 from segreader.plan.split import Gap
 from segreader.read.cluster import Cluster
@@ -210,11 +210,11 @@ class Tier:
             total = sum(part.stop - part.offsets.start for part in plan.parts)
             share = max(1, total // options.min_partitions)
             most = share if most is None else min(most, share)
-        parts = cut_parts(self.store, plan.parts, split_bytes=options.split_bytes, most_offsets=most)
-        is_few = len(parts) < SPLITS_A_CORE * (cores or os.cpu_count() or 1)
-        if most is None and options.may_shrink_splits and is_few and plan.size > SMALL_SPLIT:
-            parts = cut_parts(self.store, plan.parts, split_bytes=SMALL_SPLIT)
-        return tuple(parts)
+        cutting = Cutting(split_bytes=options.split_bytes, most_offsets=most)
+        if most is None and options.may_shrink_splits:
+            least = SPLITS_A_CORE * (cores or os.cpu_count() or 1)
+            cutting = replace(cutting, least_splits=least, small_bytes=SMALL_SPLIT)
+        return tuple(cut_parts(self.store, plan.parts, cutting.of_all([part.size or 0 for part in plan.parts])))
 
     def close(self) -> None:
         """Give back what was opened here; the cluster stays open."""

@@ -14,13 +14,14 @@ import pytest
 from segreader.backfill.job_plan import JobRequest, make_plan
 from segreader.backfill.output import OutputOptions
 from segreader.catalog.layouts.aiven.manifest import read_manifest
-from segreader.plan.cut import UNCUT
+from segreader.plan.cut import UNCUT, Cutting
+from segreader.plan.live import LivePart, ReadFrom
 from segreader.plan.split import Split
 from segreader.ranges import ByteRange
 from segreader.read.options import ReadOptions
 from segreader.read.source import LocationSource
 from segreader.read.split_reader import read_split
-from segreader.spark.cutting import cut_split
+from segreader.spark.live_cutting import cut_parts
 from segreader.spark.options import parse_options
 from segreader.spark.planning import plan_splits
 from segreader.storage.local import LocalStore
@@ -91,9 +92,11 @@ def of_the_source(location: Path, split_bytes: int) -> Sequence[Split]:
     ).plan.splits
 
 
-def cut_again(location: Path, split_bytes: int) -> Sequence[Split]:
+def of_a_live_read(location: Path, split_bytes: int) -> Sequence[Split]:
     (whole,) = of_the_source(location, UNCUT)
-    return cut_split(LocationSource(str(location)).store, whole, split_bytes=split_bytes)
+    part = LivePart(whole.partition, whole.offsets, ReadFrom.STORE, splits=(whole,))
+    pieces = cut_parts(LocationSource(str(location)).store, [part], Cutting(split_bytes=split_bytes))
+    return [split for piece in pieces for split in piece.splits]
 
 
 def of_the_job(location: Path, split_bytes: int) -> Sequence[Split]:
@@ -105,7 +108,7 @@ def of_the_job(location: Path, split_bytes: int) -> Sequence[Split]:
     return found
 
 
-@pytest.mark.parametrize("cut", [of_the_source, cut_again, of_the_job])
+@pytest.mark.parametrize("cut", [of_the_source, of_a_live_read, of_the_job])
 @pytest.mark.parametrize("split_bytes", [1, 3000, CHUNK, 20_000])
 def test_two_splits_share_one_chunk_at_most(location: Path, cut: object, split_bytes: int) -> None:
     assert callable(cut)

@@ -12,6 +12,7 @@ from segreader.backfill.exact import JobSplit
 from segreader.backfill.split_json import split_from_json, split_to_json
 from segreader.format.side_files.transaction_index import AbortedTransaction
 from segreader.isolation import AbortedTransactions
+from segreader.plan.cut import Cutting
 from segreader.plan.live import BEYOND, LivePart, ReadFrom
 from segreader.plan.split import Split
 from segreader.ranges import ByteRange, OffsetRange
@@ -89,7 +90,7 @@ def test_pieces_by_offsets_follow_each_other(most: int | None) -> None:
 
 
 def test_a_located_segment_is_cut_by_its_size_and_what_a_broker_has_is_not() -> None:
-    pieces = cut_parts(None, [LOCATED, BROKER], split_bytes=300)
+    pieces = cut_parts(None, [LOCATED, BROKER], Cutting(split_bytes=300))
 
     assert [(one.read_from, one.stop - one.offsets.start) for one in pieces] == [
         *[(ReadFrom.LOCATION, 30)] * 3,
