@@ -25,6 +25,7 @@ from benchmarks.plan_metadata import write_topic
 from benchmarks.report import MIB
 from benchmarks.rows import Row, add_json_option, run
 from segreader.format.compression import Codec
+from segreader.plan.request import Bounds, Request, TimeRange
 from segreader.read.scan import Scan
 
 SEGMENTS = 100_000
@@ -72,7 +73,7 @@ def plan_topic(bucket: Bucket, name: str, partitions: range | None = None) -> tu
     bucket.pages = 0
     bucket.reads.clear()
     began = time.process_time()
-    Scan(BucketSource(bucket), topic=name, partitions=partitions).plan()
+    Scan(BucketSource(bucket), Request(topic=name, partitions=partitions)).plan()
     return bucket.pages, sum(bucket.reads.values()), time.process_time() - began
 
 
@@ -110,12 +111,8 @@ def measure_times(rounds: int) -> Iterator[Row]:
         for index in range(rounds):
             first = batches * (index + 1) // (rounds + 1) + index
             bucket = Bucket(layout, [topic])
-            scan = Scan(
-                BucketSource(bucket),
-                topic=topic.name,
-                since=FIRST_TIME_MS + first * BATCH_MS,
-                until=FIRST_TIME_MS + (first + wanted) * BATCH_MS,
-            )
+            times = TimeRange(FIRST_TIME_MS + first * BATCH_MS, FIRST_TIME_MS + (first + wanted) * BATCH_MS)
+            scan = Scan(BucketSource(bucket), Request(topic=topic.name, bounds=Bounds(times=times)))
             scan.plan()
             planned = dict(bucket.read_bytes)
             rows = sum(made.num_rows for made in scan.to_batches())

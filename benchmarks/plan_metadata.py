@@ -20,6 +20,8 @@ from benchmarks.plan_bucket import Topic
 from segreader.catalog.collector import collect_seldom
 from segreader.catalog.metadata_log import METADATA_TOPIC, RemoteLogMetadata
 from segreader.format.record import Record, TimestampType
+from segreader.isolation import IsolationLevel
+from segreader.plan.request import Request
 from segreader.read.scan import Scan
 from segreader.read.source import Catalog, LocationSource
 from segreader.testing.batches import encode_batch
@@ -90,7 +92,7 @@ def main() -> None:
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     source = TimedSource(f"{place}/remote", catalog=Catalog(metadata=f"{place}/metadata", segments_from="metadata"))
     imports, began = peak_bytes(), time.process_time()
-    plan = Scan(source, isolation_level=isolation_level).plan()
+    plan = Scan(source, Request(isolation_level=IsolationLevel(isolation_level))).plan()
     seconds = time.process_time() - began
     facts = {
         "splits": len(plan.splits),

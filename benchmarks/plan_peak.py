@@ -12,6 +12,7 @@ from benchmarks.peak import peak_bytes
 from benchmarks.plan import topics_of
 from benchmarks.plan_bucket import Bucket, BucketSource
 from benchmarks.plan_forms import SMALL
+from segreader.plan.request import Request
 from segreader.read.scan import Scan
 
 
@@ -19,7 +20,7 @@ def main() -> None:
     form, objects, topic, partitions = sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
     bucket = Bucket(SMALL[form], topics_of(form, objects))
     before = peak_bytes()
-    plan = Scan(BucketSource(bucket), topic=topic, partitions=range(partitions)).plan()
+    plan = Scan(BucketSource(bucket), Request(topic=topic, partitions=tuple(range(partitions)))).plan()
     print(json.dumps({"peak": peak_bytes() - before, "splits": len(plan.splits)}))
 
 

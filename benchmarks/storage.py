@@ -28,6 +28,7 @@ from benchmarks.inputs import SHAPES, write_inputs
 from benchmarks.report import MIB
 from benchmarks.rows import Row, add_json_option, run
 from benchmarks.storage_urls import ListedSource, Urls, open_store
+from segreader.plan.request import Bounds, Request
 from segreader.ranges import ByteRange
 from segreader.read.scan import Scan
 from segreader.storage.http.store import HttpStore
@@ -187,8 +188,8 @@ def measure_scan(endpoint: str, root: Path) -> Iterator[Row]:
     source = write_inputs(root / "tiered", SHAPES[1], ["none"], 160 * MIB)["none"]
     urls, prefix = Urls(endpoint, root), "tiered/none/"
 
-    def read(**options: object) -> tuple[Scan, dict[str, int], int]:
-        scan = Scan(ListedSource(urls, prefix), **options)
+    def read(*offsets: int) -> tuple[Scan, dict[str, int], int]:
+        scan = Scan(ListedSource(urls, prefix), Request(bounds=Bounds(*offsets)))
         store: HttpStore = scan.store
         rows = sum(batch.num_rows for batch in scan.to_batches())
         store.close()
@@ -205,7 +206,7 @@ def measure_scan(endpoint: str, root: Path) -> Iterator[Row]:
     yield Row("body GETs, full read", (requests["log"],), None, note=note)
 
     first, stop = source.records // 4, source.records * 3 // 4
-    scan, requests, rows = read(offsets=(first, stop))
+    scan, requests, rows = read(first, stop)
     if rows != stop - first:
         raise ValueError("the scan does not return the records between two offsets")
     span = sum(split.positions.stop - split.positions.start for split in scan.plan().splits)

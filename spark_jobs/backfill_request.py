@@ -14,9 +14,7 @@ from click.core import ParameterSource
 from segreader.backfill.job_plan import JobRequest
 from segreader.backfill.output import OutputLayout, OutputOptions
 from segreader.errors import OptionError
-from segreader.plan.request import Policy
-from segreader.read.live_bounds import LiveBounds, LiveEnd, parse_live_bounds
-from segreader.read.times import parse_time
+from segreader.plan.request import Bounds, LiveEnd, Policy, parse_bounds, parse_time
 from segreader.spark.offsets import EARLIEST, LATEST
 from segreader.spark.option_values import parse_size
 
@@ -309,7 +307,7 @@ def _require_default(old: str, *names: str) -> None:
         raise click.UsageError(f"{old} is the earlier name of --{flag}: give one of them")
 
 
-def _bounds(given: dict[str, Any]) -> tuple[str, str, LiveBounds | None]:
+def _bounds(given: dict[str, Any]) -> tuple[str, str, Bounds | None]:
     """Start and end as a plan has them, ``earliest`` or ``latest``, offsets as JSON, or a time; and those of all.
 
     Raises:
@@ -323,7 +321,7 @@ def _bounds(given: dict[str, Any]) -> tuple[str, str, LiveBounds | None]:
             start, end = parse_ranges(given["offsets"])
             has_start, has_end = start is not None, end is not None
         elif (bounds := _of_every(given["offsets"], given["bootstrap_servers"])) is not None:
-            has_start, has_end = bounds.start is not None, bounds != LiveBounds(bounds.start)
+            has_start, has_end = bounds.start is not None, bounds != Bounds(bounds.start)
     for flag, is_given in (("since", has_start), ("until", has_end)):
         if given[flag] is not None:
             if is_given:
@@ -339,22 +337,22 @@ def _bounds(given: dict[str, Any]) -> tuple[str, str, LiveBounds | None]:
     )
 
 
-def _of_every(text: str, servers: str | None) -> LiveBounds | None:
+def _of_every(text: str, servers: str | None) -> Bounds | None:
     """The offsets of ``A:B``, as ``segreader cat`` takes them; ``None`` for all there are.
 
     Raises:
         OptionError: it is no such range, or names an end that only brokers know.
     """
     try:
-        bounds = parse_live_bounds(text)
+        bounds = parse_bounds(text)
     except OptionError:
         raise _no_ranges(text) from None
     if bounds.end is LiveEnd.LATEST_STABLE and servers is None:
         raise OptionError("--offsets names latest-stable, which only brokers know", hint="Give --bootstrap-servers")
-    return None if bounds == LiveBounds() else bounds
+    return None if bounds == Bounds() else bounds
 
 
-def _text_of(bounds: LiveBounds) -> str:
+def _text_of(bounds: Bounds) -> str:
     """The offsets as a plan has them."""
     stop = bounds.stop if bounds.end is LiveEnd.LATEST else bounds.end
     return f"{'' if bounds.start is None else bounds.start}:{'' if stop is None else stop}"

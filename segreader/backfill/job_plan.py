@@ -31,9 +31,8 @@ from segreader.backfill.split_json import from_version_1, split_from_json, split
 from segreader.errors import ObjectNotFoundError, OptionError
 from segreader.plan.cut import SplitOffsets
 from segreader.plan.live import LivePart
-from segreader.plan.request import Policy
+from segreader.plan.request import Bounds, Policy
 from segreader.plan.split import Split
-from segreader.read.live_bounds import LiveBounds
 from segreader.spark.live_planning import plan_live_read
 from segreader.spark.option_names import EARLIER
 from segreader.spark.options import SparkOptions, parse_options, require_batch
@@ -66,7 +65,7 @@ class JobRequest:
     output: OutputOptions
     split_bytes: int = DEFAULT_SPLIT_BYTES
     on_missing: Policy = Policy.FAIL
-    bounds: LiveBounds | None = None
+    bounds: Bounds | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

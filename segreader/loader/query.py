@@ -15,14 +15,13 @@ from segreader.format.compression import DEFAULT_LIMIT
 from segreader.isolation import IsolationLevel
 from segreader.loader.saved import SavedFields, write_saved
 from segreader.plan.cut import DEFAULT_SPLIT_BYTES
-from segreader.plan.request import Policy
+from segreader.plan.request import Policy, Time, TimeRange, parse_time_range
 from segreader.ranges import OffsetRange
 from segreader.read.arrow import schema
 from segreader.read.options import DEFAULT_COLUMNS, ReadOptions, parse_on_gap
 from segreader.read.scan import is_cluster, parse_isolation_level, parse_offsets
 from segreader.read.scan_face import Offsets
 from segreader.read.source import Catalog, LocationSource, UrlSource, open_source, refuse_credentials
-from segreader.read.times import Time, TimeRange, parse_time_range
 
 _KIND = "query"
 

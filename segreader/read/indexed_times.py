@@ -15,8 +15,8 @@ from segreader.errors import (
     ObjectNotFoundError,
 )
 from segreader.format.side_files.time_index import parse_time_index
+from segreader.plan.request import TimeRange
 from segreader.ranges import ByteRange, OffsetRange
-from segreader.read.times import TimeRange
 from segreader.segment import Segment
 from segreader.storage.base import ObjectStore
 from segreader.storage.read_all import read_each, read_whole

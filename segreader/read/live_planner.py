@@ -7,7 +7,7 @@ the one that is there: the segments at a location that was given, locations told
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from segreader.broker.messages import TopicMetadata
 from segreader.errors import OffsetOutOfRangeError
@@ -24,11 +24,10 @@ from segreader.plan.live import (
     epochs_from,
     place_seam,
 )
-from segreader.plan.request import Policy
+from segreader.plan.request import LiveEnd, Policy, Request
 from segreader.plan.split import EndReason, Gap, PlannedDrop, ReadEnd, Split
 from segreader.ranges import OffsetRange
 from segreader.read.cluster import Cluster
-from segreader.read.live_bounds import LiveBounds, LiveEnd
 from segreader.read.live_locations import plan_locations
 from segreader.read.live_marks import (
     choose_partitions,
@@ -48,27 +47,9 @@ from segreader.segment import TopicIdPartition
 from segreader.storage.base import ObjectStore
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LiveRequest:
-    """What is asked for of one topic.
-
-    Args:
-        topic_id: refuse another topic of the same name.
-        partitions: which; all by default.
-        prefers_store: take what lies in both tiers from the object store.
-    """
-
-    topic: str
-    topic_id: str | None = None
-    partitions: tuple[int, ...] | None = None
-    bounds: LiveBounds = field(default_factory=LiveBounds)
-    isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED
-    prefers_store: bool = False
-
-
 def plan_live(
     cluster: Cluster,
-    request: LiveRequest,
+    request: Request,
     options: ReadOptions | None = None,
     *,
     source: Source | None = None,
@@ -87,7 +68,7 @@ def plan_live(
         ObjectNotFoundError: the topic or a partition is not there.
         BrokerError: the cluster cannot be asked, or refuses.
     """
-    topic = find_topic(cluster, request.topic, request.topic_id)
+    topic = find_topic(cluster, request.topic or "", request.topic_id)
     partitions = choose_partitions(topic, request.partitions, cluster.shown)
     planner = _Planner(cluster, request, options or ReadOptions(), topic, source, located, metrics or LiveMetrics())
     return planner.plan(partitions)
@@ -97,7 +78,7 @@ class _Planner:
     def __init__(
         self,
         cluster: Cluster,
-        request: LiveRequest,
+        request: Request,
         options: ReadOptions,
         topic: TopicMetadata,
         source: Source | None,
@@ -105,6 +86,7 @@ class _Planner:
         metrics: LiveMetrics,
     ) -> None:
         self._cluster, self._request, self._options, self._topic = cluster, request, options, topic
+        self._name = request.topic or ""
         self._source, self._located, self._metrics = source, located, metrics
         self._store = None
         if source is not None:
@@ -117,7 +99,7 @@ class _Planner:
         self._told: list[LivePartition] = []
 
     def plan(self, partitions: Sequence[int]) -> LivePlan:
-        name, level, bounds = self._request.topic, self._request.isolation_level, self._request.bounds
+        name, level, bounds = self._name, self._request.isolation_level, self._request.bounds
         marks = read_marks(self._cluster, name, partitions, level)
         if bounds.end is LiveEnd.LATEST_STABLE and level is IsolationLevel.READ_UNCOMMITTED:
             stable = read_ends(self._cluster, name, partitions, IsolationLevel.READ_COMMITTED)
@@ -151,7 +133,7 @@ class _Planner:
         Raises:
             TruncatedLogError: what the group has read of a partition is no longer in the log.
         """
-        bounds, name, level = self._request.bounds, self._request.topic, self._request.isolation_level
+        bounds, name, level = self._request.bounds, self._name, self._request.isolation_level
         starts: dict[int, int | None] = dict.fromkeys(partitions, bounds.start)
         stops: dict[int, int | None] = dict.fromkeys(partitions, bounds.stop)
         if bounds.group is not None:
@@ -190,17 +172,17 @@ class _Planner:
             raise error.located(source=self._cluster.shown) from None
 
     def _partition(self, number: int) -> TopicIdPartition:
-        return TopicIdPartition(self._request.topic, number, self._topic.topic_id)
+        return TopicIdPartition(self._name, number, self._topic.topic_id)
 
     def _add(self, number: int, marks: LogMarks, seam: Seam, leader_epoch: int, stop: int | None) -> None:
-        request, partition = self._request, self._partition(number)
+        partition = self._partition(number)
         lineage = LeaderEpochs()
         if seam.start < seam.stop:
             below = max(
                 marks.log_start, seam.start - 1
             )  # the record before tells whether a position is of this history
             newest = max(marks.leader_epoch, leader_epoch)
-            lineage = read_lineage_of_leader(self._cluster, request.topic, number, newest, below)
+            lineage = read_lineage_of_leader(self._cluster, self._name, number, newest, below)
         if seam.lost is not None and seam.lost.stop is not None:
             self._gaps.append(Gap(partition, seam.lost.start, seam.lost.stop))
         self._told.append(LivePartition(partition, marks, seam, epochs_from(lineage, seam.start)))

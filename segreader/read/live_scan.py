@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -11,19 +11,16 @@ from functools import partial
 import pyarrow as pa
 
 from segreader.errors import OptionError
-from segreader.isolation import IsolationLevel
 from segreader.plan.live import LivePart, LivePlan, ReadFrom
-from segreader.plan.request import Policy
+from segreader.plan.request import Policy, Request
 from segreader.read.cluster import Cluster, KafkaCluster
-from segreader.read.live_bounds import parse_live_bounds
 from segreader.read.live_metrics import LiveMetrics
-from segreader.read.live_planner import LiveRequest, plan_live
+from segreader.read.live_planner import plan_live
 from segreader.read.live_reader import LiveReader
 from segreader.read.located import LocatedUrls, open_located
 from segreader.read.options import ReadOptions
-from segreader.read.scan_face import Offsets, ScanFace
+from segreader.read.scan_face import ScanFace
 from segreader.read.source import Catalog, Source, open_source
-from segreader.read.times import TimeRange
 from segreader.read.topic_ids import NEWEST
 from segreader.storage.base import ObjectStore
 
@@ -45,7 +42,7 @@ class LiveScan(ScanFace):
     def __init__(
         self,
         open_cluster: Callable[[], Cluster],
-        request: LiveRequest,
+        request: Request,
         *,
         source: Source | None = None,
         open_located: Callable[[Callable[[], None]], tuple[LocatedUrls, ObjectStore]] | None = None,
@@ -181,21 +178,14 @@ def bootstrap_of(
 def open_live_scan(
     location: str | os.PathLike[str] | None,
     bootstrap_servers: str | None,
+    request: Request,
+    options: ReadOptions,
     *,
     broker_options: Mapping[str, object] | None,
     urls: Sequence[str] | None,
     storage_options: Mapping[str, object] | None,
     catalog: Catalog,
-    topic: str | None,
-    topic_id: str | None,
-    partitions: Collection[int] | None,
-    offsets: Offsets,
-    times: TimeRange | None,
-    group: str | None,
-    isolation_level: IsolationLevel,
-    prefer: str,
     asks_for_locations: bool,
-    options: ReadOptions,
 ) -> LiveScan:
     """The live scan that the arguments of ``segreader.scan`` say.
 
@@ -203,27 +193,19 @@ def open_live_scan(
         OptionError: they contradict each other, or no topic is named.
     """
     brokers, place = bootstrap_of(location, bootstrap_servers)
-    if not topic:
+    if not request.topic:
         raise OptionError("a live scan reads one topic", hint="Name it: topic (--topic)")
     if urls is not None:
         raise OptionError(
             "a list of URLs and brokers do not go together",
             hint="Give the location of the remote tier, or brokers alone",
         )
-    if prefer not in ("broker", "store"):
-        raise OptionError("unknown prefer", found=prefer, expected="broker or store")
     if catalog.log_directory is not None or catalog.leader_epochs is not None:
         raise OptionError(
             "log_directory and leader_epochs mean nothing with brokers", hint="Leave them out: the leader provides both"
         )
-    request = LiveRequest(
-        topic=topic,
-        topic_id=None if topic_id == NEWEST else topic_id,  # a cluster has no other
-        partitions=None if partitions is None else tuple(partitions),
-        bounds=parse_live_bounds(offsets, times, group),
-        isolation_level=isolation_level,
-        prefers_store=prefer == "store",
-    )
+    if request.topic_id == NEWEST:  # a cluster has no other
+        request = replace(request, topic_id=None)
     source = None
     if place is not None or catalog != Catalog():
         source = open_source(place, storage_options=storage_options, catalog=catalog)

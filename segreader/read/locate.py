@@ -8,10 +8,10 @@ from segreader.broker.location_codec import check_location
 from segreader.broker.messages import FetchRequest
 from segreader.errors import OffsetOutOfRangeError
 from segreader.plan.live import LivePart, LivePlan, ReadFrom
+from segreader.plan.request import Bounds, Request
 from segreader.read.broker_range import BrokerRange
 from segreader.read.cluster import Cluster
-from segreader.read.live_bounds import LiveBounds
-from segreader.read.live_planner import LiveRequest, plan_live
+from segreader.read.live_planner import plan_live
 from segreader.read.located import now_ms
 from segreader.read.options import ReadOptions
 from segreader.read.source import Source
@@ -54,7 +54,7 @@ class LocatedOffset:
 
 
 def locate_offset(
-    cluster: Cluster, request: LiveRequest, partition: int, offset: int, *, source: Source | None = None
+    cluster: Cluster, request: Request, partition: int, offset: int, *, source: Source | None = None
 ) -> LocatedOffset:
     """Where a read of this offset would take it from. No object is read but indexes of a store that is given.
 
@@ -66,7 +66,7 @@ def locate_offset(
         OffsetOutOfRangeError: the offset is deleted, or not there yet.
         as ``plan_live``.
     """
-    bounds = LiveBounds(offset, offset + 1)
+    bounds = Bounds(offset, offset + 1)
     wanted = replace(request, partitions=(partition,), bounds=bounds)
     plan = plan_live(cluster, wanted, ReadOptions(split_bytes=1), source=source)
     if not plan.parts:

@@ -25,7 +25,7 @@ from segreader.plan.cut import (
     wanted_size,
 )
 from segreader.plan.lineage import DropReason, OffsetHole, Part, ResolvedLog, epochs_within
-from segreader.plan.request import Policy
+from segreader.plan.request import Policy, TimeRange
 from segreader.plan.split import (
     END_OF_LOG,
     EndReason,
@@ -43,7 +43,6 @@ from segreader.read.segment_ends import OPEN_END, read_last_offset, shows_cleani
 from segreader.read.segment_tail import ends_early
 from segreader.read.source import SourceLog
 from segreader.read.time_offsets import offsets_between
-from segreader.read.times import TimeRange
 from segreader.read.transactions import TransactionState, read_transaction_state, snapshot_at_start
 from segreader.segment import Segment
 from segreader.storage.base import ObjectStore

@@ -17,7 +17,7 @@ from segreader.format.columns import DEFAULT_MAX_BYTES, DEFAULT_MAX_ROWS
 from segreader.format.compression import DEFAULT_LIMIT
 from segreader.isolation import IsolationLevel
 from segreader.plan.cut import DEFAULT_SPLIT_BYTES
-from segreader.plan.request import Policy
+from segreader.plan.request import Bounds, Policy, Request, Time, parse_bounds, parse_time_range
 from segreader.plan.split import ReadPlan, join_plans
 from segreader.ranges import OffsetRange
 from segreader.read.indexed_times import UNREADABLE, note_if_older
@@ -27,7 +27,6 @@ from segreader.read.partition_planner import PartitionPlanner
 from segreader.read.scan_face import Offsets, ScanFace
 from segreader.read.source import Catalog, LocationSource, Source, SourceAddress, SourceLog, Wants, open_source
 from segreader.read.split_reader import SplitReader
-from segreader.read.times import Time, parse_time_range
 from segreader.segment import TopicIdPartition
 from segreader.storage.base import ObjectStore
 
@@ -41,22 +40,15 @@ class Scan(ScanFace):
     def __init__(
         self,
         source: Source,
-        *,
-        topic: str | None = None,
-        topic_id: str | None = None,
-        partitions: Collection[int] | None = None,
-        offsets: Offsets = None,
-        since: Time = None,
-        until: Time = None,
-        isolation_level: str | IsolationLevel = IsolationLevel.READ_COMMITTED,
+        request: Request | None = None,
         options: ReadOptions | None = None,
     ) -> None:
         super().__init__(options or ReadOptions(), ScanMetrics())
         self.location = source.shown
-        self.isolation_level = parse_isolation_level(isolation_level)
-        self.offsets = parse_offsets(offsets)
-        self.times = parse_time_range(since, until)
-        self._wanted = (topic, topic_id, partitions)
+        self._request = request = request or Request()
+        self.isolation_level = request.isolation_level
+        self.offsets = OffsetRange(request.bounds.start or 0, request.bounds.stop)
+        self.times = request.bounds.times
         self._plan: ReadPlan | None = None
         self._source = source
 
@@ -132,8 +124,8 @@ class Scan(ScanFace):
 
     def logs(self, wants: Wants | None = None) -> Iterator[SourceLog]:
         """The partitions of this scan, listed one after another; those that ``wants`` refuses cost no listing."""
-        topic, topic_id, partitions = self._wanted
-        return self._source.logs(topic=topic, topic_id=topic_id, partitions=partitions, wants=wants)
+        asked = self._request
+        return self._source.logs(topic=asked.topic, topic_id=asked.topic_id, partitions=asked.partitions, wants=wants)
 
     def _batches(self, options: ReadOptions) -> Iterator[pa.RecordBatch]:
         plan = self.plan()
@@ -296,44 +288,38 @@ def scan(
         log_directory=log_directory,
         leader_epochs=leader_epochs,
     )
-    wanted = [partitions] if isinstance(partitions, int) else partitions
+    times, wanted = parse_time_range(since, until), (partitions,) if isinstance(partitions, int) else partitions
+    request = Request(
+        topic=topic,
+        topic_id=topic_id,
+        partitions=None if wanted is None else tuple(wanted),
+        isolation_level=parse_isolation_level(isolation_level),
+        prefers_store=prefer == "store",
+    )
     if bootstrap_servers is not None or is_cluster(location):
         from segreader.read.live_scan import open_live_scan
 
+        if prefer not in ("broker", "store"):
+            raise OptionError("unknown prefer", found=prefer, expected="broker or store")
         return open_live_scan(
             location,
             bootstrap_servers,
+            replace(request, bounds=parse_bounds(offsets, times, group)),
+            options,
             broker_options=broker_options,
             urls=urls,
             storage_options=storage_options,
             catalog=catalog,
-            topic=topic,
-            topic_id=topic_id,
-            partitions=wanted,
-            offsets=offsets,
-            times=parse_time_range(since, until),
-            group=group,
-            isolation_level=parse_isolation_level(isolation_level),
-            prefer=prefer,
             asks_for_locations=locations,
-            options=options,
         )
     if broker_options or group is not None or prefer != "broker" or not locations:
         raise OptionError(
             "broker_options, group, prefer and locations are of live topics",
             hint="Name brokers: bootstrap_servers (--bootstrap-servers), or kafka://broker:9092 as the location",
         )
-    return Scan(
-        open_source(location, urls=urls, renew=renew, storage_options=storage_options, catalog=catalog),
-        topic=topic,
-        topic_id=topic_id,
-        partitions=wanted,
-        offsets=offsets,
-        since=since,
-        until=until,
-        isolation_level=isolation_level,
-        options=options,
-    )
+    source = open_source(location, urls=urls, renew=renew, storage_options=storage_options, catalog=catalog)
+    some = parse_offsets(offsets)
+    return Scan(source, replace(request, bounds=Bounds(some.start, some.stop, times=times)), options)
 
 
 def is_cluster(location: str | os.PathLike[str] | None) -> bool:

@@ -23,6 +23,7 @@ from segreader.format.columns import TABLE_WIDTH, BufferPool, Decision, State, T
 from segreader.format.scanner import BatchRun, Done, NeedData, SegmentScanner, Tail
 from segreader.format.side_files.offset_index import parse_offset_index
 from segreader.isolation import AbortedTransactionFilter, AbortedTransactions, IsolationLevel
+from segreader.plan.request import Policy
 from segreader.plan.split import Split
 from segreader.ranges import ByteRange
 from segreader.read.batch_order import (
@@ -225,7 +226,7 @@ class SplitReader:
                 position = self._pass_over(error, split, scanner.position, None)
             except ObjectNotFoundError as error:
                 yield from self._decoder.flush(split)
-                if self._options.on_missing == "fail":
+                if self._options.on_missing is Policy.FAIL:
                     raise
                 self.metrics.missing.append(
                     MissingOffsets(split.partition, self._rows.state[State.NEXT_OFFSET], split.offsets.stop, str(error))
@@ -309,7 +310,7 @@ class SplitReader:
         found = self._markers.look_ahead(self._store, split, position, self._options.max_batch_bytes)
         if found is None:
             return
-        if self._options.on_corrupt != "fail":
+        if self._options.on_corrupt is Policy.SKIP:
             self.metrics.notes.append(str(found.error))
             return
         self._rows.wrong_from = found.offset
@@ -369,7 +370,7 @@ class SplitReader:
         )
         late = begins_late(split, run, lasts, self._last_offset, self._store.url, is_whole=is_whole)
         if late is not None:
-            if self._options.on_corrupt == "fail":
+            if self._options.on_corrupt is Policy.FAIL:
                 return Deliverable(0, late)
             self.metrics.notes.append(str(late))
         behind = [] if after is None else [after]
@@ -386,7 +387,7 @@ class SplitReader:
                 expected=f"more than {floor}, and less than the next batch begins with",
                 hint="A base offset is not under the CRC: read another copy of this segment",
             )
-            if self._options.on_corrupt == "fail":
+            if self._options.on_corrupt is Policy.FAIL:
                 return Deliverable(row, error)
             table[row * TABLE_WIDTH + Table.DECISION] = Decision.DROP
             self._pass_over(error, split, start, start + table[row * TABLE_WIDTH + Table.SIZE])
@@ -407,7 +408,7 @@ class SplitReader:
                 expected=expected,
                 hint="Base offsets and leader epochs are not under the CRC: read another copy of this segment",
             )
-            if self._options.on_corrupt == "fail":
+            if self._options.on_corrupt is Policy.FAIL:
                 return Deliverable(row, error)
             if table[row * TABLE_WIDTH + Table.DECISION] != Decision.DROP:
                 table[row * TABLE_WIDTH + Table.DECISION] = Decision.DROP
@@ -454,7 +455,7 @@ class SplitReader:
                 error.located(source=self._store.url(split.offset_index or split.log))
         if error is None:
             return
-        if self._options.on_corrupt == "fail":
+        if self._options.on_corrupt is Policy.FAIL:
             raise error
         self.metrics.notes.append(str(error))
 
@@ -462,7 +463,7 @@ class SplitReader:
         """Raise, or note the hole and say where reading can go on: behind the batch, or at the next index entry."""
         source = self._store.url(split.log)
         error.located(source=source)
-        if self._options.on_corrupt == "fail":
+        if self._options.on_corrupt is Policy.FAIL:
             raise error
         if stop is None:
             stop = self._next_indexed(split, start)

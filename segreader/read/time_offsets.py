@@ -24,10 +24,10 @@ from segreader.format.side_files.leader_epochs import LeaderEpochs
 from segreader.format.side_files.offset_index import OffsetPosition, parse_offset_index
 from segreader.format.side_files.time_index import parse_time_index
 from segreader.plan.lineage import Part, ResolvedLog
+from segreader.plan.request import TimeRange
 from segreader.ranges import ByteRange, OffsetRange
 from segreader.read.log_offsets import read_log_end
 from segreader.read.segment_tail import require_whole
-from segreader.read.times import TimeRange
 from segreader.segment import Segment
 from segreader.storage.base import ObjectStore, read_listed
 from segreader.storage.read_all import read_each, read_whole

@@ -19,11 +19,11 @@ from segreader.errors import BrokerError, ObjectNotFoundError, OffsetOutOfRangeE
 from segreader.isolation import IsolationLevel
 from segreader.plan.cut import UNCUT, Cutting
 from segreader.plan.live import LivePart, LivePlan
+from segreader.plan.request import Bounds, LiveEnd, Request
 from segreader.plan.split import Gap
 from segreader.read.cluster import Cluster
-from segreader.read.live_bounds import LiveBounds, LiveEnd
 from segreader.read.live_marks import find_topic
-from segreader.read.live_planner import LiveRequest, plan_live
+from segreader.read.live_planner import plan_live
 from segreader.read.located import LocatedUrls, open_located
 from segreader.segment import TopicIdPartition
 from segreader.spark.live_cutting import cut_parts, joined
@@ -169,10 +169,10 @@ class Tier:
         for (topic, number), wanted in sorted(ranges.items()):
             alike[topic, wanted].append(number)
         requests = [
-            LiveRequest(
+            Request(
                 topic=topic,
                 partitions=tuple(numbers),
-                bounds=LiveBounds(*wanted, end),
+                bounds=Bounds(*wanted, end),
                 isolation_level=self._options.isolation_level,
                 prefers_store=source is not None,
             )
@@ -190,7 +190,7 @@ class Tier:
             tuple(one for plan in plans for one in plan.partitions_asked),
         )
 
-    def _planned(self, request: LiveRequest, source: LocationsSource | None) -> LivePlan:
+    def _planned(self, request: Request, source: LocationsSource | None) -> LivePlan:
         options = replace(self._options.read_options, split_bytes=UNCUT)
         try:
             return plan_live(self.cluster, request, options, source=source, located=self._located)

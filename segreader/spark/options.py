@@ -15,9 +15,8 @@ from dataclasses import dataclass, field
 
 from segreader.errors import OptionError
 from segreader.isolation import IsolationLevel
-from segreader.plan.request import Policy
+from segreader.plan.request import Bounds, Policy
 from segreader.read.beside import Catalog
-from segreader.read.live_bounds import LiveBounds
 from segreader.read.options import ReadOptions
 from segreader.read.topic_ids import NEWEST
 from segreader.spark import option_values as values
@@ -110,7 +109,7 @@ class SparkOptions:
     topic_ids: tuple[str, ...] = ()
     starting_offsets: PartitionOffsets | None = None
     ending_offsets: PartitionOffsets | None = None
-    bounds: LiveBounds | None = None
+    bounds: Bounds | None = None
     starting_times: Times | None = None
     ending_times: Times | None = None
     starts_at_latest: bool = False

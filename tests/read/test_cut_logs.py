@@ -12,6 +12,7 @@ from sample import exhaustive
 import segreader
 from segreader.errors import SegreaderError, TruncatedError
 from segreader.format.batch import check_common
+from segreader.plan.request import Request, parse_bounds
 from segreader.read.scan import Scan
 from segreader.read.source import LocationSource
 from segreader.testing.builder import SegmentBuilder
@@ -180,7 +181,7 @@ def test_a_read_to_the_end_asks_for_the_last_entry_of_one_time_index(tmp_path: P
     for bounded in (None, ":61"):
         store = MemoryStore(planted.files)
         source = LocationSource("memory", opened=(store, ""))
-        plan = Scan(source, offsets=bounded).plan()
+        plan = Scan(source, Request(bounds=parse_bounds(bounded))).plan()
         assert plan.notes == ()
         with_index.append("".join(request for request in store.requests if "timeindex" in request))
     assert with_index == [f"GET {planted.name(2, 'timeindex')} bytes={entry - 12}-{entry - 1}", ""]

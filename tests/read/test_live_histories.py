@@ -20,8 +20,8 @@ from simulator import TOPIC, SimulatedPartition
 from segreader.errors import AccessDeniedError, LocationExpiredError, ObjectNotFoundError, StorageError
 from segreader.format.record import Record
 from segreader.isolation import IsolationLevel
-from segreader.read.live_bounds import parse_live_bounds
-from segreader.read.live_planner import LiveRequest, plan_live
+from segreader.plan.request import Request, parse_bounds
+from segreader.read.live_planner import plan_live
 from segreader.read.live_reader import LiveReader
 from segreader.read.live_scan import LiveScan
 from segreader.read.located import LocatedUrls
@@ -93,9 +93,9 @@ def judge(partition: SimulatedPartition, data: st.DataObject, *, from_store: boo
         if from_store and any(one.is_whole for one in partition.remote):
             partition.write(Path(name, "remote"))
             arguments["source"] = open_source(Path(name, "remote"))
-        request = LiveRequest(
+        request = Request(
             topic=TOPIC,
-            bounds=parse_live_bounds((start, stop)),
+            bounds=parse_bounds((start, stop)),
             isolation_level=level,
             prefers_store=prefers_store,
         )
@@ -153,7 +153,7 @@ def test_locations_that_fail_at_random_change_no_record(events: list[Event], dat
 
     urls = LocatedUrls()
     store = LocatedStore(urls, [log], fault)
-    request = LiveRequest(topic=TOPIC, bounds=parse_live_bounds((start, stop)), isolation_level=level)
+    request = Request(topic=TOPIC, bounds=parse_bounds((start, stop)), isolation_level=level)
     plan = plan_live(cluster, request, located=(urls, store))
     options = ReadOptions(columns=RECORD_COLUMNS, kernel=data.draw(st.sampled_from(KERNELS), "kernel"))
     reader = LiveReader(cluster, options, located=(urls, store), sleep=lambda seconds: None)

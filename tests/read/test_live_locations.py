@@ -29,7 +29,7 @@ from segreader.errors import (
 )
 from segreader.isolation import IsolationLevel
 from segreader.plan.live import ReadFrom
-from segreader.read.live_planner import LiveRequest
+from segreader.plan.request import Request
 from segreader.read.live_reader import LiveReader
 from segreader.read.live_scan import LiveScan
 from segreader.read.located import LocatedUrls, open_located
@@ -56,7 +56,7 @@ def clusters(one: Case, locate: Locate | None, **arguments: Any) -> FakeCluster:
 def by_locations(
     cluster: FakeCluster, topic: str, level: str = "committed", fault: Fault = lambda name, url: None
 ) -> LiveScan:
-    request = LiveRequest(topic=topic, isolation_level=IsolationLevel(f"read_{level}"))
+    request = Request(topic=topic, isolation_level=IsolationLevel(f"read_{level}"))
 
     def opened(on_refresh: Callable[[], None]) -> tuple[LocatedUrls, LocatedStore]:
         urls = LocatedUrls(on_refresh)
@@ -351,7 +351,7 @@ def test_a_url_that_must_not_be_asked_is_dropped_before_a_byte_is_sent(url: str)
         return None if found is None else replace(found, signed_url=url)
 
     cluster = clusters(ONE, locate)
-    request = LiveRequest(topic=ONE.topic)
+    request = Request(topic=ONE.topic)
     scan = LiveScan(lambda: cluster, request, open_located=lambda on_refresh: open_located(None, on_refresh))
 
     assert records_of(scan) == ONE.truth("committed")
@@ -361,7 +361,7 @@ def test_a_url_that_must_not_be_asked_is_dropped_before_a_byte_is_sent(url: str)
 
 def test_a_location_that_nobody_asked_for_is_an_error_and_no_endless_loop() -> None:
     cluster = clusters(ONE, locations())
-    request = LiveRequest(topic=ONE.topic)
+    request = Request(topic=ONE.topic)
     made = cluster.fetcher
     cluster.fetcher = lambda *a, **k: made(*a, **{**k, "wants_locations": True})  # type: ignore[method-assign]
 

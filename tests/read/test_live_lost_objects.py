@@ -23,7 +23,7 @@ from segreader.errors import (
 )
 from segreader.isolation import IsolationLevel
 from segreader.plan.live import ReadFrom
-from segreader.read.live_planner import LiveRequest
+from segreader.plan.request import Request
 from segreader.read.live_scan import LiveScan
 from segreader.read.located import LocatedUrls
 from segreader.read.options import ReadOptions
@@ -59,7 +59,7 @@ def lose(root: Path, cluster: FakeCluster, number: int, suffix: str = "log") -> 
 def by_store(
     cluster: FakeCluster, root: Path, *, level: IsolationLevel = IsolationLevel.READ_COMMITTED, **options: Any
 ) -> LiveScan:
-    wanted = LiveRequest(topic=TOPIC, prefers_store=True, isolation_level=level)
+    wanted = Request(topic=TOPIC, prefers_store=True, isolation_level=level)
     return LiveScan(lambda: cluster, wanted, source=open_source(root), options=ReadOptions(**options))
 
 
@@ -70,7 +70,7 @@ def by_locations(cluster: FakeCluster, *, fault: Callable[[str], None] = lambda 
             urls, list(cluster.logs[TOPIC].values()), lambda name, url: fault(url.partition("?")[0])
         )
 
-    wanted = LiveRequest(topic=TOPIC)
+    wanted = Request(topic=TOPIC)
     return LiveScan(lambda: cluster, wanted, open_located=opened, options=ReadOptions(**options))
 
 

@@ -17,9 +17,8 @@ from segreader.broker.messages import EARLIEST, LATEST, ListedOffset, OffsetWant
 from segreader.errors import OffsetOutOfRangeError, OptionError, ProtocolError, TruncatedLogError
 from segreader.isolation import IsolationLevel
 from segreader.plan.live import ReadFrom
+from segreader.plan.request import Request, parse_bounds
 from segreader.plan.split import EndReason
-from segreader.read.live_bounds import parse_live_bounds
-from segreader.read.live_planner import LiveRequest
 from segreader.read.live_scan import LiveScan
 from segreader.read.options import ReadOptions
 from segreader.read.source import Source, open_source
@@ -42,7 +41,7 @@ def live(
     how = {one.name for one in fields(ReadOptions)} & arguments.keys()
     options = ReadOptions(**{name: arguments.pop(name) for name in how})
     group = arguments.pop("group", None)
-    request = LiveRequest(topic=topic, bounds=parse_live_bounds(offsets, group=group), **arguments)
+    request = Request(topic=topic, bounds=parse_bounds(offsets, group=group), **arguments)
     return LiveScan(lambda: cluster, request, source=source, options=options)
 
 
@@ -160,7 +159,7 @@ def test_bounds_are_numbers_or_names_of_ends() -> None:
     assert end_of(f"0:{log.stable - 1}", "committed") == (log.stable - 1, EndReason.REQUESTED)
     assert end_of(f"0:{log.readable + 9}", "committed") == (log.stable, EndReason.LATEST_STABLE)
     with pytest.raises(OptionError):
-        parse_live_bounds("latest:5")
+        parse_bounds("latest:5")
 
 
 def test_offsets_below_the_log_start_are_refused_or_reported() -> None:
@@ -194,7 +193,7 @@ def test_a_groups_committed_offsets_are_where_to_begin() -> None:
     assert records_of(scan) == [r for r in one.truth("committed") if r.partition != 1 or r.offset >= 3]
     assert sum("has committed nothing" in note for note in scan.plan().notes) == len(one.local) - 1
     with pytest.raises(OptionError):
-        parse_live_bounds("5:", group="readers")
+        parse_bounds("5:", group="readers")
 
 
 def test_a_committed_offset_of_a_lost_branch_is_refused() -> None:

@@ -10,7 +10,7 @@ from planted import Planted, sound_log
 
 import segreader
 from segreader.errors import CorruptBatchError, FormatError
-from segreader.plan.request import Policy
+from segreader.plan.request import Policy, Request, parse_bounds
 from segreader.plan.split import ReadPlan
 from segreader.ranges import OffsetRange
 from segreader.read.options import ReadOptions
@@ -97,9 +97,8 @@ def with_a_batch_twice(root: Path, batch: int, interval_bytes: int = 1) -> Plant
 
 def store_and_plan(one: Planted, offsets: str = "0:") -> tuple[MemoryStore, ReadPlan]:
     store = MemoryStore(one.files)
-    plan = Scan(
-        LocationSource("", opened=(store, "")), topic="orders", offsets=offsets, options=ReadOptions(split_bytes=1)
-    ).plan()
+    request = Request(topic="orders", bounds=parse_bounds(offsets))
+    plan = Scan(LocationSource("", opened=(store, "")), request, ReadOptions(split_bytes=1)).plan()
     store.requests.clear()
     return store, plan
 

@@ -24,13 +24,13 @@ from segreader.format.compression import Codec
 from segreader.format.side_files.offset_index import parse_offset_index
 from segreader.format.side_files.time_index import parse_time_index
 from segreader.plan.lineage import ResolvedLog
+from segreader.plan.request import TimeRange
 from segreader.plan.split import EndReason
 from segreader.ranges import OffsetRange
 from segreader.read.lineage import read_lineage
 from segreader.read.log_offsets import read_log_offsets
 from segreader.read.source import Catalog, SourceLog, open_source
 from segreader.read.time_offsets import OffsetAndTimestamp, offset_for_time, offsets_between
-from segreader.read.times import TimeRange
 from segreader.storage.base import ObjectStore
 from segreader.storage.local import LocalStore
 from segreader.testing.builder import SegmentBuilder

@@ -11,6 +11,8 @@ from bucket_plants import Bucket
 
 from segreader.errors import SegreaderError
 from segreader.evidence.codes import Severity
+from segreader.isolation import IsolationLevel
+from segreader.plan.request import Request, parse_bounds
 from segreader.plan.split import ReadPlan
 from segreader.read.metrics import ScanMetrics
 from segreader.read.options import ReadOptions
@@ -72,11 +74,13 @@ def read(bucket: Bucket, place: Place, way: Way) -> Answer:
         source = LocationSource("", opened=(store, ""), catalog=place.catalog)
         scan = Scan(
             source,
-            topic=place.topic,
-            topic_id=place.topic_id,
-            offsets=way.offsets,
-            isolation_level=way.level,
-            options=ReadOptions(columns=_COLUMNS, split_bytes=way.split_bytes),
+            Request(
+                topic=place.topic,
+                topic_id=place.topic_id,
+                bounds=parse_bounds(way.offsets),
+                isolation_level=IsolationLevel(way.level),
+            ),
+            ReadOptions(columns=_COLUMNS, split_bytes=way.split_bytes),
         )
         plan = scan.plan()
         if not way.is_apart:

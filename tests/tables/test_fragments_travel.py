@@ -17,6 +17,7 @@ from corpus import CORPUS, FIXTURES
 from servers.pool import ServerPool
 
 from segreader.errors import CorruptBatchError, ObjectChangedError, OptionError
+from segreader.plan.request import Request
 from segreader.storage.signed_url import Secret
 from segreader.tables.dataset import TopicDataset, open_dataset
 from segreader.testing.builder import SegmentBuilder
@@ -168,7 +169,7 @@ def test_a_fragment_of_a_store_that_the_program_opened_is_refused(tmp_path: Path
 
     write_local_tiered(tmp_path, "t", [SegmentBuilder().batch([b"a"])])
     opened = LocationSource(str(tmp_path), opened=(LocalStore(tmp_path), ""))
-    (fragment,) = TopicDataset(Scan(opened, topic="t")).get_fragments()
+    (fragment,) = TopicDataset(Scan(opened, Request(topic="t"))).get_fragments()
     with pytest.raises(OptionError, match="signed URLs, or of a store that the program opened"):
         pickle.dumps(fragment)
 

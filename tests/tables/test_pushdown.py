@@ -14,6 +14,7 @@ import pytest
 
 from segreader.duckdb import register
 from segreader.format.compression import Codec
+from segreader.plan.request import Request, parse_bounds
 from segreader.polars import lazy_frame
 from segreader.read.options import ReadOptions
 from segreader.read.scan import Scan
@@ -48,7 +49,7 @@ def files(partitions: int = 3, topic: str = "t") -> dict[str, bytes]:
 def table(objects: Mapping[str, bytes], *, topic: str | None = "t", **options: Any) -> tuple[TopicDataset, MemoryStore]:
     store = MemoryStore(objects)
     source = LocationSource("memory://bucket/", opened=(store, ""))
-    scan = Scan(source, topic=topic, options=ReadOptions(**options))
+    scan = Scan(source, Request(topic=topic), ReadOptions(**options))
     return TopicDataset(scan, threads=1), store
 
 
@@ -57,9 +58,10 @@ def logs_read(store: MemoryStore) -> list[str]:
     return [request for request in store.requests if request.startswith(("GET", "SIZE"))]
 
 
-def cost_of_scan(objects: Mapping[str, bytes], **arguments: Any) -> list[str]:
+def cost_of_scan(objects: Mapping[str, bytes], offsets: str | None = None) -> list[str]:
     store = MemoryStore(objects)
-    scan = Scan(LocationSource("memory://bucket/", opened=(store, "")), topic="t", **arguments)
+    request = Request(topic="t", bounds=parse_bounds(offsets))
+    scan = Scan(LocationSource("memory://bucket/", opened=(store, "")), request)
     scan.to_arrow()
     return store.requests
 
@@ -134,7 +136,7 @@ def test_later_queries_list_nothing_again_and_see_the_same() -> None:
 
 def test_a_dataset_that_refreshes_sees_what_was_uploaded() -> None:
     store = MemoryStore(files())
-    dataset = TopicDataset(Scan(LocationSource("memory://b/", opened=(store, "")), topic="t"), refresh=True)
+    dataset = TopicDataset(Scan(LocationSource("memory://b/", opened=(store, "")), Request(topic="t")), refresh=True)
     assert dataset.count_rows() == 9 * RECORDS
     store.objects |= local_tiered_files("t", rising(), partition=7)
     assert dataset.count_rows() == 12 * RECORDS

@@ -107,7 +107,7 @@ def locate(
     With --location it is found by the store's segments and offset indexes; without it the cluster is asked, which a
     gateway answers. URLs are shown without their signature.
     """
-    from segreader.read.live_planner import LiveRequest
+    from segreader.plan.request import Request
     from segreader.read.locate import locate_offset
     from segreader.read.source import Catalog, open_source
 
@@ -117,7 +117,7 @@ def locate(
         source = open_source(location, storage_options=parse_options(storage_options), catalog=catalog)
     cluster = _open(live)
     try:
-        request = LiveRequest(topic=topic, prefers_store=prefer == "store")
+        request = Request(topic=topic, prefers_store=prefer == "store")
         row = _located_row(locate_offset(cluster, request, partition, offset, source=source))
     finally:
         cluster.close()

@@ -28,8 +28,8 @@ from segreader.cli.progress import progress
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from segreader.plan.request import TimeRange
     from segreader.read.source import LocationSource, UrlSource
-    from segreader.read.times import TimeRange
     from segreader.segment import Segment
     from segreader.storage.base import ObjectStore
 
@@ -63,7 +63,7 @@ def inspect(select: Callable[[], Selection], since: str | None, until: str | Non
 
     With --since or --until only segments of the live log with such records are read, each as a whole.
     """
-    from segreader.read.times import parse_time_range
+    from segreader.plan.request import parse_time_range
 
     selection, times = select(), parse_time_range(since, until)
     path = Path(selection.location) if selection.location is not None else None

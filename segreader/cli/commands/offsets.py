@@ -66,7 +66,7 @@ def offsets(
     """
     from datetime import UTC, datetime
 
-    from segreader.read.times import parse_time
+    from segreader.plan.request import parse_time
 
     now = datetime.now(UTC)
     times_ms = [time for text in timestamps if (time := parse_time(text, now)) is not None]
