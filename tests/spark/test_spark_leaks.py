@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from corpus import CORPUS
+from spark_jvm import spark_variables
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
@@ -46,9 +47,8 @@ def test_reads_that_fail_and_reads_that_do_not_leave_no_secret_behind(tmp_path: 
     variables |= {f"LAKE_{name}": value for name, value in secrets.items()}
     variables["AWS_MAX_ATTEMPTS"] = "1"  # nothing answers at that endpoint: further attempts only wait
     arguments = [str(tmp_path), secrets["SECRET"], str(CORPUS / "tv2" / "remote")]
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *arguments], env={**os.environ, **variables}, capture_output=True
-    )
+    variables = {**os.environ, **spark_variables(), **variables}
+    done = subprocess.run([sys.executable, "-c", PROGRAM, *arguments], env=variables, capture_output=True)
     told = done.stdout + done.stderr
     for line in (b"failed as it should", b"refused as it should", b"read as it should: 56"):
         assert line in told
