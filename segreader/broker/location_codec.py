@@ -170,7 +170,7 @@ def check_location(
         (answer.log_start_offset <= fetch_offset, f"offset {fetch_offset} is below the log start"),
         (0 <= location.first_offset <= fetch_offset <= location.last_offset, "the offset is not in the segment"),
         (size > 0, f"the segment's size is {size}"),
-        (location.storage_format in formats, "its storage format was not asked for"),
+        (location.storage_format in formats, "its storage format was not requested"),
         (start is None or 0 <= start < size, f"it starts at {start} of {size} bytes"),
         (
             stop is None or (start or 0) < stop <= size,

@@ -37,7 +37,7 @@ def parse_bootstrap(servers: str | Iterable[str]) -> tuple[Address, ...]:
             address = Address(host.removeprefix("[").removesuffix("]"), int(port))
         except ValueError:
             raise OptionError(
-                "bootstrap servers have one that is no address", expected="host:port, separated by commas"
+                "one of the bootstrap servers is not a valid address", expected="host:port, separated by commas"
             ) from None
         if address not in found:
             found.append(address)

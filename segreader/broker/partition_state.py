@@ -253,7 +253,7 @@ class PartitionState:
             self._lost = (verdict, end)
             common = verdict.common
             raise TruncatedLogError(
-                "records that were read are no longer in the log: an unclean leader election took them away",
+                "records that were read are no longer in the log: an unclean leader election removed them",
                 source=f"{self.topic}-{self.partition}",
                 offset=common.offset if common is not None else None,
                 found=f"leader epoch {end.leader_epoch} ends at {end.end_offset}",

@@ -131,11 +131,11 @@ class ScramExchange:
     def _prove(self, server_first: str, attributes: dict[str, str]) -> bytes:
         nonce = attributes.get("r", "")
         if not nonce.startswith(self._nonce) or nonce == self._nonce:
-            raise AuthenticationError("SCRAM: the server's nonce does not go on with ours")
+            raise AuthenticationError("SCRAM: the server's nonce does not start with ours")
         salt = _decode64(attributes, "s")
         count = attributes.get("i", "")
         if not (count.isascii() and count.isdigit() and len(count) < 10):
-            raise AuthenticationError("SCRAM: the server's iteration count is no number")
+            raise AuthenticationError("SCRAM: the server's iteration count is not a number")
         if not FEWEST_ITERATIONS <= int(count) <= MOST_ITERATIONS:
             raise AuthenticationError(
                 "SCRAM: the server's iteration count is out of bounds",
@@ -207,7 +207,7 @@ def _ask_for_token(provider: Callable[[], str]) -> str:
         # The text of another library's error may hold the token or a client's secret.
         raise AuthenticationError("the token provider failed", found=type(error).__name__) from None
     if not isinstance(token, str):
-        raise AuthenticationError("the token provider gave no text", found=type(token).__name__)
+        raise AuthenticationError("the token provider returned no text", found=type(token).__name__)
     return token
 
 
@@ -217,7 +217,7 @@ def _attributes(message: bytes) -> dict[str, str]:
     try:
         parts = [part.partition("=") for part in message.decode().split(",")]
     except UnicodeDecodeError:
-        raise AuthenticationError("SCRAM: the server's message is no text") from None
+        raise AuthenticationError("SCRAM: the server's message is not text") from None
     attributes = {name: value for name, equals, value in parts if equals and len(name) == 1}
     if len(attributes) != len(parts):
         raise AuthenticationError("SCRAM: the server's message is not made of attributes, each given once")

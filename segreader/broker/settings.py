@@ -374,7 +374,7 @@ def parse_options(options: Mapping[str, object]) -> dict[str, Any]:
         found = _parse_jaas(parsed) if name == "sasl.jaas.config" else {} if target is None else {target: parsed}
         for known, setting in found.items():
             if known in said:
-                raise OptionError(f"{name} and {said[known]} say the same; give one")
+                raise OptionError(f"{name} and {said[known]} are the same setting; give one of them")
             said[known] = name
             values[known] = setting
     return values

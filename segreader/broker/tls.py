@@ -52,7 +52,7 @@ def failure(error: OSError | ValueError, peer: str) -> BrokerError:
     """What an error of the TLS layer means, with the next step."""
     if isinstance(error, ssl.SSLCertVerificationError):
         if "hostname" in error.verify_message.lower() or "ip address" in error.verify_message.lower():
-            hint = "Use the name that the certificate bears, or set ssl.endpoint.identification.algorithm to none"
+            hint = "Use a name in the certificate, or set ssl.endpoint.identification.algorithm to none"
         elif "expired" in error.verify_message.lower() or "not yet valid" in error.verify_message.lower():
             hint = "Renew the broker's certificate, or check this machine's clock"
         else:

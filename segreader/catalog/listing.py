@@ -64,7 +64,7 @@ def list_places(
     """
     source = store.url(prefix)
     if partitions is not None and not partitions:
-        raise PlanError("an empty set of partitions was asked for", source=source)
+        raise PlanError("an empty set of partitions was requested", source=source)
     wanted = Wanted(topic, topic_id, partitions)
     places = [place for place in find_places(store, prefix, layouts, wanted) if is_live(place.partition)]
     if _lacks_some(places, partitions):  # a directory above may be named like a partition's
@@ -147,7 +147,7 @@ def _hint_of_layouts(layouts: Collection[str]) -> str:
     if log_directory.NAME in layouts and len(layouts) > 1:
         return (
             "Name the directory of the remote tier, and give the broker's log directory with log_directory "
-            "(--log-directory): its segments go on where the remote tier ends; or choose one with layout (--layout)"
+            "(--log-directory): its segments continue where the remote tier ends; or choose one with layout (--layout)"
         )
     return "Choose one with layout (--layout), or name the directory of one"
 

@@ -56,7 +56,7 @@ def join(listed: PartitionLog, metadata: RemoteLogMetadata) -> PartitionLog:
             completed = _completed(segment, known, has_aborts=known.segment_id in with_aborts)
             index = segment.files.transaction_index
             if index is not None and known.transaction_index_is_empty and segment.files.sizes.get(index):
-                notes.append(f"{index}: the metadata topic says that there is no such index; read without it")
+                notes.append(f"{index}: by the metadata topic there is no such index; read without it")
             if segment.log_size < known.log_size:
                 notes.append(
                     f"{segment.files.log}: its log has {segment.log_size} bytes, and {known.log_size} by the metadata "

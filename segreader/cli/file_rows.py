@@ -255,7 +255,7 @@ def file_kind(name: str) -> FileKind:
     kind = kind or _SUFFIXES.get(plain.rpartition(".")[2])
     if kind is None:
         raise OptionError(
-            "the name does not say what the file holds", found=repr(name), hint="Say it: --kind log, --kind index …"
+            "the name does not say what the file holds", found=repr(name), hint="Give it: --kind log, --kind index …"
         )
     return kind
 

@@ -53,7 +53,7 @@ def parse_location(text: str) -> tuple[str | None, list[str] | None]:
     except OSError as error:
         raise ObjectNotFoundError("the list of URLs cannot be read", source=name, found=error.strerror) from None
     except UnicodeDecodeError:
-        raise OptionError("the list of URLs is no text", found=name) from None
+        raise OptionError("the list of URLs is not text", found=name) from None
     urls = [line.strip() for line in lines.splitlines() if line.strip() and not line.lstrip().startswith("#")]
     if not urls:
         raise OptionError("the list of URLs is empty", found=name, expected="one URL a line")

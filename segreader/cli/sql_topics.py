@@ -119,7 +119,7 @@ class QueryTables:
             return self._one(self._text(parsed))
         except duckdb.Error as error:
             raise OptionError(
-                "an argument of topic() is no constant", found=first_line(error), expected="text, numbers, or lists"
+                "an argument of topic() is not a constant", found=first_line(error), expected="text, numbers, or lists"
             ) from None
 
     def _make(self, positional: list[Any], named: dict[str, Any]) -> tuple[str, str]:

@@ -101,7 +101,7 @@ def check_base_offset(found: Findings, segment: Segment, first: Batch | None, co
         return
     is_above = first.magic == 2 and covered_to is not None and base <= covered_to < first.base_offset
     if first.base_offset < base or is_above:
-        text = f"the name says offset {base}, and the first batch begins with {first.base_offset}"
+        text = f"the name has offset {base}, and the first batch starts with {first.base_offset}"
         found.add(Code.WRONG_BASE_OFFSET, segment.files.log, text, position=0, offset=first.base_offset)
 
 

@@ -110,7 +110,7 @@ class MetadataAudit:
             self._note_unfinished(known, name)
             return
         if known.base_offset != segment.base_offset:
-            text = f"the name says offset {segment.base_offset}, and the metadata topic {known.base_offset}"
+            text = f"the name has offset {segment.base_offset}, and the metadata topic {known.base_offset}"
             found.add(Code.METADATA_CONTRADICTS_NAME, name, text, offset=segment.base_offset)
         if segment.log_size != known.log_size:
             code = Code.LOG_TOO_SHORT if segment.log_size < known.log_size else Code.LOG_TOO_LONG

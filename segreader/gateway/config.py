@@ -145,7 +145,9 @@ class GatewayConfig:
             if redact(self.url_base) != self.url_base or "?" in self.url_base or "@" in self.url_base:
                 raise OptionError("url_base holds a credential", found=redact(self.url_base))
             if scheme != "https" and not (scheme == "http" and self.allow_http):
-                raise OptionError("url_base is no https URL", found=self.url_base, hint="allow_http = true takes http")
+                raise OptionError(
+                    "url_base is not an https URL", found=self.url_base, hint="allow_http = true takes http"
+                )
         if not self.advertised_host and self.listen_host in ("", "0.0.0.0", "::"):
             raise OptionError(
                 "advertised_host is needed where the gateway listens on all addresses",
@@ -188,7 +190,7 @@ class GatewayConfig:
             arguments |= _PARSERS[name](name, value, directory)
         if (rsm_config := arguments.pop("rsm_config", None)) is not None:
             if "location" in arguments:
-                raise OptionError("location and rsm_config both say where segments are", hint="Give one of them")
+                raise OptionError("location and rsm_config both name the place of segments", hint="Give one of them")
             arguments["location"], found = _place_of(rsm_config)
             arguments["storage_options"] = {**found, **arguments.get("storage_options", {})}
         for name, field_name in (
@@ -207,7 +209,7 @@ def _place_of(rsm_config: str) -> tuple[str, Mapping[str, object]]:
     config = RsmConfig.load(rsm_config)
     if config.key_prefix and not config.key_prefix.endswith("/"):
         raise OptionError(
-            "key.prefix is no directory, so its objects have no location of their own",
+            "key.prefix is not a directory, so its objects have no location of their own",
             source=rsm_config,
             found=repr(config.key_prefix),
             expected="a / at its end",
@@ -223,7 +225,7 @@ def parse_address(text: str, name: str) -> tuple[str, int]:
     """
     match = _ADDRESS.fullmatch(text.strip())
     if match is None or not 0 < int(match["port"]) < 65536:
-        raise OptionError(f"{name} is no address", found=redact(text), expected="host:port")
+        raise OptionError(f"{name} is not an address", found=redact(text), expected="host:port")
     return match["six"] or match["host"] or "0.0.0.0", int(match["port"])
 
 
@@ -231,7 +233,7 @@ def parse_life(text: object, name: str = "sign_for") -> int:
     """Seconds of ``15m``, ``900s``, ``1h`` or a number of seconds."""
     match = _LIFE.fullmatch(str(text).strip())
     if match is None or isinstance(text, bool):
-        raise OptionError(f"{name} is no time", found=str(text)[:40], expected="such as 15m or 900s")
+        raise OptionError(f"{name} is not a time", found=str(text)[:40], expected="such as 15m or 900s")
     return int(match[1]) * _SECONDS[match[2]]
 
 
@@ -242,13 +244,13 @@ def _read(file: Path) -> dict[str, Any]:
     except OSError as error:
         raise OptionError("the configuration file cannot be read", source=str(file), found=error.strerror) from None
     except ValueError:  # its text would quote the line
-        raise OptionError("the configuration file is no TOML", source=str(file)) from None
+        raise OptionError("the configuration file is not TOML", source=str(file)) from None
 
 
 def _text(field_name: str) -> Any:
     def parse(name: str, value: object, directory: Path) -> dict[str, Any]:
         if not isinstance(value, str) or not value.strip():
-            raise OptionError(f"{name} is no text, or empty")
+            raise OptionError(f"{name} is not text, or is empty")
         return {field_name: value.strip()}
 
     return parse
@@ -270,7 +272,7 @@ def _seconds(field_name: str) -> Any:
 def _file(field_name: str) -> Any:
     def parse(name: str, value: object, directory: Path) -> dict[str, Any]:
         if not isinstance(value, str) or not value:
-            raise OptionError(f"{name} is no path")
+            raise OptionError(f"{name} is not a path")
         return {field_name: value if value == "-" else str((directory / value).expanduser())}
 
     return parse
@@ -292,11 +294,11 @@ def _metrics(name: str, value: object, directory: Path) -> dict[str, Any]:
 
 def _ports(name: str, value: object, directory: Path) -> dict[str, Any]:
     if not isinstance(value, Mapping):
-        raise OptionError("ports is no table of node ids and ports")
+        raise OptionError("ports is not a table of node ids and ports")
     try:
         return {"ports": {int(node): int(port) for node, port in value.items()}}
     except (TypeError, ValueError):
-        raise OptionError("ports is no table of node ids and ports") from None
+        raise OptionError("ports is not a table of node ids and ports") from None
 
 
 def _limits(name: str, value: object, directory: Path) -> dict[str, Any]:
@@ -309,7 +311,7 @@ def _limits(name: str, value: object, directory: Path) -> dict[str, Any]:
 
 def _storage_options(name: str, value: object, directory: Path) -> dict[str, Any]:
     if not isinstance(value, Mapping):
-        raise OptionError("storage_options is no table")
+        raise OptionError("storage_options is not a table")
     return {"storage_options": {key: _storage_value(key, one) for key, one in value.items()}}
 
 
@@ -326,7 +328,7 @@ def _storage_value(name: str, value: object) -> object:
 
 def _client(name: str, value: object, directory: Path) -> dict[str, Any]:
     if not isinstance(value, Mapping):
-        raise OptionError("client is no table of a Kafka client's options")
+        raise OptionError("client is not a table of a Kafka client's options")
     options: dict[str, object] = {}
     for key, one in _flat(value):
         if isinstance(one, str) and one.startswith(("env:", "@")):

@@ -168,4 +168,6 @@ async def serve_metrics(host: str, port: int, text: Callable[[], str]) -> asynci
     try:
         return await asyncio.start_server(answer, host, port, limit=_LONGEST_HEAD)
     except OSError as error:
-        raise OptionError("the port of the metrics cannot be had", found=f"{host}:{port} ({error.strerror})") from None
+        raise OptionError(
+            "the port of the metrics cannot be opened", found=f"{host}:{port} ({error.strerror})"
+        ) from None

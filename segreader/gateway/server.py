@@ -97,12 +97,12 @@ class Gateway:
         if config.metrics_listen is not None:
             self._metrics_server = await serve_metrics(*config.metrics_listen, self.metrics.text)
         if not await self._open_listener(_BEGINNING, config.listen_port):
-            raise OptionError("the port cannot be had", found=f"{config.listen_host}:{config.listen_port}")
+            raise OptionError("the port cannot be opened", found=f"{config.listen_host}:{config.listen_port}")
         for node_id, (host, port) in (nodes or {}).items():
             if self.addresses.translate(node_id, host, port) is None:
                 raise OptionError(f"broker {node_id} has no port at the gateway", hint="Add it to ports")
         if await self.addresses.settle():
-            raise OptionError("the ports of some brokers cannot be had", hint="Choose another base, or set ports")
+            raise OptionError("the ports of some brokers cannot be opened", hint="Choose another base, or set ports")
 
     async def stop(self) -> None:
         """Take no more clients and requests, let answers under way go out, then close everything."""
@@ -144,7 +144,7 @@ class Gateway:
                 context=self._to_clients,
             )
         except OSError as error:
-            _log.error("port %d for broker %d cannot be had: %s", port, node_id, error.strerror)
+            _log.error("port %d for broker %d cannot be opened: %s", port, node_id, error.strerror)
             return False
         return True
 

@@ -150,7 +150,7 @@ class SplitEnumerator:
                 )
             if seen is None:
                 raise ForeignPositionError(
-                    "the position is of a partition that is not here, or not asked for",
+                    "the position is of a partition that does not exist, or was not requested",
                     source=self._source.shown,
                     found=f"{position.topic}-{position.partition}",
                     expected=", ".join(map(str, list(logs)[:8])) or "none is here",

@@ -57,7 +57,7 @@ class StartingOffsets:
         """
         found = sorted(positions, key=lambda one: (one.topic, one.partition, one.next_offset, one.stop or 0))
         if not found:
-            raise OptionError("there is no position to go on from", hint="Give end_positions() of the enumerator")
+            raise OptionError("there is no position to continue from", hint="Give end_positions() of the enumerator")
         _require_one("isolation levels", [one.isolation_level.value for one in found])
         for topic, some in _by_topic(found):
             _require_one(f"ids of topic {topic}", [str(one.topic_id) for one in some])

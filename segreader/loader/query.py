@@ -79,7 +79,7 @@ class LoadQuery:
             raise OptionError(
                 "a loader reads stores, not brokers",
                 found=self.location,
-                hint="Load what is in the store, then go on with an ordinary consumer at the position reached",
+                hint="Load what is in the store, then continue with an ordinary consumer at the position reached",
             )
         given: Any = self.partitions
         if given is not None:

@@ -141,7 +141,7 @@ def _price(name: str, value: object) -> Decimal:
         else:
             raise InvalidOperation
     except InvalidOperation:
-        raise OptionError(f"the price {name} is no number", expected="a number such as 0.0004") from None
+        raise OptionError(f"the price {name} is not a number", expected="a number such as 0.0004") from None
     if not number.is_finite() or not 0 <= number <= _LARGEST or (number and number.adjusted() < -_LONGEST):
         raise OptionError(f"the price {name} is out of bounds", expected="0 or more")
     return number

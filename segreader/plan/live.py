@@ -91,7 +91,7 @@ def place_seam(
         gone = marks.log_start if stop is None else min(stop, marks.log_start)
         if not may_have_lost and first < gone:
             raise OffsetOutOfRangeError(
-                f"the first offsets asked for of {partition} are deleted",
+                f"the first offsets requested of {partition} are deleted",
                 offset=first,
                 found=f"the log begins at {marks.log_start}",
                 hint="Begin there, or read what is left with on_gap='skip' (--on-gap skip)",
@@ -100,7 +100,7 @@ def place_seam(
         first = gone
     if first > end:
         raise OffsetOutOfRangeError(
-            f"the first offset asked for of {partition} is beyond the end",
+            f"the first offset requested of {partition} is beyond the end",
             offset=first,
             found=f"the log can be read up to {end}",
             hint="Ask for a lower offset; of a lost branch nothing is there any more",

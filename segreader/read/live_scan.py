@@ -202,7 +202,8 @@ def open_live_scan(
         )
     if catalog.log_directory is not None or catalog.leader_epochs is not None:
         raise OptionError(
-            "log_directory and leader_epochs mean nothing with brokers", hint="Leave them out: the leader provides both"
+            "log_directory and leader_epochs cannot be used with brokers",
+            hint="Leave them out: the leader provides both",
         )
     if request.topic_id == NEWEST:  # a cluster has no other
         request = replace(request, topic_id=None)

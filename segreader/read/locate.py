@@ -72,7 +72,7 @@ def locate_offset(
     if not plan.parts:
         (told,) = plan.partitions_asked
         raise OffsetOutOfRangeError(
-            "this offset is not there yet", source=cluster.shown, offset=offset, found=f"an end at {told.marks.end}"
+            "this offset does not exist yet", source=cluster.shown, offset=offset, found=f"an end at {told.marks.end}"
         )
     found = _of_plan(plan, plan.parts[0], offset)
     (told,) = plan.partitions_asked

@@ -152,7 +152,7 @@ def with_ends(
         if segment.log_size or segment.is_active or id(segments[at]) not in walked or is_covered(segment.base_offset):
             continue
         largest = too_short.get(segment.files.log)
-        why = "the metadata topic says that it has bytes" if largest is not None else None
+        why = "by the metadata topic it has bytes" if largest is not None else None
         if why is None and (why := why_not_emptied(store, segment, ended, was_cleaned=seen)) is None:
             continue
         if largest is None:

@@ -398,12 +398,12 @@ def open_source(
         location, found = location_of(catalog.rsm_config)
         storage_options = {**found, **(storage_options or {})}
     if (location is None) == (urls is None):
-        raise OptionError("say where to read: a location, or urls=[…]", hint="Give one of the two")
+        raise OptionError("give a place to read: a location, or urls=[…]", hint="Give one of the two")
     catalog = catalog or Catalog()
     is_listed = urls is not None or _is_url(location)
     if is_listed and catalog != Catalog(rsm_config=catalog.rsm_config):
         raise OptionError(
-            "layout, metadata, log_directory and leader_epochs mean nothing for URLs",
+            "layout, metadata, log_directory and leader_epochs cannot be used with URLs",
             hint="Leave them out: the layout is recognised by the names in the URLs",
         )
     if urls is not None:

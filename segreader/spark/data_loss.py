@@ -138,7 +138,7 @@ class LossRule:
                 source=self.source,
                 found=f"topic id {now.topic_id}",
                 expected=before.topic_id,
-                hint="Its offsets begin anew: start a new query with a checkpoint of its own",
+                hint="Its offsets start again: start a new query with a new checkpoint",
             )
         )
 

@@ -66,7 +66,7 @@ _REFUSED = {
     "kafka.value.deserializer": "values are always given as bytes",
     "kafka.key.serializer": "keys are always given as bytes",
     "kafka.value.serializer": "values are always given as bytes",
-    "kafka.auto.offset.reset": "say startingOffsets instead",
+    "kafka.auto.offset.reset": "use startingOffsets instead",
     "kafka.enable.auto.commit": "nothing is committed to a broker",
     "kafka.interceptor.classes": "no Java consumer runs",
     "tail": "with kafka.bootstrap.servers a read goes on to the broker's end, without it it ends where the uploads do",

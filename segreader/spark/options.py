@@ -252,7 +252,7 @@ def _catalog(given: Mapping[str, str], locations: tuple[str, ...], *, asks_broke
         _require_public(name, place)
         if asks_brokers and name != "metadata":
             raise OptionError(
-                f"{name} means nothing with brokers", hint="Leave it out: the leader provides the lineage"
+                f"{name} cannot be used with brokers", hint="Leave it out: the leader provides the lineage"
             )
     segments_from = None
     if given.get("segmentsfrom", "").strip():
@@ -264,7 +264,7 @@ def _catalog(given: Mapping[str, str], locations: tuple[str, ...], *, asks_broke
         )
     if segments_from == "metadata" and len(locations) > 1:
         raise OptionError(
-            "segmentsFrom=metadata needs one location: the metadata topic does not say which of several has a segment",
+            "segmentsFrom=metadata needs one location: the metadata topic does not name locations",
             found=", ".join(locations),
             expected="one location, or segmentsFrom=both",
         )
@@ -286,7 +286,7 @@ def _listed_locations(name: str, text: str) -> tuple[str, ...]:
     try:
         listed = json.loads(text)
     except (ValueError, RecursionError):
-        raise OptionError(f"{name} is no JSON list of locations", found=redact(text), expected=expected) from None
+        raise OptionError(f"{name} is not a JSON list of locations", found=redact(text), expected=expected) from None
     if not listed or not all(isinstance(one, str) and one.strip() for one in listed):
         raise OptionError(f"{name} lists no locations", found=redact(text), expected=expected)
     stripped = tuple(one.strip() for one in listed)
@@ -322,7 +322,7 @@ def _topic_ids(given: Mapping[str, str], *, asks_brokers: bool) -> tuple[str, ..
     if not ids:
         raise OptionError("topicId names no topic id", found=repr(text), expected="an id, several, or newest")
     if asks_brokers:
-        raise OptionError("topicId means nothing with brokers", hint="Leave it out: they have one topic of a name")
+        raise OptionError("topicId cannot be used with brokers", hint="Leave it out: they have one topic of a name")
     return tuple(one.lower() if one.lower() == NEWEST else one for one in ids)
 
 

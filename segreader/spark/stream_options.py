@@ -52,7 +52,7 @@ def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
     if read.ending_offsets is not None or read.ending_times is not None:
         raise OptionError(
             "endingOffsets, endingTimestamp and endingOffsetsByTimestamp have no meaning in a stream",
-            hint="A stream goes on with what is uploaded; use spark.read to read up to an end",
+            hint="A stream continues with new uploads; use spark.read to read up to an end",
         )
     max_offsets = values.optional_count(given, "maxOffsetsPerTrigger")
     max_bytes = values.optional_size(given, "maxBytesPerTrigger")

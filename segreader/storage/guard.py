@@ -149,11 +149,11 @@ def check_url(url: str | SignedUrl, policy: AddressPolicy) -> None:
         )
     if not policy.allows_host(host):
         raise UntrustedLocationError(
-            "this host is no cloud's store and none that was configured", source=shown, found=host, hint=_ALLOW_HOST
+            "this host is not a cloud's store, and is not allowed", source=shown, found=host, hint=_ALLOW_HOST
         )
     if port not in ports:
         raise UntrustedLocationError(
-            "this is no port of a cloud's store",
+            "this is not the port of a cloud's store",
             source=shown,
             found=port,
             expected=" or ".join(map(str, sorted(ports))),

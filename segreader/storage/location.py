@@ -236,7 +236,7 @@ _CLOUDS = {
 }
 
 
-_CLUSTERS = "Brokers are no store: segreader.scan, cat, plan, offsets and broker read from a cluster"
+_CLUSTERS = "Brokers are not a store: segreader.scan, cat, plan, offsets and broker read from a cluster"
 
 
 def _open_fsspec(text: str, arguments: dict[str, object], settings: HttpSettings | None) -> tuple[ObjectStore, str]:

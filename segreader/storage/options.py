@@ -64,7 +64,7 @@ def kind_of(location: str) -> Kind:
 def _text(name: str, value: object) -> str:
     text = value.reveal() if isinstance(value, Secret) else value
     if not isinstance(text, str) or not text.strip():
-        raise OptionError(f"{name} is no text, or empty")
+        raise OptionError(f"{name} is not text, or is empty")
     return text.strip()
 
 
@@ -386,7 +386,7 @@ def _json(text: str) -> object:
     try:
         return json.loads(text)
     except ValueError:
-        raise OptionError("the service account's key is no JSON", expected="the text of its key file") from None
+        raise OptionError("the service account's key is not JSON", expected="the text of its key file") from None
 
 
 def parse_storage_option(text: str, environ: Mapping[str, str] | None = None) -> tuple[str, Secret]:
@@ -493,9 +493,9 @@ def _read_tables(file: Path, location: str, environ: Mapping[str, str]) -> list[
     except OSError as error:
         raise OptionError("the configuration file cannot be read", source=str(file), found=error.strerror) from None
     except ValueError:  # its text would quote the line
-        raise OptionError("the configuration file is no TOML", source=str(file)) from None
+        raise OptionError("the configuration file is not TOML", source=str(file)) from None
     if not isinstance(storage, dict):
-        raise OptionError("[storage] is no table", source=str(file))
+        raise OptionError("[storage] is not a table", source=str(file))
     tables = {name: table for name, table in storage.items() if "://" in name or name.startswith("/")}
     general = {name: value for name, value in storage.items() if name not in tables}
     found = []

@@ -125,7 +125,7 @@ class TopicDataset(_Scannable, ds.UnionDataset):  # type: ignore[misc]
             self._rows: Rows = StoredRows(face, plans, threads=threads, tell=self._tell)
         else:
             if refresh:
-                raise OptionError("a live topic is read as one snapshot", hint="Register it again to see it anew")
+                raise OptionError("a live topic is read as one snapshot", hint="Register it again to list it again")
             self._rows = LiveRows(face, self._tell)
 
     @property

@@ -232,7 +232,7 @@ class _Decoder:
                 continue
             expected = largest[batch.position]
             if batch.max_timestamp not in (expected, max(-1, expected)):  # brokers write -1 for what is less
-                text = f"the header says {batch.max_timestamp}, and the records have {expected}"
+                text = f"the header has {batch.max_timestamp}, and the records have {expected}"
                 offset, position = batch.base_offset, batch.position
                 self._found.add(Code.WRONG_MAX_TIMESTAMP, self._name, text, position=position, offset=offset)
 

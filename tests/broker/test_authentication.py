@@ -138,7 +138,7 @@ def test_scram_is_proven_on_both_sides(mechanism: str, hash_name: str) -> None:
     ("lie", "iterations", "what"),
     [
         ("signature", 4096, "signature is wrong"),
-        ("nonce", 4096, "nonce does not go on"),
+        ("nonce", 4096, "nonce does not start"),
         ("early", 4096, "not made of attributes"),
         (None, 4095, "iteration count is out of bounds; found 4095, expected 4096 to 1048576"),
         (None, 0, "iteration count is out of bounds"),

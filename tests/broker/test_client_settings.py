@@ -65,7 +65,7 @@ def test_the_names_of_the_java_client_and_of_librdkafka_say_the_same() -> None:
         ({"sasl.jaas.config": PLAIN + f" username=a password={CANARY}"}, "cannot be read"),
         ({"sasl.jaas.config": PLAIN + f" password={CANARY};"}, "lacks username"),
         ({"sasl.jaas.config": "com.sun.security.auth.module.Krb5LoginModule required;"}, "no login module"),
-        ({"sasl.password": CANARY, "sasl.jaas.config": PLAIN + " username=a password=b;"}, "say the same"),
+        ({"sasl.password": CANARY, "sasl.jaas.config": PLAIN + " username=a password=b;"}, "are the same setting"),
         ({"security.protocol": "SASL_SSL", "sasl.password": CANARY}, r"needs sasl\.mechanism"),
         (SASL | {"sasl.password": CANARY}, r"needs sasl\.username"),
         ({"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}, "needs a token"),

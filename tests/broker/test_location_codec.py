@@ -220,7 +220,7 @@ def test_a_good_location_is_not_rejected() -> None:
         ({"first_offset": -1}, "the offset is not in the segment"),
         ({"size": 0}, "size is 0"),
         ({"size": -700}, "size is -700"),
-        ({"formats": ("Other",)}, "was not asked for"),
+        ({"formats": ("Other",)}, "was not requested"),
         ({"start": 700}, "starts at 700 of 700"),
         ({"start": 140, "stop": 140}, "bytes 140 to 140 of 700"),
         ({"start": None, "stop": 0}, "bytes 0 to 0 of 700"),

@@ -37,7 +37,7 @@ def test_every_setting_of_the_client_is_documented() -> None:
         (["cat", ".", "orders", "--group", "g"], "are of live topics"),
         (["cat", ".", "orders", "--prefer", "store"], "are of live topics"),
         (["plan", "kafka://b:9092", "orders", "--group", "g", "--offsets", "5:"], "both say where to begin"),
-        (["plan", "kafka://b:9092", "orders", "--log-directory", "."], "mean nothing with brokers"),
+        (["plan", "kafka://b:9092", "orders", "--log-directory", "."], "cannot be used with brokers"),
         (["offsets", "kafka://b:9092"], "Name a topic"),
         (["offsets", "kafka://b:9092", "orders", "--records-only"], "Brokers count markers"),
         (["cat", "kafka://b:9092/orders"], "expected kafka://broker:9092, with commas"),

@@ -156,7 +156,7 @@ def test_each_format_has_the_same_rows(sql: Run, tmp_path: Path) -> None:
         ("select * from topic('REMOTE', 'multi', partitons := [1])", "Did you mean 'partitions'?"),
         ("select * from topic('REMOTE', 'multi/1', partitions := [1])", "named twice"),
         ("select * from topic('REMOTE', 'multi', decode := 'utf7')", "utf8 or blob"),
-        ("select * from topic('REMOTE', 'multi', partitions := x)", "no constant"),
+        ("select * from topic('REMOTE', 'multi', partitions := x)", "not a constant"),
         ("select * from topic('REMOTE', 'multi', since := 'yesterday')", "yesterday"),
         ("select * from read_csv('/etc/passwd')", "--allow-files"),
         ("select partition + topic from TOPIC", "Error"),

@@ -110,9 +110,9 @@ def test_the_brokers_properties_name_the_location(tmp_path: Path) -> None:
     file = write_rsm_config(tmp_path, key_prefix="tiered/")
     brokers = {name: text for name, text in LEAST.items() if name != "location"}
     assert GatewayConfig.load(None, {**brokers, "rsm_config": str(file)}).location == str(tmp_path / "tiered")
-    with pytest.raises(OptionError, match="location and rsm_config both say"):
+    with pytest.raises(OptionError, match="location and rsm_config both name"):
         GatewayConfig.load(None, {**LEAST, "rsm_config": str(file)})
-    with pytest.raises(OptionError, match=r"key\.prefix is no directory"):
+    with pytest.raises(OptionError, match=r"key\.prefix is not a directory"):
         GatewayConfig.load(None, {**brokers, "rsm_config": str(write_rsm_config(tmp_path, key_prefix="tiered"))})
 
 
@@ -128,7 +128,7 @@ def test_what_is_missing_is_named(name: str) -> None:
         ({"sing_for": "1m"}, "Did you mean sign_for"),
         ({"sign_for": "30s"}, "1m to 60m"),
         ({"sign_for": "61m"}, "1m to 60m"),
-        ({"sign_for": "soon"}, "no time"),
+        ({"sign_for": "soon"}, "not a time"),
         ({"layout": "other"}, "auto, local-tiered, aiven"),
         ({"certificate": "c.pem"}, "both"),
         ({"listen": "19092"}, "host:port"),
@@ -157,7 +157,7 @@ def test_a_file_that_is_none_is_refused_without_its_text(tmp_path: Path) -> None
     with pytest.raises(OptionError, match="cannot be read"):
         GatewayConfig.load(tmp_path / "none.toml")
     (tmp_path / "bad.toml").write_text("secret = c4nary")
-    with pytest.raises(OptionError, match="no TOML") as caught:
+    with pytest.raises(OptionError, match="not TOML") as caught:
         GatewayConfig.load(tmp_path / "bad.toml")
     assert "c4nary" not in str(caught.value)
 

@@ -125,7 +125,7 @@ def test_a_port_that_cannot_be_had_is_told() -> None:
                 listen_port=taken.getsockname()[1],
                 location="s3://bucket",
             )
-            with pytest.raises(OptionError, match="port cannot be had"):
+            with pytest.raises(OptionError, match="port cannot be opened"):
                 await Gateway(config).start()
 
     run(test)

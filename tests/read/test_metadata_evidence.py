@@ -133,4 +133,4 @@ def test_an_index_of_which_the_metadata_knows_nothing_is_noted(tmp_path: Path) -
     scan = scan_of(told)
     assert offsets(scan) == [0, 1]
     (note,) = scan.plan().notes
-    assert "the metadata topic says that there is no such index; read without it" in note
+    assert "by the metadata topic there is no such index; read without it" in note

@@ -370,7 +370,7 @@ def test_what_only_makes_sense_together_is_refused_apart(tmp_path: Path) -> None
         segreader.scan(tmp_path, segments_from="metadata")
     with pytest.raises(OptionError, match="unknown catalog"):
         segreader.scan(tmp_path, segments_from="guess")
-    with pytest.raises(OptionError, match="mean nothing for URLs"):
+    with pytest.raises(OptionError, match="cannot be used with URLs"):
         segreader.scan(urls=["https://host/a.log"], layout="uber")
     with pytest.raises(OptionError, match=r"unknown layout.*Did you mean 'aiven'"):
         segreader.scan(tmp_path, layout="aivn")

@@ -316,8 +316,8 @@ def test_a_log_directory_without_the_partitions_is_refused(tmp_path: Path) -> No
     [
         ({"segmentsFrom": "both"}, "segmentsFrom=both needs the metadata topic"),
         ({"location": '["/a","/b"]', "metadata": "/m", "segmentsFrom": "metadata"}, "needs one location"),
-        ({"kafka.bootstrap.servers": "h:1", "leaderEpochs": "/e"}, "leaderEpochs means nothing with brokers"),
-        ({"kafka.bootstrap.servers": "h:1", "logDirectory": "/l"}, "logDirectory means nothing with brokers"),
+        ({"kafka.bootstrap.servers": "h:1", "leaderEpochs": "/e"}, "leaderEpochs cannot be used with brokers"),
+        ({"kafka.bootstrap.servers": "h:1", "logDirectory": "/l"}, "logDirectory cannot be used with brokers"),
     ],
 )
 def test_what_contradicts_itself_is_refused(given: dict[str, str], message: str) -> None:
@@ -356,7 +356,7 @@ def test_a_named_topic_that_was_created_again_needs_its_id() -> None:
         read_offsets(RECREATED.remote_root, subscribe="recreated", topicId=both)
     with pytest.raises(ObjectNotFoundError, match="topic id nope is not here"):
         read_offsets(RECREATED.remote_root, subscribe="recreated", topicId="nope")
-    with pytest.raises(OptionError, match="topicId means nothing with brokers"):
+    with pytest.raises(OptionError, match="topicId cannot be used with brokers"):
         parse_options({"kafka.bootstrap.servers": "h:1", "subscribe": "t", "topicId": "newest"})
 
 

@@ -123,7 +123,7 @@ def test_google_options_become_what_gcsfs_takes() -> None:
     assert for_gcsfs(options("gs://b", {"google_service_account": "/k.json"})) == {"token": "/k.json"}
     assert for_gcsfs(options("gs://b", {"service_account_key": '{"a": 1}'})) == {"token": {"a": 1}}
     assert for_gcsfs(options("gs://b", {"anon": True})) == {"token": "anon"}
-    with pytest.raises(OptionError, match="no JSON") as caught:
+    with pytest.raises(OptionError, match="not JSON") as caught:
         for_gcsfs(options("gs://b", {"service_account_key": f"{{{CANARY}"}))
     assert CANARY not in str(caught.value)
 
@@ -143,7 +143,7 @@ def test_google_options_become_what_gcsfs_takes() -> None:
         ("s3://b", {"anon": "maybe"}, "neither true nor false"),
         ("s3://b", {"addressing_style": "vritual"}, "addressing style"),
         ("s3://b", {"region": ""}, "empty"),
-        ("s3://b", {"region": 7}, "no text"),
+        ("s3://b", {"region": 7}, "not text"),
         ("s3://b", {"endpoint_url": "https://u:p@h"}, "holds a credential"),
         ("s3://b", {"allow_hosts": "a,b c"}, "allow_hosts names no host"),
         ("s3://b", {"client_kwargs": {"aws_session": "x"}}, "unknown storage option"),
@@ -220,11 +220,11 @@ def test_a_file_says_more_of_some_locations_than_of_others(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (f'[storage]\nsecret = "{CANARY}', "no TOML"),
+        (f'[storage]\nsecret = "{CANARY}', "not TOML"),
         (f'[storage]\nsecert = "{CANARY}"', "Did you mean 'secret'"),
-        (f'storage = "{CANARY}"', "no table"),
+        (f'storage = "{CANARY}"', "not a table"),
         (f'[storage]\n"s3://b" = "{CANARY}"', "no table of options"),
-        (f'[storage]\nkey = ["{CANARY}"]', "no text"),
+        (f'[storage]\nkey = ["{CANARY}"]', "not text"),
         (f'[storage]\nkey = "@{CANARY}"', "cannot be read"),
         (f'[storage]\nkey = "env:{CANARY}/"', "not set"),
     ],

@@ -62,7 +62,7 @@ class PatternLayout:
         try:
             regex = re.compile(text)
         except (re.error, OverflowError, RecursionError) as error:
-            raise OptionError("the pattern is no regular expression", found=text, hint=str(error)) from None
+            raise OptionError("the pattern is not a valid regular expression", found=text, hint=str(error)) from None
         groups = set(regex.groupindex)
         missing = [
             " or ".join(f"(?P<{name}>…)" for name in names)

@@ -232,7 +232,7 @@ def parse_segment_file_header(data: bytes, size: int) -> SegmentFileHeader:
             found=version,
             expected=0,
             position=0,
-            hint="If this object is no segment of the HDFS plugin, force another layout",
+            hint="If this object is not a segment of the HDFS plugin, choose another layout",
         )
     if starts[0] != HEADER_SIZE:
         raise ManifestError(

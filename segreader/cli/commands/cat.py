@@ -79,7 +79,7 @@ def cat(
     """
     if form in _BINARY:
         if key_encoding or value_encoding:
-            raise click.UsageError(f"An encoding means nothing with {form}, which keeps bytes as bytes. Leave it out")
+            raise click.UsageError(f"An encoding has no effect with {form}, which keeps bytes as bytes. Leave it out")
         if output_file is None and is_terminal():
             raise click.UsageError(f"{form} is not for a terminal. Name an --output-file, or redirect stdout")
     from segreader.cli.records import columns_for, print_records

@@ -170,9 +170,9 @@ def read_prices(name: str) -> dict[str, object]:
         parse = tomllib.loads if name.lower().endswith(".toml") else json.loads
         given = parse(text, parse_float=Decimal)
     except (ValueError, RecursionError):  # both parsers' errors are ValueErrors, as are texts that are not UTF-8
-        raise OptionError("the price table is no JSON or TOML (.toml)", source=name) from None
+        raise OptionError("the price table is not JSON or TOML (.toml)", source=name) from None
     if not isinstance(given, dict):
-        raise OptionError("the price table is no object of names and values", source=name)
+        raise OptionError("the price table is not an object of names and values", source=name)
     return given
 
 
@@ -446,7 +446,7 @@ def _reason(end: ReadEnd) -> str:
         case EndReason.DAMAGE:
             return "before damage that hides how transactions ended"
         case EndReason.REQUESTED:
-            return "as asked for"
+            return "as requested"
         case EndReason.LATEST:
             return "where the live log ended"
         case EndReason.LATEST_STABLE:

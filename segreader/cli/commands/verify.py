@@ -58,7 +58,7 @@ def verify(select: Callable[[], Selection], deep: bool, has_all: bool, form: str
     try:
         if not isinstance(source, LocationSource):
             raise OptionError(
-                "a list of URLs cannot be verified: nothing says what else is there",
+                "a list of URLs cannot be verified: other objects cannot be listed",
                 hint="Give a directory or a prefix in a bucket",
             )
         findings = _Findings(selection, source, deep, has_all)

@@ -210,7 +210,7 @@ class FsspecStore:
             data = self._filesystem.cat_file(self._root + name, start=wanted.start, end=wanted.stop)
         if len(data) != wanted.size:
             raise ShortReadError(
-                "the store gave another number of bytes than was asked for",
+                "the store returned another number of bytes than requested",
                 source=self.url(name),
                 position=wanted.start,
                 found=f"{len(data)} bytes",

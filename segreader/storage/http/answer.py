@@ -100,7 +100,7 @@ def changed(source: str, *, found: object = None, expected: object = None) -> Ob
         source=source,
         found=found,
         expected=expected,
-        hint="Plan again: the old bytes cannot be had any more",
+        hint="Plan again: the old bytes no longer exist",
     )
 
 
@@ -313,9 +313,9 @@ def refusal(
         if place:
             found += f" to {place}"
         hint = f"The bucket is in region {region}" if region else "Redirects are not followed: give the final URL"
-        return failed(WrongAnswerError, "the store sends elsewhere", hint=hint)
+        return failed(WrongAnswerError, "the store redirects elsewhere", hint=hint)
     if status < 400:
-        return failed(WrongAnswerError, "the store answered with something that is no data")
+        return failed(WrongAnswerError, "the store responded with something other than data")
     return failed(StorageError, "the store does not take the request")
 
 

@@ -96,7 +96,7 @@ class BodyReader(http.client.HTTPResponse):
             self.headers = self.msg = cast(Any, None)  # begin() reads the next head only if there is none yet
             super().begin()
         if any(isinstance(defect, _LOST_HEADERS) for defect in self.headers.defects):
-            raise http.client.HTTPException("a line of the head is no header")
+            raise http.client.HTTPException("a line of the head is not a header")
         if self.version < 11 and "Transfer-Encoding" in self.headers:
             raise http.client.HTTPException("HTTP/1.0 with a Transfer-Encoding")  # RFC 9112 section 6.1
         if cast(Any, self.fp) is lines:

@@ -127,7 +127,7 @@ class UrlLeases:
             failure = error
         except Exception as error:  # a client library's error may hold the credential it failed with
             kind = StorageError if is_first else LocationExpiredError
-            failure = kind("no URL could be had for the object", source=name, found=type(error).__name__)
+            failure = kind("no URL could be obtained for the object", source=name, found=type(error).__name__)
         failure.__cause__ = failure.__context__ = None
         raise failure
 

@@ -175,7 +175,7 @@ def test_encrypted_segments_are_found_but_not_read_without_their_key(one: Way, r
         with pytest.raises(StorageError, match="topic '9' is not here"):
             bare.plan()
     else:
-        with pytest.raises(CatalogError, match="the key to it is not at hand"):
+        with pytest.raises(CatalogError, match="its key is missing"):
             rows_of(bare)
 
 
@@ -185,7 +185,7 @@ def test_a_prefix_that_hides_the_topic_is_a_note_without_the_settings(root_of: C
 
     assert [row[1:] for row in rows_of(opened)] == [row[1:] for row in one.rows("9", committed=True)]
     (note,) = opened.plan().notes
-    assert "topic tiered9, the manifests say 9" in note
+    assert "topic tiered9, the manifests have 9" in note
 
 
 def old_log(*, ends_new: bool) -> list[SegmentBuilder]:

@@ -98,8 +98,8 @@ def test_names_of_ones_own_are_read() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("(", "no regular expression"),
-        ("(?P<topic>x){99999999999}", "no regular expression"),
+        ("(", "not a valid regular expression"),
+        ("(?P<topic>x){99999999999}", "not a valid regular expression"),
         ("x", "no named group"),
         (r"(?P<topic>.+)-(?P<partition>\d+)/(?P<offset>\d+)", r"\(\?P<type>…\)"),
         (r"(?P<partition>\d+)/(?P<offset>\d+)\.(?P<type>.+)", "topic.* or .*topic_id"),

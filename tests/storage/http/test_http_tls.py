@@ -147,7 +147,7 @@ def test_an_address_that_the_policy_allows_is_asked(server: FaultServer, ca_file
 def test_a_redirect_is_not_followed(server: FaultServer, ca_file: str, where: str) -> None:
     """S2."""
     before = server.connections
-    with open_store(server, ca_file=ca_file) as store, pytest.raises(WrongAnswerError, match="sends elsewhere"):
+    with open_store(server, ca_file=ca_file) as store, pytest.raises(WrongAnswerError, match="redirects elsewhere"):
         read(store, f"redirect-{where}/redirect-{where}")
 
     assert server.connections == before + 1

@@ -94,7 +94,7 @@ class KeyRing:
         if metadata.key_id not in self._files:
             have = ", ".join(map(_shown, sorted(self._files)))
             raise DecryptionError(
-                "the segment is encrypted, and the key to it is not at hand",
+                "the segment is encrypted, and its key is missing",
                 found=f"key id {key_id}",
                 expected=f"one of {have}" if have else None,
                 hint="Name its private key file in the broker's properties file (--rsm-config)"

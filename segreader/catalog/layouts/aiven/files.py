@@ -277,7 +277,7 @@ def _decompress(frame: bytes | memoryview, chunk: int, size: int, zstd: zstandar
         can_hold = declared in (size, zstandard.CONTENTSIZE_UNKNOWN) and size <= len(frame) * _MOST_BYTES_OF_FOUR // 4
         data = zstd.decompress(frame, max_output_size=size, allow_extra_data=False) if can_hold else b""
     except zstandard.ZstdError as error:
-        raise ManifestError(f"chunk {chunk} is no zstd frame", found=str(error)) from None
+        raise ManifestError(f"chunk {chunk} is not a zstd frame", found=str(error)) from None
     if len(data) != size:
         raise ManifestError(
             f"chunk {chunk} does not hold the bytes that the manifest says",

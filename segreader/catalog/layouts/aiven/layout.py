@@ -88,7 +88,7 @@ class AivenLayout:
                 segments.append(_segment(place.partition, objects, manifest))
         named = {segment.partition.topic for segment in segments} - {place.partition.topic}
         notes = [
-            f"the path says topic {place.partition.topic}, the manifests say {topic}: a key prefix comes before it"
+            f"the path has topic {place.partition.topic}, the manifests have {topic}: a key prefix precedes it"
             for topic in sorted(named)
         ]
         return PartitionFiles(segments, incomplete, foreign, notes)

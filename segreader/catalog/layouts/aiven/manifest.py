@@ -125,13 +125,13 @@ def parse_manifest(data: bytes | memoryview) -> SegmentManifest:
     try:
         root = json.loads(str(data, "utf-8"))
     except UnicodeDecodeError as error:
-        raise ManifestError("the manifest is no UTF-8 text", position=error.start) from None
+        raise ManifestError("the manifest is not UTF-8 text", position=error.start) from None
     except json.JSONDecodeError as error:
-        raise ManifestError("the manifest is no JSON, or is cut", position=error.pos, found=error.msg) from None
+        raise ManifestError("the manifest is not JSON, or is truncated", position=error.pos, found=error.msg) from None
     except (ValueError, RecursionError):
         raise ManifestError("the manifest is nested too deeply, or has a number of too many digits") from None
     if not isinstance(root, dict):
-        raise ManifestError("the manifest is no JSON object", found=_kind(root))
+        raise ManifestError("the manifest is not a JSON object", found=_kind(root))
     if root.get("version") != "1":
         raise ManifestError(
             "the manifest has an unknown version", found=_shown(root.get("version")), expected="version '1'"
@@ -266,7 +266,7 @@ def _base64(name: str, text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except ValueError:
-        raise ManifestError(f"{name} is no base64") from None
+        raise ManifestError(f"{name} is not base64") from None
 
 
 def _wrong(name: str, value: object, expected: str) -> ManifestError:

@@ -32,7 +32,7 @@ def read_properties(path: Path) -> dict[str, str]:
     except OSError as error:
         raise OptionError("the properties file cannot be read", source=str(path), found=error.strerror) from None
     if len(data) > _LARGEST_FILE:
-        raise OptionError("this is no properties file", source=str(path), found=f"more than {_LARGEST_FILE} bytes")
+        raise OptionError("this is not a properties file", source=str(path), found=f"more than {_LARGEST_FILE} bytes")
     try:
         return parse_properties(data.decode("latin-1"))
     except OptionError as error:

@@ -73,7 +73,7 @@ class _EnvelopeReader:
         try:
             return bytes(raw).decode()
         except UnicodeDecodeError:
-            raise _Damage("a text is no UTF-8", self.at - len(raw)) from None
+            raise _Damage("a text is not UTF-8", self.at - len(raw)) from None
 
     def enter(self) -> tuple[int, int]:
         """Step into an envelope; gives its version, and what ``leave`` wants."""

@@ -83,7 +83,7 @@ class RedpandaLayout:
         path = place.prefixes[0]
         directory = PartitionDirectory.parse(path)
         if directory is None:
-            raise ManifestError("this is no directory of a partition", source=store.url(path))
+            raise ManifestError("this is not a partition's directory", source=store.url(path))
         files = {info.name.rpartition("/")[2]: info.size for info in store.list_level(path)}
         name = next((name for name in _MANIFESTS if name in files), None)
         if name is None:
@@ -139,7 +139,7 @@ def _read_older(store: ObjectStore, path: str, one: SegmentMeta, files: dict[str
     name = ".".join(map(str, (_MANIFESTS[0], *bounds)))
     if name not in files:
         raise ManifestError(
-            "a manifest of older segments is not there",
+            "a manifest of older segments is missing",
             source=store.url(path + name),
             found=f"it is named in {_MANIFESTS[0]}",
             hint="Without it the segments of these offsets cannot be found",

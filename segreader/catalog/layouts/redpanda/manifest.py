@@ -114,12 +114,12 @@ def parse_json_object(data: bytes, *, source: str | None = None) -> dict[str, An
     """The object that a small JSON file holds.
 
     Raises:
-        ManifestError: it is no JSON, or another value.
+        ManifestError: it is not JSON, or another value.
     """
     try:
         value = json.loads(data)
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError and too long numbers are ValueErrors
-        raise ManifestError("it is no JSON", source=source, found=str(error)[:200]) from error
+        raise ManifestError("it is not JSON", source=source, found=str(error)[:200]) from error
     if not isinstance(value, dict):
         raise ManifestError("it holds no JSON object", source=source, found=type(value).__name__)
     return value
@@ -141,7 +141,7 @@ def parse_json_manifest(data: bytes, *, source: str | None = None) -> PartitionM
         segments = [_segment(meta, key) for key, meta in _mapping(fields, "segments").items()]
         spillover = fields.get("spillover") or []
         if not isinstance(spillover, list):
-            raise ValueError("spillover is no list")
+            raise ValueError("spillover is not a list")
         return PartitionManifest(
             version=version,
             namespace=_text(fields, "namespace"),
@@ -162,7 +162,7 @@ def parse_json_manifest(data: bytes, *, source: str | None = None) -> PartitionM
 def _segment(meta: object, key: str | None) -> SegmentMeta:
     """One entry; ``key`` is the segment's short name, which holds the term in old manifests."""
     if not isinstance(meta, Mapping):
-        raise ValueError(f"a segment is no object: {meta!r}")
+        raise ValueError(f"a segment is not an object: {meta!r}")
     term = _optional(meta, "segment_term")
     name_format = 3 if key is None else _optional(meta, "sname_format") or 1
     if key is not None:
@@ -197,21 +197,21 @@ def _mapping(fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise ValueError(f"{name} is no object: {value!r}")
+        raise ValueError(f"{name} is not an object: {value!r}")
     return value
 
 
 def _text(fields: Mapping[str, Any], name: str) -> str:
     value = fields.get(name)
     if not isinstance(value, str):
-        raise ValueError(f"{name} is no text: {value!r}")
+        raise ValueError(f"{name} is not text: {value!r}")
     return value
 
 
 def _integer(fields: Mapping[str, Any], name: str) -> int:
     value = fields.get(name)
     if type(value) is not int or not UNSET <= value <= MAX_INT64:
-        raise ValueError(f"{name} is no whole number of 64 bits: {value!r}")
+        raise ValueError(f"{name} is not an integer of 64 bits: {value!r}")
     return value
 
 

@@ -306,7 +306,7 @@ def test_a_missing_spill_over_manifest_is_named() -> None:
     gone = next(name for name in store.objects if "manifest.bin." in name)
     del store.objects[gone]
 
-    with pytest.raises(ManifestError, match="older segments is not there") as caught:
+    with pytest.raises(ManifestError, match="older segments is missing") as caught:
         only(store)
     assert caught.value.source == store.url(gone)
 
