@@ -12,6 +12,7 @@ from confluent_kafka import KafkaError, TopicPartition
 import segreader
 from benchmarks.broker_kit import Bench, Offsets, Spent, cpu_s, open_consumer, spent
 from benchmarks.rows import Row
+from segreader.read.live_scan import LiveScan
 
 _REST_S = 2.0
 _WARM_PLANS = 60
@@ -79,6 +80,7 @@ class Backfill:
         with segreader.scan(f"kafka://{bootstrap}", topic=self.topic, storage_options=options) as scan:
             for _ in scan.to_batches():
                 pass
+            assert isinstance(scan, LiveScan)
             return scan.metrics.as_dict()
 
 

@@ -7,7 +7,9 @@ import random
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
+from typing import Any
 
 from benchmarks.broker_backfill import consume
 from benchmarks.broker_kit import Bench, Offsets, cpu_s, spent
@@ -16,7 +18,7 @@ from segreader.broker import api
 from segreader.broker.client import BrokerClient
 from segreader.broker.connection import Call
 from segreader.broker.handshake import OpenConnection
-from segreader.broker.messages import FetchAnswer, FetchPartition, FetchRequest
+from segreader.broker.messages import ClusterMetadata, FetchAnswer, FetchPartition, FetchRequest
 from segreader.isolation import IsolationLevel
 
 _FOR_MS = 600_000
@@ -31,7 +33,7 @@ def measure_throughput(bench: Bench, topic: str, offsets: Offsets, stored_bytes:
     gateway: list[float] = []
     for index in range(-1, rounds):
         for name in places if index % 2 else reversed(places):
-            turn = spent(lambda at=places[name]: consume(at, topic, offsets), gateway=bench.gateway.pid)
+            turn = spent(partial(consume, places[name], topic, offsets), gateway=bench.gateway.pid)
             if index < 0:
                 continue
             walls[name].append(turn.wall)
@@ -65,11 +67,11 @@ class Lane:
         )
         return self.lent.plan(lambda offered: api.fetch(self.client.settings, offered, request))
 
-    def metadata(self) -> Call[object]:
+    def metadata(self) -> Call[ClusterMetadata]:
         """Metadata of the topic."""
         return self.lent.plan(lambda offered: api.metadata(self.client.settings, offered, [self.topic]))
 
-    def timed(self, call: Call[object]) -> float:
+    def timed(self, call: Call[Any]) -> float:
         """Milliseconds until the answer to a request is decoded."""
         began = time.perf_counter()
         self.lent.connection.ask(call)

@@ -78,7 +78,8 @@ def _aiokafka_codec(number: int) -> Callable[[Batch], bytes]:
 
 
 def _java_lz4(body: bytes) -> bytes:
-    return lz4.frame.compress(body, block_size=lz4.frame.BLOCKSIZE_MAX64KB, block_linked=False, store_size=False)
+    frame = lz4.frame.compress(body, block_size=lz4.frame.BLOCKSIZE_MAX64KB, block_linked=False, store_size=False)
+    return bytes(frame)
 
 
 def _java_zstd(body: bytes) -> bytes:

@@ -55,7 +55,7 @@ def loaded(source: Input, max_rows: int | None = None, timeout: float | None = N
     return records
 
 
-SIDES: Mapping[str, Callable[[Input], int]] = {
+SIDES: dict[str, Callable[[Input], int]] = {
     "scan": scanned,
     "loader": loaded,
     "portions": lambda source: loaded(source, max_rows=_PORTION),

@@ -179,8 +179,10 @@ def consumed(bootstrap: str, topic: str, offsets: Offsets) -> Iterator[Sequence[
             for message in consumer.consume(_AT_ONCE, 1.0):
                 error = message.error()
                 if error is None:
-                    if left[message.partition()]:
-                        left[message.partition()] -= 1
+                    partition = message.partition()
+                    assert partition is not None
+                    if left[partition]:
+                        left[partition] -= 1
                         messages.append(message)
                 elif error.code() != KafkaError._PARTITION_EOF:
                     raise RuntimeError(str(error))

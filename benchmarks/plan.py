@@ -68,12 +68,12 @@ def topics_of(form: str, objects: int) -> list[Topic]:
     return topics + [Topic(name, 8, 50) for name, _ in zip(names, range(left // each), strict=False)]
 
 
-def plan_topic(bucket: Bucket, name: str, partitions: range | None = None) -> tuple[int, int, float]:
+def plan_topic(bucket: Bucket, name: str) -> tuple[int, int, float]:
     """Plan a topic: pages of listings, reads and CPU seconds."""
     bucket.pages = 0
     bucket.reads.clear()
     began = time.process_time()
-    Scan(BucketSource(bucket), Request(topic=name, partitions=partitions)).plan()
+    Scan(BucketSource(bucket), Request(topic=name)).plan()
     return bucket.pages, sum(bucket.reads.values()), time.process_time() - began
 
 

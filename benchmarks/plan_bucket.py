@@ -15,7 +15,7 @@ from segreader.catalog.layouts.registry import choose_layouts, open_view
 from segreader.catalog.listing import list_places, read_place
 from segreader.errors import ObjectNotFoundError
 from segreader.ranges import ByteRange
-from segreader.read.source import SourceLog
+from segreader.read.source import SourceLog, Wants
 from segreader.storage.base import ObjectInfo, level_of
 from segreader.testing.directory import kafka_uuid
 
@@ -187,7 +187,8 @@ class BucketSource:
         self.store = open_view(bucket, self._layouts)
 
     def logs(
-        self, *, topic: str | None, topic_id: str | None, partitions: Collection[int] | None
+        self, *, topic: str | None, topic_id: str | None, partitions: Collection[int] | None, wants: Wants | None = None
     ) -> Iterator[SourceLog]:
         for place in list_places(self.store, "", self._layouts, topic=topic, topic_id=topic_id, partitions=partitions):
-            yield SourceLog(read_place(self.store, place, self._layouts))
+            if wants is None or wants(place.partition):
+                yield SourceLog(read_place(self.store, place, self._layouts))

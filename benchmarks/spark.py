@@ -10,7 +10,6 @@ import argparse
 import os
 import platform
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import version
@@ -155,4 +154,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -26,4 +26,4 @@ def read_from(open_bucket: Callable[[], ObjectStore]) -> None:
         yield Locations(options)
 
     segreader.spark.locations.open_source = open_source
-    segreader.spark.batch.kept_locations = kept_locations
+    segreader.spark.batch.kept_locations = kept_locations  # type: ignore[attr-defined]

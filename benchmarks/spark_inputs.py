@@ -73,7 +73,7 @@ def _write_partition(
     supply, offset = cycle(encoded), 0
     while offset < records:
         base = offset
-        index, pieces, size = IndexRecorder(base, 4096), [], 0
+        index, pieces, size = IndexRecorder(base, 4096), list[bytes](), 0
         for batch, data in supply:
             last = offset + len(batch.records) - 1
             index.append(size, len(data), last, batch.first_timestamp_ms + len(batch.records) - 1)

@@ -133,7 +133,8 @@ def measure(kit: Kit, spark: SparkSession, kafka: Any, place: Path, arguments: a
 def measure_topic(
     spark: SparkSession, kafka: Any, topic: Topic, tiny: Topic, place: Path, rounds: int
 ) -> Iterator[Row]:
-    ours, theirs = ([kind(spark, kafka, one, place) for one in (topic, tiny)] for kind in (_ours, KafkaSides))
+    ours = [Sides(spark, one, place) for one in (topic, tiny)]
+    theirs = [KafkaSides(spark, kafka, one, place) for one in (topic, tiny)]
     counts = ours[0].frame().count(), theirs[0].frame().count()
     if counts != (topic.records, topic.records):
         raise RuntimeError(f"{topic.records} records, but the two sources count {counts}")
@@ -149,10 +150,6 @@ def measure_topic(
             yield Row(f"{name}, {measure}", found, targets[goal][topic.shape], "x", said, is_least=True)
     ours[0].check("sink-zstd")
     shutil.rmtree(place)
-
-
-def _ours(spark: SparkSession, kafka: Any, topic: Topic, place: Path) -> Sides:
-    return Sides(spark, topic, place)
 
 
 def check_alone(spark: SparkSession, kafka: Any, topics: list[Topic], place: Path) -> Iterator[Row]:

@@ -117,6 +117,7 @@ def _write_split(task: tuple[Split, str, Path]) -> int:
     """Decode a split and write it as pyarrow does by itself, with the sink's settings for columns."""
     split, location, file = task
     store = scan(location, topic=split.partition.topic).store
+    assert store is not None
     options = ReadOptions(columns=_SINK_COLUMNS, batch_rows=65536, batch_bytes=4 * MIB)
     rows, pending, size = 0, [], 0
     writer: pq.ParquetWriter | None = None

@@ -17,10 +17,12 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import urllib3
 
@@ -90,7 +92,7 @@ def bare_reader(url: str, size: int, range_size: int, in_flight: int, is_raw: bo
         for start in range(index * range_size, size, in_flight * range_size):
             headers = {"Range": f"bytes={start}-{start + range_size - 1}", "Accept-Encoding": "identity"}
             response = pool.request("GET", url, headers=headers, preload_content=False)
-            source = response._fp if is_raw else response
+            source: Any = response._fp if is_raw else response  # type: ignore[attr-defined]
             done = 0
             while count := source.readinto(view[done:]):
                 done += count
@@ -98,7 +100,11 @@ def bare_reader(url: str, size: int, range_size: int, in_flight: int, is_raw: bo
                 raise ValueError("the bare loop does not read all of a range")
             response.release_conn()
 
-    return lambda: list(workers.map(read_share, range(in_flight))) and None
+    def read() -> None:
+        for _ in workers.map(read_share, range(in_flight)):
+            pass
+
+    return read
 
 
 def measure_cpu(endpoint: str, rounds: int) -> Iterator[Row]:
@@ -107,7 +113,7 @@ def measure_cpu(endpoint: str, rounds: int) -> Iterator[Row]:
         url = Urls(endpoint).text(OBJECT)
         with open_store(Urls(endpoint), range_size=range_size, in_flight=in_flight) as store:
             work: dict[str, Callable[[], None]] = {
-                "ours": lambda store=store: drain(store, OBJECT, OBJECT_SIZE),
+                "ours": partial(drain, store, OBJECT, OBJECT_SIZE),
                 "urllib3": bare_reader(url, OBJECT_SIZE, range_size, in_flight, False),
                 "http.client": bare_reader(url, OBJECT_SIZE, range_size, in_flight, True),
             }
@@ -187,19 +193,22 @@ def measure_scan(endpoint: str, root: Path) -> Iterator[Row]:
     """Bytes and requests of a scan of one segment that a listing shows."""
     source = write_inputs(root / "tiered", SHAPES[1], ["none"], 160 * MIB)["none"]
     urls, prefix = Urls(endpoint, root), "tiered/none/"
+    got: list[int] = []
 
-    def read(*offsets: int) -> tuple[Scan, dict[str, int], int]:
-        scan = Scan(ListedSource(urls, prefix), Request(bounds=Bounds(*offsets)))
-        store: HttpStore = scan.store
+    def read(first: int | None = None, stop: int | None = None) -> tuple[Scan, dict[str, int], int]:
+        scan = Scan(ListedSource(urls, prefix), Request(bounds=Bounds(first, stop)))
+        store = scan.store
+        assert isinstance(store, HttpStore)
         rows = sum(batch.num_rows for batch in scan.to_batches())
         store.close()
         suffixes = [line.split()[1].rpartition(".")[2] for line in store.metrics.log or []]
+        got.append(store.metrics.bytes_got)
         return scan, {suffix: suffixes.count(suffix) for suffix in sorted(set(suffixes))}, rows
 
     scan, requests, rows = read()
     if rows != source.records:
         raise ValueError("the scan does not return every record")
-    fetched = scan.store.metrics.bytes_got / source.stored_bytes
+    fetched = got[0] / source.stored_bytes
     yield Row("bytes fetched / segment, full read", (fetched,), 1.02, unit="x", note=_shown(requests))
     plain = -(-source.stored_bytes // BODY_SIZE)
     note = f"{plain} ranges of 16 MiB, {len(scan.plan().splits)} splits that each begin their own"

@@ -19,7 +19,7 @@ GIB = 1 << 30
 
 def main() -> None:
     endpoint, name, size = sys.argv[1], sys.argv[2], int(sys.argv[3])
-    before, peaks, done = peak_bytes(), [], 0
+    before, peaks, done = peak_bytes(), list[int](), 0
     with open_store(Urls(endpoint)) as store:
         for piece in store.read_pieces(name, ByteRange(0, size), expected_size=size):
             done += len(piece)

@@ -12,7 +12,7 @@ from segreader.catalog.layouts.log_directory import LogDirectoryLayout
 from segreader.catalog.listing import list_places, read_place
 from segreader.errors import LocationExpiredError
 from segreader.read.source import SourceLog, Wants
-from segreader.storage.base import ObjectInfo
+from segreader.storage.base import ObjectInfo, ObjectStore
 from segreader.storage.http.settings import HttpSettings
 from segreader.storage.http.store import HttpStore
 from segreader.storage.metrics import StorageMetrics
@@ -55,18 +55,15 @@ class ListedSource:
     """Where a ``Scan`` reads: the partitions that a listing of ``urls`` shows below ``prefix``, as in a bucket."""
 
     def __init__(self, urls: Urls, prefix: str) -> None:
-        self.store = open_store(urls)
+        self.store: ObjectStore = open_store(urls)
         self.shown = self.prefix = prefix
 
     def logs(
-        self,
-        *,
-        topic: str | None,
-        topic_id: str | None,
-        partitions: Collection[int] | None,
-        wants: Wants | None = None,
+        self, *, topic: str | None, topic_id: str | None, partitions: Collection[int] | None, wants: Wants | None = None
     ) -> Iterator[SourceLog]:
         layouts = (LocalTieredLayout(), LogDirectoryLayout())
-        wanted = {"topic": topic, "topic_id": topic_id, "partitions": partitions}
-        for place in list_places(self.store, self.prefix, layouts, **wanted):
-            yield SourceLog(read_place(self.store, place, layouts))
+        for place in list_places(
+            self.store, self.prefix, layouts, topic=topic, topic_id=topic_id, partitions=partitions
+        ):
+            if wants is None or wants(place.partition):
+                yield SourceLog(read_place(self.store, place, layouts))
