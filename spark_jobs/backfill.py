@@ -66,7 +66,7 @@ from spark_jobs.session import SPARK_ERRORS, JobSession, describe_failure, descr
 _FLAGS = {
     "load() plans anew, failOnDataLoss=false goes on": "--on-missing skip goes on without it",
     "failOnDataLoss=false": "--on-gap skip",
-    "skip the batch (on_corrupt='skip')": "leave its offsets out with --offsets",
+    "skip the batch (on_corrupt='skip')": "leave it out with --on-corrupt skip",
     "startingOffsets": "--offsets",
     "startingTimestamp": "--since",
     "endingOffsets": "--offsets",
@@ -201,6 +201,10 @@ def backfill(**given: Any) -> int:
         require_files(click.get_current_context())
         if given["on_gap"] != given["on_missing"]:
             raise click.UsageError("with --sink table --on-gap and --on-missing must be the same: Spark has one option")
+        if given["on_corrupt"] != "fail":
+            raise click.UsageError("--on-corrupt skip belongs to --sink files: Spark's source stops at damage")
+    if given["on_corrupt"] != "fail" and given["bootstrap_servers"] is not None:
+        raise click.UsageError("--on-corrupt skip reads a location alone: leave out --bootstrap-servers")
     require_report_place(given["report_file"])
     request = parse_request(given)
     if given["sink"] == "table":
@@ -281,6 +285,7 @@ class Job:
             pending,
             plan.name,
             on_missing=self.request.on_missing,
+            on_corrupt=self.request.on_corrupt,
         )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # of pandas, which this does not use

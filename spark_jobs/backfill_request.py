@@ -160,6 +160,13 @@ loss_flags = _flags(
         show_default=True,
         help="A segment deleted since the plan was made: stop, or continue without it, as above.",
     ),
+    click.option(
+        "--on-corrupt",
+        type=click.Choice(["fail", "skip"]),
+        default="fail",
+        show_default=True,
+        help="A damaged batch: stop, or leave it out, name its bytes and offsets in the report, and end in 1.",
+    ),
     click.option("--on-data-loss", type=click.Choice(["fail", "skip"]), hidden=True),
 )
 """The flags for offsets that are gone."""
@@ -261,6 +268,7 @@ def parse_request(given: dict[str, Any]) -> JobRequest:
         ),
         split_bytes=int(wanted["split-bytes"]),
         on_missing=Policy(given["on_missing"]),
+        on_corrupt=Policy(given["on_corrupt"]),
         bounds=bounds,
     )
 

@@ -103,7 +103,9 @@ def describe_report(report: RunReport) -> str:
         f"output   {report.target}/{_directories(report.plan)}",
     ]
     if found.losses:
-        lines.append(f"lost     {_count(lost, 'offset')} that no segment has; the output is what there is")
+        lines.append(
+            f"lost     {_count(lost, 'offset')} that no segment has or that damage hides; the output is what there is"
+        )
     if found.is_complete:
         lines.append(f"look     {look_command(report.target, is_hive=report.plan.output.is_hive)}")
     else:

@@ -49,7 +49,7 @@ TABLE = {
     "plugin settings": Named("--rsm-config", "rsm_config", ("rsmConfig",), gateway=True),
     "gaps": Named("--on-gap", "on_gap", ("failOnDataLoss",)),
     "vanished segments": Named("--on-missing", "on_missing", ("failOnDataLoss",)),
-    "damage": Named("--on-corrupt", "on_corrupt", job=False),
+    "damage": Named("--on-corrupt", "on_corrupt"),
     "store settings": Named("--storage-option", "storage_options", gateway=True),
     "metadata topic": Named("--metadata", "metadata", ("metadata",)),
     "which segments": Named("--segments-from", "segments_from", ("segmentsFrom",)),

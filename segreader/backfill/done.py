@@ -23,7 +23,7 @@ class DoneEntry:
     """One split in the output.
 
     Offsets ``start <= offset < stop`` are ``records`` that were written, ``control_records`` and ``aborted_records``
-    that no reader is given, ``lost`` ones, and ``holes``, which hold nothing: the cleaner took it.
+    that no reader is given, ``lost`` or ``damaged`` ones, and ``holes``, which hold nothing: the cleaner took it.
 
     Args:
         split: its id.
@@ -34,6 +34,7 @@ class DoneEntry:
         attempt: Spark's number of the attempt, 0 for the first.
         notes: what was noticed.
         lost: offsets whose segment vanished before it was read, where the job goes on without them.
+        damaged: offsets that damaged batches had, where the job goes on without them.
         plan: name of the plan that it was written for; nothing where that was not told.
         sources: records by where they came from, ``store``, ``location`` and ``broker``; nothing where brokers were not
             asked, for then all came from the store.
@@ -60,13 +61,14 @@ class DoneEntry:
     kernel: str
     notes: tuple[str, ...] = ()
     lost: tuple[LostOffsets, ...] = ()
+    damaged: tuple[LostOffsets, ...] = ()
     plan: str = ""
     sources: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def holes(self) -> int:
         """How many of its offsets hold nothing."""
-        lost = sum(one.stop - one.start for one in self.lost)
+        lost = sum(one.stop - one.start for one in (*self.lost, *self.damaged))
         return self.stop - self.start - self.records - self.control_records - self.aborted_records - lost
 
     @property

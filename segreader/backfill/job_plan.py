@@ -57,6 +57,7 @@ class JobRequest:
         output: how records become files.
         split_bytes: target size of a split, in stored bytes.
         on_missing: ``fail`` or ``skip`` where a segment vanishes between plan and read.
+        on_corrupt: ``fail`` or ``skip`` at a damaged batch.
         bounds: the same offsets for every partition; ``None`` where the options bound each, or nothing does.
     """
 
@@ -65,6 +66,7 @@ class JobRequest:
     output: OutputOptions
     split_bytes: int = DEFAULT_SPLIT_BYTES
     on_missing: Policy = Policy.FAIL
+    on_corrupt: Policy = Policy.FAIL
     bounds: Bounds | None = None
 
 

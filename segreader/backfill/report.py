@@ -23,7 +23,8 @@ class PartitionCoverage:
         size, written_bytes: of the splits that are done: stored, and as files.
         end: why the partition ends there.
         missing: offsets ``start <= offset < stop`` of splits that are not done.
-        lost: offsets that were asked for and that no segment has, or had any more when it was to be read.
+        lost: offsets that were asked for and that no segment has, or had any more when it was to be read, or that
+            damaged batches had.
         sources: records by where they came from: ``store``, ``location``, ``broker``.
     """
 
@@ -199,7 +200,7 @@ def _coverage(
         end=wanted.end,
         is_early=wanted.is_early,
         missing=tuple(missing),
-        lost=tuple(sorted([*wanted.lost, *(one for entry in entries for one in entry.lost)])),
+        lost=tuple(sorted([*wanted.lost, *(one for entry in entries for one in (*entry.lost, *entry.damaged))])),
         sources=_sources(entries),
     )
 

@@ -17,9 +17,18 @@ from segreader.backfill.done import DoneEntry, read_done
 from segreader.backfill.exact import JobSplit
 from segreader.backfill.lost import LostOffsets
 from segreader.backfill.output import READ_COLUMNS, SCHEMA, STAGING, OutputOptions, done_name
-from segreader.backfill.source import FellBackError, JobSource, from_brokers, metrics_for, read_records
+from segreader.backfill.source import (
+    FellBackError,
+    JobSource,
+    Remains,
+    around_damage,
+    from_brokers,
+    metrics_for,
+    read_records,
+)
 from segreader.backfill.writer import SplitWriter
-from segreader.errors import ObjectChangedError, StorageError
+from segreader.errors import FormatError, ObjectChangedError, StorageError
+from segreader.plan.request import Policy
 from segreader.read.live_metrics import LiveMetrics
 from segreader.read.metrics import ScanMetrics
 from segreader.read.options import ReadOptions
@@ -48,7 +57,8 @@ def do_split(
 
     Args:
         source: what the split is read from.
-        options: how records are read; the columns are those of the output.
+        options: how records are read; the columns are those of the output. ``on_corrupt='skip'`` goes on without
+            damaged batches, where the offsets that they had can be told.
         attempt: Spark's number, for the entry.
         plan: name of the plan that the split is of, for the entry.
 
@@ -61,13 +71,21 @@ def do_split(
     token = uuid4().hex[:12]
     number, read = split.partition.partition, split.read
     pool = this_pool(READ_BYTES + 3 * output.row_group_bytes // 2)  # a row group's batches wait until they are written
-    options = replace(options or ReadOptions(), columns=READ_COLUMNS)
+    options = options or ReadOptions()
+    passes_over_damage = options.on_corrupt is Policy.SKIP
+    options = replace(options, columns=READ_COLUMNS, on_corrupt=Policy.FAIL)
     earlier: list[str] = []
+    remains: Remains | None = None
     while True:
         writer = SplitWriter(target, output, partition=number, start=split.start, stop=split.stop, token=token)
         metrics, digest = metrics_for(read), RecordDigest()
         try:
-            for batch in read_records(read, source, options, metrics, pool):
+            batches = (
+                read_records(read, source, options, metrics, pool)
+                if remains is None
+                else remains.read(source, options, metrics, pool)
+            )
+            for batch in batches:
                 rows: pa.RecordBatch = to_spark(batch, SCHEMA)
                 digest.update(rows)
                 writer.write(rows)
@@ -77,6 +95,10 @@ def do_split(
             writer.discard()
             earlier, read = metrics.notes, from_brokers(read)
         except BaseException as error:
+            if isinstance(error, FormatError) and passes_over_damage and remains is None:
+                writer.discard()
+                remains = around_damage(read, source, options, error)
+                continue
             if (done := _lost_to_another(writer, target, split, error)) is not None:
                 return done, True
             if isinstance(error, ObjectChangedError):
@@ -107,6 +129,7 @@ def do_split(
         kernel=metrics.kernel,
         notes=tuple(notes),
         lost=_lost(split, metrics),
+        damaged=() if remains is None else remains.lost,
         plan=plan,
         sources=_sources(metrics),
     )

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from segreader.format.columns import BufferPool
+from segreader.backfill.lost import LostOffsets
+from segreader.errors import FormatError
+from segreader.format.columns import TABLE_WIDTH, BufferPool, Table
+from segreader.format.scanner import Done, NeedData, SegmentScanner
 from segreader.plan.live import LivePart, ReadFrom
+from segreader.plan.request import Policy
 from segreader.plan.split import Split
+from segreader.ranges import ByteRange, OffsetRange
 from segreader.read.live_metrics import LiveMetrics
 from segreader.read.metrics import ScanMetrics
 from segreader.read.options import ReadOptions
@@ -18,7 +23,7 @@ from segreader.read.split_reader import read_split
 from segreader.spark.live_parts import read_part
 from segreader.spark.locations import kept_locations
 from segreader.spark.options import SparkOptions
-from segreader.storage.base import ObjectStore
+from segreader.storage.base import ObjectStore, read_listed
 
 Readable = Split | LivePart
 """How the records of a split are read."""
@@ -58,6 +63,125 @@ def kept_source(options: SparkOptions) -> Iterator[JobSource]:
 def metrics_for(read: Readable) -> ScanMetrics:
     """What counts while this is read."""
     return LiveMetrics() if isinstance(read, LivePart) else ScanMetrics()
+
+
+@dataclass(frozen=True, slots=True)
+class Remains:
+    """What is left of a split of which batches are damaged.
+
+    Args:
+        pieces: the stretches between them.
+        lost: the offsets between the stretches: all that the damaged batches had, and maybe some that no batch had.
+        notes: what was noticed while they were looked for.
+        error: of the first damage.
+    """
+
+    pieces: tuple[Split, ...]
+    lost: tuple[LostOffsets, ...]
+    notes: tuple[str, ...]
+    error: FormatError
+
+    def read(
+        self, source: JobSource, options: ReadOptions, metrics: ScanMetrics, pool: BufferPool | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The records in offset order; as ``read_records``.
+
+        Raises:
+            FormatError: there is more damage in a stretch than there was when it was looked for.
+        """
+        assert not isinstance(source, LiveSource)
+        for piece in self.pieces:
+            yield from read_split(piece, source, replace(options, on_corrupt=Policy.SKIP), metrics=metrics, pool=pool)
+        if metrics.holes:
+            raise self.error
+        metrics.notes[:] = self.notes  # a stretch that is read alone says that it lacks what is behind it
+
+
+def around_damage(read: Readable, source: JobSource, options: ReadOptions, error: FormatError) -> Remains:
+    """The split without the batches that are damaged.
+
+    Args:
+        error: that was met in it.
+
+    Raises:
+        FormatError: that one: which offsets the damaged batches had cannot be told.
+    """
+    if isinstance(source, LiveSource) or not isinstance(read, Split) or read.offsets.stop is None:
+        raise error
+    metrics, wanted = ScanMetrics(), read.offsets
+    for _ in read_split(read, source, replace(options, columns=("offset",), on_corrupt=Policy.SKIP), metrics=metrics):
+        pass
+    if metrics.doubts or metrics.missing or not metrics.holes:
+        raise error
+    holes = sorted(metrics.holes, key=lambda hole: hole.start)
+    starts = [read.positions.start, *(hole.stop for hole in holes)]
+    stops = [*(hole.start for hole in holes), read.positions.stop]
+    pieces: list[Split] = []
+    lost: list[LostOffsets | None] = []
+    whys: list[str] = []
+    at: int | None = None  # behind the last sound batch
+    for start, stop, hole in zip(starts, stops, [*holes, None], strict=True):
+        found = _offsets_of(read, source, ByteRange(start, stop), options, error) if start < stop else None
+        if found is not None:
+            if at is not None and found.start < at:
+                raise error
+            if whys:
+                lost.append(_lost_of(wanted, at, found.start, whys))
+                whys = []
+            at = found.stop
+            if (mine := found.intersection(wanted)) is not None:
+                pieces.append(_piece(read, ByteRange(start, stop), mine))
+        if hole is not None:
+            whys.append(f"{hole.source}, bytes {hole.start} to {hole.stop}, is damaged: {hole.error}")
+    if whys:
+        lost.append(_lost_of(wanted, at, None, whys))
+    return Remains(tuple(pieces), tuple(filter(None, lost)), tuple(metrics.notes), error)
+
+
+def _offsets_of(
+    read: Split, store: ObjectStore, positions: ByteRange, options: ReadOptions, error: FormatError
+) -> OffsetRange | None:
+    """The offsets of the batches in these bytes, by their headers; ``None`` if there are none.
+
+    Raises:
+        FormatError: ``error``: they are of an old format, whose headers do not tell them.
+    """
+    scanner = SegmentScanner(start=positions.start, stop=positions.stop, max_batch_size=options.max_batch_bytes)
+    size, tag = (None, None) if read.is_active else (read.log_size, read.log_tag)
+    first, after = None, 0
+    with closing(read_listed(store, read.log, positions, size=size, tag=tag)) as pieces:
+        while not isinstance(answer := scanner.next_run(), Done):
+            if isinstance(answer, NeedData):
+                scanner.feed(next(pieces, b""))
+                continue
+            table, stop = answer.table, answer.rows * TABLE_WIDTH
+            if min(table[Table.MAGIC : stop : TABLE_WIDTH]) < 2:
+                raise error
+            first = table[Table.BASE_OFFSET] if first is None else first
+            after = max(after, *(last + 1 for last in table[Table.LAST_OFFSET : stop : TABLE_WIDTH]))
+    return None if first is None else OffsetRange(first, after)
+
+
+def _piece(read: Split, positions: ByteRange, offsets: OffsetRange) -> Split:
+    """A stretch of a split. What indexes name beside it was held against the whole."""
+    return replace(
+        read,
+        positions=positions,
+        offsets=offsets,
+        chunk_size=None,
+        offset_bound=None,
+        first_bound=None,
+        timed=None,
+        reaches=None,
+    )
+
+
+def _lost_of(wanted: OffsetRange, start: int | None, stop: int | None, whys: Sequence[str]) -> LostOffsets | None:
+    """Of the offsets wanted those between two stretches, if there are any."""
+    assert wanted.stop is not None
+    first = wanted.start if start is None else max(start, wanted.start)
+    after = wanted.stop if stop is None else min(stop, wanted.stop)
+    return LostOffsets(first, after, "; ".join(whys)) if first < after else None
 
 
 def from_brokers(read: Readable) -> Readable:

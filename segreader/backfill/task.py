@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
@@ -35,6 +36,7 @@ class SplitTask:
         splits: in the order in which they shall be begun.
         plan: name of the plan that they are of.
         on_missing: ``skip`` goes on without a segment that has vanished since the plan was made.
+        on_corrupt: ``skip`` goes on without damaged batches.
     """
 
     def __init__(
@@ -46,9 +48,11 @@ class SplitTask:
         plan: str = "",
         *,
         on_missing: Policy = Policy.FAIL,
+        on_corrupt: Policy = Policy.FAIL,
     ) -> None:
         self._options = dict(options)
         self._on_missing = on_missing
+        self._on_corrupt = on_corrupt
         self._output = output
         self._target = target
         self._plan = plan
@@ -75,7 +79,7 @@ class SplitTask:
                     source,
                     target,
                     self._output,
-                    options=options.read_options,
+                    options=replace(options.read_options, on_corrupt=self._on_corrupt),
                     attempt=attempt,
                     plan=self._plan,
                 )

@@ -29,6 +29,8 @@ from segreader.backfill.source import (
     FellBackError,
     JobSource,
     Readable,
+    Remains,
+    around_damage,
     from_brokers,
     kept_source,
     metrics_for,
@@ -195,14 +197,18 @@ def check_split(
         findings.append(OutputFinding("digest", split.id, _difference(digest.value(), entry.digest)))
     if source is not None:
         try:
-            read, expected, metrics = _digest_of_source(split, source)
+            again = _read_again(split, source)
+            expected = again.digest
+            if again.damaged is not None and again.damaged.lost and not entry.damaged:
+                raise again.damaged.error
+            findings += _of_damage(entry, again)
             if expected.value() != digest.value():
-                text = _first_difference(files.batches(), _read_source(read, source, metrics_for(read)))
+                text = _first_difference(files.batches(), again.batches(source))
                 findings.append(OutputFinding("source", split.id, text))
             if expected.value() != entry.digest:
                 text = f"of the manifest is not that of the segments: {_difference(entry.digest, expected.value())}"
                 findings.append(OutputFinding("manifest", split.id, f"the checksum {text}"))
-            findings += _miscounted(entry, metrics)
+            findings += _miscounted(entry, again.metrics)
         except (ObjectNotFoundError, ObjectChangedError, OffsetOutOfRangeError, FormatError) as error:
             findings.append(OutputFinding("source", split.id, f"the segment cannot be read again: {error}"))
     return SplitVerdict(split.id, digest.records, digest.value(), tuple(findings))
@@ -275,20 +281,62 @@ def _is_hidden(part: str) -> bool:
     return part.startswith(".") or (part.startswith("_") and "=" not in part)
 
 
-def _digest_of_source(split: JobSplit, source: JobSource) -> tuple[Readable, RecordDigest, ScanMetrics]:
-    """The checksum of the records as the job read them, how they could be read, and what was counted."""
-    read = split.read
+@dataclass(frozen=True, slots=True)
+class _Again:
+    """A split whose segments were read again.
+
+    Args:
+        read: how they could be read.
+        damaged: what is left of them, where batches are damaged.
+    """
+
+    read: Readable
+    digest: RecordDigest
+    metrics: ScanMetrics
+    damaged: Remains | None = None
+
+    def batches(self, source: JobSource) -> Iterator[pa.RecordBatch]:
+        """Their records once more."""
+        return _records(self.read, source, metrics_for(self.read), self.damaged)
+
+
+def _read_again(split: JobSplit, source: JobSource) -> _Again:
+    """The checksum of the records as the job reads them, how they could be read, and what was counted."""
+    read, remains = split.read, None
     while True:
         metrics = metrics_for(read)
         try:
-            return read, _digest_of(_read_source(read, source, metrics)), metrics
+            return _Again(read, _digest_of(_records(read, source, metrics, remains)), metrics, remains)
         except FellBackError:
             read = from_brokers(read)
+        except FormatError as error:
+            if remains is not None:
+                raise
+            remains = around_damage(read, source, ReadOptions(columns=READ_COLUMNS), error)
 
 
-def _read_source(read: Readable, source: JobSource, metrics: ScanMetrics) -> Iterator[pa.RecordBatch]:
-    for batch in read_records(read, source, ReadOptions(columns=READ_COLUMNS), metrics):
+def _records(
+    read: Readable, source: JobSource, metrics: ScanMetrics, remains: Remains | None
+) -> Iterator[pa.RecordBatch]:
+    options = ReadOptions(columns=READ_COLUMNS)
+    batches = (
+        read_records(read, source, options, metrics) if remains is None else remains.read(source, options, metrics)
+    )
+    for batch in batches:
         yield to_spark(batch, SCHEMA)
+
+
+def _of_damage(entry: DoneEntry, again: _Again) -> Iterator[OutputFinding]:
+    """Whether the offsets that damage hides are those that the manifest names."""
+    there = [(one.start, one.stop) for one in entry.damaged]
+    found = [] if again.damaged is None else [(one.start, one.stop) for one in again.damaged.lost]
+    if there != found:
+        text = f"the manifest says that damage hides {_ranges(there)}, in the segments it hides {_ranges(found)}"
+        yield OutputFinding("manifest", entry.split, text)
+
+
+def _ranges(ranges: Sequence[tuple[int, int]]) -> str:
+    return f"offsets {', '.join(f'{start} to {stop - 1}' for start, stop in ranges)}" if ranges else "nothing"
 
 
 def _digest_of(batches: Iterable[pa.RecordBatch]) -> RecordDigest:

@@ -50,7 +50,8 @@ class MissingOffsets:
 class ScanMetrics:
     """Counters of one scan. ``kernel`` says which decoder ran: ``native`` or ``reference``.
 
-    Batches are those that were met, records those of the offsets that were wanted.
+    Batches are those that were met, records those of the offsets that were wanted. ``doubts`` counts the notes on
+    damage that was passed over and left out no batch: neighbours, indexes or markers contradict each other.
     """
 
     kernel: str = field(default_factory=lambda: load_kernel().NAME)
@@ -67,6 +68,12 @@ class ScanMetrics:
     holes: list[Hole] = field(default_factory=list)
     missing: list[MissingOffsets] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    doubts: int = 0
+
+    def doubt(self, error: Exception) -> None:
+        """Note damage that is passed over and leaves out no batch."""
+        self.notes.append(str(error))
+        self.doubts += 1
 
     def add(self, other: ScanMetrics) -> None:
         """Count in what another reader of the same scan has counted."""

@@ -311,7 +311,7 @@ class SplitReader:
         if found is None:
             return
         if self._options.on_corrupt is Policy.SKIP:
-            self.metrics.notes.append(str(found.error))
+            self.metrics.doubt(found.error)
             return
         self._rows.wrong_from = found.offset
         yield from self._decoder.flush(split)
@@ -372,7 +372,7 @@ class SplitReader:
         if late is not None:
             if self._options.on_corrupt is Policy.FAIL:
                 return Deliverable(0, late)
-            self.metrics.notes.append(str(late))
+            self.metrics.doubt(late)
         behind = [] if after is None else [after]
         for row, floor in out_of_order([*bases, *behind], [*lasts, *behind], self._last_offset):
             if row == run.rows:  # the one behind: it is judged when its own run comes
@@ -457,7 +457,7 @@ class SplitReader:
             return
         if self._options.on_corrupt is Policy.FAIL:
             raise error
-        self.metrics.notes.append(str(error))
+        self.metrics.doubt(error)
 
     def _pass_over(self, error: FormatError, split: Split, start: int, stop: int | None) -> int:
         """Raise, or note the hole and say where reading can go on: behind the batch, or at the next index entry."""

@@ -196,6 +196,8 @@ def test_a_plan_of_an_earlier_version_names_the_properties_file_as_today(
         (("--end", "latest", "--offsets", THREE), "--until and --offsets: give one of them"),
         (("--offsets", THREE, "--since", "-1d"), "both name the same end of the range"),
         (("--on-gap", "skip", "--sink", "table", "--table", "t"), "must be the same"),
+        (("--on-corrupt", "skip", "--sink", "table", "--table", "t"), "belongs to --sink files"),
+        (("--on-corrupt", "skip", "--bootstrap-servers", "b:9092"), "leave out --bootstrap-servers"),
     ],
 )
 def test_a_question_that_is_answered_twice_is_refused(

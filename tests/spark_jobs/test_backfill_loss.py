@@ -47,6 +47,43 @@ def is_exact(target: Path) -> bool:
     return verify.main(["--target", str(target), "--local"]) == 0
 
 
+@pytest.mark.usefixtures("spark")
+def test_a_damaged_batch_stops_the_job_or_is_named_at_its_end(
+    log: GrowingLog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target, report = tmp_path / "out", tmp_path / "report.json"
+    (damaged,) = log.root.glob("*/00000000000000000200-*.log")
+    data = bytearray(damaged.read_bytes())
+    data[70] ^= 1
+    damaged.write_bytes(data)
+    assert run(log, target) == 5
+    stopped = capsys.readouterr().err
+    assert "a batch fails its CRC-32C" in stopped
+    assert "--on-corrupt skip" in stopped
+    assert not (target / SUCCESS).exists()
+
+    assert run(log, target, "--on-corrupt", "skip", "--report", str(report)) == 1
+    told = capsys.readouterr()
+    assert "lost     10 offsets" in told.out
+    (loss,) = [line for line in told.err.splitlines() if "are lost" in line]
+    assert loss.startswith("orders-0: offsets 200 to 209 are lost: ")
+    assert f"{damaged.name}, bytes 0 to " in loss
+    assert "fails its CRC-32C" in loss
+    assert written(target) == [*range(200), *range(210, 500)]
+    (part,) = json.loads((target / MANIFEST).read_text())["partitions"]
+    assert (part["records"], part["holes"]) == (490, 0)
+    assert [(one["start"], one["stop"]) for one in part["lost"]] == [(200, 210)]
+    document = json.loads(report.read_text())
+    assert document["is_complete"]
+    assert document["losses"] == [loss]
+
+    assert verify.main(["--target", str(target), "--local", "--source"]) == 0
+    told = capsys.readouterr()
+    assert f"lost     {loss}" in told.out
+    assert "exact    490 records" in told.out
+    assert run(log, target) == 1, "what is done stays done"
+
+
 @contextmanager
 def killed(name: str, **_: Any) -> Any:
     """In place of a session: the driver dies when its plan is written and Spark is about to start."""

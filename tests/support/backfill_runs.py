@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from segreader.backfill.job_plan import JobPlan, JobRequest, make_plan
 from segreader.backfill.output import PLAN, OutputOptions
 from segreader.backfill.report import Completeness
 from segreader.backfill.sink import do_split
+from segreader.plan.request import Policy
 from segreader.plan.split import Split
 from segreader.read.options import ReadOptions
 from segreader.read.split_reader import read_split
@@ -44,12 +46,13 @@ def plan_into(target: TargetStore, asked: JobRequest) -> JobPlan:
     return plan
 
 
-def do(plan: JobPlan, target: TargetStore, *splits: JobSplit) -> None:
+def do(plan: JobPlan, target: TargetStore, *splits: JobSplit, on_corrupt: Policy = Policy.FAIL) -> None:
     """What tasks do: these splits, all of them by default."""
     options = parse_options(plan.options)
     store = Locations(options).store
     for split in splits or plan.splits:
-        do_split(split, store, target, plan.output, options=options.read_options, plan=plan.name)
+        reading = replace(options.read_options, on_corrupt=on_corrupt)
+        do_split(split, store, target, plan.output, options=reading, plan=plan.name)
 
 
 def finish(plan: JobPlan, target: TargetStore, *, cleans: bool = True) -> Completeness:
