@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 COLUMNS = ("topic", "partition", "offset", "timestamp", "timestamp_type", "key", "value", "headers")
-"""Those of a view where nobody asks for others. DuckDB counts rows by the first one, and ``topic`` costs least."""
+"""The columns of a view by default. DuckDB counts rows by the first one, and ``topic`` costs least."""
 
 
 def register(

@@ -255,7 +255,7 @@ class AbortedTransactionFilter:
     order.
 
     For the rows of a FetchResponse, which lack the end of the transaction: there the ABORT marker ends it.
-    Where the ends are known use ``AbortedTransactions``. A row whose marker lies before the first batch
+    Where the ends are known use ``AbortedTransactions``. A row whose marker is before the first batch
     given here would hide committed data, because nothing would end it; a broker sends none.
 
     Source: KIP-98; ``CompletedFetch`` (4.0).

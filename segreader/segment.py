@@ -114,10 +114,10 @@ class Segment:
         partition: whose segment.
         base_offset: a lower bound of its offsets; the first batch may start later.
         log_size: bytes of the log object.
-        files: where it lies.
+        files: its place.
         segment_id: the remote log segment id, where the layout has one.
         is_active: a broker may still be appending to it: it may end in a cut batch or in zeros.
-        last_offset: the last offset it stands for (inclusive, as Kafka's ``endOffset``; the last batch may end
+        last_offset: its last offset (inclusive, as Kafka's ``endOffset``; the last batch may end
             earlier), where the catalogue knows it.
         epochs: of its own offsets: each leader epoch and its first offset in this segment, the first one clamped to
             ``base_offset``; where the catalogue knows them.

@@ -198,7 +198,7 @@ def parse_plan(data: bytes, source: str) -> JobPlan:
     plan = parsed(data, source, _from_json)
     vars(plan)["data"] = bytes(
         data
-    )  # its name is that of what lies there, also if this version would write it otherwise
+    )  # its name is that of the existing plan, even if this version would write it otherwise
     return plan
 
 
@@ -225,7 +225,7 @@ def read_plan(target: TargetStore) -> JobPlan | None:
     """The plan of the job that writes to this target; ``None`` if there is none yet.
 
     Raises:
-        ManifestError: what lies there is no plan.
+        ManifestError: the existing file is not a plan.
     """
     try:
         data = target.read(PLAN)

@@ -15,7 +15,7 @@ from segreader.spark.live_cutting import cut_by_offsets
 from segreader.spark.live_planning import LiveRead
 
 MOST_OFFSETS: Final = 1 << 22
-"""Of a split whose bytes nobody tells: what is done of a partition that brokers have is not done again."""
+"""Size of a split whose bytes are unknown: finished parts of a partition that brokers have are not repeated."""
 
 _WHY_LOST: Final = "no broker and no segment has them"
 

@@ -81,7 +81,7 @@ class Output:
     """An output before its files are read.
 
     Args:
-        url: where it lies, as people may see it.
+        url: its place, without secrets.
         entries: of its splits, by the split's id.
         findings: what the manifest and the list of files tell.
         is_committed: whether there is a manifest; only then are its files where they belong.
@@ -260,7 +260,7 @@ class VerifyTask:
 
 
 def _listed(target: TargetStore, entries: Mapping[str, DoneEntry], *, is_committed: bool) -> Iterator[OutputFinding]:
-    """What lies in the target, against the list of files that count."""
+    """Compare the files in the target with the list of files that count."""
     listed = {file.name for entry in entries.values() for file in entry.files}
     has_success = False
     for info in target.list():
@@ -398,7 +398,7 @@ def _first_row(found: pa.RecordBatch, expected: pa.RecordBatch) -> str:
     differing = [name for name in SCHEMA.names if not found.column(name).equals(expected.column(name))]
     if not differing:
         return ""
-    low, high = 0, len(found)  # the first difference lies in low <= row < high
+    low, high = 0, len(found)  # the first difference is in low <= row < high
     while high - low > 1:
         middle = (low + high) // 2
         same = all(found.column(name)[low:middle].equals(expected.column(name)[low:middle]) for name in differing)

@@ -45,7 +45,7 @@ class WrittenFile:
 class SplitWriter:
     """Writes record batches of one split, in offset order.
 
-    Files are visible once they are closed, under names that nobody else has; ``discard`` removes them again.
+    Files are visible once they are closed, under unique names; ``discard`` removes them again.
 
     Args:
         token: 12 hexadecimal digits that only this attempt has.
@@ -176,11 +176,11 @@ class _OpenFile:
 
 
 class _AbandonedError(Exception):
-    """Ends the block of a file that nobody wants."""
+    """Ends the block of a file that is not wanted."""
 
 
 class _Sink:
-    """A file that counts its bytes and is closed by nobody but its block."""
+    """A file that counts its bytes and is closed only by its block."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -189,7 +189,7 @@ class _Sink:
         self._is_discarded = False
 
     def discard(self) -> None:
-        """Take no more bytes: Arrow ends its file even where nobody wants it."""
+        """Take no more bytes: Arrow ends its file even if it is not wanted."""
         self._is_discarded = True
 
     def write(self, data: Any) -> int:

@@ -84,7 +84,7 @@ class BrokerClient(NetworkClient):
         """Offsets by special timestamp or time, in the order asked for; from the leaders.
 
         An offset is -1 where there is none. Error 35 stays in an answer: the broker does not know that timestamp yet.
-        The latest offset is never told lower than before while the same leader epoch lasts.
+        The latest offset never goes backwards within one leader epoch.
 
         Raises:
             AuthorizationError: DESCRIBE is missing on some topics; all are named.

@@ -109,7 +109,7 @@ class Field:
 
     @property
     def absent(self) -> Any:
-        """What a version without this field stands for."""
+        """The value in a version without this field."""
         if self.is_array:
             return ()
         return (self.default or 0) if self.kind in _FIXED else None

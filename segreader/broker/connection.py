@@ -155,7 +155,7 @@ class Connection:
         return pending
 
     def receive(self, pending: Pending[Answer], *, until_ms: int | None = None) -> Answer:
-        """The answer to a request; those before it are read, too, and kept for whoever asks for them.
+        """The answer to a request; those before it are read, too, and kept for their callers.
 
         The request's time-out counts from this call on: what waits in the socket for a slow reader is not late.
 
@@ -323,7 +323,7 @@ class Connection:
 
     @contextlib.contextmanager
     def _closing_on_failure(self, call: Call[Answer], doing: str) -> Iterator[None]:
-        """Whatever fails while bytes are on the way leaves a stream that nobody can use any more."""
+        """Whatever fails while bytes are on the way leaves an unusable stream."""
         try:
             yield
         except BrokerError as error:

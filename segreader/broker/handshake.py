@@ -94,7 +94,7 @@ class Opener:
             may_be_loopback: ``False`` for an address that a broker elsewhere named.
 
         Raises:
-            ConnectionFailedError: nobody listens, or what listens is no broker.
+            ConnectionFailedError: nothing listens there, or what listens is not a broker.
             AuthenticationError: the broker refuses us, or its certificate is not trusted.
             UnsupportedVersionError: the broker is too old.
             OptionError: certificates of the settings cannot be loaded.
@@ -102,7 +102,7 @@ class Opener:
         settings, peer = self._settings, str(address)
         if settings.security_protocol.has_tls and self._context is None:
             self._context = tls.make_context(settings)
-        # TLS and the first question have a time-out of their own: whoever accepts and says nothing costs no more.
+        # TLS and the first request have their own time-out, for servers that accept and stay silent.
         stream = self._connect(address, until_ms, may_be_loopback)
         try:
             is_loopback = _ip(stream.getpeername()[0]).is_loopback
@@ -240,7 +240,7 @@ def _exchange(
 ) -> int:
     """The session's life in ms; 0: it has no end."""
     version = choose_version(Api.SASL_AUTHENTICATE, offered)
-    # What is said stands in no variable here: whoever reports crashes prints those of every frame of a traceback.
+    # No secret is in a variable here: crash reports print those of every frame of a traceback.
     call = api.sasl_authenticate(settings, version, exchange.first())
     for _ in range(_MOST_STEPS):
         answer = connection.ask(call, until_ms=until_ms)

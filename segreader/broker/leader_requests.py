@@ -38,7 +38,7 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True)
 class Reply(Generic[Wanted, Told]):
-    """What a leader said to one question: ``told`` is ``None`` where none could be asked or its connection failed."""
+    """A leader's response to one request: ``told`` is ``None`` if none could be asked or its connection failed."""
 
     wanted: Wanted
     told: Told | None

@@ -1,4 +1,4 @@
-"""Where a remote segment lies, as a broker or a gateway tells it in a Fetch answer: the value, whatever encodes it.
+"""The location of a remote segment in a Fetch response of a broker or a gateway: the value, whatever encodes it.
 
 KIP-1248 asks for such an answer and no broker gives it yet. ``location_codec`` has the encoding in tagged fields that
 works with the Fetch versions of today; the one of the final KIP will be another codec of the same value.
@@ -14,7 +14,7 @@ APACHE_KAFKA_V1 = "ApacheKafkaV1"
 
 @dataclass(frozen=True, slots=True)
 class IndexLocation:
-    """Where one index of a segment lies.
+    """The location of one index of a segment.
 
     Args:
         index_type: 0 offset, 1 time, 2 producer snapshot, 3 transaction, 4 leader epoch.

@@ -1,7 +1,7 @@
 """What is asked of a broker, and what it answers: values that know nothing of versions, bytes or libraries.
 
 One value serves all versions of an API: what a version does not carry has its default. Error codes stay numbers, for
-later releases may send some that nobody knows here; ``error_codes`` has their names. Source: the message schemas of
+later releases may send unknown ones; ``error_codes`` has their names. Source: the message schemas of
 Apache Kafka 4.3 and the KIPs named at the fields.
 """
 

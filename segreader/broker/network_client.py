@@ -111,7 +111,7 @@ class NetworkClient:
     def ask_any(self, make: Callable[[ApiVersions], Call[Answer]], *, deadline: Deadline | None = None) -> Answer:
         """The answer of whichever broker can be reached; all are tried, with waits, until the operation's time is over.
 
-        Before the first contact with the cluster a few rounds must do: a wrong address is told soon.
+        Before the first contact with the cluster a few rounds must do, so that a wrong address fails soon.
         """
         deadline = deadline or self.deadline()
         backoff = Backoff(self.jitter, self.backoff_policy)
@@ -154,7 +154,7 @@ class NetworkClient:
         return True
 
     def want_refresh(self, topic: str) -> None:
-        """Have metadata asked for at the next occasion, when nobody waits for it."""
+        """Request metadata at the next occasion, without waiting for it."""
         self._wanted.add(topic)
 
     def refresh_if_wanted(self, topic: str) -> None:

@@ -14,7 +14,7 @@ _DEFAULT_PORT = 9092
 
 
 def parse_bootstrap(servers: str | Iterable[str]) -> tuple[Address, ...]:
-    """Addresses from ``host:port,host:port`` or a list of such; an IPv6 address stands in brackets.
+    """Addresses from ``host:port,host:port`` or a list of such; an IPv6 address is in brackets.
 
     Raises:
         OptionError: there is none, or one is no address.

@@ -51,7 +51,7 @@ class Reader:
         flexible: which form strings, bytes and arrays have, and whether structs end with tagged fields. It may be
             changed on the way, as headers and bodies need it.
         what: the message's name in errors, with its version.
-        start, stop: where in ``data`` it lies. Positions in errors count from the start of ``data``.
+        start, stop: where it is in ``data``. Positions in errors count from the start of ``data``.
         to_come: bytes of the message that are not in ``data`` yet: arrays may reach into them.
     """
 

@@ -1,7 +1,7 @@
 """The messages of the Kafka protocol that are asked and read here, as tables of their fields.
 
 A line is ``Name type versions``: ``[]`` makes an array, ``?`` a value that may be null (``?12+``: from version 12 on),
-``tag 0`` a tagged field, ``= -1`` what a version without the field stands for. Fields of a ``struct`` follow, further
+``tag 0`` a tagged field, ``= -1`` the value in a version without the field. Fields of a ``struct`` follow, further
 to the right. A field without versions is in all that ``versions.SUPPORTED`` lists. Tagged fields that nothing here
 reads are left out: they are kept as unknown ones. Source: the message schemas of Apache Kafka 4.3.
 """

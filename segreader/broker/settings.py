@@ -36,7 +36,7 @@ def _own_version() -> str:
 
 
 class SecurityProtocol(StrEnum):
-    """What lies between TCP and Kafka's frames. Names as in ``security.protocol``."""
+    """The layers between TCP and Kafka's frames. Names as in ``security.protocol``."""
 
     PLAINTEXT = "PLAINTEXT"
     SSL = "SSL"
@@ -71,7 +71,7 @@ class ClientSettings:
     comes out of it has ``is_without_secrets`` set and refuses to connect with SASL until ``with_secrets`` gave them.
 
     Args:
-        client_id: as it stands in a broker's request log and quotas.
+        client_id: the name in a broker's request log and quotas.
         software_name, software_version: as ApiVersions tells a broker (KIP-511), in characters that it takes.
         sasl_username, sasl_password: for PLAIN and SCRAM.
         token_provider: for OAUTHBEARER.

@@ -1,4 +1,4 @@
-"""What a run says with its exit code, and what a person is told when it fails. The one place that decides both."""
+"""The exit code of a run, and the error text for people. The one place that decides both."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ExitCode(IntEnum):
     PIPE_CLOSED = 141
 
 
-# The first class that fits decides, so a subclass stands before its base. The third of each is the next step for an
+# The first class that fits decides, so a subclass comes before its base. The third of each is the next step for an
 # error that does not name one itself.
 _MEANINGS: tuple[tuple[type[BaseException], ExitCode, str], ...] = (
     (errors.OptionError, ExitCode.USAGE, "See --help for what it may be"),
@@ -47,12 +47,12 @@ _MEANINGS: tuple[tuple[type[BaseException], ExitCode, str], ...] = (
 
 
 def exit_code(error: BaseException) -> ExitCode:
-    """The exit code for an error; ``INTERNAL`` for one that nobody raises on purpose."""
+    """The exit code for an error; ``INTERNAL`` for one that is not raised on purpose."""
     return next((code for kind, code, _ in _MEANINGS if isinstance(error, kind)), ExitCode.INTERNAL)
 
 
 def describe(error: BaseException) -> str:
-    """What is told on stderr: the error in one paragraph that ends with the next step."""
+    """The text for stderr: the error in one paragraph that ends with the next step."""
     for kind, _, next_step in _MEANINGS:
         if isinstance(error, kind):
             hint = getattr(error, "hint", None)

@@ -175,7 +175,7 @@ def catalog_options(command: _F) -> Callable[..., Any]:
 def selection_options(command: _F) -> Callable[..., Any]:
     """LOCATION, TOPIC and the options that say where and what; the command gets them together, as ``select``.
 
-    Calling it reads ``@FILE`` and files of secrets; usage errors that need neither are told first.
+    Calling it reads ``@FILE`` and files of secrets; usage errors that need neither come first.
     """
 
     @wraps(command)

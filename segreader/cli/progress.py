@@ -25,7 +25,7 @@ def progress(look: Look, *, clock: Callable[[], float] = time.monotonic) -> Iter
     The bar appears after two seconds.
 
     Args:
-        look: says where the read stands.
+        look: returns the progress of the read.
     """
     if not sys.stderr.isatty():
         yield lambda: None
@@ -50,7 +50,7 @@ class _Bar:
         self._drawn: tuple[Progress, Any] | None = None
 
     def show(self) -> None:
-        """Draw the bar where the read stands now."""
+        """Draw the bar at the current progress."""
         done, whole, records = self._look()
         if self._drawn is None:
             self._drawn = self._begin()

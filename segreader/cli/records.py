@@ -67,7 +67,7 @@ def print_records(
     output_file: str | None,
     stats: bool = False,
 ) -> bool:
-    """Print what a scan gives, as it comes; what was left out or seen besides is told on stderr.
+    """Print the records of a scan as they come, and holes and notes on stderr.
 
     Returns:
         Whether nothing damaged was left out.
@@ -149,7 +149,7 @@ def _limited(scan: ScanFace, limit: int | None) -> Iterator[pa.RecordBatch]:
 
 
 class _Teller:
-    """Remembers which holes and notes of a scan have been told on stderr."""
+    """Remembers which holes and notes of a scan have been printed on stderr."""
 
     def __init__(self, scan: ScanFace) -> None:
         self._scan, self._holes, self._notes = scan, 0, 0

@@ -58,7 +58,7 @@ class Batch(NamedTuple):
 
 
 def batch_of_header(header: RecordBatchHeader | MessageHeader, position: int) -> Batch:
-    """The facts of a header that stands at ``position``."""
+    """The facts of the header at ``position``."""
     if isinstance(header, RecordBatchHeader):
         return Batch(
             position,

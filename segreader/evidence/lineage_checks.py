@@ -69,7 +69,7 @@ class SegmentFacts:
 def check_epochs(found: Findings, segment: Segment, checkpoint: LeaderEpochs, batches: Sequence[Batch]) -> bool:
     """Hold batches against the checkpoint beside them; returns whether they agree. One that does not is enough.
 
-    Where the log start lies inside a batch the lineage begins there, so it is asked there. Source:
+    If the log start is inside a batch the lineage begins there, so it is asked there. Source:
     ``LeaderEpochFileCache`` (4.3).
     """
     for batch in batches:

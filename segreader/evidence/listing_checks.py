@@ -54,7 +54,7 @@ class NoticingStore(StoreView):
         self.segment_like: dict[str, str] = {}
 
     def open(self, name: str) -> None:
-        """It stands for nothing else."""
+        """It has no other meaning."""
 
     def list_level(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """As the store below."""
@@ -208,7 +208,7 @@ def _is_written_last(missing: Sequence[str]) -> bool:
 
 
 def _is_recent(store: ObjectStore, name: str, now_ms: int) -> bool:
-    """Whether an object was written a short time ago, or nobody knows when."""
+    """Whether an object was written a short time ago, or at an unknown time."""
     try:
         info = next((info for info in store.list(name) if info.name == name), None)
     except SegreaderError:

@@ -108,7 +108,7 @@ def check_base_offset(found: Findings, segment: Segment, first: Batch | None, co
 def check_tail(
     found: Findings, segment: Segment, facts: LogFacts, expected: int | None, at_least: int | None = None
 ) -> None:
-    """Note what stands behind the last whole batch.
+    """Note what follows the last whole batch.
 
     Args:
         expected: the last offset that the segment should have, where it is known.

@@ -300,7 +300,7 @@ class TransactionLog:
         return self.is_complete or producer_id in self._known
 
     def go_on_at(self, start: int) -> None:
-        """The history goes on at this offset; what lies between is unknown."""
+        """The history continues at this offset; what is between is unknown."""
         if start != self.stop:
             self.restart(None)
             self.stop = start

@@ -71,7 +71,7 @@ def scan_batches(data: memoryview, at: int, data_position: int, table: array[int
 
     Returns:
         How many rows were written, and where in ``data`` the next batch begins. The scan stops before a batch that
-        is cut or impossible, and when the table is full; the caller looks at what stands there.
+        is cut or impossible, and when the table is full; the caller looks at the bytes there.
     """
     rows, room = 0, len(table) // TABLE_WIDTH
     while rows < room and len(data) - at >= COMMON_SIZE:

@@ -185,7 +185,7 @@ class BufferPool:
     """Byte buffers that return by themselves once no view of them is left.
 
     A page touched for the first time costs more than the decoding of what goes into it, so buffers are kept: the
-    pool holds one reference to each and hands out those that only it holds. Whoever uses a buffer (an Arrow array, a
+    pool holds one reference to each and hands out those that only it holds. A user of a buffer (an Arrow array, a
     memoryview, an engine behind the C interface) holds a reference, so nothing has to be given back by hand.
     Use one pool from one thread. Batches may be dropped in any other: a count that has fallen to the pool's own cannot
     rise again, and who drops one is done with its bytes (counts change under the GIL).

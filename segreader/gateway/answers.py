@@ -34,7 +34,7 @@ from segreader.gateway.streams import FrameSource, Held, Outlet, Sink
 Deliver = Callable[[FrameSource], Awaitable[None]]
 
 _HELD_WHOLE: Final = 64 << 10
-"""Fetch answers up to this size get addresses of any length; of larger ones the size is told before they are known."""
+"""Fetch answers up to this size get addresses of any length; of larger ones the size is sent before they are known."""
 
 _TOP = Struct(">ihi")
 _PARTITION = Struct(">ihqqq")
@@ -82,7 +82,7 @@ class MoreTopics:
     """What a gateway adds to a Fetch answer of a broker.
 
     Args:
-        topics: each as it stands on the wire.
+        topics: each as on the wire.
         throttle_ms: that the broker asked for in another answer.
     """
 
@@ -249,7 +249,7 @@ class PartitionHead:
 
 
 def fetch_top(reader: Reader) -> FetchTop:
-    """The head of a Fetch answer of a flexible version; ``reader`` stands behind the response header."""
+    """The head of a Fetch answer of a flexible version; ``reader`` is after the response header."""
     body = reader.position
     throttle_ms, error, session_id = reader.unpack(_TOP)
     counted_at = reader.position
@@ -265,7 +265,7 @@ def _count(reader: Reader) -> int:
 
 
 def topic_head(reader: Reader, has_ids: bool) -> tuple[bytes, int]:
-    """A topic's key as it stands on the wire, id or name, and the count of its partitions."""
+    """A topic's key as on the wire, id or name, and the count of its partitions."""
     if has_ids:
         key = bytes(reader.take(16))
     else:

@@ -17,7 +17,7 @@ class LocationGiven:
 
     Args:
         principal: who the broker took the client for, where that is known; the gateway does not look into SASL tokens.
-        object_name: unsigned, where clients are told it.
+        object_name: unsigned, if clients get it.
         expiry_ms: of the signed URL, in ms since 1970 UTC; ``None`` without one.
     """
 

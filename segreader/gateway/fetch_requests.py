@@ -29,7 +29,7 @@ _NO_SESSION = (0, -1)
 
 @dataclass(frozen=True, slots=True)
 class PartitionAsked:
-    """One partition of the request; ``key`` is its topic as it stands on the wire, ``tags`` its tagged fields."""
+    """One partition of the request; ``key`` is its topic as on the wire, ``tags`` its tagged fields."""
 
     key: bytes
     partition: int
@@ -51,7 +51,7 @@ class FlaggedFetch:
         partitions: in the client's order, which is that of serving.
         replica: the replica id of versions below 15.
         tags: top-level tagged fields without those of the extension.
-        forgotten: the array as it stands on the wire.
+        forgotten: the array as on the wire.
     """
 
     head: RequestHead
@@ -70,7 +70,7 @@ class FlaggedFetch:
 
     @property
     def has_ids(self) -> bool:
-        """Whether topics are told by their ids."""
+        """Whether topics are identified by their ids."""
         return self.head.version >= FIRST_WITH_IDS
 
     def topic_of(self, partition: PartitionAsked) -> str | None:
@@ -123,7 +123,7 @@ class FlaggedFetch:
 
 
 def may_be_flagged(frame: bytes | memoryview, head: RequestHead) -> bool:
-    """Whether a look at the tagged fields is worth while: the flag's number stands somewhere in the request."""
+    """Whether a look at the tagged fields is worth while: the flag's number is somewhere in the request."""
     return head.api == Api.FETCH and head.version >= FIRST_VERSION and _FLAG in bytes(frame)
 
 

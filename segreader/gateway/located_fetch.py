@@ -194,7 +194,7 @@ class LocatedFetch:
     def _cause(
         self, plan: RemotePlan, probed: ProbedPartition | None, request: FlaggedFetch, *, is_zero: bool
     ) -> Refused | None:
-        """Why a probed partition gets no location; ``None`` if nothing stands against it."""
+        """Why a probed partition gets no location; ``None`` if there is no reason."""
         if probed is None:
             return Refused.NO_ANSWER
         told = probed.head

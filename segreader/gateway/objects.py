@@ -24,7 +24,7 @@ TRANSACTION_INDEX: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class PlacedIndex:
-    """Where one index lies: bytes ``start`` to ``stop`` of an object; ``stop`` ``None`` for its end."""
+    """The place of one index: bytes ``start`` to ``stop`` of an object; ``stop`` ``None`` for its end."""
 
     name: str
     start: int = 0

@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 _ANSWER_HEAD = Struct(">ii")
 _FIRST_LOOK = 512
 _LONGEST_ANSWER_S = 1800.0
-"""Longer than any client waits: a group may take its time to assemble, but nobody is there any more after this."""
+"""Longer than any client waits: a group may take its time to assemble, but no client waits longer than this."""
 
 _LONGEST_LOOK = 72 << 10
 """What a look at the head of a request may need: two strings of 32 KiB and tagged fields."""
@@ -72,7 +72,7 @@ class Relay:
         client, broker: the connection to each side.
         peer: the client's address.
         node: of the broker, as errors and metrics name it.
-        locating: what answers the flag; ``None``: nobody, and it is taken out by nobody either.
+        locating: answers the flag; ``None``: the flag passes unanswered.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Which partitions of a request may get a location: by the catalogue, the local start and the leader's history.
 
 No right is decided here. What must be asked of a broker is asked on the client's own connection, so that the broker
-answers this client; offsets and epochs that were told are kept for others, for they are the same for everybody.
+answers this client; offsets and epochs that it returned are kept for others, for they are the same for everybody.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ class RemotePlanner:
         return found
 
     async def _topic_ids(self, link: Asking, request: FlaggedFetch) -> dict[str, str]:
-        """Ids of topics told by name, asked anew each time: a name may have come back with another id."""
+        """Ids of topics given by name, requested each time: a name may have come back with another id."""
         names = sorted({topic for one in request.partitions if (topic := request.topic_of(one)) is not None})
         version = choose_version(Api.METADATA, ApiVersions(0, link.offered))
         frame = await link.question(

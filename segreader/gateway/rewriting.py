@@ -234,7 +234,7 @@ def rewrite_tags(
         tail: the section, to the end of the frame.
         name: of the message, for errors.
         more: fields to add; one of the same number is taken out.
-        size: what the section must take, where the frame's size was told already. ``NodeEndpoints`` that do not fit
+        size: what the section must take, if the frame's size was already sent. ``NodeEndpoints`` that do not fit
             are left out: they are a hint, and a client without it asks for Metadata.
         has_endpoints: whether this version has ``NodeEndpoints`` at all.
 

@@ -31,7 +31,7 @@ from segreader.storage.location import open_store
 _log = logging.getLogger(__name__)
 
 _BEGINNING = -1
-"""The listener at which clients begin: it stands for any broker."""
+"""The bootstrap listener of clients: it represents any broker."""
 
 
 @dataclass(frozen=True, slots=True)

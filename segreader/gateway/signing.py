@@ -26,7 +26,7 @@ _CACHED = 50_000
 
 @dataclass(frozen=True, slots=True)
 class ObjectAccess:
-    """What a client is told of an object.
+    """What a client gets to know of an object.
 
     Args:
         name: unsigned, such as ``s3://bucket/key``; ``None`` where it would mean nothing to others.
@@ -118,7 +118,7 @@ class BucketSigner:
         return ObjectAccess(self._store.url(name) if self._gives_names else None, url.reveal(), int(end * 1000))
 
     def _end(self, url: SignedUrl, now: float) -> float:
-        """When the URL ends; one without a signature, of a public bucket, is told to end all the same."""
+        """When the URL ends; one without a signature, of a public bucket, gets an end all the same."""
         end = now + self._life_s
         return end if url.expires_at is None else min(url.expires_at, end)
 
@@ -155,7 +155,7 @@ def make_signer(config: GatewayConfig, store: ObjectStore, prefix: str, metrics:
     """The signer for a configured location.
 
     Args:
-        prefix: of the location's names in the store; ``url_base`` stands for it.
+        prefix: of the location's names in the store; ``url_base`` replaces it.
 
     Raises:
         OptionError: this store's objects cannot be handed out.

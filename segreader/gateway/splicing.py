@@ -67,11 +67,11 @@ class _Ends:
 async def splice(source: int, target: int, size: int, moved: Callable[[int], None]) -> int:
     """Move ``size`` bytes from one socket to another; gives back how many were moved.
 
-    Nobody else may read from ``source`` or write to ``target`` meanwhile. Fewer are moved only where this kernel cannot
+    Nothing else may use ``source`` or ``target`` meanwhile. Fewer are moved only where this kernel cannot
     splice these sockets, and then none.
 
     Args:
-        moved: is told of each part that ``target`` took.
+        moved: called with each part that ``target`` took.
 
     Raises:
         ConnectionFailedError: ``source`` ends before, or ``target`` is gone.

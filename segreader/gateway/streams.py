@@ -49,7 +49,7 @@ class Outlet:
     """One direction of a connection: bytes go out in the order of ``send``; little pieces together, with ``flush``.
 
     Args:
-        sent: is told how many bytes went out.
+        sent: called with the number of bytes sent.
     """
 
     __slots__ = ("_pieces", "_sent", "_size", "_wire")

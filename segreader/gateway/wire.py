@@ -147,7 +147,7 @@ class Wire(asyncio.Protocol):
     async def splice_to(self, other: Wire, size: int, moved: Callable[[int], None]) -> int:
         """Move the next ``size`` bytes to another connection without taking them in; gives back how many.
 
-        None are moved where that cannot be: with TLS, or while bytes wait here. Nobody else may read this one
+        None are moved where that cannot be: with TLS, or while bytes wait here. Nothing else may read this one
         meanwhile, nor write to the other.
 
         Raises:

@@ -71,7 +71,7 @@ class Decoding:
         """The next record batch; ``None`` at the end.
 
         Raises:
-            DivergedPositionError: another batch lies where reading began.
+            DivergedPositionError: another batch is where reading began.
             FormatError, StorageError: as reading tells.
         """
         try:
@@ -97,7 +97,7 @@ class Decoding:
 
     @property
     def end(self) -> Stretch:
-        """What lies behind the last record."""
+        """What follows the last record."""
         return self._trail.cut(NO_STOP)
 
     def close(self) -> None:

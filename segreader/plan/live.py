@@ -78,7 +78,7 @@ def place_seam(
     Args:
         start: the first one wanted; by default the first there is.
         stop: the first one not wanted any more; by default where the log ends.
-        prefers_store: whether what lies in both tiers comes from the object store, to spare brokers.
+        prefers_store: whether to read what both tiers have from the object store, to spare brokers.
         may_have_lost: whether to begin at what is left where the first offsets are deleted.
 
     Raises:
@@ -160,7 +160,7 @@ class LivePartition:
     """What a plan says of one partition.
 
     Args:
-        marks: as its leader told them.
+        marks: as its leader returned them.
         seam: which offsets come from which side.
         leader_epochs: the lineage from the first offset wanted on.
     """

@@ -69,7 +69,7 @@ class _Told:
     def __call__(self) -> None:
         try:
             self.future.get_loop().call_soon_threadsafe(_end_wait, self.future)
-        except RuntimeError:  # that loop is closed, and whoever waited in it is gone
+        except RuntimeError:  # that loop is closed, and nothing waits in it
             return
 
 

@@ -16,7 +16,7 @@ from segreader.plan.split import Split
 
 
 class Deliverable(NamedTuple):
-    """How many rows of a run may be delivered, and the error that stands behind them."""
+    """How many rows of a run may be delivered, and the error after them."""
 
     rows: int
     error: SegreaderError | None = None

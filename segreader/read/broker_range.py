@@ -40,7 +40,7 @@ class FetchedAnswer:
         data: whole batches.
         aborted: (producer id, first offset) of aborted transactions that overlap them, in any order; ``None`` where
             the peer did not look them up.
-        location: where the offset's segment lies.
+        location: of the offset's segment.
         answer: as it came.
     """
 

@@ -308,7 +308,7 @@ class HeaderDecoder:
 class CountDecoder:
     """The same rows for ``topic`` and ``partition``, or no columns: their number is taken from headers.
 
-    That number stands under the batch's CRC, which is checked. Only compressed batches are counted so, which saves
+    The batch's CRC covers that number, which is checked. Only compressed batches are counted so, which saves
     most: of these a broker has looked at each record. In others a producer may give two records one offset, and
     consumers get one of them. Whatever cannot be told so, such as batches that are wanted in part, old formats and
     damage, is read as ever. Not seen is a compressed batch whose CRC is good and whose records are not: only who

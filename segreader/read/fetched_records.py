@@ -1,4 +1,4 @@
-"""The records of one Fetch answer: which whole batches of it count, and where to go on, told by headers alone.
+"""The records of one Fetch answer: which whole batches of it count, and where to continue, by headers alone.
 
 Nothing is decoded here, so that the next request can be on its way before the records are looked at.
 """
@@ -72,7 +72,7 @@ def take_batches(
             run = scanner.next_run()
         except FormatError as error:
             if batches:
-                break  # what stands before it is sound; it is met again at the head of the next answer
+                break  # the part before it is sound; it comes again at the head of the next response
             raise error.located(source=source, offset=next_offset) from None
         if isinstance(run, Done | NeedData):
             break
@@ -157,7 +157,7 @@ def _until_dead(
     next_offset: int,
     source: str | None,
 ) -> FetchedBatches:
-    """What stands before a batch of a lost branch; the next request begins where its epoch ended."""
+    """The part before a batch of a diverged history; the next request begins where its epoch ended."""
     end = next((start for epoch, start in epochs if epoch > dead.leader_epoch), last + 1)
     following = max(last + 1, end)
     if following <= next_offset:

@@ -56,7 +56,7 @@ class FetchedStore:
     def read_pieces(
         self, name: str, wanted: ByteRange, *, expected_size: int | None = None, expected_tag: str | None = None
     ) -> Generator[memoryview, None, None]:
-        """The range in one piece, where it lies."""
+        """The range in one piece, without a copy."""
         yield self._part(name, wanted)
 
     def close(self) -> None:

@@ -534,7 +534,7 @@ def _overlap(segments: Sequence[Segment]) -> bool:
 
 
 def _read_log_start(store: ObjectStore, local: PartitionLog) -> int | None:
-    """The log start offset by the broker's own checkpoint, which stands above the partition's directory."""
+    """The log start offset by the broker's own checkpoint, which is above the partition's directory."""
     directory = local.segments[0].files.log.rpartition("/")[0]
     name = f"{directory.rpartition('/')[0]}/{_LOG_STARTS}".lstrip("/")
     try:

@@ -1,6 +1,6 @@
 """The remote part of a live partition by the locations that the cluster tells, one for each segment.
 
-What is told at planning is kept without its URLs: which offsets lie in which segment, and, where the cluster leaves
+Locations from planning are kept without their URLs: which offsets are in which segment, and, where the cluster leaves
 that to the reader, which transactions were aborted there, by the transaction indexes and one small Fetch.
 """
 
@@ -197,7 +197,7 @@ def _read_aborted(
     if any(row.last_stable_offset >= (found[-1].offsets.stop or reach) for row in rows):
         return AbortedTransactions(rows)  # all of it is decided by then
     if reach >= marks.end and _end_of_log(cluster, whole.partition) <= reach:
-        return AbortedTransactions(rows)  # nothing lies behind, no marker either
+        return AbortedTransactions(rows)  # nothing follows, no marker either
     first, behind = found[0].offsets.start, min(reach, marks.end - 1)
     try:
         rows += aborted_at_either(cluster, whole.partition, max(first, behind), max(first, behind - 1), rows)

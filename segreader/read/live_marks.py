@@ -177,7 +177,7 @@ def _optional(listed: ListedOffset, cluster: Cluster) -> int | None:
 
 
 def require_history(cluster: Cluster, partition: TopicIdPartition, offset: int, epoch: int) -> None:
-    """Refuse a position that is not of the live log: an unclean election took away what lies before it.
+    """Refuse a position that is not of the live log: an unclean election removed the records before it.
 
     Args:
         offset: the position, which is the next offset to read.
@@ -212,7 +212,7 @@ def read_lineage_of_leader(cluster: Cluster, topic: str, partition: int, leader_
     One request for each epoch, from the newest down.
 
     Args:
-        leader_epoch: of the leader that told the end of what is read: a later one wrote nothing of it.
+        leader_epoch: of the leader that returned the end of the read: a later one wrote nothing of it.
     """
 
     def ask(epoch: int) -> EpochEnd:

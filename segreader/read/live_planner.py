@@ -59,7 +59,7 @@ def plan_live(
     """Decide what to read and where. The plan is a value: it pickles and holds no client and no secret.
 
     Args:
-        source: where the remote tier lies, for who may read it himself.
+        source: the remote tier, if it can be read directly.
         located: URLs and store of located segments, for who may not: then the cluster is asked for locations.
 
     Raises:

@@ -286,7 +286,7 @@ class LiveReader:
             yield from self._from_location(part, answer, location, reads)
 
     def _told(self, part: LivePart) -> FetchedAnswer | None:
-        """What was told of the next undelivered offset when this process planned, if that was a moment ago."""
+        """The location of the next undelivered offset from planning in this process, if that was a moment ago."""
         if self._located is None:
             return None
         return self._located[0].recall(part.partition, self._delivered, self._clock_ms())

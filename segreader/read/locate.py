@@ -20,7 +20,7 @@ from segreader.storage.signed_url import SignedUrl
 
 @dataclass(frozen=True, slots=True)
 class LocatedOffset:
-    """Where an offset lies.
+    """The place of an offset.
 
     Args:
         read_from: where a read with the same options would take it from.
@@ -28,7 +28,7 @@ class LocatedOffset:
         leader_epoch: that wrote it.
         segment: name of its log in the store, or its URL without the query.
         segment_id: of the remote segment.
-        first_offset, last_offset: of the segment, where they are told; the last one inclusive.
+        first_offset, last_offset: of the segment, if they are known; the last one inclusive.
         start, stop: bytes of it that a read of the one offset would fetch.
         size: bytes of the segment.
         note: what is remarkable.
@@ -60,7 +60,7 @@ def locate_offset(
 
     Args:
         request: topic, isolation level and preference.
-        source: where the remote tier lies; without it the cluster is asked for a location.
+        source: the remote tier; without it the cluster is asked for a location.
 
     Raises:
         OffsetOutOfRangeError: the offset is deleted, or not there yet.

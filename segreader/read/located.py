@@ -1,6 +1,6 @@
 """Segments whose place a broker or a gateway told in a Fetch answer: as splits of a store whose URLs come from there.
 
-The URLs are secrets of this process. They stand in no plan; whoever reads a part asks for its location anew, unless the
+The URLs are secrets of this process. They are in no plan; a reader of a part requests its location again, unless the
 plan was made here a moment ago.
 """
 
@@ -24,7 +24,7 @@ from segreader.storage.http.store import HttpStore
 from segreader.storage.signed_url import SignedUrl
 
 TOLD_FOR_MS = 60_000
-"""How long what planning was told of a segment need not be asked again to read it."""
+"""Reuse a location obtained while planning for at most this long."""
 
 _MOST_TOLD = 4096
 

@@ -20,7 +20,7 @@ class LogOffsets:
     Args:
         earliest: the first offset; ``None`` where there is none.
         latest: one more than the last offset; ``None`` where there is none, or damage hides it.
-        stable_end: what a ``read_committed`` reader is given lies below.
+        stable_end: ``read_committed`` readers read up to here.
         reason: why the stable end is where it is.
     """
 

@@ -82,7 +82,7 @@ class MarkerCheck:
     def find(self, split: Split, run: BatchRun, rows: Transactional) -> Contradiction | None:
         """The first marker that says otherwise than the indexes.
 
-        Most runs are told sound by their producers and types of markers alone; only others are gone through in order.
+        Most runs are sound by their producers and types of markers alone; only others are checked in order.
         """
         if not (rows.data or self._hidden or self._shown):
             return None

@@ -21,7 +21,7 @@ from segreader.storage.base import ObjectStore
 
 _ENTRY: Final = Struct(">qi")
 _MOST_BYTES: Final = 1 << 20
-"""Of the log that are read to be certain; a maximum that lies further back is not worth it."""
+"""Of the log that are read to be certain; a maximum further back is not worth it."""
 
 
 def certain_newest_ms(store: ObjectStore, part: Part, max_batch_bytes: int = DEFAULT_LIMIT) -> int | None:

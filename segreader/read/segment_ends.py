@@ -188,7 +188,7 @@ def _covering(segments: Sequence[Segment]) -> Callable[[int], bool]:
 
 
 def _without_false_index(store: ObjectStore, segment: Segment, max_batch_bytes: int) -> Segment:
-    """The segment without its offset index if its first batch lies below its base: from that the entries count."""
+    """The segment without its offset index if its first batch is below its base, to which entries are relative."""
     if not isinstance(segment.files, SegmentFiles):
         return segment
     try:

@@ -1,4 +1,4 @@
-"""What stands after the last whole batch of a segment, and whether it may."""
+"""What follows the last whole batch of a segment, and whether that is allowed."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ class OpenEnded:
 class SplitReader:
     """Reads splits one after another, keeping its buffers, codec contexts and connections between them.
 
-    Use one from one thread. Where a ``trail`` is set, it is told where the batches are.
+    Use one from one thread. If a ``trail`` is set, it records where the batches are.
 
     Args:
         pool: where columns are written, by default one of its own.
@@ -358,7 +358,7 @@ class SplitReader:
     def _deliverable(self, split: Split, run: BatchRun, after: int | None) -> Deliverable:
         """How many batches of the run may be delivered before one whose offsets cannot be right.
 
-        A base offset stands outside the CRC: only its neighbours show that it is wrong. ``after`` is an offset
+        The CRC does not cover base offsets: only neighbours show that one is wrong. ``after`` is an offset
         that the batch behind the run begins with, or that lies in it, where one is known.
         """
         table = run.table
@@ -416,7 +416,7 @@ class SplitReader:
         return Deliverable(run.rows)
 
     def _check_tail(self, split: Split, done: Done) -> None:
-        """Say what stands after the last whole batch: a note for a live log, an error for a finished segment."""
+        """Report what follows the last whole batch: a note for a live log, an error for a finished segment."""
         if done.tail is Tail.END:
             reaches = split.reaches if split.is_last_of_segment else None
             if reaches is None or self._last_offset >= reaches:

@@ -3,7 +3,7 @@
 Times may be out of order inside a batch, between batches and between segments: the answer is the first record in order
 of offset. Source: ``RemoteLogManager.findOffsetByTimestamp``, ``FileRecords.searchForTimestamp`` (Kafka 4.0). A broker
 looks into one segment only. This goes on where no record of a segment will do though its largest time would: the
-cleaner has left none, or the time stands in a tail that is of another history.
+cleaner has left none, or the time is in a tail of another history.
 """
 
 from __future__ import annotations
@@ -288,7 +288,7 @@ class _Search:
                 yield answer
 
     def _pieces(self, segment: Segment, position: int) -> Generator[memoryview, None, None]:
-        """The log from a position on, in requests that grow: the record looked for lies near an index entry."""
+        """The log from a position on, in requests that grow: the record is near an index entry."""
         size = _FIRST_PIECE
         log_size, tag = (None, None) if segment.is_active else (segment.log_size, segment.log_tag)
         while position < segment.log_size:
@@ -320,7 +320,7 @@ def _require_order(header: RecordBatchHeader, before: int | None, part: Part, po
 
 
 def _require_indexed(answer: BatchReady | Done, at: OffsetPosition, base_offset: int) -> None:
-    """Hold what stands at an index entry against the entry, which has the last offset of what was appended there."""
+    """Compare the batch at an index entry with the entry, which has the last offset of what was appended there."""
     if isinstance(answer, BatchReady):
         header = answer.header
         first = header.base_offset if isinstance(header, RecordBatchHeader) else header.offset

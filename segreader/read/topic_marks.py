@@ -17,7 +17,7 @@ _TIERED = "remote.storage.enable"
 
 @dataclass(frozen=True, slots=True)
 class PartitionMarks:
-    """One partition's ends, as its leader told them one after another.
+    """One partition's ends, as its leader returned them one after another.
 
     Args:
         marks: with the high watermark as its end.

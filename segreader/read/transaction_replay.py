@@ -46,7 +46,7 @@ class Replayed:
         open: first offset of each transaction that is open where the replay ends, by producer id.
         aborted: those whose ABORT was met.
         damage: what ended the replay early.
-        unread_from: with damage: nothing from this offset on is decided, whatever stands behind the damage.
+        unread_from: with damage: nothing from this offset on is decided, whatever follows the damage.
     """
 
     open: dict[int, int] = field(default_factory=dict)
@@ -139,7 +139,7 @@ class _Batch(NamedTuple):
 
 
 def _in_order(scanned: Iterator[_Batch | FormatError], part: Part) -> Iterator[_Batch]:
-    """The batches of the part, each when what stands behind it shows that its offsets can be right.
+    """The batches of the part, each once the bytes after it show that its offsets can be right.
 
     Raises:
         FormatError: from here on nothing is sure.

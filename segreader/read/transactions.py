@@ -1,6 +1,6 @@
 """What the files at hand say about a partition's transactions: which were aborted, and up to where all are decided.
 
-A transaction index lies with the segment of the abort *marker*, often a later one than the data; the producer
+A transaction index belongs to the segment of the abort *marker*, often a later one than the data; the producer
 snapshot at the end of the last segment says which transactions are still open there. Nothing is concluded across a
 hole: a marker may lie in it. Source: KIP-98; ``RemoteLogManager.collectAbortedTransactions``, ``ProducerStateManager``
 (Kafka 4.0).
@@ -219,7 +219,7 @@ def _read_aborted(
             for row in rows:
                 is_of_the_end = files.is_newest(part) and row.last_offset >= part.start  # and beyond it the log is cut
                 if not is_of_the_end and not part.start <= row.last_offset < part.stop:
-                    continue  # the marker lies where the lineage follows another segment
+                    continue  # the marker is where the lineage follows another segment
                 aborted.append(row)
                 if offsets.stop is not None and row.last_stable_offset >= offsets.stop:
                     return aborted, True

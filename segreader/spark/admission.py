@@ -61,7 +61,7 @@ def take_bytes(
     Args:
         starts: the next offset to read, of every partition in ``ends``.
         ends: where the log ends now.
-        backlogs: what lies between, by partition, in offset order.
+        backlogs: the offsets between, by partition, in offset order.
     """
     order = sorted(backlogs, key=lambda one: (-sum(piece.size for piece in backlogs[one]), one))
     waiting = deque((partition, deque(backlogs[partition])) for partition in order)

@@ -173,7 +173,7 @@ def _lost(missing: MissingOffsets) -> str:
 
 
 def show_log() -> None:
-    """Let this package's log lines reach stderr where nobody set up logging: in Spark's Python processes."""
+    """Let this package's log lines reach stderr if logging is not set up: in Spark's Python processes."""
     if not logging.getLogger().hasHandlers() and not logger.hasHandlers():
         package = logging.getLogger("segreader")
         package.addHandler(logging.StreamHandler())

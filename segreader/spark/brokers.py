@@ -114,7 +114,7 @@ def parse_brokers(given: Mapping[str, str]) -> Brokers | None:
         given: options by their names in lower case.
 
     Raises:
-        OptionError: an address or a setting is none, a secret stands among them, or another option contradicts them.
+        OptionError: an address or a setting is not valid, one is a secret, or another option contradicts them.
     """
     brokers = _named(given)
     if brokers is not None and "maxbytespertrigger" in given:
@@ -151,7 +151,7 @@ def names_of_settings(given: Mapping[str, str]) -> list[str]:
     """The options that are settings of the client, where brokers are named.
 
     Raises:
-        OptionError: one is known to nobody: it may be a misspelt one on which security hangs.
+        OptionError: one is unknown: it may be a misspelt one on which security depends.
     """
     if SERVERS not in given:
         return []

@@ -35,10 +35,10 @@ class SeenPartition(Protocol):
 
     @property
     def stop(self) -> int:
-        """What a reader of this isolation level may have lies below it."""
+        """Readers of this isolation level read up to here."""
 
     def pieces(self, start: int, stop: int) -> list[Piece]:
-        """What lies between two offsets, in pieces that are read as a whole."""
+        """The records between two offsets, in pieces that are read as a whole."""
 
 
 Look = Mapping[TopicPartition, SeenPartition]

@@ -1,7 +1,7 @@
 """Parts of a live plan cut for tasks: each piece has offsets of its own, so that no record is read twice.
 
-What lies in the store is cut by bytes, at entries of its offset index; a located segment, whose index is not at hand,
-and what a broker has are cut by offsets: whoever asks for an offset is told where it lies.
+Segments in the store are cut by bytes, at entries of its offset index; a located segment, whose index is not at hand,
+and what a broker has are cut by offsets: a request for an offset returns its location.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def cut_parts(store: ObjectStore | None, parts: Sequence[LivePart], cutting: Cut
 
 def _read_indexes(store: ObjectStore, parts: Sequence[LivePart], cutting: Cutting) -> dict[int, OffsetIndex | None]:
     """The offset indexes of the splits that may be cut, by the ``id`` of these; ``None`` where one is missing or
-    damaged, which the planner has told of."""
+    damaged, which the planner has noted."""
 
     def read(split: Split) -> OffsetIndex | None:
         if split.offset_index is None:

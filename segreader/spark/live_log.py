@@ -29,7 +29,7 @@ class SeenLive:
     Args:
         earliest: the first offset that is there.
         latest: one more than the last offset that is there for anyone: the high watermark.
-        stop: what a reader of this isolation level may have lies below it.
+        stop: readers of this isolation level read up to here.
     """
 
     partition: TopicIdPartition

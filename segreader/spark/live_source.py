@@ -1,4 +1,4 @@
-"""The locations of a read beside its brokers: a source of segments for whoever plans by what the brokers say."""
+"""The locations of a read beside its brokers: a source of segments for planners that ask brokers."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class Locations:
         return self._beside.read_metadata(topic=names[0] if len(names) == 1 else None)
 
     def find(self, metadata: RemoteLogMetadata | None = None) -> list[list[PartitionPlace]]:
-        """Where each of the chosen partitions lies, by topic and partition; some have a place in several locations.
+        """The place of each chosen partition, by topic and partition; some have a place in several locations.
 
         Args:
             metadata: what it calls deleted is left out; what only it knows has a place without a directory.

@@ -67,7 +67,7 @@ def plan_splits(
         OptionError: offsets do not name exactly the partitions that are read, or a start is beyond its end.
         OffsetOutOfRangeError: offsets or times lie outside of what is there.
         SegmentGapError: offsets between two segments are in none (``failOnDataLoss``).
-        CatalogError: what lies there does not answer the request.
+        CatalogError: the contents do not allow the request.
     """
     locations = Locations(options)
     metadata = locations.read_metadata()

@@ -81,7 +81,7 @@ def project(schema: StructType) -> tuple[str, ...]:
     It may have any of the columns in any order, with their own types. Columns left out are not decoded.
 
     Raises:
-        OptionError: a column is unknown, has another type, stands twice or may not be null; or there is none.
+        OptionError: a column is unknown, has another type, appears twice or may not be null; or there is none.
     """
     names = tuple(schema.names)
     if not names:

@@ -47,7 +47,7 @@ ResolveLog = Callable[[TopicIdPartition], ResolvedLog]
 
 @dataclass(frozen=True, slots=True)
 class IndexOfPart:
-    """A transaction index whose rows count where their marker lies at ``start <= offset < stop``."""
+    """A transaction index whose rows count if their marker is at ``start <= offset < stop``."""
 
     name: str
     base_offset: int

@@ -139,7 +139,7 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The splits between two offsets, largest first; a partition that ``start`` lacks begins at its earliest.
 
         Raises:
-            SegreaderError: offsets are gone, the end lies before the start, or as ``StreamLog.plan`` tells.
+            SegreaderError: offsets are gone, the end is before the start, or as for ``StreamLog.plan``.
         """
         starts, ends = from_json(start), from_json(end)
         self._require_forward(starts, ends)

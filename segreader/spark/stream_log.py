@@ -49,7 +49,7 @@ class SeenStored:
         readable: which segment delivers which offset.
         earliest: the first offset that is there, or in a segment that is missing.
         latest: one more than the last offset that is there.
-        stop: what a reader of this isolation level may have lies below it.
+        stop: readers of this isolation level read up to here.
     """
 
     source: SourceLog
@@ -110,7 +110,7 @@ class StreamLog:
 
         Raises:
             ObjectNotFoundError: a topic that is subscribed to, or an assigned partition, was never there.
-            AmbiguousTopicError: one name stands for two topic ids.
+            AmbiguousTopicError: one name has two topic ids.
             CorruptBatchError: damage hides where a partition ends.
             CatalogError, StorageError: as listing tells.
         """
@@ -202,7 +202,7 @@ class StreamLog:
         return share if most is None else min(share, most)
 
     def _search(self, now: float, metadata: RemoteLogMetadata | None) -> None:
-        """Find where the partitions lie. What was there once and is gone is told by its listing."""
+        """Find the places of the partitions. A listing shows which of them are gone."""
         try:
             self._places = self.locations.find(metadata)
         except (ObjectNotFoundError, UnknownLayoutError):

@@ -1,4 +1,4 @@
-"""Offsets of a stream: the JSON of Spark's kafka source and what stands for it in here.
+"""Offsets of a stream: the JSON of Spark's kafka source and its form in here.
 
 ``{"orders": {"0": 47737, "1": 47736}}``: of each partition the next offset to read. Spark keeps it as text, gives it
 back as a dictionary and compares texts, so the order of names is settled here: topics by name, partitions by number.

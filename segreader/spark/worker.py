@@ -1,4 +1,4 @@
-"""What a Python worker keeps from one task to the next: clients of stores and brokers, imports that nobody collects.
+"""What a Python worker keeps from one task to the next: clients of stores and brokers, imports that are not collected.
 
 Spark gives a worker one task after another, of any query. To open a bucket takes requests for its region and for
 credentials, and handshakes; to open a target, the proof that it keeps its conditions; to ask brokers, a login. So
@@ -56,7 +56,7 @@ class Clients(Generic[_Client]):
 
     Args:
         most: how many are kept.
-        on_rest: called with a client that nobody uses any more, and that is kept.
+        on_rest: called with a client that is no longer used, and kept.
     """
 
     def __init__(self, most: int, on_rest: Callable[[_Client], None] = lambda client: None) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from polars import Expr
 
 PLACES: Final = frozenset(("topic", "partition", "offset", "timestamp", "timestamp_ms"))
-"""The columns that say where a record lies. None of them has nulls."""
+"""The columns of a record's place. None of them has nulls."""
 
 _COMPARISONS: Final = {
     "Eq": pc.equal,

@@ -34,7 +34,7 @@ Shape = Callable[[pa.RecordBatch], pa.RecordBatch]
 """What becomes of each batch before it is given: filtered, projected."""
 
 TellPlan = Callable[[ReadPlan, Sequence[ScanMetrics]], None]
-"""Is told what a read does: its plan, and what its readers count while they read."""
+"""Called with what a read does: its plan, and what its readers count while they read."""
 
 
 Count = Callable[[ScanMetrics], None]
@@ -79,7 +79,7 @@ class StoredRows:
 
     Args:
         threads: that decode one query.
-        tell: is told of each read.
+        tell: called for each read.
     """
 
     def __init__(self, scan: Scan, plans: FilteredPlans, *, threads: int | None, tell: TellPlan) -> None:
@@ -218,7 +218,7 @@ class SplitRows:
 
 
 class LiveRows:
-    """Rows of a live topic: one snapshot, read by whoever asks.
+    """Rows of a live topic: one snapshot, shared by all queries.
 
     One reader at a time steps: they share the connections of the scan.
     """

@@ -110,7 +110,7 @@ def _empty(schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _needs(expression: pc.Expression, schema: pa.Schema, name: str) -> bool:
-    """Whether an expression stands on a column: without it, it cannot be bound."""
+    """Whether an expression uses a column: without one it cannot be bound."""
     rest = pa.schema([field for field in schema if field.name != name])
     try:
         ds.dataset(rest.empty_table()).scanner(columns={"it": expression})

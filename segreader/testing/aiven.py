@@ -46,7 +46,7 @@ def aiven_files(
 
     Args:
         topic_id: made from the topic's name, unless given.
-        key_prefix: stands before each key as it is.
+        key_prefix: precedes each key as it is.
         chunk_size: bytes of the plain log in each chunk but the last.
         compression: ``heuristic`` compresses a segment only if its first batch is not compressed.
         encryption: id of a key pair, and its public key, which wraps the data key of every segment.
@@ -106,7 +106,7 @@ def write_rsm_config(
 
     Args:
         keys: the pairs on the ring, by their ids; the first one is the active one.
-        prefix: what stands before each setting.
+        prefix: precedes each setting.
     """
     settings = {
         "chunk.size": str(4 << 20),
@@ -217,7 +217,7 @@ def _store_chunks(
 
 
 def _store_indexes(segment: SegmentBuilder, seal: _Seal | None) -> tuple[dict[str, object], bytes]:
-    """Where each index lies, and the object with all of them."""
+    """The place of each index, and the object with all of them."""
     plain: dict[str, bytes | None] = {
         "offset": segment.index(),
         "timestamp": segment.time_index(),

@@ -67,7 +67,7 @@ def encode_batch(
         base_offset, last_offset: what the batch covers, which may be more than its records (compaction).
         compressor: how the records are compressed; as Java's producer does it, unless given.
         log_append_time_ms: the broker's clock; the deltas keep the records' own times, as on a broker.
-        delete_horizon_ms: stands in place of the base timestamp.
+        delete_horizon_ms: replaces the base timestamp.
         max_timestamp_ms: for empty batches, which keep the time of the records they had.
     """
     times = [record.timestamp_ms for record in records]

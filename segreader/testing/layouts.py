@@ -64,7 +64,7 @@ def pinterest_files(
 
 
 def early_s3_files(topic: str, segments: Segments, *, partition: int = 0) -> dict[str, bytes]:
-    """As the S3 plugin of KIP-405's preview: the segment's id stands behind the extension."""
+    """As the S3 plugin of KIP-405's preview: the segment's id follows the extension."""
     files: dict[str, bytes] = {}
     for segment in segments:
         segment_id = kafka_uuid(topic, partition, segment.base_offset)

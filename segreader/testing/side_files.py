@@ -19,7 +19,7 @@ class AbortedEntry(NamedTuple):
 
 
 class ProducerEntry(NamedTuple):
-    """One row of a ``.snapshot``; -1 stands for "none"."""
+    """One row of a ``.snapshot``; -1 means "none"."""
 
     producer_id: int
     producer_epoch: int

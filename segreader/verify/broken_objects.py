@@ -60,7 +60,7 @@ class _HidingStore(StoreView):
         self._stems: set[str] = set()
 
     def open(self, name: str) -> None:
-        """It stands for nothing else."""
+        """It has no other meaning."""
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """As the store below, without the hidden segments."""

@@ -143,7 +143,7 @@ class SegmentAudit:
             limit: the last offset that it may have, where that is known.
         """
         segment, store = facts.segment, self._store
-        unheard, side = Findings(store), _SideFiles()  # the first look has told what the files themselves show
+        unheard, side = Findings(store), _SideFiles()  # the first look has reported what the files themselves show
         side.read_indexes(unheard, store, segment)
         side.read_producer_state(unheard, store, segment, None)
         transactions = self._transactions

@@ -94,7 +94,7 @@ def verify(
         source: the location; with the metadata topic, if it is given there.
         topic, topic_id, partitions: what is looked at; everything by default. The id may be ``newest``.
         deep: read every log whole: checksums, records, and whether indexes agree with the batches.
-        reading: told how far it has come.
+        reading: called with the progress.
         now_ms: the time, to tell an upload that is going on from one that was given up; the clock's by default.
 
     Raises:

@@ -151,7 +151,7 @@ class RemoteReads:
         """A location passed its checks: ``None`` to read it, or what to do because its URL is about to end."""
         if segment_id != self._segment:
             self._segment = segment_id
-            # Whoever names another segment at the same offset each time would be asked for ever.
+            # A server that names another segment at the same offset each time would be asked for ever.
             self._renewed = self._renewed_at >= self._asked_at >= 0
             self._reread = False
             self._backoff.succeeded()
@@ -166,7 +166,7 @@ class RemoteReads:
     def failed(self, error: SegreaderError) -> RemoteDecision:
         """Decide what to do about an error of reading the segment of the last location.
 
-        Whoever gets ``FALL_BACK`` calls ``fell_back`` with the segment's end.
+        After ``FALL_BACK`` the caller calls ``fell_back`` with the segment's end.
         """
         cause = cause_of(error)
         if cause in (Cause.ACCESS_DENIED, Cause.EXPIRED):
@@ -195,7 +195,7 @@ class RemoteReads:
             self._pause_until_ms = now_ms + PAUSE.wait_ms(self._pauses, lambda: 0.5)
 
     def finished(self) -> None:
-        """A segment's part was read where it lies and delivered: all is well again."""
+        """A segment's part was read from the store and delivered: the location works again."""
         self._falls = self._pauses = 0
         self._segment, self._renewed_at = None, -1
         self._backoff.succeeded()

@@ -223,7 +223,7 @@ class LeaderStep(Enum):
     REFRESH_METADATA = auto()
     """Refresh, wait ``wait_ms``, ask whom Metadata names."""
     STOP = auto()
-    """The partition is not in our metadata any more: whoever wanted it has gone."""
+    """The partition is no longer in our metadata: its reader has gone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from segreader.errors import AuthorizationError, BrokerError
 from segreader.isolation import IsolationLevel
 
 FIRST_VERSION_OF_78: Final = 5
-"""Below this version of ListOffsets error 5 stands for 78."""
+"""Below this version of ListOffsets error 5 means 78."""
 
 
 class ListedStep(Enum):
@@ -66,7 +66,7 @@ class LatestTold:
         self._told: dict[tuple[str, int, IsolationLevel], ListedOffset] = {}
 
     def tell(self, listed: ListedOffset, isolation_level: IsolationLevel) -> ListedOffset:
-        """What to tell a caller who asked for the latest offset: ``listed``, or what was told before."""
+        """The latest offset to return: ``listed``, or the one returned before if it is larger."""
         if listed.error != ErrorCode.NONE or listed.offset < 0:
             return listed
         with self._lock:
@@ -82,7 +82,7 @@ class LatestTold:
         return listed
 
     def forget(self, topic: str) -> None:
-        """The topic was made again, or its log was seen to be truncated: what was told counts no more."""
+        """The topic was created again, or its log was truncated: forget the offsets returned before."""
         with self._lock:
             self._told = {key: each for key, each in self._told.items() if key[0] != topic}
 
@@ -115,7 +115,7 @@ class OffsetLookup:
     Args:
         wanted: any timestamps of any partitions, repeats included.
         isolation_level: what "latest" means.
-        latest: what was told before; shared by all look-ups of a client.
+        latest: the offsets returned before; shared by all look-ups of a client.
         jitter: spreads the waits.
         policy: how they grow.
     """

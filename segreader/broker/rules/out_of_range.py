@@ -83,7 +83,7 @@ def judge(position: FetchPosition, *, earliest: int, latest: int) -> RangeVerdic
     """Why the leader refused ``position``, by what it lists for earliest and latest.
 
     ``latest`` is the high watermark or the last stable offset, and an offset above it may still be below the log end;
-    such an offset gets no error, so one that got it lies beyond the log end, or did a moment ago.
+    such an offset gets no error, so one with this error is beyond the log end, or was a moment ago.
     """
     if position.offset < earliest:
         reason = OutOfRange.GONE

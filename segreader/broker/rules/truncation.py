@@ -26,7 +26,7 @@ class FetchPosition:
 
     Args:
         offset: of the next record.
-        leader_epoch: of the last record read, or of the offset as ListOffsets or OffsetFetch told it; -1: not known.
+        leader_epoch: of the last record read, or of the offset as ListOffsets or OffsetFetch returned it; -1: unknown.
     """
 
     offset: int
@@ -112,7 +112,7 @@ class ReadPosition:
         """Read from here next.
 
         Args:
-            is_valid: the leader itself just told this offset. Otherwise a position with an epoch is validated first.
+            is_valid: the leader just returned this offset. Otherwise a position with an epoch is validated first.
         """
         if position.offset < 0:
             raise ValueError(f"no offset to read from: {position.offset}")

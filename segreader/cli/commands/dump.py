@@ -1,4 +1,4 @@
-"""``segreader dump``: what stands in the files of a partition, as it is stored."""
+"""``segreader dump``: the contents of a partition's files, as stored."""
 
 from __future__ import annotations
 

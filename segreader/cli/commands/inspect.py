@@ -120,11 +120,11 @@ class _Summaries:
 
 
 _Logs = Iterator[tuple[str, Sequence["Segment"]]]
-"""Partitions: where each lies, and its segments by base offset."""
+"""Partitions: the place of each, and its segments by base offset."""
 
 
 def _of_location(source: LocationSource | UrlSource, selection: Selection) -> _Logs:
-    """Everything that lies there, also what leader epochs would drop; by the metadata topic only finished segments."""
+    """All stored segments, even those that leader epochs drop; with the metadata topic only finished ones."""
     from segreader.catalog.merge import join
     from segreader.catalog.walk import Wanted
     from segreader.inspect.partition import places_of, read_log

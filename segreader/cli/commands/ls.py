@@ -81,7 +81,7 @@ def ls(select: Callable[[], Selection], has_all: bool, form: str) -> int:
 
 
 class _Listing:
-    """The rows of one call, and what is to be told beside them."""
+    """The rows of one call, and the notes beside them."""
 
     def __init__(self, source: LocationSource | UrlSource, selection: Selection, has_all: bool) -> None:
         self._source, self._selection, self._has_all = source, selection, has_all
