@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from queue import SimpleQueue
 from typing import Final, Self
 
 import pyarrow as pa
@@ -25,7 +26,6 @@ from segreader.loader.position import Position
 from segreader.loader.query import LoadQuery
 from segreader.loader.restoring import epoch_before, open_transactions, refuse_foreign, rest_of
 from segreader.loader.splits import LoaderSplit
-from segreader.loader.workers import Workers
 from segreader.read.decoders import COLUMNS_OF_HEADERS
 from segreader.read.metrics import ScanMetrics
 from segreader.read.trail import Stretch
@@ -420,7 +420,7 @@ class ReaderPool:
         self._open: list[weakref.ref[ResumableReader]] = []  # by last use
         self._readers: weakref.WeakSet[ResumableReader] = weakref.WeakSet()
         self._idle: list[BufferPool] = []
-        self._workers = Workers(threads)
+        self._workers = _Workers(threads)
         self._process = os.getpid()
         self._is_closed = False
         self._allocate = load_kernel(query.kernel).allocate
@@ -537,6 +537,43 @@ class ReaderPool:
     def _require_open(self) -> None:
         if self._is_closed:
             raise ClosedError("the pool is closed", hint="Open another one; positions stay valid")
+
+
+class _Workers:
+    """A few threads that do what they are given, in order. They begin with the first jobs, and end when this is stopped
+    or garbage. A program that ends waits for none of them: a store may hang.
+
+    Args:
+        count: at most so many threads.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()  # its put is all that a finalizer may do
+        self._lock = threading.Lock()
+        self._threads: list[threading.Thread] = []
+        self._stop = weakref.finalize(self, self._jobs.put, None)
+        self._stop.atexit = False
+
+    def submit(self, job: Callable[[], None]) -> None:
+        """Have a thread do it; it must not raise."""
+        self._jobs.put(job)
+        with self._lock:
+            if len(self._threads) < self._count:
+                thread = threading.Thread(target=_work, args=(self._jobs,), name="segreader-loader", daemon=True)
+                self._threads.append(thread)
+                thread.start()
+
+    def stop(self) -> None:
+        """Have the threads end once they have done what they were given."""
+        self._stop()
+
+
+def _work(jobs: SimpleQueue[Callable[[], None] | None]) -> None:
+    while (job := jobs.get()) is not None:
+        job()
+        del job  # who waits for the next one holds no reader
+    jobs.put(None)  # for the other threads
 
 
 def _rows_within(size_of: Callable[[int], int], rows: int, max_bytes: int) -> int:
