@@ -38,6 +38,11 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    """Let what was collected go: extension modules say at exit what is left of them."""
+    gc.unfreeze()
+
+
 @pytest.fixture(scope="session")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerPool]:
     """Object stores on loopback: ``servers.get("moto")``. Mark the tests ``xdist_group("servers")``: one of each."""

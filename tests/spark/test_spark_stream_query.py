@@ -176,6 +176,7 @@ def test_the_checkpoint_holds_the_offsets_that_another_query_goes_on_with(
     assert first + run.rows() == once(30, 40)
 
 
+@pytest.mark.exhaustive
 def test_a_stream_of_real_topics_gives_the_rows_of_a_batch_read(spark: SparkSession, run: Run) -> None:
     given = {
         "location": str(CORPUS / "tv2" / "remote"),
