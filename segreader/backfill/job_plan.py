@@ -148,7 +148,7 @@ def make_plan(request: JobRequest) -> JobPlan:
     """Decide what a job will do. Segments are listed, and where they end is read; no record is.
 
     Raises:
-        SegreaderError: as ``plan_splits`` tells; or damage hides where a partition ends.
+        SegreaderError: as ``plan_splits`` tells; or damage hides where a partition ends, or what was committed.
     """
     options = parse_options(request.options, on_missing=request.on_missing)
     require_batch(options)
@@ -158,6 +158,9 @@ def make_plan(request: JobRequest) -> JobPlan:
     planned = plan_splits(options, split_offsets=SplitOffsets.INDEXED)
     read = planned.plan
     try:
+        for end in read.ends:
+            if end.damage is not None:  # it is behind what is planned: no task would meet it
+                raise end.damage.located(hint=f"Read what is decided, with --offsets below {end.offset}")
         splits, partitions = job_splits(read, planned.store, planned.lost)
     finally:
         planned.store.close()

@@ -220,5 +220,23 @@ def test_wherever_a_segment_is_damaged_each_record_is_written_or_named_as_lost(
     assert skipped > len(seeds) // 4
 
 
+def test_damage_that_hides_what_was_committed_stops_the_job_before_it_begins(
+    transactional: Damaged, tmp_path: Path
+) -> None:
+    """No task would read it: all records behind it are undecided."""
+    last = transactional.segments[2]
+    for path in [*transactional.root.rglob("*.txnindex"), *transactional.root.rglob("*.snapshot")]:
+        path.unlink()
+    log = next(transactional.root.rglob(f"{last.base_offset:020d}-*.log"))
+    data = bytearray(log.read_bytes())
+    data[last.batch_positions[2] + 16] = 9
+    log.write_bytes(data)
+    for policy in Policy:
+        with pytest.raises(FormatError, match="it hides what was committed") as raised:
+            transactional.run(tmp_path / "out", on_corrupt=policy)
+    assert f"with --offsets below {last.base_offset}" in str(raised.value)
+    assert not (tmp_path / "out" / "_job").exists()
+
+
 def test_ranges_of_damage_are_losses() -> None:
     assert LostOffsets(3, 5, "a.log, bytes 1 to 2, is damaged: x").text.endswith("a.log, bytes 1 to 2, is damaged: x")
