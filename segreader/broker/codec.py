@@ -11,8 +11,8 @@ import re
 import struct
 from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any, Final
 
 from segreader.broker.primitives import Reader, Writer
@@ -47,7 +47,7 @@ def encode_request(api: Api, version: int, message: Mapping[str, Any], *, correl
         writer.int32(correlation_id)
         writer.client_id(client_id)
         writer.tags()
-        _codec(REQUESTS[api], version, writer.flexible).write(writer, message)
+        codec_of(REQUESTS[api], version, writer.flexible).write(writer, message)
     except (struct.error, UnicodeEncodeError) as wrong:
         raise OptionError(f"this cannot be asked by {api.label} {version}: {wrong}") from None
     return writer.framed()
@@ -74,7 +74,7 @@ def decode_body(api: Api, version: int, reader: Reader) -> Any:
     Raises:
         ProtocolError: it is damaged, cut, or has bytes left over.
     """
-    message = _codec(ANSWERS[api], version, reader.flexible).read(reader)
+    message = codec_of(ANSWERS[api], version, reader.flexible).read(reader)
     reader.finish()
     return message
 
@@ -178,16 +178,23 @@ class StructCodec:
         plain = [field for field in present if field.tag is None]
         tagged = [field for field in present if field.tag is not None]
         absent = [field for field in fields if not field.is_in(version)]
-        self._is_closed = is_closed
-        self._steps = [
-            _run(run) if run[0].is_fixed else _step(run[0], version, is_flexible) for run in _runs_of_fixed(plain)
-        ]
-        self.least = max(1, sum(step.least for step in self._steps) + (is_closed and is_flexible))
+        self._is_flexible, self._is_closed = is_flexible, is_closed
+        steps = [_run(run) if run[0].is_fixed else _step(run[0], version, is_flexible) for run in _runs_of_fixed(plain)]
+        self.least = max(1, sum(step.least for step in steps) + (is_closed and is_flexible))
         """Bytes that it takes at least."""
+        self._reads = [(step.layout, step.read) for step in steps]
+        self._writes = [step.write for step in steps]
         self._tagged = {field.tag: (field, _step(field, version, is_flexible)) for field in tagged}
-        self._absent = [field.absent for field in absent]
         names = [field.attribute for field in (*plain, *absent, *tagged)]
-        self._make = namedtuple("Message", [*names, "tags"])._make  # type: ignore[attr-defined]
+        self._row: struct.Struct | None = None
+        """The whole struct, if it has numbers alone; its count of tagged fields is the last byte."""
+        if len(steps) == 1 and (layout := steps[0].layout) is not None and not tagged:
+            self._row = struct.Struct(layout.format + ("x" if is_closed and is_flexible else ""))
+        self._absent = [field.absent for field in absent]
+        self._untagged = {field.tag: field.absent for field in tagged}
+        self._rest = [*self._absent, *self._untagged.values(), ()]
+        self._make = partial(tuple.__new__, namedtuple("Message", [*names, "tags"]))
+        self._bare = None if plain else self._make(self._rest)
 
     def read(self, reader: Reader) -> Any:
         """The struct that begins here, as a named tuple.
@@ -195,31 +202,40 @@ class StructCodec:
         Raises:
             ProtocolError: it is damaged or cut.
         """
+        if self._row is not None and not self._is_closed:
+            return self._make((*reader.unpack(self._row), *self._rest))
         values: list[Any] = []
-        for step in self._steps:
-            if step.layout is not None:
-                values += reader.unpack(step.layout)
+        for layout, read in self._reads:
+            if layout is not None:
+                values += reader.unpack(layout)
             else:
-                values.append(step.read(reader))
-        values += self._absent
-        tags = reader.tags() if self._is_closed else ()
-        if self._tagged:
-            known, tags = self._known(tags)
-            values += known
-        values.append(tags)
-        return self._make(values)
+                values.append(read(reader))
+        if not self._is_closed or not (tags := reader.tags()):
+            return self._make(values + self._rest) if values else self._bare
+        return self._make(values + self._with(tags))
 
-    def _known(self, tags: tuple[tuple[int, Reader], ...]) -> tuple[list[Any], tuple[tuple[int, Reader], ...]]:
-        """The values of the tagged fields that are known, and those that are not."""
-        values = {tag: field.absent for tag, (field, _) in self._tagged.items()}
+    def read_many(self, reader: Reader, count: int) -> tuple[Any, ...]:
+        """So many of these structs, one behind the other; raises as ``read``."""
+        if self._row is not None and count * (size := self._row.size) <= reader.left:
+            start = reader.position
+            rows = reader.take(count * size)
+            if not (self._is_flexible and self._is_closed and any(rows[size - 1 :: size])):
+                rest = tuple(self._rest)
+                return tuple([self._make(values + rest) for values in self._row.iter_unpack(rows)])
+            reader.position = start
+        return tuple([self.read(reader) for _ in range(count)])
+
+    def _with(self, tags: tuple[tuple[int, Reader], ...]) -> list[Any]:
+        """As ``_rest``, what follows the values of a struct that has tagged fields."""
+        known = dict(self._untagged)
         unknown = []
         for tag, value in tags:
-            if tag in self._tagged:
-                values[tag] = self._tagged[tag][1].read(value)
+            if (tagged := self._tagged.get(tag)) is not None:
+                known[tag] = tagged[1].read(value)
                 value.finish()
             else:
                 unknown.append((tag, value))
-        return list(values.values()), tuple(unknown)
+        return [*self._absent, *known.values(), tuple(unknown)]
 
     def write(self, writer: Writer, message: Mapping[str, Any]) -> None:
         """Put the struct's fields of this version behind what was written.
@@ -227,8 +243,8 @@ class StructCodec:
         Raises:
             struct.error, ValueError: a value does not fit its field.
         """
-        for step in self._steps:
-            step.write(writer, message)
+        for write in self._writes:
+            write(writer, message)
         if not self._is_closed:
             return
         tags = list(message.get("tags", ()))
@@ -280,25 +296,31 @@ def _step(field: Field, version: int, is_flexible: bool) -> _Step:
     can_be_none = field.kind == "uuid" or field.nullable[0] <= version <= field.nullable[1]
     read, write, least = _array(field, version, is_flexible) if field.is_array else _single(field, version, is_flexible)
 
-    def read_present(reader: Reader) -> Any:
-        start = reader.position
-        if (value := read(reader)) is None:
-            raise reader.error(f"{field.name} is null", position=start)
-        return value
-
     def write_it(writer: Writer, message: Mapping[str, Any]) -> None:
         if (value := message[name]) is None and not can_be_none:
             raise ValueError(f"{field.name} must not be null")
         write(writer, value)
 
-    return _Step(least, read if can_be_none else read_present, write_it)
+    return _Step(least, read if can_be_none else _present(read, field.name), write_it)
+
+
+def _present(read: _Read, name: str) -> _Read:
+    """The same, of a value that must not be null."""
+
+    def read_present(reader: Reader) -> Any:
+        start = reader.position
+        if (value := read(reader)) is None:
+            raise reader.error(f"{name} is null", position=start)
+        return value
+
+    return read_present
 
 
 def _single(field: Field, version: int, is_flexible: bool) -> tuple[_Read, _Write, int]:
     """How one value of a field's type is read and written, and the fewest bytes that it takes."""
     if field.kind == "struct":
-        struct_codec = StructCodec(field.fields, version, is_flexible)
-        return struct_codec.read, struct_codec.write, struct_codec.least
+        of_struct = StructCodec(field.fields, version, is_flexible)
+        return of_struct.read, of_struct.write, of_struct.least
     if field.kind == "uuid":
         return Reader.uuid, Writer.uuid, 16
     if field.kind == "string":
@@ -308,40 +330,55 @@ def _single(field: Field, version: int, is_flexible: bool) -> tuple[_Read, _Writ
 
 def _array(field: Field, version: int, is_flexible: bool) -> tuple[_Read, _Write, int]:
     """As ``_single``, of an array of such values."""
-    element = replace(field, is_array=False, nullable=_NEVER)
-    size = struct.calcsize(">" + _FIXED[element.kind]) if element.is_fixed else 0
-    read, write, least = (Reader.int8, Writer.int8, size) if size else _single(element, version, is_flexible)
+    read_many, write_many, least = _elements(field, version, is_flexible)
 
-    def read_array(reader: Reader) -> tuple[Any, ...] | None:
+    def read(reader: Reader) -> tuple[Any, ...] | None:
         start = reader.position
-        if (count := reader.nullable_count(least)) is None:
-            return None
+        if not (count := reader.nullable_count(least)):
+            return None if count is None else ()
         reader.elements += count
         if reader.elements > MAX_ELEMENTS:
             raise reader.error(
                 f"{field.name} has too many elements", position=start, expected=f"{MAX_ELEMENTS} at most"
             )
-        if size:
-            return struct.unpack(f">{count}{_FIXED[element.kind]}", reader.take(count * size))
-        elements = []
-        for _ in range(count):
-            at = reader.position
-            if (value := read(reader)) is None and element.kind != "uuid":
-                raise reader.error(f"{field.name} is null", position=at)
-            elements.append(value)
-        return tuple(elements)
+        return read_many(reader, count)
 
-    def write_array(writer: Writer, values: Sequence[Any] | None) -> None:
+    def write(writer: Writer, values: Sequence[Any] | None) -> None:
         writer.count(None if values is None else len(values))
-        if size:
-            writer.raw(struct.pack(f">{len(values or ())}{_FIXED[element.kind]}", *(values or ())))
-            return
-        for value in values or ():
+        write_many(writer, values or ())
+
+    return read, write, 1 if is_flexible else 4
+
+
+def _elements(
+    field: Field, version: int, is_flexible: bool
+) -> tuple[Callable[[Reader, int], tuple[Any, ...]], Callable[[Writer, Sequence[Any]], None], int]:
+    """How elements of an array are read and written, and the fewest bytes that one takes."""
+    if field.kind in _FIXED:
+        code = _FIXED[field.kind]
+        size = struct.calcsize(f">{code}")
+        return (
+            lambda reader, count: struct.unpack(f">{count}{code}", reader.take(count * size)),
+            lambda writer, values: writer.raw(struct.pack(f">{len(values)}{code}", *values)),
+            size,
+        )
+    if field.kind == "struct":
+        of_struct = StructCodec(field.fields, version, is_flexible)
+        return of_struct.read_many, _each(of_struct.write), of_struct.least
+    read_one, write_one, least = _single(field, version, is_flexible)
+    read_one = read_one if field.kind == "uuid" else _present(read_one, field.name)
+    return lambda reader, count: tuple([read_one(reader) for _ in range(count)]), _each(write_one), least
+
+
+def _each(write: _Write) -> Callable[[Writer, Sequence[Any]], None]:
+    def write_each(writer: Writer, values: Sequence[Any]) -> None:
+        for value in values:
             write(writer, value)
 
-    return read_array, write_array, 1 if is_flexible else 4
+    return write_each
 
 
 @cache
-def _codec(table: str, version: int, is_flexible: bool) -> StructCodec:
-    return StructCodec(fields_of(table), version, is_flexible)
+def codec_of(table: str, version: int, is_flexible: bool, is_closed: bool = True) -> StructCodec:
+    """The codec of a table in one version."""
+    return StructCodec(fields_of(table), version, is_flexible, is_closed=is_closed)

@@ -111,7 +111,11 @@ class Reader:
         Raises:
             ProtocolError: they are cut.
         """
-        return layout.unpack_from(self._data, self._step(layout.size))
+        start = self.position
+        if (stop := start + layout.size) > self._stop:
+            self._step(layout.size)
+        self.position = stop
+        return layout.unpack_from(self._data, start)
 
     def int8(self) -> int:
         """INT8."""
@@ -161,7 +165,13 @@ class Reader:
     def _size(self, old: Callable[[], int]) -> int:
         """What a length or count field says, -1 for null."""
         start = self.position
-        size = self.uvarint() - 1 if self.flexible else old()
+        if not self.flexible:
+            size = old()
+        elif start < self._stop and (byte := self._data[start]) < 0x80:
+            self.position = start + 1
+            return byte - 1
+        else:
+            size = self.uvarint() - 1
         if size < -1:
             raise self.error("a length is negative", position=start, found=size)
         return size
@@ -211,6 +221,11 @@ class Reader:
         """
         size = self._size(self.int32)
         return None if size < 0 else self.take(size)
+
+    def blob_size(self) -> int | None:
+        """The length before bytes or records, of either form, which follow; ``None`` for null."""
+        size = self._size(self.int32)
+        return None if size < 0 else size
 
     def blob(self) -> memoryview:
         """BYTES or COMPACT_BYTES: a slice.
@@ -266,6 +281,9 @@ class Reader:
         if not self.flexible:
             return ()
         start = self.position
+        if start < self._stop and not self._data[start]:
+            self.position = start + 1
+            return ()
         if not (count := self.uvarint()):
             return ()
         if count > MAX_TAGS:

@@ -210,4 +210,47 @@ ANSWERS: Final = {
         SessionLifetimeMs int64 1+
     """,
 }
-"""All but Fetch, whose answer is read in parts."""
+"""All but Fetch, whose answer is read in parts: records stay where they are, and a gateway passes them on unread."""
+
+FETCH_TOP: Final = """
+    ThrottleTimeMs int32
+    ErrorCode int16
+    SessionId int32
+"""
+"""Topics follow, with their count before them, and ``FETCH_TAGS``."""
+
+FETCH_TOPIC: Final = """
+    Topic string 0-12
+    TopicId uuid 13+
+"""
+"""Partitions follow, with their count before them, and a section of tagged fields."""
+
+FETCH_PARTITION: Final = """
+    PartitionIndex int32
+    ErrorCode int16
+    HighWatermark int64
+    LastStableOffset int64
+    LogStartOffset int64
+    AbortedTransactions []struct?
+      ProducerId int64
+      FirstOffset int64
+    PreferredReadReplica int32
+"""
+"""Records follow, and ``FETCH_PARTITION_TAGS``."""
+
+FETCH_PARTITION_TAGS: Final = """
+    DivergingEpoch struct tag 0
+      Epoch int32
+      EndOffset int64
+    CurrentLeader struct tag 1
+      LeaderId int32
+      LeaderEpoch int32
+"""
+
+FETCH_TAGS: Final = """
+    NodeEndpoints []struct 16+ tag 0
+      NodeId int32
+      Host string
+      Port int32
+      Rack string?
+"""

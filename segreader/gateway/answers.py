@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from struct import Struct
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
+from segreader.broker.codec import codec_of
+from segreader.broker.fetch_answer import FetchAnswerParts, fetch_answer_parts
 from segreader.broker.primitives import Reader, Writer
+from segreader.broker.schemas import FETCH_TOP
 from segreader.broker.versions import Api
 from segreader.gateway.addresses import AddressTable
-from segreader.gateway.fetch_requests import FIRST_WITH_IDS
+from segreader.gateway.fetch_requests import FIRST_VERSION
 from segreader.gateway.frames import SIZE, what
 from segreader.gateway.rewriting import (
     EXTENSION_TAG,
@@ -35,9 +38,6 @@ Deliver = Callable[[FrameSource], Awaitable[None]]
 
 _HELD_WHOLE: Final = 64 << 10
 """Fetch answers up to this size get addresses of any length; of larger ones the size is sent before they are known."""
-
-_TOP = Struct(">ihi")
-_PARTITION = Struct(">ihqqq")
 
 
 async def pass_answer(source: FrameSource, client: Outlet, api: int, version: int, addresses: AddressTable) -> None:
@@ -110,9 +110,9 @@ async def pass_fetch(
     held = Held()
     sink: Sink = held if is_small else client
     growth = 0
-    _, header = await source.parsed(_header)
+    _, header = await source.parsed(FetchAnswerParts.header)
     if api is Api.FETCH:
-        top, raw = await source.parsed(fetch_top)
+        top, raw = await source.parsed(partial(read_top, fetch_answer_parts(version)))
         begin = raw
         if more is not None:
             begin = top_bytes(max(top.throttle_ms, more.throttle_ms), top.error, top.topics + len(more.topics))
@@ -148,20 +148,14 @@ def _tail(
 def top_bytes(throttle_ms: int, error: int, topics: int) -> bytes:
     """How a Fetch answer without a session begins, up to its topics."""
     writer = Writer(flexible=True)
-    writer.int32(throttle_ms)
-    writer.int16(error)
-    writer.int32(0)
+    fields = {"throttle_time_ms": throttle_ms, "error_code": error, "session_id": 0}
+    codec_of(FETCH_TOP, FIRST_VERSION, True, False).write(writer, fields)
     writer.count(topics)
     return bytes(writer.data)
 
 
 _EXTENSION_SIZE = 5
 """Bytes that the extension's tag takes: two for its number, one for its size, two for the version."""
-
-
-def _header(reader: Reader) -> None:
-    reader.take(4)
-    reader.tags()
 
 
 async def walk_topics(
@@ -177,13 +171,14 @@ async def walk_topics(
         found: gets each partition: its topic's key, its head, the head's bytes up to the length of the records, and
             the tagged fields behind them.
     """
-    has_ids = version >= FIRST_WITH_IDS
+    parts = fetch_answer_parts(version)
+    read_topic, read_partition = partial(_read_topic, parts), partial(_read_partition, parts)
     for _ in range(top.topics):
-        (key, partitions), raw = await source.parsed(lambda reader: topic_head(reader, has_ids))
+        (key, partitions), raw = await source.parsed(read_topic)
         if sink is not None:
             await sink.send(raw)
         for _ in range(partitions):
-            head, raw = await source.parsed(partition_head)
+            head, raw = await source.parsed(read_partition)
             if sink is not None:
                 await sink.send(raw)
             await source.pass_on(head.records_size or 0, sink)
@@ -191,7 +186,7 @@ async def walk_topics(
             if sink is not None:
                 await sink.send(tags)
             if found is not None:
-                found(key, head, raw[: head.head_size], tags)
+                found(key, head, raw[: head.size], tags)
         _, raw = await source.parsed(_tags)
         if sink is not None:
             await sink.send(raw)
@@ -205,7 +200,7 @@ async def _walk_share(source: FrameSource, sink: Sink) -> None:
     topics, raw = await source.parsed(share_top)
     await sink.send(raw)
     for _ in range(topics):
-        (_, partitions), raw = await source.parsed(lambda reader: topic_head(reader, True))
+        partitions, raw = await source.parsed(_share_topic)
         await sink.send(raw)
         for _ in range(partitions):
             size, raw = await source.parsed(share_partition_head)
@@ -219,14 +214,11 @@ async def _walk_share(source: FrameSource, sink: Sink) -> None:
 
 @dataclass(frozen=True, slots=True)
 class FetchTop:
-    """How a Fetch answer begins: ``body`` is where it does so, behind the header."""
+    """How a Fetch answer begins."""
 
     throttle_ms: int
     error: int
-    session_id: int
     topics: int
-    body: int
-    counted_at: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,61 +226,30 @@ class PartitionHead:
     """A partition of a Fetch answer up to its records.
 
     Args:
-        head_size: bytes up to the length of the records.
+        fields: those of ``FETCH_PARTITION``.
+        size: bytes that they take, up to the length of the records.
         records_size: bytes of the records, which follow; ``None`` for null.
     """
 
-    partition: int
-    error: int
-    high_watermark: int
-    last_stable_offset: int
-    log_start_offset: int
-    preferred_read_replica: int
-    head_size: int
+    fields: Any
+    size: int
     records_size: int | None
 
 
-def fetch_top(reader: Reader) -> FetchTop:
-    """The head of a Fetch answer of a flexible version; ``reader`` is after the response header."""
-    body = reader.position
-    throttle_ms, error, session_id = reader.unpack(_TOP)
-    counted_at = reader.position
-    return FetchTop(throttle_ms, error, session_id, _count(reader), body, counted_at)
+def read_top(parts: FetchAnswerParts, reader: Reader) -> FetchTop:
+    """The top of a Fetch answer, behind its header."""
+    top = parts.top(reader)
+    return FetchTop(top.throttle_time_ms, top.error_code, reader.count(parts.least_topic))
 
 
-def _count(reader: Reader) -> int:
-    """A count of elements, most of which may not have come yet: it is bounded by the frame, not by what is held."""
+def _read_partition(parts: FetchAnswerParts, reader: Reader) -> PartitionHead:
     start = reader.position
-    if (count := reader.uvarint() - 1) < 0:
-        raise reader.error("an array is null that must not be", position=start)
-    return count
+    fields = parts.partition(reader)
+    return PartitionHead(fields, reader.position - start, reader.blob_size())
 
 
-def topic_head(reader: Reader, has_ids: bool) -> tuple[bytes, int]:
-    """A topic's key as on the wire, id or name, and the count of its partitions."""
-    if has_ids:
-        key = bytes(reader.take(16))
-    else:
-        start = reader.position
-        size = reader.uvarint() - 1
-        if size < 0:
-            raise reader.error("a topic's name is null", position=start)
-        key = bytes(reader.take(size))
-    return key, _count(reader)
-
-
-def partition_head(reader: Reader) -> PartitionHead:
-    """A partition of a Fetch answer up to where its records begin."""
-    start = reader.position
-    partition, error, high, stable, first = reader.unpack(_PARTITION)
-    aborted = reader.uvarint() - 1
-    for _ in range(aborted):
-        reader.take(16)
-        reader.tags()
-    preferred = reader.int32()
-    head_size = reader.position - start
-    size = reader.uvarint() - 1
-    return PartitionHead(partition, error, high, stable, first, preferred, head_size, None if size < 0 else size)
+def _read_topic(parts: FetchAnswerParts, reader: Reader) -> tuple[bytes, int]:
+    return parts.topic_key(reader), reader.count(parts.least_partition)
 
 
 def share_top(reader: Reader) -> int:
@@ -296,7 +257,12 @@ def share_top(reader: Reader) -> int:
     reader.take(6)
     reader.nullable_string()
     reader.take(4)
-    return _count(reader)
+    return reader.count(18)
+
+
+def _share_topic(reader: Reader) -> int:
+    reader.take(16)
+    return reader.count(22)
 
 
 def share_partition_head(reader: Reader) -> int:

@@ -12,27 +12,29 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from struct import Struct
 
+from segreader.broker.codec import codec_of
 from segreader.broker.error_codes import ErrorCode
+from segreader.broker.fetch_answer import FetchAnswerParts, fetch_answer_parts
 from segreader.broker.location import IndexLocation, RemoteLogSegmentLocation
 from segreader.broker.location_codec import LOCATION_TAG, encode_location
 from segreader.broker.primitives import Writer
+from segreader.broker.schemas import FETCH_PARTITION
 from segreader.broker.versions import Api
 from segreader.errors import CatalogError, FormatError, StorageError, UnsupportedVersionError
 from segreader.gateway.answers import (
     FetchTop,
     MoreTopics,
     PartitionHead,
-    fetch_top,
     pass_answer,
     pass_fetch,
+    read_top,
     top_bytes,
     walk_topics,
 )
 from segreader.gateway.audit import AuditLog, LocationGiven
 from segreader.gateway.catalogue import Catalogue, StoredSegment
-from segreader.gateway.fetch_requests import FlaggedFetch, PartitionAsked, tail_probe, zero_probe
+from segreader.gateway.fetch_requests import FIRST_VERSION, FlaggedFetch, PartitionAsked, tail_probe, zero_probe
 from segreader.gateway.frames import SIZE, tag_section, what
 from segreader.gateway.metrics import GatewayMetrics, Refused
 from segreader.gateway.objects import OFFSET_INDEX, TRANSACTION_INDEX
@@ -48,8 +50,6 @@ _STORE_READS = 4
 _FIRST_WITH_ZERO_PROBE = 11
 """Version of ListOffsets that came with Kafka 4.2, whose brokers read nothing remote for a PartitionMaxBytes of 0."""
 
-_PARTITION = Struct(">ihqqq")
-_NO_REPLICA = Struct(">i").pack(-1)
 _NULL, _EMPTY, _NO_TAGS = b"\x00", b"\x01", b"\x00"
 EXTENSION: Mapping[int, bytes] = {EXTENSION_TAG: EXTENSION_VERSION}
 
@@ -197,9 +197,9 @@ class LocatedFetch:
         """Why a probed partition gets no location; ``None`` if there is no reason."""
         if probed is None:
             return Refused.NO_ANSWER
-        told = probed.head
-        if told.error:
-            is_of_probe = told.error == ErrorCode.OFFSET_OUT_OF_RANGE and not is_zero
+        told = probed.head.fields
+        if told.error_code:
+            is_of_probe = told.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and not is_zero
             return Refused.OUT_OF_RANGE if is_of_probe else Refused.PROBE_ERROR
         if probed.has_tags or told.log_start_offset < 0:
             return Refused.OTHER_HISTORY
@@ -352,10 +352,10 @@ class ProbeAnswer:
         """
 
         def found(key: bytes, head: PartitionHead, raw: bytes, tags: bytes) -> None:
-            self.partitions[key, head.partition] = ProbedPartition(head, raw, tags)
+            self.partitions[key, head.fields.partition_index] = ProbedPartition(head, raw, tags)
 
-        await source.parsed(lambda reader: (reader.take(4), reader.tags()))
-        top, _ = await source.parsed(fetch_top)
+        await source.parsed(FetchAnswerParts.header)
+        top, _ = await source.parsed(partial(read_top, fetch_answer_parts(version)))
         self.top = top
         await walk_topics(source, version, top, None, found)
         self.tail = await source.rest()
@@ -363,15 +363,12 @@ class ProbeAnswer:
 
 def located(head: PartitionHead, location: RemoteLogSegmentLocation) -> bytes:
     """A partition with a location in the place of records."""
-    return b"".join(
-        (
-            _PARTITION.pack(head.partition, 0, head.high_watermark, head.last_stable_offset, head.log_start_offset),
-            _NULL,  # aborted transactions: not looked up
-            _NO_REPLICA,
-            _EMPTY,
-            tag_section([(LOCATION_TAG, encode_location(location))]),
-        )
-    )
+    writer = Writer(flexible=True)
+    fields = head.fields._asdict() | {"error_code": 0, "aborted_transactions": None, "preferred_read_replica": -1}
+    codec_of(FETCH_PARTITION, FIRST_VERSION, True, False).write(writer, fields)
+    writer.blob(b"")
+    writer.tags([(LOCATION_TAG, encode_location(location))])
+    return bytes(writer.data)
 
 
 def refused(probed: ProbedPartition) -> bytes:

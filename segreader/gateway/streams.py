@@ -118,7 +118,7 @@ class FrameSource:
             ProtocolError: it fails with all that may be held, or with all that there is.
         """
         while True:
-            reader = Reader(self._held, flexible=True, what=self._name, start=self._at)
+            reader = Reader(self._held, flexible=True, what=self._name, start=self._at, to_come=self._unread)
             try:
                 value = parse(reader)
             except ProtocolError as error:

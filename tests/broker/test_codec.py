@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -17,6 +18,7 @@ from random_messages import as_values, includes, random_values
 
 import segreader
 from segreader.broker import api as wire
+from segreader.broker import schemas
 from segreader.broker.codec import Field, StructCodec, encode_request, fields_of
 from segreader.broker.messages import FetchPartition, FetchRequest, OffsetWanted
 from segreader.broker.primitives import Reader, Writer
@@ -162,11 +164,11 @@ def kafka_fields(schema: list[dict[str, Any]], version: int, fields: tuple[Field
         kind = kind.removeprefix("[]")
         kind = "int32" if kind == "bitfield" else "struct" if "fields" in one else kind
         found.append((name, array + kind, includes(one.get("nullableVersions"), version), one.get("tag"), nested))
-    return found
+    return sorted(found, key=is_tagged)
 
 
 def our_fields(fields: tuple[Field, ...], version: int) -> list[tuple[Any, ...]]:
-    return [
+    found = [
         (
             field.name,
             ("[]" if field.is_array else "") + field.kind,
@@ -177,21 +179,44 @@ def our_fields(fields: tuple[Field, ...], version: int) -> list[tuple[Any, ...]]
         for field in fields
         if field.is_in(version)
     ]
+    return sorted(found, key=is_tagged)
+
+
+def is_tagged(found: tuple[Any, ...]) -> bool:
+    return found[3] is not None
 
 
 REAL_NAMES = {
     ("authorized_operations", "8+"): "TopicAuthorizedOperations",
     ("authorized_operations", "8-10"): "ClusterAuthorizedOperations",
 }
+
+
+def array_of(name: str, *fields: Field) -> Field:
+    return replace(fields_of(f"{name} []struct")[0], fields=fields)
+
+
+RECORDS = fields_of("Records records?")
+PARTITION = (*fields_of(schemas.FETCH_PARTITION), *RECORDS, *fields_of(schemas.FETCH_PARTITION_TAGS))
+TOPIC = (*fields_of(schemas.FETCH_TOPIC), array_of("Partitions", *PARTITION))
+FETCH_ANSWER = (
+    *fields_of(schemas.FETCH_TOP),
+    array_of("Responses", *TOPIC),
+    *fields_of(schemas.FETCH_TAGS),
+)
+"""The parts put together."""
+
 TABLES = [
     pytest.param(api, kind, version, id=f"{api.label}{kind}-{version}")
-    for kind, tables in (("Request", REQUESTS), ("Response", ANSWERS))
+    for kind, tables in (("Request", REQUESTS), ("Response", [Api.FETCH, *ANSWERS]))
     for api in tables
     for version in range(1 if api is Api.LIST_OFFSETS else SUPPORTED[api].first, SUPPORTED[api].last + 1)
 ]
 
 
 def table(api: Api, kind: str) -> tuple[Field, ...]:
+    if api is Api.FETCH and kind == "Response":
+        return FETCH_ANSWER
     return fields_of((REQUESTS if kind == "Request" else ANSWERS)[api])
 
 

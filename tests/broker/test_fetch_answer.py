@@ -8,7 +8,7 @@ from struct import pack
 import pytest
 from frames import body, encode_fetch_answer, frames
 
-from segreader.broker import fetch_answer
+from segreader.broker import codec, fetch_answer
 from segreader.broker.fetch_answer import decode_fetch_answer
 from segreader.broker.location import RemoteLogSegmentLocation
 from segreader.broker.messages import FetchAnswer, FetchedPartition, LeaderAndEpoch, Node
@@ -156,10 +156,10 @@ def test_more_partitions_than_a_broker_has_are_refused(monkeypatch: pytest.Monke
 
 
 def test_more_aborted_transactions_than_a_segment_holds_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch_answer, "MAX_ABORTED", 3)
+    monkeypatch.setattr(codec, "MAX_ELEMENTS", 3)
     two = ((1, 1), (2, 2))
 
-    with pytest.raises(ProtocolError, match="too many aborted transactions"):
+    with pytest.raises(ProtocolError, match="AbortedTransactions has too many elements"):
         decode_fetch_answer(17, frame_of(17, partition(aborted=two), partition(partition=1, aborted=two)))
 
 

@@ -19,7 +19,7 @@ from struct import Struct
 from typing import Any
 
 from segreader.broker import messages as m
-from segreader.broker.fetch_answer import FIRST_WITH_ENDPOINTS, FIRST_WITH_TOPIC_ID
+from segreader.broker.fetch_answer import FIRST_WITH_TOPIC_ID
 from segreader.broker.location_codec import LOCATION_TAG, encode_location
 from segreader.broker.primitives import Writer
 
@@ -270,6 +270,7 @@ _EXPECTED = {
 }
 
 
+_FIRST_WITH_ENDPOINTS = 16
 _DIVERGING_TAG, _LEADER_TAG, _ENDPOINTS_TAG = 0, 1, 0
 _FETCH_HEAD = Struct(">ihi")
 _FETCH_PARTITION = Struct(">ihqqq")
@@ -303,7 +304,7 @@ def encode_fetch_answer(version: int, answer: m.FetchAnswer, *, correlation_id: 
             _write_partition(writer, partition)
         writer.tags()
     tags: list[tuple[int, bytes | bytearray]] = []
-    if answer.nodes and version >= FIRST_WITH_ENDPOINTS:
+    if answer.nodes and version >= _FIRST_WITH_ENDPOINTS:
         tags.append((_ENDPOINTS_TAG, _encoded_nodes(answer.nodes)))
     if answer.extension_version is not None:
         tags.append((LOCATION_TAG, answer.extension_version.to_bytes(2, "big", signed=True)))

@@ -87,7 +87,10 @@ def _our_value(field: Field, version: int, random: Random) -> Any:
         return None
     if field.is_array:
         element = replace(field, is_array=False, nullable=(1, 0))
-        return tuple(_our_value(element, version, random) for _ in range(random.choice((0, 1, 1, 2, 5))))
+        count = random.choice((1, 2) if field.tag is not None else (0, 1, 1, 2, 5))  # defaults would be left out
+        return tuple(_our_value(element, version, random) for _ in range(count))
+    if field.kind == "struct" and field.tag is not None and all(one.is_fixed for one in field.fields):
+        return {one.attribute: random.randrange(1 << 31) for one in field.fields}
     if field.kind == "struct":
         return random_values(field.fields, version, random)
     if field.name == "ErrorCode":
