@@ -108,7 +108,7 @@ def _is_member(value: Any) -> bool:
 
 
 def _signature(owner: type) -> inspect.Signature:
-    signature = inspect.signature(owner.__init__)
+    signature = inspect.signature(owner.__init__)  # type: ignore[misc]  # of this very class
     parameters = list(signature.parameters.values())[1:]
     return signature.replace(parameters=parameters, return_annotation=inspect.Signature.empty)
 
@@ -132,7 +132,8 @@ def _code(name: str, signature: inspect.Signature) -> str:
 
 
 def _parameter(one: inspect.Parameter) -> str:
-    text = {one.VAR_POSITIONAL: "*", one.VAR_KEYWORD: "**"}.get(one.kind, "") + one.name
+    stars = "**" if one.kind is one.VAR_KEYWORD else "*" if one.kind is one.VAR_POSITIONAL else ""
+    text = f"{stars}{one.name}"
     if one.annotation is not one.empty:
         text += f": {_annotation(one.annotation)}"
     if one.default is not one.empty:
