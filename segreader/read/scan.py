@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from itertools import groupby, zip_longest
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -42,7 +43,10 @@ class Scan(ScanFace):
         source: Source,
         request: Request | None = None,
         options: ReadOptions | None = None,
+        **earlier: Any,
     ) -> None:
+        if earlier:
+            request, options = _of_earlier(options or ReadOptions(), **earlier)
         super().__init__(options or ReadOptions(), ScanMetrics())
         self.location = source.shown
         self._request = request = request or Request()
@@ -171,6 +175,36 @@ def parse_offsets(offsets: Offsets) -> OffsetRange:
         raise OptionError(
             "not a range of offsets", found=repr(offsets), expected="A:B with 0 <= A <= B; B is exclusive"
         ) from error
+
+
+def _of_earlier(
+    options: ReadOptions,
+    *,
+    topic: str | None = None,
+    topic_id: str | None = None,
+    partitions: Collection[int] | None = None,
+    offsets: Offsets = None,
+    since: Time = None,
+    until: Time = None,
+    isolation_level: str | IsolationLevel = IsolationLevel.READ_COMMITTED,
+    split_bytes: int | None = None,
+    on_gap: str | None = None,
+) -> tuple[Request, ReadOptions]:
+    """The settings that ``Scan`` took one by one in the version before, as the values that it takes now."""
+    warnings.warn("Scan takes a Request and ReadOptions; segreader.scan makes them", DeprecationWarning, stacklevel=3)
+    some = parse_offsets(offsets)
+    request = Request(
+        topic=topic,
+        topic_id=topic_id,
+        partitions=None if partitions is None else tuple(partitions),
+        bounds=Bounds(some.start, some.stop, times=parse_time_range(since, until)),
+        isolation_level=parse_isolation_level(isolation_level),
+    )
+    if split_bytes is not None:
+        options = replace(options, split_bytes=split_bytes)
+    if on_gap is not None:
+        options = replace(options, on_gap=parse_on_gap(on_gap))
+    return request, options
 
 
 def parse_isolation_level(value: str | IsolationLevel) -> IsolationLevel:

@@ -26,6 +26,8 @@ from segreader.format.compression import Codec
 from segreader.format.record import Record, TimestampType
 from segreader.plan.split import EndReason
 from segreader.read.options import ALL_COLUMNS
+from segreader.read.scan import Scan
+from segreader.read.source import open_source
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_broker_log, write_local_tiered
 
@@ -431,3 +433,18 @@ def test_the_public_names_are_frozen() -> None:
     assert sorted(segreader.__all__) == sorted(names.split())
     for name in segreader.__all__:
         assert getattr(segreader, name) is not None
+
+
+def test_a_scan_takes_the_settings_of_the_version_before_with_a_warning(tmp_path: Path) -> None:
+    builder = SegmentBuilder(0)
+    for _ in range(20):
+        builder.batch([b"x" * 40])
+    write_local_tiered(tmp_path, "t", [builder])
+    source = open_source(tmp_path)
+    with pytest.warns(DeprecationWarning, match="segreader.scan makes them"):
+        earlier = Scan(source, topic="t", isolation_level="read_uncommitted", offsets="2:9", split_bytes=64)
+    now = segreader.scan(tmp_path, topic="t", isolation_level="read_uncommitted", offsets="2:9", split_bytes=64)
+    assert isinstance(now, Scan)
+    assert earlier.plan() == now.plan()
+    with pytest.raises(TypeError, match="tpoic"):
+        Scan(source, tpoic="t")
