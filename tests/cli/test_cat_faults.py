@@ -78,5 +78,5 @@ def test_a_list_may_not_name_a_machine_or_a_gateway_of_a_cloud(
     assert main(["cat", f"@{urls}"]) == 4
     out, err = capsysbinary.readouterr()
     assert out == b""
-    assert b"this host is no cloud's store" in err
+    assert b"this host is not a cloud's store" in err
     assert b"canary" not in err
