@@ -67,18 +67,26 @@ async def running(
         **settings,
     )
     gateway = Gateway(config)
-    await gateway.start({1: ("127.0.0.1", upstream.port)})
     try:
+        await gateway.start({1: ("127.0.0.1", upstream.port)})
         yield gateway, upstream
     finally:
         await gateway.stop()
-        for writer in upstream.writers:
+        for writer in [*upstream.writers, *(client.writer for client in _CLIENTS)]:
             writer.close()
+        _CLIENTS.clear()
         behind.close()
+        await asyncio.sleep(0)
+
+
+_CLIENTS: list[Client] = []
+"""Those of the test that runs; ``running`` closes them."""
 
 
 async def connected(port: int, context: ssl.SSLContext | None = None) -> Client:
-    return Client(*await asyncio.open_connection("127.0.0.1", port, ssl=context, limit=SLICE))
+    client = Client(*await asyncio.open_connection("127.0.0.1", port, ssl=context, limit=SLICE))
+    _CLIENTS.append(client)
+    return client
 
 
 async def page(port: int, request: bytes) -> bytes:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import struct
+import weakref
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -304,15 +305,18 @@ def located_over(root: Path, *, partitions: int = 1, elsewhere: Any = None, **se
     known, signer, metrics = Known(segments), Signer(), GatewayMetrics()
     finder = ObjectFinder(LocalStore(root), "remote/", "auto")
     catalogue = Catalogue(known, finder, readers=2, cache_bytes=1 << 20, max_lag_s=30, metrics=metrics)
+    audit = AuditLog(str(root / "audit.jsonl"))
     fetch = LocatedFetch(
         RemotePlanner(catalogue, elsewhere=elsewhere),
         catalogue,
         signer,
-        audit=AuditLog(str(root / "audit.jsonl")),
+        audit=audit,
         metrics=metrics,
         **settings,
     )
-    return Located(fetch, known, signer, metrics, root / "audit.jsonl", builders, catalogue)
+    made = Located(fetch, known, signer, metrics, root / "audit.jsonl", builders, catalogue)
+    weakref.finalize(made, audit.close)
+    return made
 
 
 def flagged(
