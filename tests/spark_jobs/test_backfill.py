@@ -284,7 +284,7 @@ def test_damaged_data_ends_in_five_and_names_the_place(tmp_path: Path, capsys: p
         (["--topic", "nulls", "--split-bytes", "0"], 2, "--split-bytes is not a size"),
         (["--topic", "nulls", "--file-bytes", "x"], 2, "--file-bytes is not a size"),
         (["--topic", "nulls", "--offsets", '{"nulls":{"0":-1}}'], 2, "--offsets cannot be latest"),
-        (["--topic", "nulls", "--offsets", "7:9"], 2, "--offsets is not JSON of ranges"),
+        (["--topic", "nulls", "--offsets", "9:7"], 2, "--offsets is neither A:B nor JSON of ranges"),
         (["--topic", "nulls", "--since", "2026-11-01"], 2, "--since: a time without a time zone"),
         (["--topic", "nulls", "--until", "soon"], 2, "--until: not a time"),
         (["--topic", "nulls", "--layout", "aivn"], 2, "Did you mean 'aiven'"),
