@@ -94,7 +94,7 @@ chaos: $(VENV)/.dev java  ## kill 200 backfills on a cluster and 200 without Spa
 	CHAOS=$(or $(CHAOS),200) $(BIN)/pytest -q -k at_random tests/spark_jobs/test_backfill_chaos.py
 
 chaos-bucket: $(VENV)/.dev  ## plant every defect into buckets of every layout, and find none that is silent (CHAOS_BUCKET=n a topic)
-	CHAOS_BUCKET=$(or $(CHAOS_BUCKET),0) $(BIN)/pytest -q -n $(JOBS) tests/read/test_damaged_buckets.py
+	CHAOS_BUCKET=$(or $(CHAOS_BUCKET),0) $(BIN)/pytest -q -n $(JOBS) tests/stored/test_damaged_buckets.py
 
 bench-decode: $(BENCH_VENV)/.made  ## measure decoding against aiokafka
 	SEGREADER_KERNEL=native $(BENCH_VENV)/bin/python -m benchmarks.decode $(BENCH)

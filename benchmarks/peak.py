@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import segreader
-import segreader.read.scan
+import segreader.scans
 from segreader.format.kernel import load_kernel
 
 

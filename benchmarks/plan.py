@@ -26,7 +26,7 @@ from benchmarks.report import MIB
 from benchmarks.rows import Row, add_json_option, run
 from segreader.format.compression import Codec
 from segreader.plan.request import Bounds, Request, TimeRange
-from segreader.read.scan import Scan
+from segreader.scans import Scan
 
 SEGMENTS = 100_000
 OBJECTS = 1_000_000

@@ -20,7 +20,7 @@ from benchmarks.plan_bucket import Topic
 from segreader.format.compression import Codec
 from segreader.format.record import Record, TimestampType
 from segreader.plan.cut import DEFAULT_SPLIT_BYTES
-from segreader.read.scan import scan
+from segreader.scans import scan
 from segreader.testing.batches import ABORT, COMMIT, control_key, encode_batch, end_marker_value
 from segreader.testing.directory import write_files
 from segreader.testing.side_files import (

@@ -15,8 +15,8 @@ from segreader.catalog.layouts.registry import choose_layouts, open_view
 from segreader.catalog.listing import list_places, read_place
 from segreader.errors import ObjectNotFoundError
 from segreader.ranges import ByteRange
-from segreader.read.source import SourceLog, Wants
 from segreader.storage.base import ObjectInfo, level_of
+from segreader.stored.source import SourceLog, Wants
 from segreader.testing.directory import kafka_uuid
 
 PAGE = 1000

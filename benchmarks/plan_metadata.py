@@ -22,8 +22,8 @@ from segreader.catalog.metadata_log import METADATA_TOPIC, RemoteLogMetadata
 from segreader.format.record import Record, TimestampType
 from segreader.isolation import IsolationLevel
 from segreader.plan.request import Request
-from segreader.read.scan import Scan
-from segreader.read.source import Catalog, LocationSource
+from segreader.scans import Scan
+from segreader.stored.source import Catalog, LocationSource
 from segreader.testing.batches import encode_batch
 from segreader.testing.directory import write_files
 from segreader.testing.remote_log_metadata import encode_segment_metadata, encode_segment_update

@@ -13,7 +13,7 @@ from benchmarks.plan import topics_of
 from benchmarks.plan_bucket import Bucket, BucketSource
 from benchmarks.plan_forms import SMALL
 from segreader.plan.request import Request
-from segreader.read.scan import Scan
+from segreader.scans import Scan
 
 
 def main() -> None:

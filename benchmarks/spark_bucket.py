@@ -7,10 +7,10 @@ from contextlib import contextmanager
 
 import segreader.spark.batch
 import segreader.spark.locations
-from segreader.read.source import LocationSource
 from segreader.spark.locations import Locations
 from segreader.spark.options import SparkOptions
 from segreader.storage.base import ObjectStore
+from segreader.stored.source import LocationSource
 
 OPTIONS = {"location": "s3://bucket", "subscribePattern": ".*"}
 

@@ -32,7 +32,7 @@ from benchmarks.rows import Row, add_json_option, run
 from benchmarks.storage_urls import ListedSource, Urls, open_store
 from segreader.plan.request import Bounds, Request
 from segreader.ranges import ByteRange
-from segreader.read.scan import Scan
+from segreader.scans import Scan
 from segreader.storage.http.store import HttpStore
 
 GIB = 1 << 30

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 
-import segreader.read.scan  # noqa: F401 - what a program that reads segments has imported
+import segreader.scans  # noqa: F401 - what a program that reads segments has imported
 from benchmarks.peak import peak_bytes
 from benchmarks.storage_urls import Urls, open_store
 from segreader.ranges import ByteRange

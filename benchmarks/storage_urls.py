@@ -11,12 +11,12 @@ from segreader.catalog.layouts.local_tiered import LocalTieredLayout
 from segreader.catalog.layouts.log_directory import LogDirectoryLayout
 from segreader.catalog.listing import list_places, read_place
 from segreader.errors import LocationExpiredError
-from segreader.read.source import SourceLog, Wants
 from segreader.storage.base import ObjectInfo, ObjectStore
 from segreader.storage.http.settings import HttpSettings
 from segreader.storage.http.store import HttpStore
 from segreader.storage.metrics import StorageMetrics
 from segreader.storage.signed_url import SignedUrl
+from segreader.stored.source import SourceLog, Wants
 
 
 class Urls:

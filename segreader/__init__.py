@@ -63,16 +63,16 @@ _HOMES = {
     "LivePart": "plan.live",
     "LivePlan": "plan.live",
     "ConsumerRecord": "read.records",
-    "LiveScan": "read.live_scan",
-    "Scan": "read.scan",
+    "LiveScan": "live.live_scan",
+    "Scan": "scans",
     "ScanMetrics": "read.metrics",
-    "scan": "read.scan",
+    "scan": "scans",
 }
 
 __all__ = [*sorted(_HOMES), "__version__"]
 
 if TYPE_CHECKING:
-    from segreader.read.scan import scan as scan
+    from segreader.scans import scan as scan
 
 
 def __getattr__(name: str) -> Any:

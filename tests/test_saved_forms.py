@@ -23,8 +23,8 @@ from segreader.loader.frontier import Frontier, read_frontiers
 from segreader.plan.live import BEYOND, LivePart, ReadFrom
 from segreader.plan.split import END_OF_LOG, LogsAhead, Split
 from segreader.ranges import ByteRange, OffsetRange
-from segreader.read.divergence import LogEnd
 from segreader.segment import TopicIdPartition
+from segreader.stored.divergence import LogEnd
 
 SAVED = Path(__file__).parent / "saved"
 

@@ -17,10 +17,10 @@ from segreader.plan.live import LivePart
 from segreader.plan.split import EndReason, Gap, ReadEnd, ReadPlan, Split
 from segreader.ranges import OffsetRange
 from segreader.read.options import ReadOptions
-from segreader.read.segment_ends import read_last_offset
 from segreader.read.split_reader import SplitReader
 from segreader.segment import Segment, SegmentFiles, TopicIdPartition
 from segreader.storage.base import ObjectStore
+from segreader.stored.segment_ends import read_last_offset
 
 _WHY_LOST: Final = "no segment has them"
 

@@ -28,8 +28,8 @@ from segreader.backfill.source import (
 )
 from segreader.backfill.writer import SplitWriter
 from segreader.errors import FormatError, ObjectChangedError, StorageError
+from segreader.live.metrics import LiveMetrics
 from segreader.plan.request import Policy
-from segreader.read.live_metrics import LiveMetrics
 from segreader.read.metrics import ScanMetrics
 from segreader.read.options import ReadOptions
 from segreader.spark.buffers import READ_BYTES, this_pool

@@ -12,11 +12,11 @@ from segreader.backfill.lost import LostOffsets
 from segreader.errors import FormatError
 from segreader.format.columns import TABLE_WIDTH, BufferPool, Table
 from segreader.format.scanner import Done, NeedData, SegmentScanner
+from segreader.live.metrics import LiveMetrics
 from segreader.plan.live import LivePart, ReadFrom
 from segreader.plan.request import Policy
 from segreader.plan.split import Split
 from segreader.ranges import ByteRange, OffsetRange
-from segreader.read.live_metrics import LiveMetrics
 from segreader.read.metrics import ScanMetrics
 from segreader.read.options import ReadOptions
 from segreader.read.split_reader import read_split

@@ -13,8 +13,8 @@ from segreader.cli.location import parse_location, parse_options, parse_topic, s
 from segreader.cli.output import say
 
 if TYPE_CHECKING:
-    from segreader.read.source import Catalog, LocationSource, UrlSource
     from segreader.storage.signed_url import Secret
+    from segreader.stored.source import Catalog, LocationSource, UrlSource
 
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -102,7 +102,7 @@ class Selection:
     @property
     def is_narrowed(self) -> bool:
         """Whether more is said than where to read."""
-        from segreader.read.source import Catalog
+        from segreader.stored.source import Catalog
 
         return (self.topic, self.topic_id, self.partitions) != (None, None, None) or self.catalog != Catalog()
 
@@ -114,7 +114,7 @@ class Selection:
 
     def open(self) -> LocationSource | UrlSource:
         """The source to read from; raises as ``open_source``."""
-        from segreader.read.source import open_source
+        from segreader.stored.source import open_source
 
         return open_source(self.location, urls=self.urls, storage_options=self.storage_options, catalog=self.catalog)
 
@@ -156,7 +156,7 @@ def catalog_options(command: _F) -> Callable[..., Any]:
         **others: Any,
     ) -> Any:
         def make_catalog() -> Catalog:
-            from segreader.read.source import Catalog
+            from segreader.stored.source import Catalog
 
             return Catalog(
                 layout=layout,

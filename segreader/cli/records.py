@@ -25,11 +25,11 @@ from segreader.cli.output import (
 )
 from segreader.cli.progress import progress
 from segreader.format.record import TimestampType
-from segreader.read.live_metrics import LiveMetrics
+from segreader.live.metrics import LiveMetrics
+from segreader.read.base_scan import BaseScan
 from segreader.read.metrics import lacks
 from segreader.read.options import DEFAULT_COLUMNS
 from segreader.read.records import RECORD_COLUMNS
-from segreader.read.scan_face import ScanFace
 from segreader.storage.metrics import metrics_of
 
 CSV_FIELDS = (
@@ -58,7 +58,7 @@ def columns_for(form: str) -> tuple[str, ...]:
 
 
 def print_records(
-    scan: ScanFace,
+    scan: BaseScan,
     form: str,
     *,
     key_encoding: str,
@@ -94,7 +94,7 @@ def print_records(
     return _tell_ends(scan, limit)
 
 
-def _tell_ends(scan: ScanFace, limit: int | None) -> bool:
+def _tell_ends(scan: BaseScan, limit: int | None) -> bool:
     """Tell what is missing and where partitions end early; returns whether nothing is missing."""
     plan = scan.plan()
     for gap in plan.gaps:
@@ -110,7 +110,7 @@ def _tell_ends(scan: ScanFace, limit: int | None) -> bool:
     return not lacks(plan, scan.metrics)
 
 
-def say_stats(scan: ScanFace) -> None:
+def say_stats(scan: BaseScan) -> None:
     """Tell on stderr what a read cost, a name and a value a line."""
     metrics = scan.metrics
     rows: dict[str, object] = {"kernel": metrics.kernel, "records": metrics.records, "batches": metrics.batches}
@@ -124,16 +124,16 @@ def say_stats(scan: ScanFace) -> None:
         say(f"{name:<20} {f'{value:.4f}' if isinstance(value, float) else value}")
 
 
-def _ticking(scan: ScanFace, output_file: str | None) -> AbstractContextManager[Callable[[], None]]:
+def _ticking(scan: BaseScan, output_file: str | None) -> AbstractContextManager[Callable[[], None]]:
     """A progress bar, unless the records themselves go to the terminal."""
     return nullcontext(lambda: None) if output_file is None and is_terminal() else progress(lambda: _standing(scan))
 
 
-def _standing(scan: ScanFace) -> tuple[int, int, int]:
+def _standing(scan: BaseScan) -> tuple[int, int, int]:
     return scan.metrics.bytes_read, scan.plan().size, scan.metrics.records
 
 
-def _limited(scan: ScanFace, limit: int | None) -> Iterator[pa.RecordBatch]:
+def _limited(scan: BaseScan, limit: int | None) -> Iterator[pa.RecordBatch]:
     left = limit
     if left == 0:
         return
@@ -151,7 +151,7 @@ def _limited(scan: ScanFace, limit: int | None) -> Iterator[pa.RecordBatch]:
 class _Teller:
     """Remembers which holes and notes of a scan have been printed on stderr."""
 
-    def __init__(self, scan: ScanFace) -> None:
+    def __init__(self, scan: BaseScan) -> None:
         self._scan, self._holes, self._notes = scan, 0, 0
 
     def tell(self) -> None:
@@ -175,7 +175,7 @@ def opened(path: str | None) -> Iterator[IO[bytes]]:
 
 
 def _writer(
-    form: str, file: IO[bytes], scan: ScanFace, key_encoding: str, value_encoding: str
+    form: str, file: IO[bytes], scan: BaseScan, key_encoding: str, value_encoding: str
 ) -> AbstractContextManager[WriteBatch]:
     if form == "parquet":
         return parquet_file(file, scan.schema)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from segreader.cli.location import parse_location, parse_topic
 from segreader.errors import OptionError
 from segreader.read.options import DEFAULT_COLUMNS
-from segreader.read.scan import scan
+from segreader.scans import scan
 from segreader.tables.dataset import TopicDataset, open_dataset
 
 if TYPE_CHECKING:

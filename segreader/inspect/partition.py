@@ -16,13 +16,13 @@ from segreader.catalog.merge import from_metadata
 from segreader.catalog.metadata_log import RemoteLogMetadata
 from segreader.catalog.walk import Wanted, find_all, find_places
 from segreader.errors import ObjectNotFoundError
-from segreader.read.indexed_times import UNREADABLE, times_of_log
-from segreader.read.segment_ends import read_last_offset
-from segreader.read.source import LocationSource, UrlSource
-from segreader.read.topic_ids import NEWEST
 from segreader.segment import Segment, SegmentState, TopicIdPartition
 from segreader.storage.base import ObjectStore
 from segreader.storage.read_all import read_each
+from segreader.stored.indexed_times import UNREADABLE, times_of_log
+from segreader.stored.segment_ends import read_last_offset
+from segreader.stored.source import LocationSource, UrlSource
+from segreader.stored.topic_ids import NEWEST
 
 AnySource = LocationSource | UrlSource
 

@@ -14,13 +14,13 @@ from segreader.catalog.walk import Wanted
 from segreader.format.side_files.leader_epochs import LeaderEpochs
 from segreader.inspect.partition import AnySource, places_of, read_log
 from segreader.plan.lineage import Dropped
-from segreader.read.indexed_times import UNREADABLE, times_of_segment
-from segreader.read.lineage import read_lineage
-from segreader.read.segment_ends import OPEN_END, read_last_offset
-from segreader.read.source import UrlSource
 from segreader.segment import Segment, SegmentState, TopicIdPartition
 from segreader.storage.base import ObjectStore
 from segreader.storage.read_all import read_each
+from segreader.stored.indexed_times import UNREADABLE, times_of_segment
+from segreader.stored.lineage import read_lineage
+from segreader.stored.segment_ends import OPEN_END, read_last_offset
+from segreader.stored.source import UrlSource
 
 
 @dataclass(frozen=True, slots=True)

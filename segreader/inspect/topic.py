@@ -13,10 +13,10 @@ from segreader.catalog.listing import PartitionLog
 from segreader.catalog.metadata_log import RemoteLogMetadata
 from segreader.catalog.walk import find_places
 from segreader.inspect.partition import AnySource, read_log
-from segreader.read.indexed_times import UNREADABLE
-from segreader.read.source import LocationSource, UrlSource
 from segreader.segment import SegmentState, TopicIdPartition
 from segreader.storage.read_all import read_each
+from segreader.stored.indexed_times import UNREADABLE
+from segreader.stored.source import LocationSource, UrlSource
 
 _COUNTED_BY_NAME: Final[Mapping[str, re.Pattern[str]]] = {
     "aiven": re.compile(r"\.log$"),

@@ -19,11 +19,11 @@ from segreader.loader.position import Position
 from segreader.loader.restoring import known_byte, rest_of, without_byte
 from segreader.loader.splits import LoaderSplit
 from segreader.plan.split import Split
+from segreader.read.batch_positions import BatchPositions, KnownBatches
 from segreader.read.decoders import decoder_of
 from segreader.read.metrics import ScanMetrics
 from segreader.read.options import ReadOptions
 from segreader.read.split_reader import SplitReader
-from segreader.read.trail import Stretch, Trail
 from segreader.storage.base import ObjectStore
 
 
@@ -32,7 +32,7 @@ class Decoded(NamedTuple):
 
     batch: pa.RecordBatch
     next_offset: int
-    stretch: Stretch
+    batches: KnownBatches
 
 
 class Decoding:
@@ -77,7 +77,7 @@ class Decoding:
         try:
             batch = self._next()
         except FormatError:
-            if self._is_checked or self._is_at_start or self._trail.first is not None:
+            if self._is_checked or self._is_at_start or self._positions.first is not None:
                 raise
             batch = None  # no batch begins at the byte named; or it is damaged, which will show again
         if not self._is_checked:
@@ -93,12 +93,12 @@ class Decoding:
             return None
         at = self._offsets_at
         next_offset = self._reader.next_offset if at is None else batch.column(at)[-1].as_py() + 1
-        return Decoded(batch, next_offset, self._trail.cut(next_offset))
+        return Decoded(batch, next_offset, self._positions.cut(next_offset))
 
     @property
-    def end(self) -> Stretch:
+    def end(self) -> KnownBatches:
         """What follows the last record."""
-        return self._trail.cut(NO_STOP)
+        return self._positions.cut(NO_STOP)
 
     def close(self) -> None:
         """Let go of buffers and connections."""
@@ -107,7 +107,7 @@ class Decoding:
             batches.close()  # type: ignore[attr-defined]
 
     def _begin(self, rest: Split) -> None:
-        self._reader.trail = self._trail = Trail()
+        self._reader.batch_positions = self._positions = BatchPositions()
         self._batches = self._reader.read(rest)
 
     def _next(self) -> pa.RecordBatch | None:
@@ -123,7 +123,7 @@ class Decoding:
     def _is_misled(self) -> bool:
         """Whether the byte named is no place to begin."""
         start, expected = self._position.batch_position, self._position.batch_offset
-        found, base_offset = self._trail.first or (None, 0)
+        found, base_offset = self._positions.first or (None, 0)
         if found == start and expected is not None and base_offset != expected:
             raise DivergedPositionError(
                 "the position points to another batch",

@@ -26,11 +26,11 @@ from segreader.plan.cut import Cutting, SplitOffsets
 from segreader.plan.request import Policy
 from segreader.plan.split import EndReason, Split
 from segreader.ranges import OffsetRange
-from segreader.read.indexed_times import note_if_older
-from segreader.read.partition_planner import PartitionPlanner
-from segreader.read.source import SourceLog
 from segreader.segment import TopicIdPartition
 from segreader.storage.read_all import read_each
+from segreader.stored.indexed_times import note_if_older
+from segreader.stored.partition_planner import PartitionPlanner
+from segreader.stored.source import SourceLog
 
 
 class SplitEnumerator:

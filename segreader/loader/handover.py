@@ -21,11 +21,11 @@ from segreader.errors import (
     TruncatedLogError,
 )
 from segreader.isolation import IsolationLevel
+from segreader.live.cluster import Cluster, KafkaCluster
+from segreader.live.marks import find_topic, read_bounds, refuse_other_history
 from segreader.loader.position import Position
-from segreader.read.cluster import Cluster, KafkaCluster
-from segreader.read.divergence import LogEnd
-from segreader.read.live_marks import find_topic, read_bounds, refuse_other_history
 from segreader.segment import TopicIdPartition
+from segreader.stored.divergence import LogEnd
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from segreader.isolation import IsolationLevel
 from segreader.loader.query import LoadQuery
 from segreader.loader.seen_log import SeenLog
 from segreader.plan.split import EndReason
-from segreader.read.divergence import LogEnd, common_end, decided_end
 from segreader.storage.base import ObjectStore
+from segreader.stored.divergence import LogEnd, common_end, decided_end
 
 
 def refuse_diverged(

@@ -8,7 +8,7 @@ from segreader.errors import PositionFormatError
 from segreader.format.side_files.transaction_index import AbortedTransaction
 from segreader.isolation import IsolationLevel
 from segreader.loader.saved import SavedFields, save_log_end, saved_log_end, write_saved
-from segreader.read.divergence import LogEnd
+from segreader.stored.divergence import LogEnd
 
 __all__ = ["LogEnd", "Position"]
 

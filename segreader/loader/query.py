@@ -18,10 +18,10 @@ from segreader.plan.cut import DEFAULT_SPLIT_BYTES
 from segreader.plan.request import Policy, Time, TimeRange, parse_time_range
 from segreader.ranges import OffsetRange
 from segreader.read.arrow import schema
+from segreader.read.base_scan import Offsets
 from segreader.read.options import DEFAULT_COLUMNS, ReadOptions, parse_on_gap
-from segreader.read.scan import is_cluster, parse_isolation_level, parse_offsets
-from segreader.read.scan_face import Offsets
-from segreader.read.source import Catalog, LocationSource, UrlSource, open_source, refuse_credentials
+from segreader.scans import is_cluster, parse_isolation_level, parse_offsets
+from segreader.stored.source import Catalog, LocationSource, UrlSource, open_source, refuse_credentials
 
 _KIND = "query"
 

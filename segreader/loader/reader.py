@@ -26,9 +26,9 @@ from segreader.loader.position import Position
 from segreader.loader.query import LoadQuery
 from segreader.loader.restoring import epoch_before, open_transactions, refuse_foreign, rest_of
 from segreader.loader.splits import LoaderSplit
+from segreader.read.batch_positions import KnownBatches
 from segreader.read.decoders import COLUMNS_OF_HEADERS
 from segreader.read.metrics import ScanMetrics
-from segreader.read.trail import Stretch
 from segreader.storage.base import ObjectStore
 
 _KEPT_S: Final = 1.0
@@ -86,7 +86,7 @@ class ResumableReader:
         self._failure: BaseException | None = None
         self._is_finished = self._is_paused = self._is_closed = False
         self._start = split.position
-        self._stretch: Stretch | None = None  # of what was handed out last; then self._next counts
+        self._batches: KnownBatches | None = None  # of what was handed out last; then self._next counts
         self._next = self._start.next_offset
         if position is not None:
             self._restart(position)
@@ -112,9 +112,9 @@ class ResumableReader:
     def position(self) -> Position:
         """The position after the last returned record."""
         with self._changed:
-            if self._stretch is None:
+            if self._batches is None:
                 return self._start
-            place = self._stretch.place_of(self._next)
+            place = self._batches.place_of(self._next)
             split = self.split.split
             return replace(
                 self._start,
@@ -261,7 +261,7 @@ class ResumableReader:
     def _hand_out(self, max_rows: int | None, max_bytes: int | None) -> pa.RecordBatch | None:
         """What was decoded, or as much of it as may be; ``None`` if it must be decoded anew for that."""
         assert self._ready is not None
-        whole, next_offset, stretch = self._ready
+        whole, next_offset, batches = self._ready
         rows = whole.num_rows - self._row
         if max_rows is not None:
             rows = min(rows, max_rows)
@@ -276,7 +276,7 @@ class ResumableReader:
         batch = whole if rows == whole.num_rows else whole.slice(self._row, rows)
         self._row += rows
         self._is_owed = False
-        self._next, self._stretch = next_offset, stretch
+        self._next, self._batches = next_offset, batches
         if self._row == whole.num_rows:
             self._ready = None
         return batch if len(self.columns) == batch.num_columns else batch.select(range(len(self.columns)))
@@ -355,7 +355,7 @@ class ResumableReader:
             batch_position=None,
             batch_offset=None,
         )
-        self._next, self._stretch = self.split.stop, None
+        self._next, self._batches = self.split.stop, None
         self._let_go()
 
     def _settle(self) -> None:
@@ -377,7 +377,7 @@ class ResumableReader:
     def _restart(self, position: Position) -> None:
         refuse_foreign(self.split, position)
         self._start = replace(position, stop=self.split.stop, log_end=self.split.log_end or position.log_end)
-        self._next, self._stretch = position.next_offset, None
+        self._next, self._batches = position.next_offset, None
         self._is_finished = self._is_owed = False
         self._failure = None
 

@@ -8,16 +8,16 @@ from segreader.isolation import IsolationLevel
 from segreader.loader.frontier import Frontier
 from segreader.loader.query import LoadQuery
 from segreader.plan.split import EndReason
-from segreader.read.divergence import LogEnd, log_end
-from segreader.read.lineage import ReadableLog
-from segreader.read.log_offsets import read_log_offsets
-from segreader.read.partition_planner import PartitionPlanner
-from segreader.read.segment_ends import OPEN_END
-from segreader.read.source import SourceLog
-from segreader.read.time_offsets import offset_for_time
-from segreader.read.transactions import snapshot_at_start
 from segreader.segment import TopicIdPartition
 from segreader.storage.base import ObjectStore
+from segreader.stored.divergence import LogEnd, log_end
+from segreader.stored.lineage import ReadableLog
+from segreader.stored.log_offsets import read_log_offsets
+from segreader.stored.partition_planner import PartitionPlanner
+from segreader.stored.segment_ends import OPEN_END
+from segreader.stored.source import SourceLog
+from segreader.stored.time_offsets import offset_for_time
+from segreader.stored.transactions import snapshot_at_start
 
 
 @dataclass(frozen=True, slots=True)

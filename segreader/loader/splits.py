@@ -8,8 +8,8 @@ from segreader.loader.position import Position
 from segreader.loader.saved import SavedFields, save_log_end, saved_log_end, write_saved
 from segreader.plan.codec import SPLIT, WrongValueError
 from segreader.plan.split import Split
-from segreader.read.divergence import LogEnd
 from segreader.segment import TopicIdPartition
+from segreader.stored.divergence import LogEnd
 
 _KIND = "split"
 

@@ -38,12 +38,12 @@ from segreader.read.batch_order import (
     out_of_order,
     range_ends_early,
 )
+from segreader.read.batch_positions import BatchPositions
 from segreader.read.decoders import Decoder, RowDecoder
 from segreader.read.marker_check import MarkerCheck, Transactional
 from segreader.read.metrics import Hole, MissingOffsets, ScanMetrics, records_within
 from segreader.read.options import ReadOptions
 from segreader.read.segment_tail import ends_early, truncated
-from segreader.read.trail import Trail
 from segreader.segment import TopicIdPartition
 from segreader.storage.base import ObjectStore, read_listed
 from segreader.storage.read_all import read_whole
@@ -135,7 +135,7 @@ class OpenEnded:
 class SplitReader:
     """Reads splits one after another, keeping its buffers, codec contexts and connections between them.
 
-    Use one from one thread. If a ``trail`` is set, it records where the batches are.
+    Use one from one thread. If a ``batch_positions`` is set, it records where the batches are.
 
     Args:
         pool: where columns are written, by default one of its own.
@@ -156,7 +156,7 @@ class SplitReader:
         self._rows = RowDecoder(options, metrics, pool)
         self._decoder: Decoder = self._rows if decoder is None else decoder(self._rows)
         self.metrics = self._rows.metrics
-        self.trail: Trail | None = None
+        self.batch_positions: BatchPositions | None = None
         self._last_offset = -1  # of the batch before, in this log
         self._log: str | None = None
         self._jumps = Jumps()
@@ -275,8 +275,8 @@ class SplitReader:
             found = None if self._markers is None else self._markers.find(split, answer, transactional)
             if found is not None:
                 sound = Deliverable(max(0, found.row), found.error.located(source=self._store.url(split.log)))
-            if self.trail is not None:
-                self.trail.follow(answer, sound.rows)
+            if self.batch_positions is not None:
+                self.batch_positions.follow(answer, sound.rows)
             is_stopped = yield from self._decoder.decode(split, answer, sound.rows, self._pass_over)
             if found is not None and found.row < 0:
                 self._rows.wrong_from = found.offset

@@ -110,7 +110,7 @@ class SegmentReader(DataSourceReader):
         if partition.part is None:
             metrics = ScanMetrics()
             return metrics, self._stored(partition, read_options, metrics)
-        from segreader.read.live_metrics import LiveMetrics
+        from segreader.live.metrics import LiveMetrics
         from segreader.spark.live_parts import read_part
 
         counted = LiveMetrics()

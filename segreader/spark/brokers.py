@@ -18,7 +18,7 @@ from segreader.broker.node_connections import parse_bootstrap
 from segreader.broker.settings import NAMES as SETTINGS
 from segreader.broker.settings import parse_options as parse_settings
 from segreader.errors import OptionError
-from segreader.read.cluster import KafkaCluster
+from segreader.live.cluster import KafkaCluster
 from segreader.spark.credentials import call_provider, parse_provider
 from segreader.spark.option_names import KAFKA, is_reference
 from segreader.storage.signed_url import Secret, redact

@@ -13,8 +13,8 @@ from typing import Final
 
 from segreader.broker.messages import EARLIEST, LATEST, OffsetWanted
 from segreader.isolation import IsolationLevel
+from segreader.live.cluster import Cluster
 from segreader.ranges import OffsetRange
-from segreader.read.cluster import Cluster
 from segreader.segment import TopicIdPartition
 from segreader.spark.admission import Piece
 from segreader.spark.live_planning import LiveRead, Tier

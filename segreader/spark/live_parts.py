@@ -16,13 +16,13 @@ import pyarrow as pa
 
 from segreader.broker.messages import EARLIEST, OffsetWanted
 from segreader.errors import OffsetOutOfRangeError
+from segreader.live.cluster import Cluster
+from segreader.live.metrics import LiveMetrics
+from segreader.live.reader import LiveReader
+from segreader.live.url_cache import open_located
 from segreader.plan.live import LivePart, ReadFrom
 from segreader.plan.request import Policy
 from segreader.ranges import OffsetRange
-from segreader.read.cluster import Cluster
-from segreader.read.live_metrics import LiveMetrics
-from segreader.read.live_reader import LiveReader
-from segreader.read.located import open_located
 from segreader.read.metrics import MissingOffsets
 from segreader.read.options import ReadOptions
 from segreader.spark.credentials import resolve_storage

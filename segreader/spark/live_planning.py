@@ -17,14 +17,14 @@ from segreader.broker.messages import LATEST as LATEST_OF_BROKER
 from segreader.broker.messages import ListedOffset, OffsetWanted, TopicMetadata
 from segreader.errors import BrokerError, ObjectNotFoundError, OffsetOutOfRangeError, OptionError
 from segreader.isolation import IsolationLevel
+from segreader.live.cluster import Cluster
+from segreader.live.marks import find_topic
+from segreader.live.planner import plan_live
+from segreader.live.url_cache import UrlCache, open_located
 from segreader.plan.cut import UNCUT, Cutting
 from segreader.plan.live import LivePart, LivePlan
 from segreader.plan.request import Bounds, LiveEnd, Request
 from segreader.plan.split import Gap
-from segreader.read.cluster import Cluster
-from segreader.read.live_marks import find_topic
-from segreader.read.live_planner import plan_live
-from segreader.read.located import LocatedUrls, open_located
 from segreader.segment import TopicIdPartition
 from segreader.spark.live_cutting import cut_parts, joined
 from segreader.spark.live_parts import storage_of_locations
@@ -71,7 +71,7 @@ class Tier:
     def __init__(self, cluster: Cluster, options: SparkOptions) -> None:
         self.cluster, self._options = cluster, options
         self.locations = Locations(options) if options.locations else None
-        self._located: tuple[LocatedUrls, ObjectStore] | None = None
+        self._located: tuple[UrlCache, ObjectStore] | None = None
         if self.locations is None:
             self._located = open_located(storage_of_locations(options))
 

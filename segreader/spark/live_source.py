@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterator, Sequence
 
 from segreader.catalog.layouts.base import PartitionPlace
 from segreader.errors import ObjectNotFoundError, UnknownLayoutError
-from segreader.read.beside import Known, SourceLog
-from segreader.read.source import Wants
 from segreader.spark.locations import Locations
+from segreader.stored.beside import Known, SourceLog
+from segreader.stored.source import Wants
 
 
 class LocationsSource:

@@ -15,10 +15,6 @@ from segreader.catalog.metadata_log import RemoteLogMetadata
 from segreader.catalog.walk import Wanted, find_all, find_places
 from segreader.errors import AmbiguousTopicError, ObjectNotFoundError, OptionError, UnknownLayoutError
 from segreader.plan.lineage import ResolvedLog
-from segreader.read.beside import Beside, Catalog, Known, SourceLog, is_live
-from segreader.read.lineage import read_lineage
-from segreader.read.source import LocationSource
-from segreader.read.topic_ids import NEWEST, newest_ids
 from segreader.segment import TopicIdPartition
 from segreader.spark.credentials import can_renew, resolve_storage
 from segreader.spark.options import SparkOptions
@@ -27,6 +23,10 @@ from segreader.spark.worker import this_worker
 from segreader.storage.base import ObjectStore
 from segreader.storage.location import open_store
 from segreader.storage.mounts import MountedStores
+from segreader.stored.beside import Beside, Catalog, Known, SourceLog, is_live
+from segreader.stored.lineage import read_lineage
+from segreader.stored.source import LocationSource
+from segreader.stored.topic_ids import NEWEST, newest_ids
 
 _AT_MOST_NAMED = 8
 _OPTIONS = {

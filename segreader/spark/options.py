@@ -16,9 +16,7 @@ from dataclasses import dataclass, field
 from segreader.errors import OptionError
 from segreader.isolation import IsolationLevel
 from segreader.plan.request import Bounds, Policy
-from segreader.read.beside import Catalog
 from segreader.read.options import ReadOptions
-from segreader.read.topic_ids import NEWEST
 from segreader.spark import option_values as values
 from segreader.spark.brokers import SERVERS, Brokers, parse_brokers
 from segreader.spark.credentials import parse_provider
@@ -34,6 +32,8 @@ from segreader.spark.option_names import STORAGE, by_names_of_today, is_referenc
 from segreader.spark.option_values import MIB, compile_pattern, parse_size
 from segreader.storage.options import Kind, canonical_name, kind_of, parse_values
 from segreader.storage.signed_url import redact
+from segreader.stored.beside import Catalog
+from segreader.stored.topic_ids import NEWEST
 
 __all__ = ["SparkOptions", "TopicChoice", "compile_pattern", "parse_options", "parse_size", "require_batch"]
 

@@ -16,15 +16,15 @@ from segreader.plan.cut import Cutting, SplitOffsets
 from segreader.plan.lineage import ResolvedLog
 from segreader.plan.split import Gap, ReadPlan
 from segreader.ranges import OffsetRange
-from segreader.read.partition_planner import PartitionPlanner
-from segreader.read.segment_ends import OPEN_END, read_last_offset
-from segreader.read.time_offsets import offset_for_time
 from segreader.segment import TopicIdPartition
 from segreader.spark.locations import Locations
 from segreader.spark.offsets import EARLIEST, LATEST, PartitionOffsets
 from segreader.spark.options import SparkOptions, Times
 from segreader.spark.splits import LightSplit, SplitPacker
 from segreader.storage.base import ObjectStore
+from segreader.stored.partition_planner import PartitionPlanner
+from segreader.stored.segment_ends import OPEN_END, read_last_offset
+from segreader.stored.time_offsets import offset_for_time
 
 SMALL_SPLIT: Final = 32 << 20
 """Stored bytes of a split where the usual size would leave cores idle."""

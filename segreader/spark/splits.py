@@ -23,10 +23,10 @@ from segreader.isolation import AbortedTransactions
 from segreader.plan.codec import pack_split, unpack_split
 from segreader.plan.lineage import ResolvedLog
 from segreader.plan.split import Split
-from segreader.read.transactions import read_transaction_state
 from segreader.segment import TopicIdPartition
 from segreader.storage.base import ObjectStore
 from segreader.storage.read_all import read_each, read_whole
+from segreader.stored.transactions import read_transaction_state
 
 _ROOM: Final = 700
 """Bytes that packed transactions, or the names of their indexes, may take."""

@@ -20,13 +20,6 @@ from segreader.plan.cut import Cutting, overlapping, wanted_size
 from segreader.plan.lineage import ResolvedLog
 from segreader.plan.request import Policy
 from segreader.ranges import OffsetRange
-from segreader.read.beside import SourceLog
-from segreader.read.divergence import common_end, decided_end, log_end
-from segreader.read.lineage import ReadableLog, read_lineage
-from segreader.read.log_offsets import read_log_offsets
-from segreader.read.partition_planner import PartitionPlanner
-from segreader.read.time_offsets import offset_for_time
-from segreader.read.transactions import snapshot_at_start
 from segreader.segment import TopicIdPartition
 from segreader.spark.admission import Piece
 from segreader.spark.locations import Locations
@@ -34,6 +27,13 @@ from segreader.spark.options import SparkOptions
 from segreader.spark.planning import SparkPlan
 from segreader.spark.stream_offsets import TopicPartition
 from segreader.storage.read_all import read_each
+from segreader.stored.beside import SourceLog
+from segreader.stored.divergence import common_end, decided_end, log_end
+from segreader.stored.lineage import ReadableLog, read_lineage
+from segreader.stored.log_offsets import read_log_offsets
+from segreader.stored.partition_planner import PartitionPlanner
+from segreader.stored.time_offsets import offset_for_time
+from segreader.stored.transactions import snapshot_at_start
 
 SEARCH_EVERY_S: Final = 60.0
 LOOK_EVERY_S: Final = 1.0

@@ -20,7 +20,7 @@ from threading import Lock
 from typing import Final, Generic, Protocol, TypeVar
 
 from segreader.catalog.collector import collect_seldom
-from segreader.read.cluster import KafkaCluster
+from segreader.live.cluster import KafkaCluster
 from segreader.spark.brokers import Brokers
 from segreader.storage.base import ObjectStore
 from segreader.storage.http.settings import HttpSettings

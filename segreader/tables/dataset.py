@@ -13,9 +13,9 @@ import pyarrow.fs
 
 from segreader.errors import OptionError
 from segreader.plan.split import ReadPlan
+from segreader.read.base_scan import BaseScan
 from segreader.read.metrics import ScanMetrics, texts_of
-from segreader.read.scan import Scan, scan
-from segreader.read.scan_face import ScanFace
+from segreader.scans import Scan, scan
 from segreader.tables.plans import FilteredPlans
 from segreader.tables.rows import LiveRows, PartOfRows, Rows, StoredRows, sum_of
 from segreader.tables.scanner import Columns, TopicScanner
@@ -112,7 +112,7 @@ class TopicDataset(_Scannable, ds.UnionDataset):  # type: ignore[misc]
         threads: that decode one query.
     """
 
-    def __init__(self, face: ScanFace, *, refresh: bool = False, threads: int | None = None) -> None:
+    def __init__(self, face: BaseScan, *, refresh: bool = False, threads: int | None = None) -> None:
         super().__init__(face.schema, [_without_files(face.schema)])
         self._schema = face.schema
         self._counts: Sequence[ScanMetrics] = ()

@@ -10,14 +10,14 @@ import pyarrow.compute as pc
 
 from segreader.plan.split import ReadPlan
 from segreader.ranges import OffsetRange
-from segreader.read.lineage import ReadableLog
-from segreader.read.newest import certain_newest_ms
-from segreader.read.partition_planner import PartitionPlanner
-from segreader.read.scan import Scan
-from segreader.read.source import SourceLog
-from segreader.read.time_offsets import offsets_between
+from segreader.scans import Scan
 from segreader.segment import TopicIdPartition
 from segreader.storage.read_all import read_each
+from segreader.stored.lineage import ReadableLog
+from segreader.stored.max_timestamp import certain_newest_ms
+from segreader.stored.partition_planner import PartitionPlanner
+from segreader.stored.source import SourceLog
+from segreader.stored.time_offsets import offsets_between
 from segreader.tables.bounds import matching_offsets
 from segreader.tables.regions import Region, Regions
 

@@ -20,14 +20,14 @@ from segreader.errors import OptionError
 from segreader.plan.request import Policy
 from segreader.plan.split import ReadEnd, ReadPlan, Split
 from segreader.read.ahead import ReadSplit, read_splits_ahead
+from segreader.read.base_scan import BaseScan
 from segreader.read.decoders import counter_of
 from segreader.read.metrics import ScanMetrics
 from segreader.read.options import ReadOptions
-from segreader.read.scan import Scan
-from segreader.read.scan_face import ScanFace
-from segreader.read.source import SourceAddress
 from segreader.read.split_reader import SplitReader
+from segreader.scans import Scan
 from segreader.storage.base import ObjectStore
+from segreader.stored.source import SourceAddress
 from segreader.tables.plans import FilteredPlans
 
 Shape = Callable[[pa.RecordBatch], pa.RecordBatch]
@@ -223,7 +223,7 @@ class LiveRows:
     One reader at a time steps: they share the connections of the scan.
     """
 
-    def __init__(self, scan: ScanFace, tell: TellPlan) -> None:
+    def __init__(self, scan: BaseScan, tell: TellPlan) -> None:
         self._scan, self._tell, self._lock = scan, tell, Lock()
 
     def batches(

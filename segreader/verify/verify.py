@@ -34,10 +34,10 @@ from segreader.evidence.metadata_checks import MetadataAudit, check_partitions
 from segreader.evidence.transaction_checks import check_last_batch, check_neighbours
 from segreader.format.side_files.leader_epochs import LeaderEpochs
 from segreader.plan.lineage import Part
-from segreader.read.source import LocationSource
-from segreader.read.topic_ids import NEWEST
 from segreader.segment import Segment, SegmentFiles
 from segreader.storage.read_all import read_each
+from segreader.stored.source import LocationSource
+from segreader.stored.topic_ids import NEWEST
 from segreader.verify.broken_objects import read_around
 from segreader.verify.copies import Copies
 from segreader.verify.segment_checks import SegmentAudit, look_at_segment, read_checkpoint

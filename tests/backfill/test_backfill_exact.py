@@ -15,7 +15,7 @@ from sample import at_edges
 
 from segreader.backfill.job_plan import JobPlan, make_plan, parse_plan
 from segreader.errors import AmbiguousTopicError, CorruptBatchError, SegreaderError
-from segreader.read.scan import scan
+from segreader.scans import scan
 
 READABLE = [case for case in cases("tv1", "tv2", "k39", "cluster", remote=True) if case.topic != "recreated"]
 

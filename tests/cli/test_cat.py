@@ -22,7 +22,7 @@ from segreader.cli.main import main
 from segreader.cli.records import CSV_FIELDS
 from segreader.plan.split import ReadPlan
 from segreader.ranges import ByteRange
-from segreader.read.scan import Scan
+from segreader.scans import Scan
 from segreader.storage.local import LocalStore
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_broker_log, write_local_tiered

@@ -364,7 +364,7 @@ def test_a_segment_that_a_plugin_stores_is_shown_as_the_broker_has_it(set_name: 
 def test_an_object_in_a_bucket_is_shown(dump: Dump, monkeypatch: pytest.MonkeyPatch) -> None:
     log = next(case("tv2", "txn-abort").remote[0].glob("*.log"))
     store = MemoryStore({f"tiered/t-0-x/{log.name}": log.read_bytes()})
-    monkeypatch.setattr("segreader.read.source.open_store", lambda location, **_: (store, "tiered/t-0-x/"))
+    monkeypatch.setattr("segreader.stored.source.open_store", lambda location, **_: (store, "tiered/t-0-x/"))
 
     code, rows, _ = dump(f"s3://bucket/tiered/t-0-x/{log.name}")
 

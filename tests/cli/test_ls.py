@@ -62,7 +62,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, bytes]], Memo
 
     def filled(stored: dict[str, bytes]) -> MemoryStore:
         store = MemoryStore(stored)
-        monkeypatch.setattr("segreader.read.source.open_store", lambda location, **_: (store, ""))
+        monkeypatch.setattr("segreader.stored.source.open_store", lambda location, **_: (store, ""))
         return store
 
     return filled

@@ -171,7 +171,7 @@ def test_a_defect_is_called_one(capsys: pytest.CaptureFixture[str], monkeypatch:
     def fails(*_: object, **__: object) -> None:
         raise KeyError("lost")
 
-    monkeypatch.setattr("segreader.read.scan.scan", fails)
+    monkeypatch.setattr("segreader.scans.scan", fails)
 
     assert main(["cat", "."]) == ExitCode.INTERNAL
     err = capsys.readouterr().err
@@ -183,7 +183,7 @@ def test_an_interrupt_is_exit_code_130(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("segreader.read.scan.scan", interrupted)
+    monkeypatch.setattr("segreader.scans.scan", interrupted)
 
     assert main(["cat", "."]) == 130
 

@@ -55,7 +55,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, bytes]], Memo
 
     def filled(stored: dict[str, bytes]) -> MemoryStore:
         store = MemoryStore(stored)
-        monkeypatch.setattr("segreader.read.source.open_store", lambda location, **_: (store, ""))
+        monkeypatch.setattr("segreader.stored.source.open_store", lambda location, **_: (store, ""))
         return store
 
     return filled
@@ -245,7 +245,7 @@ def test_of_logs_only_the_last_batches_are_read_to_plan_whole_segments(
 def test_no_log_is_read_where_the_catalogue_tells_all(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     remote = CORPUS / "aiven-zstd" / "remote"
     store = MemoryStore({str(path.relative_to(remote)): path.read_bytes() for path in remote.rglob("*.*")})
-    monkeypatch.setattr("segreader.read.source.open_store", lambda location, **_: (store, ""))
+    monkeypatch.setattr("segreader.stored.source.open_store", lambda location, **_: (store, ""))
 
     plan.one("s3://bucket", "txn-interleaved")
 

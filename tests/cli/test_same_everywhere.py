@@ -17,7 +17,7 @@ from segreader.cli.main import main
 from segreader.errors import SegreaderError
 from segreader.loader import LoadQuery, ResumableReader, SplitEnumerator
 from segreader.plan.split import ReadPlan
-from segreader.read.scan import Scan
+from segreader.scans import Scan
 from segreader.tables.dataset import TopicDataset, open_dataset
 from segreader.tables.plans import FilteredPlans
 from segreader.testing.builder import SegmentBuilder

@@ -14,9 +14,9 @@ from segreader.plan.request import Policy, Request, parse_bounds
 from segreader.plan.split import ReadPlan
 from segreader.ranges import OffsetRange
 from segreader.read.options import ReadOptions
-from segreader.read.scan import Scan
-from segreader.read.source import LocationSource
 from segreader.read.split_reader import SplitReader, read_split
+from segreader.scans import Scan
+from segreader.stored.source import LocationSource
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_files
 from segreader.testing.stores import MemoryStore

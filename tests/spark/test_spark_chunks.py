@@ -19,13 +19,13 @@ from segreader.plan.live import LivePart, ReadFrom
 from segreader.plan.split import Split
 from segreader.ranges import ByteRange
 from segreader.read.options import ReadOptions
-from segreader.read.source import LocationSource
 from segreader.read.split_reader import read_split
 from segreader.spark.live_cutting import cut_parts
 from segreader.spark.options import parse_options
 from segreader.spark.planning import plan_splits
 from segreader.storage.local import LocalStore
 from segreader.storage.location import open_store
+from segreader.stored.source import LocationSource
 from segreader.testing.aiven import aiven_files
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_files

@@ -16,9 +16,9 @@ from segreader.plan.request import Request, parse_bounds
 from segreader.plan.split import ReadPlan
 from segreader.read.metrics import ScanMetrics
 from segreader.read.options import ReadOptions
-from segreader.read.scan import Scan
-from segreader.read.source import Catalog, LocationSource
 from segreader.read.split_reader import SplitReader
+from segreader.scans import Scan
+from segreader.stored.source import Catalog, LocationSource
 from segreader.testing.stores import MemoryStore
 from segreader.verify.verify import verify
 

@@ -8,8 +8,8 @@ from fake_cluster import Locate, ServedLog, ServedSegment
 
 from segreader.broker.location import IndexLocation, RemoteLogSegmentLocation
 from segreader.errors import ShortReadError
+from segreader.live.url_cache import UrlCache
 from segreader.ranges import ByteRange
-from segreader.read.located import LocatedUrls
 from segreader.storage.base import ObjectInfo
 
 CANARY = "canary-signature"
@@ -64,7 +64,7 @@ class LocatedStore:
 
     def __init__(
         self,
-        urls: LocatedUrls,
+        urls: UrlCache,
         logs: Sequence[ServedLog],
         fault: Callable[[str, str], bytes | None] = lambda name, url: None,
     ) -> None:

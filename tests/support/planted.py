@@ -7,7 +7,7 @@ from pathlib import Path
 
 from segreader.evidence.findings import Finding
 from segreader.format.side_files.time_index import parse_time_index
-from segreader.read.source import Catalog, LocationSource
+from segreader.stored.source import Catalog, LocationSource
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import kafka_uuid, local_tiered_files, write_files
 from segreader.testing.remote_log_metadata import NO_TAGS, Tags, encode_segment_metadata, encode_segment_update

@@ -125,7 +125,7 @@ SECRET = "hunter2secret"
 def test_a_secret_in_the_options_is_refused_with_what_to_do_instead(
     location: str, options: dict[str, object], found: str
 ) -> None:
-    from segreader.read.source import Catalog, SourceAddress
+    from segreader.stored.source import Catalog, SourceAddress
 
     with pytest.raises(OptionError, match="cannot travel to another process") as caught:
         pickle.dumps(SourceAddress(location, options, Catalog()))
@@ -137,7 +137,7 @@ def test_a_secret_in_the_options_is_refused_with_what_to_do_instead(
 
 @pytest.mark.parametrize("name", ["location", "metadata", "leader_epochs"])
 def test_a_place_with_a_credential_in_it_is_refused(name: str) -> None:
-    from segreader.read.source import Catalog, SourceAddress
+    from segreader.stored.source import Catalog, SourceAddress
 
     place = f"sftp://me:{SECRET}@host/logs"
     location = place if name == "location" else "s3://bucket/logs"
@@ -148,7 +148,7 @@ def test_a_place_with_a_credential_in_it_is_refused(name: str) -> None:
 
 
 def test_what_is_no_secret_travels_and_nothing_else() -> None:
-    from segreader.read.source import Catalog, SourceAddress
+    from segreader.stored.source import Catalog, SourceAddress
 
     options = {"region_name": "eu-west-1", "endpoint": "https://minio.corp", "path_style": "true", "profile": "ours"}
     _, (location, travels, catalog) = SourceAddress("s3://b/logs", options, Catalog(metadata="m")).__reduce__()
@@ -163,9 +163,9 @@ def test_what_is_no_secret_travels_and_nothing_else() -> None:
 
 
 def test_a_fragment_of_a_store_that_the_program_opened_is_refused(tmp_path: Path) -> None:
-    from segreader.read.scan import Scan
-    from segreader.read.source import LocationSource
+    from segreader.scans import Scan
     from segreader.storage.local import LocalStore
+    from segreader.stored.source import LocationSource
 
     write_local_tiered(tmp_path, "t", [SegmentBuilder().batch([b"a"])])
     opened = LocationSource(str(tmp_path), opened=(LocalStore(tmp_path), ""))

@@ -17,8 +17,8 @@ from segreader.format.compression import Codec
 from segreader.plan.request import Request, parse_bounds
 from segreader.polars import lazy_frame
 from segreader.read.options import ReadOptions
-from segreader.read.scan import Scan
-from segreader.read.source import LocationSource
+from segreader.scans import Scan
+from segreader.stored.source import LocationSource
 from segreader.tables.dataset import TopicDataset
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import local_tiered_files, write_files

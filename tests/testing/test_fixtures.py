@@ -20,8 +20,8 @@ from segreader.format.side_files.partition_metadata import parse_partition_metad
 from segreader.format.side_files.producer_snapshot import parse_producer_snapshot
 from segreader.format.side_files.time_index import parse_time_index
 from segreader.format.side_files.transaction_index import parse_transaction_index
-from segreader.read.live_scan import LiveScan
-from segreader.read.scan import Scan, scan
+from segreader.live.live_scan import LiveScan
+from segreader.scans import Scan, scan
 
 NOT_FOR_AIOKAFKA = ("mixed_magic", "header_names_that_are_no_text")  # no LZ4 in magic 0; names must be UTF-8
 FINISHED = [log for log in made_logs() if not log.is_cut_short]

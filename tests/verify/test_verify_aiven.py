@@ -12,7 +12,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from planted import LONG_LATER_MS, TOPIC, sound_log
 
-from segreader.read.source import Catalog, LocationSource
+from segreader.stored.source import Catalog, LocationSource
 from segreader.testing.aiven import aiven_files, write_rsm_config
 from segreader.testing.directory import write_files
 from segreader.verify.verify import verify

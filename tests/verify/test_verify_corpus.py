@@ -11,7 +11,7 @@ from corpus import CORPUS, FIXTURES
 from made import CorruptFile, MadeLog, corrupt_files, made_logs
 
 from segreader.evidence.findings import Finding
-from segreader.read.source import Catalog, LocationSource
+from segreader.stored.source import Catalog, LocationSource
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import local_tiered_files, write_files
 from segreader.verify.verify import verify

@@ -9,7 +9,7 @@ import pytest
 from planted import TOPIC, TOPIC_ID, Planted, sound_log
 
 from segreader.errors import ObjectNotFoundError, UnknownLayoutError
-from segreader.read.source import LocationSource
+from segreader.stored.source import LocationSource
 from segreader.testing.directory import broker_log_files, kafka_uuid, local_tiered_files
 from segreader.verify.verify import verify
 

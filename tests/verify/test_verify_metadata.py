@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from planted import DELETED, DELETING, FINISHED, STARTED, TOPIC, TOPIC_ID, Planted, Told, sound_log
 
-from segreader.read.source import Catalog
+from segreader.stored.source import Catalog
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import kafka_uuid, write_files
 

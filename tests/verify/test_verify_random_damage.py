@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from planted import LONG_LATER_MS, Planted, sound_log
 
-from segreader.read.source import LocationSource
+from segreader.stored.source import LocationSource
 from segreader.testing.aiven import aiven_files
 from segreader.testing.directory import write_files
 from segreader.verify.verify import verify

@@ -24,9 +24,9 @@ from segreader.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from segreader.read.cluster import Cluster
-    from segreader.read.locate import LocatedOffset
-    from segreader.read.source import Catalog
+    from segreader.live.cluster import Cluster
+    from segreader.live.locate import LocatedOffset
+    from segreader.stored.source import Catalog
 
 Row = dict[str, Any]
 
@@ -107,9 +107,9 @@ def locate(
     With --location it is found by the store's segments and offset indexes; without it the cluster is asked, which a
     gateway answers. URLs are shown without their signature.
     """
+    from segreader.live.locate import locate_offset
     from segreader.plan.request import Request
-    from segreader.read.locate import locate_offset
-    from segreader.read.source import Catalog, open_source
+    from segreader.stored.source import Catalog, open_source
 
     catalog = make_catalog()
     source = None
@@ -131,13 +131,13 @@ def locate(
 
 
 def _open(live: LiveChoice) -> Cluster:
-    from segreader.read.cluster import KafkaCluster
+    from segreader.live.cluster import KafkaCluster
 
     return KafkaCluster(live.bootstrap_servers or "", live.broker_options)
 
 
 def _marks(cluster: Cluster, topics: tuple[str, ...], shows_all: bool) -> Iterator[Row]:
-    from segreader.read.topic_marks import describe_topics
+    from segreader.live.topic_marks import describe_topics
 
     for one in describe_topics(cluster, topics or None, only_tiered=not shows_all):
         yield {

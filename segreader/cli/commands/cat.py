@@ -84,7 +84,7 @@ def cat(
             raise click.UsageError(f"{form} is not for a terminal. Name an --output-file, or redirect stdout")
     from segreader.cli.records import columns_for, print_records
     from segreader.format.columns import DEFAULT_MAX_ROWS
-    from segreader.read.scan import scan
+    from segreader.scans import scan
 
     found = scan(
         **select().scan_arguments(),

@@ -106,8 +106,8 @@ class _Places:
     def find(self, file: str) -> tuple[ObjectStore, str]:
         """The store of a file, and its name there."""
         from segreader.errors import ObjectNotFoundError, OptionError
-        from segreader.read.source import Catalog, LocationSource
         from segreader.storage.local import LocalStore
+        from segreader.stored.source import Catalog, LocationSource
 
         if file.lower().startswith(("http://", "https://")):
             raise OptionError("dump reads no signed URLs", found=file, hint="Use segreader cat or inspect")

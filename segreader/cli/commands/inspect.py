@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from segreader.plan.request import TimeRange
-    from segreader.read.source import LocationSource, UrlSource
     from segreader.segment import Segment
     from segreader.storage.base import ObjectStore
+    from segreader.stored.source import LocationSource, UrlSource
 
 
 Row = dict[str, Any]
@@ -128,7 +128,7 @@ def _of_location(source: LocationSource | UrlSource, selection: Selection) -> _L
     from segreader.catalog.merge import join
     from segreader.catalog.walk import Wanted
     from segreader.inspect.partition import places_of, read_log
-    from segreader.read.source import UrlSource
+    from segreader.stored.source import UrlSource
 
     topic, topic_id, partitions = selection.topic, selection.topic_id, selection.partitions
     if isinstance(source, UrlSource):
@@ -147,8 +147,8 @@ def _of_times(source: LocationSource | UrlSource, selection: Selection, times: T
     """The segments of the live log that hold records of these times."""
     from segreader.plan.cut import overlapping
     from segreader.ranges import OffsetRange
-    from segreader.read.lineage import read_lineage
-    from segreader.read.time_offsets import offsets_between
+    from segreader.stored.lineage import read_lineage
+    from segreader.stored.time_offsets import offsets_between
 
     for one in source.logs(topic=selection.topic, topic_id=selection.topic_id, partitions=selection.partitions):
         log = read_lineage(source.store, one.log, local=one.local, given=one.leader_epochs).resolved

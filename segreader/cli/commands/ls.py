@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from segreader.inspect.partition import PartitionOverview
     from segreader.inspect.segment import SegmentOverview, SegmentsOverview
     from segreader.inspect.topic import TopicOverview
-    from segreader.read.source import LocationSource, UrlSource
     from segreader.segment import SegmentState, TopicIdPartition
+    from segreader.stored.source import LocationSource, UrlSource
 
 
 Row = dict[str, Any]
@@ -181,7 +181,7 @@ def _partition_row(row: PartitionOverview) -> Row:
 
 
 def _segment_row(row: SegmentOverview) -> Row:
-    from segreader.read.segment_ends import OPEN_END
+    from segreader.stored.segment_ends import OPEN_END
 
     return (
         {"kind": "incomplete" if "log" in row.missing else "segment"}

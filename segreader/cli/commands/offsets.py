@@ -21,8 +21,8 @@ from segreader.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from segreader.read.cluster import Cluster
-    from segreader.read.source import Source, SourceLog
+    from segreader.live.cluster import Cluster
+    from segreader.stored.source import Source, SourceLog
 
 Row = dict[str, Any]
 
@@ -87,10 +87,10 @@ def offsets(
 
 
 def _row(source: Source, log: SourceLog, times_ms: Sequence[int], records_only: bool) -> Row:
-    from segreader.read.lineage import read_lineage
-    from segreader.read.log_offsets import read_log_offsets
-    from segreader.read.time_offsets import offset_for_time
-    from segreader.read.transactions import snapshot_at_start
+    from segreader.stored.lineage import read_lineage
+    from segreader.stored.log_offsets import read_log_offsets
+    from segreader.stored.time_offsets import offset_for_time
+    from segreader.stored.transactions import snapshot_at_start
 
     store, partition = source.store, log.log.partition
     readable = read_lineage(store, log.log, local=log.local, given=log.leader_epochs)
@@ -127,8 +127,8 @@ def _print_live(wanted: Selection, times_ms: Sequence[int], form: str) -> None:
     Raises:
         UsageError: no topic is named.
     """
-    from segreader.read.cluster import KafkaCluster
-    from segreader.read.live_scan import bootstrap_of
+    from segreader.live.cluster import KafkaCluster
+    from segreader.live.live_scan import bootstrap_of
 
     if wanted.topic is None:
         raise click.UsageError("Name a topic: with brokers only one is shown. segreader broker describe shows all")
@@ -151,8 +151,8 @@ def _live_rows(
 ) -> Iterator[Row]:
     from segreader.broker.messages import OffsetWanted
     from segreader.isolation import IsolationLevel
+    from segreader.live.marks import choose_partitions, find_topic, read_ends, read_marks
     from segreader.plan.split import EndReason
-    from segreader.read.live_marks import choose_partitions, find_topic, read_ends, read_marks
 
     found = find_topic(cluster, topic, topic_id)
     numbers = choose_partitions(found, partitions, cluster.shown)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from segreader.plan.cost import CostEstimate, PriceTable
     from segreader.plan.live import LivePlan
     from segreader.plan.split import Gap, ReadEnd, ReadPlan, Split
-    from segreader.read.scan_face import ScanFace
+    from segreader.read.base_scan import BaseScan
     from segreader.segment import TopicIdPartition
 
     Errors = Mapping[TopicIdPartition, SegreaderError]
@@ -103,7 +103,7 @@ def plan(
     no built-in prices. -o json prints everything as one object.
     """
     prices = _prices(price_file, price_texts)
-    from segreader.read.scan import scan
+    from segreader.scans import scan
 
     selection = select()
     if split_bytes is not None:
@@ -126,14 +126,14 @@ def plan(
     return ExitCode.FINDINGS if decided.gaps or errors else ExitCode.OK
 
 
-def _planned(found: ScanFace) -> tuple[ReadPlan, Errors]:
+def _planned(found: BaseScan) -> tuple[ReadPlan, Errors]:
     """What a read does, and why partitions of a store cannot be planned."""
-    from segreader.read.scan import Scan
+    from segreader.scans import Scan
 
     return found.plan_each() if isinstance(found, Scan) else (found.plan(), {})
 
 
-def _cost(found: ScanFace, prices: PriceTable | None) -> CostEstimate:
+def _cost(found: BaseScan, prices: PriceTable | None) -> CostEstimate:
     from segreader.plan.cost import estimate
     from segreader.storage.metrics import metrics_of
 
@@ -312,7 +312,7 @@ def _split_row(split: Split) -> Row:
 
 
 def _offset(stop: int) -> int | None:
-    from segreader.read.segment_ends import OPEN_END
+    from segreader.stored.segment_ends import OPEN_END
 
     return stop if stop <= OPEN_END else None
 

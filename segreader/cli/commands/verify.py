@@ -16,7 +16,7 @@ from segreader.errors import OptionError
 
 if TYPE_CHECKING:
     from segreader.evidence.findings import Finding
-    from segreader.read.source import LocationSource
+    from segreader.stored.source import LocationSource
 
 Row = dict[str, Any]
 
@@ -51,7 +51,7 @@ def verify(select: Callable[[], Selection], deep: bool, has_all: bool, form: str
     would be returned wrongly, a warning if something is not as Kafka leaves it. Either makes the exit code 1. info is
     shown with --all only. An object that cannot be read is a finding, and verification goes on.
     """
-    from segreader.read.source import LocationSource
+    from segreader.stored.source import LocationSource
 
     selection = select()
     source = selection.open()

@@ -18,7 +18,7 @@ import segreader
 from segreader.catalog.layouts.registry import all_layouts
 from segreader.errors import CatalogError, StorageError
 from segreader.format.compression import Codec
-from segreader.read.source import Catalog, LocationSource, open_source
+from segreader.stored.source import Catalog, LocationSource, open_source
 from segreader.testing import SegmentBuilder
 
 LEVELS = ("read_uncommitted", "read_committed")

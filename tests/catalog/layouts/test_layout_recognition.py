@@ -16,7 +16,7 @@ from layout_writers import WAYS, Files, Way, lay_out, log_names, rows_of, way
 import segreader
 from segreader.catalog.layouts.registry import all_layouts
 from segreader.errors import AmbiguousTopicError, ObjectNotFoundError, UnknownLayoutError
-from segreader.read.source import LocationSource, open_source
+from segreader.stored.source import LocationSource, open_source
 from segreader.testing import SegmentBuilder
 from segreader.testing.directory import broker_log_files
 from segreader.testing.layouts import early_s3_files

@@ -1,0 +1,219 @@
+"""A scan of partitions that a cluster still serves: the same face as ``Scan``, over remote and live data together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import replace
+from functools import partial
+
+import pyarrow as pa
+
+from segreader.errors import OptionError
+from segreader.live.cluster import Cluster, KafkaCluster
+from segreader.live.metrics import LiveMetrics
+from segreader.live.planner import plan_live
+from segreader.live.reader import LiveReader
+from segreader.live.url_cache import UrlCache, open_located
+from segreader.plan.live import LivePart, LivePlan, ReadFrom
+from segreader.plan.request import Policy, Request
+from segreader.read.base_scan import BaseScan
+from segreader.read.options import ReadOptions
+from segreader.storage.base import ObjectStore
+from segreader.stored.source import Catalog, Source, open_source
+from segreader.stored.topic_ids import NEWEST
+
+KAFKA = "kafka://"
+"""How a location begins that is a cluster: ``kafka://host:port[,host:port]``."""
+
+
+class LiveScan(BaseScan):
+    """Records of a topic from a snapshot of its live log. Made by ``segreader.scan``; it connects when first used.
+
+    It can be read more than once: each plan is made once, so every read gives the same snapshot.
+
+    Args:
+        open_cluster: connects to the cluster on first use.
+        source: the remote tier, if it can be read directly.
+        open_located: makes a store for URLs from the cluster; ``None``: do not ask for locations.
+    """
+
+    def __init__(
+        self,
+        open_cluster: Callable[[], Cluster],
+        request: Request,
+        *,
+        source: Source | None = None,
+        open_located: Callable[[Callable[[], None]], tuple[UrlCache, ObjectStore]] | None = None,
+        options: ReadOptions | None = None,
+    ) -> None:
+        super().__init__(options or ReadOptions(), LiveMetrics())
+        self.request, self.isolation_level = request, request.isolation_level
+        self._open_cluster, self._source, self._open_located = open_cluster, source, open_located
+        self._cluster: Cluster | None = None
+        self._located: tuple[UrlCache, ObjectStore] | None = None
+        self._plan: LivePlan | None = None
+        self._planning = LiveMetrics()
+        self.metrics: LiveMetrics = LiveMetrics()
+
+    @property
+    def store(self) -> ObjectStore | None:
+        """The store of the remote tier, if one was given."""
+        return None if self._source is None else self._source.store
+
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster; connects on first use."""
+        if self._cluster is None:
+            self._cluster = self._open_cluster()
+        return self._cluster
+
+    def plan(self) -> LivePlan:
+        """The plan of the read, from the leaders and the store; made once, so the end does not move.
+
+        Raises:
+            as ``plan_live``.
+        """
+        if self._plan is None:
+            self._plan = plan_live(
+                self.cluster,
+                self.request,
+                self.options,
+                source=self._source,
+                located=self._locations(),
+                metrics=self._planning,
+            )
+        return self._plan
+
+    def _locations(self) -> tuple[UrlCache, ObjectStore] | None:
+        if self._located is None and self._open_located is not None:
+            self._located = self._open_located(self._refreshed)
+        return self._located
+
+    def _refreshed(self) -> None:
+        self.metrics.url_refreshes += 1
+
+    def _batches(self, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+        plan = self.plan()
+        self.metrics = metrics = LiveMetrics(locations_rejected=self._planning.locations_rejected)
+        metrics.notes += plan.notes
+        reader = LiveReader(self.cluster, options, store=self.store, located=self._locations(), metrics=metrics)
+        try:
+            for part in plan.parts:
+                for batch in reader.read(part):
+                    self._count(metrics)
+                    yield batch
+        finally:
+            self._count(metrics)
+
+    def _count(self, metrics: LiveMetrics) -> None:
+        asked = self.cluster.metrics
+        metrics.locations_asked, metrics.locations_given = asked.locations_asked, asked.locations_given
+        metrics.broker_requests = copy(asked.requests)
+
+    def close(self) -> None:
+        """Give back connections and threads of the store and the cluster."""
+        if self._source is not None:
+            self._source.store.close()
+        if self._located is not None:
+            self._located[1].close()
+        if self._cluster is not None:
+            self._cluster.close()
+
+
+def read_live_part(
+    cluster: Cluster,
+    part: LivePart,
+    options: ReadOptions,
+    *,
+    store: ObjectStore | None = None,
+    storage_options: Mapping[str, object] | None = None,
+    metrics: LiveMetrics | None = None,
+    on_gap: str | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """The records of one part of a plan, for a worker that has a client of its own.
+
+    Args:
+        store: of the location that the plan was made with; parts from the store need it.
+        storage_options: which hosts a location's URL may name besides those of the clouds.
+        on_gap: in place of that of ``options``.
+
+    Raises:
+        as ``LiveReader.read``.
+    """
+    if on_gap is not None:
+        options = replace(options, on_gap=Policy.parse("on_gap", on_gap))
+    located = open_located(storage_options) if part.read_from is ReadFrom.LOCATION else None
+    try:
+        yield from LiveReader(cluster, options, store=store, located=located, metrics=metrics).read(part)
+    finally:
+        if located is not None:
+            located[1].close()
+
+
+def bootstrap_of(
+    location: str | os.PathLike[str] | None, bootstrap_servers: str | None
+) -> tuple[str | None, str | None]:
+    """The bootstrap servers that a location or an argument names, and the location that is left.
+
+    Raises:
+        OptionError: both name them, or ``kafka://`` names none.
+    """
+    text = None if location is None else os.fspath(location)
+    if text is None or not text.lower().startswith(KAFKA):
+        return bootstrap_servers, text
+    named = text[len(KAFKA) :].rstrip("/")
+    if "/" in named or "@" in named or not named:
+        raise OptionError(
+            "a cluster is named by its brokers alone",
+            expected="kafka://broker:9092, with commas between several brokers",
+            hint="Name the topic with topic (--topic), and a user with broker options",
+        )
+    if bootstrap_servers is not None:
+        raise OptionError("the brokers are named twice", hint="Give either kafka://… or bootstrap_servers")
+    return named, None
+
+
+def open_live_scan(
+    location: str | os.PathLike[str] | None,
+    bootstrap_servers: str | None,
+    request: Request,
+    options: ReadOptions,
+    *,
+    broker_options: Mapping[str, object] | None,
+    urls: Sequence[str] | None,
+    storage_options: Mapping[str, object] | None,
+    catalog: Catalog,
+    asks_for_locations: bool,
+) -> LiveScan:
+    """The live scan that the arguments of ``segreader.scan`` say.
+
+    Raises:
+        OptionError: they contradict each other, or no topic is named.
+    """
+    brokers, place = bootstrap_of(location, bootstrap_servers)
+    if not request.topic:
+        raise OptionError("a live scan reads one topic", hint="Name it: topic (--topic)")
+    if urls is not None:
+        raise OptionError(
+            "a list of URLs and brokers do not go together",
+            hint="Give the location of the remote tier, or brokers alone",
+        )
+    if catalog.log_directory is not None or catalog.leader_epochs is not None:
+        raise OptionError(
+            "log_directory and leader_epochs cannot be used with brokers",
+            hint="Leave them out: the leader provides both",
+        )
+    if request.topic_id == NEWEST:  # a cluster has no other
+        request = replace(request, topic_id=None)
+    source = None
+    if place is not None or catalog != Catalog():
+        source = open_source(place, storage_options=storage_options, catalog=catalog)
+    return LiveScan(
+        partial(KafkaCluster, brokers or "", broker_options),
+        request,
+        source=source,
+        open_located=partial(open_located, storage_options) if source is None and asks_for_locations else None,
+        options=options,
+    )

@@ -1,0 +1,234 @@
+"""The remote part of a live partition by the locations that the cluster tells, one for each segment.
+
+Locations from planning are kept without their URLs: which offsets are in which segment, and, where the cluster leaves
+that to the reader, which transactions were aborted there, by the transaction indexes and one small Fetch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from segreader.broker.location import IndexLocation, RemoteLogSegmentLocation
+from segreader.broker.location_codec import check_location
+from segreader.broker.messages import LATEST, FetchRequest, OffsetWanted
+from segreader.errors import BrokerError, FormatError, StorageError
+from segreader.evidence.findings import Findings
+from segreader.evidence.transaction_checks import check_transaction_index, settle_transaction_index
+from segreader.format.side_files.transaction_index import AbortedTransaction
+from segreader.isolation import AbortedTransactions, IsolationLevel
+from segreader.live.broker_range import BrokerRange, FetchedAnswer
+from segreader.live.cluster import Cluster
+from segreader.live.metrics import LiveMetrics
+from segreader.live.remote_tier import NOT_OF_THE_DATA, aborted_at_either
+from segreader.live.url_cache import LARGEST_INDEX, TRANSACTION_INDEX, UrlCache, now_ms
+from segreader.plan.live import LivePart, LogMarks, ReadFrom, epochs_after, uncovered
+from segreader.ranges import ByteRange, OffsetRange
+from segreader.segment import TopicIdPartition
+from segreader.storage.base import ObjectStore
+
+_FORMATS = FetchRequest(()).storage_formats
+_MOST_SEGMENTS = 1 << 20
+_MOST_STEPS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Located:
+    """One segment as it was told, and the offsets wanted of it. ``aborted``: whether the answer lists them."""
+
+    offsets: OffsetRange
+    location: RemoteLogSegmentLocation
+    tells_aborted: bool
+
+
+def plan_locations(
+    cluster: Cluster,
+    whole: LivePart,
+    marks: LogMarks,
+    located: tuple[UrlCache, ObjectStore],
+    metrics: LiveMetrics,
+    *,
+    max_batch_bytes: int,
+) -> list[LivePart]:
+    """The remote offsets of one partition as parts by location; the broker's where it tells no location.
+
+    Args:
+        whole: all of them, as one part.
+    """
+    found: list[_Located] = []
+    is_unreadable = False
+    try:
+        rest = _ask(cluster, whole, located[0], metrics, max_batch_bytes, found)
+    except BrokerError as error:  # a lost object is met again, and named, by the read, after the records before it
+        if isinstance(error, NOT_OF_THE_DATA):
+            raise
+        rest = (found[-1].offsets.stop if found else None) or whole.offsets.start
+        is_unreadable = True
+    is_committed = whole.isolation_level is IsolationLevel.READ_COMMITTED
+    parts: list[LivePart] = []
+    for run in _runs(found):
+        aborted: AbortedTransactions | None = None
+        is_known = True
+        if is_committed and not all(one.tells_aborted for one in run):
+            aborted = _read_aborted(cluster, whole, marks, run, located)
+            is_known = aborted is not None
+        for one in run:
+            parts.append(
+                _part(whole, one, aborted) if is_known or one.tells_aborted else _of_broker(whole, one.offsets)
+            )
+    covered = [part.offsets for part in parts]
+    parts += [_of_broker(whole, piece) for piece in uncovered(OffsetRange(whole.offsets.start, rest), covered)]
+    if rest < whole.stop:
+        last = _of_broker(whole, OffsetRange(rest, whole.stop))
+        parts.append(replace(last, read_from=ReadFrom.LOCATION) if found or is_unreadable else last)
+    return sorted(parts, key=lambda part: part.offsets.start)
+
+
+def _ask(
+    cluster: Cluster,
+    whole: LivePart,
+    urls: UrlCache,
+    metrics: LiveMetrics,
+    max_batch_bytes: int,
+    found: list[_Located],
+) -> int:
+    """Put the segments that the cluster names into ``found``; the offset from which on it was not asked any more.
+
+    Where it tells none, or a wrong one, it is asked again behind one record batch; but not for long, and not if it
+    knows nothing of locations.
+    """
+    at, steps = whole.offsets.start, 0
+    with BrokerRange(cluster, whole, wants_locations=True, max_bytes=1, max_batch_bytes=max_batch_bytes) as asked:
+        while at < whole.stop and len(found) < _MOST_SEGMENTS:
+            before = cluster.metrics.locations_asked
+            answer = asked.next()
+            if answer is None:
+                return whole.stop
+            location = answer.location
+            if location is not None and _is_good(location, answer, metrics):
+                stop, steps = min(location.last_offset + 1, whole.stop), 0
+                found.append(_Located(OffsetRange(at, stop), location, answer.aborted is not None))
+                urls.told(whole.partition, answer, now_ms())
+                asked.move(stop)
+                at = stop
+                continue
+            if location is None and cluster.metrics.locations_asked == before:
+                return at  # it was not even asked: it knows nothing of them
+            steps += 1
+            if steps > _MOST_STEPS:
+                return at
+            if location is not None:
+                with BrokerRange(cluster, whole, at, max_bytes=1, max_batch_bytes=max_batch_bytes) as plain:
+                    answer = plain.next()
+                if answer is None:
+                    return whole.stop
+                asked.move(answer.next_offset)
+            at = answer.next_offset
+    return min(at, whole.stop)  # the last answer may reach beyond
+
+
+def _is_good(location: RemoteLogSegmentLocation, answer: FetchedAnswer, metrics: LiveMetrics) -> bool:
+    reason = check_location(location, answer.answer, answer.offset, _FORMATS, now_ms())
+    is_good = reason is None and location.signed_url is not None
+    metrics.locations_rejected += not is_good
+    return is_good
+
+
+def _runs(found: list[_Located]) -> list[list[_Located]]:
+    """The segments that follow each other without a gap: over one, an index behind it tells nothing of before it."""
+    runs: list[list[_Located]] = []
+    for one in found:
+        if runs and runs[-1][-1].offsets.stop == one.offsets.start:
+            runs[-1].append(one)
+        else:
+            runs.append([one])
+    return runs
+
+
+def _of_broker(whole: LivePart, offsets: OffsetRange) -> LivePart:
+    return replace(
+        whole,
+        offsets=offsets,
+        read_from=ReadFrom.BROKER,
+        epochs=epochs_after(whole.epochs, offsets.start),
+        position_epoch=_epoch_before(whole, offsets.start),
+    )
+
+
+def _part(whole: LivePart, one: _Located, aborted: AbortedTransactions | None) -> LivePart:
+    start, stop = one.offsets.start, one.offsets.stop or one.offsets.start
+    mine = None if aborted is None or one.tells_aborted else aborted.within(start, stop)
+    return replace(
+        whole,
+        offsets=one.offsets,
+        read_from=ReadFrom.LOCATION,
+        epochs=epochs_after(whole.epochs, start),
+        position_epoch=_epoch_before(whole, start),
+        aborted=mine,
+        segment_id=one.location.segment_id,
+        size=(one.location.stop or one.location.size) - (one.location.start or 0),
+    )
+
+
+def _epoch_before(whole: LivePart, offset: int) -> int:
+    return max((epoch for epoch, start in whole.epochs if start < offset), default=whole.position_epoch)
+
+
+def _read_aborted(
+    cluster: Cluster,
+    whole: LivePart,
+    marks: LogMarks,
+    found: list[_Located],
+    located: tuple[UrlCache, ObjectStore],
+) -> AbortedTransactions | None:
+    """The aborted transactions of a run of segments, by their transaction indexes and by the broker for those whose
+    marker lies behind the last one; ``None`` if an index cannot be had."""
+    rows: list[AbortedTransaction] = []
+    for one in found:
+        if one.location.is_transaction_index_empty:
+            continue
+        index = next((each for each in one.location.indexes if each.index_type == TRANSACTION_INDEX), None)
+        if index is None or index.signed_url is None:
+            return None
+        try:
+            rows += _read_index(whole, one.location, index, index.signed_url, located)
+        except (StorageError, FormatError):
+            return None
+    reach = found[-1].location.last_offset + 1
+    if any(row.last_stable_offset >= (found[-1].offsets.stop or reach) for row in rows):
+        return AbortedTransactions(rows)  # all of it is decided by then
+    if reach >= marks.end and _end_of_log(cluster, whole.partition) <= reach:
+        return AbortedTransactions(rows)  # nothing follows, no marker either
+    first, behind = found[0].offsets.start, min(reach, marks.end - 1)
+    try:
+        rows += aborted_at_either(cluster, whole.partition, max(first, behind), max(first, behind - 1), rows)
+    except BrokerError as error:
+        if isinstance(error, NOT_OF_THE_DATA):
+            raise
+        return None
+    return AbortedTransactions(rows)
+
+
+def _end_of_log(cluster: Cluster, partition: TopicIdPartition) -> int:
+    """The leader's high watermark: no transaction that began before the planned end has a marker from there on."""
+    wanted = [OffsetWanted(partition.topic, partition.partition, LATEST)]
+    (latest,) = cluster.list_offsets(wanted, IsolationLevel.READ_UNCOMMITTED)
+    return latest.offset
+
+
+def _read_index(
+    whole: LivePart,
+    location: RemoteLogSegmentLocation,
+    index: IndexLocation,
+    url: str,
+    located: tuple[UrlCache, ObjectStore],
+) -> list[AbortedTransaction]:
+    urls, store = located
+    name = urls.put_index(whole.partition, location, url)
+    stop = store.size(name) if index.stop is None else index.stop
+    if stop - index.start > LARGEST_INDEX:
+        raise StorageError("a transaction index is too large", source=store.url(name), found=stop - index.start)
+    data = store.read_ranges(name, [ByteRange(index.start, stop)])[0] if stop > index.start else b""
+    found = Findings(store, whole.partition)
+    rows = check_transaction_index(found, data, name, location.first_offset, None)
+    settle_transaction_index(found)
+    return [row for row in rows if location.first_offset <= row.last_offset <= location.last_offset]

@@ -1,0 +1,265 @@
+"""What the leaders of a topic say of its ends and its history: marks, offsets for times, a group's offsets, lineages.
+
+ListOffsets takes one timestamp a partition, so marks are no snapshot: the ends only grow, but by an unclean election.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Final
+
+from segreader.broker.error_codes import describe
+from segreader.broker.messages import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    LATEST,
+    LATEST_TIERED,
+    EpochEnd,
+    EpochWanted,
+    ListedOffset,
+    OffsetWanted,
+    TopicMetadata,
+)
+from segreader.errors import (
+    AuthorizationError,
+    BrokerError,
+    ObjectNotFoundError,
+    ProtocolError,
+    TruncatedLogError,
+    UnsupportedVersionError,
+)
+from segreader.format.side_files.leader_epochs import LeaderEpoch, LeaderEpochs
+from segreader.isolation import IsolationLevel
+from segreader.live.cluster import Cluster
+from segreader.plan.lineage import normalised
+from segreader.plan.live import LogMarks
+from segreader.segment import TopicIdPartition
+from segreader.stored.topic_ids import NEWEST
+
+_NO_SUCH_TOPIC, _UNSUPPORTED, _FORBIDDEN = 3, 35, 29
+_MOST_EPOCHS: Final = 1 << 16
+
+
+def find_topic(cluster: Cluster, topic: str, topic_id: str | None = None) -> TopicMetadata:
+    """A topic as the cluster has it now.
+
+    Args:
+        topic_id: refuse another one; a cluster has none but the newest.
+
+    Raises:
+        ObjectNotFoundError: there is none of that name, or it is another one. AuthorizationError: it may not be seen.
+    """
+    found = next((one for one in cluster.metadata([topic]).topics if one.name == topic), None)
+    if found is not None and found.error == _FORBIDDEN:
+        raise AuthorizationError(
+            f"this user may not see topic {topic}", source=cluster.shown, code=_FORBIDDEN, hint="It needs READ on it"
+        )
+    if found is None or found.error == _NO_SUCH_TOPIC:
+        raise ObjectNotFoundError(
+            f"the cluster has no topic {topic}",
+            source=cluster.shown,
+            hint="See what it has with segreader broker describe",
+        )
+    if found.error:
+        raise BrokerError(
+            f"topic {topic} cannot be read now", source=cluster.shown, code=found.error, found=describe(found.error)
+        )
+    if topic_id not in (None, NEWEST, found.topic_id):
+        raise ObjectNotFoundError(
+            f"the cluster's topic {topic} is another one",
+            source=cluster.shown,
+            found=f"id {found.topic_id}",
+            expected=f"id {topic_id}",
+            hint="It was deleted and created again: the old one's segments can be read from the store alone",
+        )
+    return found
+
+
+def choose_partitions(topic: TopicMetadata, partitions: Collection[int] | None, shown: str) -> list[int]:
+    """The partitions asked for, in order; all by default.
+
+    Raises:
+        ObjectNotFoundError: the topic has no such partition.
+    """
+    there = sorted(one.partition for one in topic.partitions)
+    if partitions is None:
+        return there
+    missing = sorted(set(partitions) - set(there))
+    if missing:
+        raise ObjectNotFoundError(
+            f"topic {topic.name} has no partition {', '.join(map(str, missing))}",
+            source=shown,
+            found=f"{len(there)} partitions",
+            hint="See what it has with segreader broker describe",
+        )
+    return sorted(set(partitions))
+
+
+def read_marks(
+    cluster: Cluster,
+    topic: str,
+    partitions: Sequence[int],
+    isolation_level: IsolationLevel,
+) -> dict[int, LogMarks]:
+    """Where each partition begins, locally too, how far it is tiered, and where a reader's part of it ends."""
+    asked = [
+        OffsetWanted(topic, number, mark)
+        for number in partitions
+        for mark in (EARLIEST, EARLIEST_LOCAL, LATEST_TIERED, LATEST)
+    ]
+    answers = cluster.list_offsets(asked, isolation_level)
+    found = dict(zip(((one.partition, one.timestamp) for one in asked), answers, strict=True))
+    return {
+        number: LogMarks(
+            _mark(found[number, EARLIEST], cluster),
+            _mark(found[number, LATEST], cluster),
+            _optional(found[number, EARLIEST_LOCAL], cluster),
+            _optional(found[number, LATEST_TIERED], cluster),
+            found[number, LATEST].leader_epoch,
+        )
+        for number in partitions
+    }
+
+
+def read_ends(
+    cluster: Cluster, topic: str, partitions: Sequence[int], isolation_level: IsolationLevel
+) -> dict[int, int]:
+    """Where a reader's part of each partition ends: the high watermark, or the last stable offset."""
+    asked = [OffsetWanted(topic, number, LATEST) for number in partitions]
+    return {one.partition: _mark(one, cluster) for one in cluster.list_offsets(asked, isolation_level)}
+
+
+def read_bounds(cluster: Cluster, topic: str, partitions: Sequence[int]) -> dict[int, tuple[int, int]]:
+    """Of each partition the earliest offset, tiered ones included, and the high watermark."""
+    asked = [OffsetWanted(topic, number, mark) for number in partitions for mark in (EARLIEST, LATEST)]
+    answers = cluster.list_offsets(asked, IsolationLevel.READ_UNCOMMITTED)
+    found = {(one.partition, one.timestamp): _mark(told, cluster) for one, told in zip(asked, answers, strict=True)}
+    return {number: (found[number, EARLIEST], found[number, LATEST]) for number in partitions}
+
+
+def offsets_for_time(
+    cluster: Cluster, topic: str, partitions: Sequence[int], time_ms: int, isolation_level: IsolationLevel
+) -> dict[int, int | None]:
+    """For each partition the first offset that is not older; ``None`` if all are. Markers count, as for a broker."""
+    asked = [OffsetWanted(topic, number, max(0, time_ms)) for number in partitions]
+    answers = cluster.list_offsets(asked, isolation_level)
+    found = {one.partition: _required(one, cluster) for one in answers}
+    return {number: None if offset < 0 else offset for number, offset in found.items()}
+
+
+def _required(listed: ListedOffset, cluster: Cluster) -> int:
+    if listed.error:
+        raise BrokerError(
+            f"an offset of {listed.topic}-{listed.partition} cannot be looked up",
+            source=cluster.shown,
+            code=listed.error,
+            found=describe(listed.error),
+        )
+    return listed.offset
+
+
+def _mark(listed: ListedOffset, cluster: Cluster) -> int:
+    """A mark that every log has."""
+    offset = _required(listed, cluster)
+    if offset < 0:
+        raise ProtocolError(
+            f"a broker lists no offset for an end of {listed.topic}-{listed.partition}",
+            source=cluster.shown,
+            found=offset,
+            expected="an offset from 0 on",
+        )
+    return offset
+
+
+def _optional(listed: ListedOffset, cluster: Cluster) -> int | None:
+    """A mark that older brokers do not tell."""
+    return None if listed.error == _UNSUPPORTED else _required(listed, cluster)
+
+
+def require_history(cluster: Cluster, partition: TopicIdPartition, offset: int, epoch: int) -> None:
+    """Refuse a position that is not of the live log: an unclean election removed the records before it.
+
+    Args:
+        offset: the position, which is the next offset to read.
+        epoch: of the last record before it; -1 where it is not known, then nothing is refused.
+
+    Raises:
+        TruncatedLogError: with the last common point. Source: KIP-320.
+    """
+    if epoch < 0:
+        return
+    (end,) = cluster.epoch_ends([EpochWanted(partition.topic, partition.partition, epoch)])
+    refuse_other_history(end, partition, offset, epoch, cluster.shown)
+
+
+def refuse_other_history(end: EpochEnd, partition: TopicIdPartition, offset: int, epoch: int, shown: str) -> None:
+    """As ``require_history``, by the leader's answer about that epoch."""
+    if end.end_offset >= offset:
+        return
+    raise TruncatedLogError(
+        f"records before this offset of {partition} are no longer in the log",
+        source=shown,
+        offset=end.end_offset if end.end_offset >= 0 else None,
+        found=f"epoch {end.leader_epoch} ends at {end.end_offset}",
+        expected=f"epoch {epoch} up to offset {offset}",
+        hint="An unclean leader election took them away: what was read from there on is void; plan again",
+    )
+
+
+def read_lineage_of_leader(cluster: Cluster, topic: str, partition: int, leader_epoch: int, start: int) -> LeaderEpochs:
+    """The leader epochs of the live log from the one on that holds ``start``; empty if the leader tells none.
+
+    One request for each epoch, from the newest down.
+
+    Args:
+        leader_epoch: of the leader that returned the end of the read: a later one wrote nothing of it.
+    """
+
+    def ask(epoch: int) -> EpochEnd:
+        (end,) = cluster.epoch_ends([EpochWanted(topic, partition, epoch)])
+        return end
+
+    try:
+        return walk_epochs(ask, leader_epoch, start)
+    except UnsupportedVersionError:
+        return LeaderEpochs()
+
+
+def walk_epochs(ask: Callable[[int], EpochEnd], newest: int, start: int) -> LeaderEpochs:
+    """As ``read_lineage_of_leader``.
+
+    An epoch begins where the largest one below it ends. Below its first one a leader answers with the epoch that was
+    asked for and the start of its log: then nothing is there.
+
+    Raises:
+        ProtocolError: the answers contradict each other.
+
+    Source: ``LeaderEpochFileCache.endOffsetFor`` (4.3).
+    """
+    if newest < 0:
+        return LeaderEpochs()
+    answer = ask(newest)
+    entries: list[LeaderEpoch] = []
+    epoch, end = answer.leader_epoch, answer.end_offset
+    for _ in range(_MOST_EPOCHS):
+        if epoch <= 0 or end < 0:
+            break
+        below = ask(epoch - 1)
+        if below.leader_epoch >= epoch or below.end_offset > end:
+            raise ProtocolError(
+                "a leader's epochs contradict each other",
+                found=f"epoch {below.leader_epoch} ends at {below.end_offset}",
+                expected=f"one below {epoch}, with an end up to {end}",
+            )
+        begins = max(below.end_offset, 0)
+        if entries and begins == entries[-1].start_offset:
+            break  # below its first epoch
+        entries.append(LeaderEpoch(epoch, begins))
+        if below.leader_epoch < 0 or begins <= start:
+            return normalised(LeaderEpochs(tuple(reversed(entries))))
+        epoch, end = below.leader_epoch, below.end_offset
+    else:
+        raise ProtocolError("a leader has too many epochs", found=f"more than {_MOST_EPOCHS}")
+    if epoch == 0 and end >= 0:
+        entries.append(LeaderEpoch(0, 0))
+    return normalised(LeaderEpochs(tuple(reversed(entries))))

@@ -1,0 +1,361 @@
+"""A scan: what is asked for, turned into a plan and into records. The library's front door."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import replace
+from itertools import groupby, zip_longest
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from segreader.errors import OptionError, SegreaderError
+from segreader.format.columns import DEFAULT_MAX_BYTES, DEFAULT_MAX_ROWS
+from segreader.format.compression import DEFAULT_LIMIT
+from segreader.isolation import IsolationLevel
+from segreader.plan.cut import DEFAULT_SPLIT_BYTES
+from segreader.plan.request import Bounds, Policy, Request, Time, parse_bounds, parse_time_range
+from segreader.plan.split import ReadPlan, join_plans
+from segreader.ranges import OffsetRange
+from segreader.read.base_scan import BaseScan, Offsets
+from segreader.read.metrics import ScanMetrics
+from segreader.read.options import DEFAULT_COLUMNS, ReadOptions, parse_on_gap
+from segreader.read.split_reader import SplitReader
+from segreader.segment import TopicIdPartition
+from segreader.storage.base import ObjectStore
+from segreader.stored.indexed_times import UNREADABLE, note_if_older
+from segreader.stored.partition_planner import PartitionPlanner
+from segreader.stored.source import Catalog, LocationSource, Source, SourceAddress, SourceLog, Wants, open_source
+
+if TYPE_CHECKING:
+    from segreader.live.live_scan import LiveScan
+
+
+class Scan(BaseScan):
+    """Records of some partitions at a location. Made by ``segreader.scan``; nothing is read before it is asked for."""
+
+    def __init__(
+        self,
+        source: Source,
+        request: Request | None = None,
+        options: ReadOptions | None = None,
+        **earlier: Any,
+    ) -> None:
+        if earlier:
+            request, options = _of_earlier(options or ReadOptions(), **earlier)
+        super().__init__(options or ReadOptions(), ScanMetrics())
+        self.location = source.shown
+        self._request = request = request or Request()
+        self.isolation_level = request.isolation_level
+        self.offsets = OffsetRange(request.bounds.start or 0, request.bounds.stop)
+        self.times = request.bounds.times
+        self._plan: ReadPlan | None = None
+        self._source = source
+
+    @property
+    def store(self) -> ObjectStore:
+        """The store that segments are read from."""
+        return self._source.store
+
+    @property
+    def address(self) -> SourceAddress | None:
+        """What other processes open to read the same segments; ``None`` where they cannot."""
+        return self._source.address if isinstance(self._source, LocationSource) else None
+
+    def plan(self) -> ReadPlan:
+        """The plan of the read, from listings, indexes and snapshots; made once.
+
+        Raises:
+            CatalogError: the location, or its contents, do not allow the request.
+            SegmentGapError: offsets between two segments are in none (``on_gap='fail'``).
+            ObjectNotFoundError: the topic or partition does not exist.
+        """
+        if self._plan is None:
+            planner = self.planner()
+            logs: list[SourceLog] = []
+            for log in self.logs():
+                planner.add(log, self.offsets, self.times)
+                if self.times is not None:
+                    logs.append(log)
+            self._plan = self.with_newest(planner.plan(self.location), logs)
+        return self._plan
+
+    def plan_each(self) -> tuple[ReadPlan, dict[TopicIdPartition, SegreaderError]]:
+        """A plan of the partitions that can be planned, and the errors of the others.
+
+        Gaps are in the plan, whatever ``on_gap`` is. A later ``plan()`` gives the same plan.
+
+        Raises:
+            as ``plan``, for the location; and the first partition's error, if none can be planned.
+        """
+        plans: list[ReadPlan] = []
+        errors: dict[TopicIdPartition, SegreaderError] = {}
+        logs: list[SourceLog] = []
+        for log in self.logs():
+            logs.append(log)
+            planner = self.planner(on_gap=Policy.SKIP)
+            try:
+                planner.add(log, self.offsets, self.times)
+            except UNREADABLE as error:
+                errors[log.log.partition] = error
+            else:
+                plans.append(planner.plan(self.location))
+        if errors and not plans:
+            raise next(iter(errors.values()))
+        self._plan = self.with_newest(join_plans(self.location, plans), logs)
+        return self._plan, errors
+
+    def with_newest(self, plan: ReadPlan, logs: Iterable[SourceLog]) -> ReadPlan:
+        """The plan; if all records are older than ``since``, with a note that gives the newest timestamp."""
+        is_empty = all(one.offsets.stop is not None and one.offsets.start >= one.offsets.stop for one in plan.splits)
+        if self.times is None or plan.gaps or not is_empty:
+            return plan
+        note = note_if_older(self.store, [log.segments for log in logs], self.times, self.offsets)
+        return plan if note is None else replace(plan, notes=(*plan.notes, note))
+
+    def planner(self, on_gap: str | None = None) -> PartitionPlanner:
+        """A planner that knows how this scan is to be read, for those who choose of its partitions and offsets.
+
+        Args:
+            on_gap: in place of the scan's own.
+        """
+        options = self.options if on_gap is None else replace(self.options, on_gap=Policy.parse("on_gap", on_gap))
+        return PartitionPlanner(self.store, options, isolation_level=self.isolation_level)
+
+    def logs(self, wants: Wants | None = None) -> Iterator[SourceLog]:
+        """The partitions of this scan, listed one after another; those that ``wants`` refuses cost no listing."""
+        asked = self._request
+        return self._source.logs(topic=asked.topic, topic_id=asked.topic_id, partitions=asked.partitions, wants=wants)
+
+    def _batches(self, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+        plan = self.plan()
+        reader = SplitReader(self.store, options)
+        self.metrics = reader.metrics
+        self.metrics.notes.extend(plan.notes)
+        splits = {partition: list(some) for partition, some in groupby(plan.splits, attrgetter("partition"))}
+        for end in plan.ends:
+            position = None
+            some = splits.get(end.partition, [])
+            for split, following in zip_longest(some, some[1:]):
+                then = following if following is not None and split.is_followed_by(following) else None
+                yield from reader.read(split, position, then=then)
+                position = reader.next_offset
+            if end.damage is not None and options.on_corrupt is Policy.FAIL:
+                raise copy(end.damage)
+
+    def close(self) -> None:
+        """Give back connections and threads of the store; without this they go with the process."""
+        self.store.close()
+
+
+def parse_offsets(offsets: Offsets) -> OffsetRange:
+    """An offset range from ``A:B`` (either may be left out; ``B`` is exclusive), a pair, or a range.
+
+    Raises:
+        OptionError: it is none of these.
+    """
+    if offsets is None:
+        return OffsetRange()
+    if isinstance(offsets, OffsetRange):
+        return offsets
+    try:
+        if isinstance(offsets, str):
+            start_text, colon, stop_text = offsets.partition(":")
+            if not colon:
+                raise ValueError(offsets)
+            start, stop = int(start_text or 0), int(stop_text) if stop_text else None
+        else:
+            start, stop = offsets[0] or 0, offsets[1]
+        return OffsetRange(start, stop)
+    except (ValueError, TypeError, IndexError) as error:
+        raise OptionError(
+            "not a range of offsets", found=repr(offsets), expected="A:B with 0 <= A <= B; B is exclusive"
+        ) from error
+
+
+def _of_earlier(
+    options: ReadOptions,
+    *,
+    topic: str | None = None,
+    topic_id: str | None = None,
+    partitions: Collection[int] | None = None,
+    offsets: Offsets = None,
+    since: Time = None,
+    until: Time = None,
+    isolation_level: str | IsolationLevel = IsolationLevel.READ_COMMITTED,
+    split_bytes: int | None = None,
+    on_gap: str | None = None,
+) -> tuple[Request, ReadOptions]:
+    """The settings that ``Scan`` took one by one in the version before, as the values that it takes now."""
+    warnings.warn("Scan takes a Request and ReadOptions; segreader.scan makes them", DeprecationWarning, stacklevel=3)
+    some = parse_offsets(offsets)
+    request = Request(
+        topic=topic,
+        topic_id=topic_id,
+        partitions=None if partitions is None else tuple(partitions),
+        bounds=Bounds(some.start, some.stop, times=parse_time_range(since, until)),
+        isolation_level=parse_isolation_level(isolation_level),
+    )
+    if split_bytes is not None:
+        options = replace(options, split_bytes=split_bytes)
+    if on_gap is not None:
+        options = replace(options, on_gap=parse_on_gap(on_gap))
+    return request, options
+
+
+def parse_isolation_level(value: str | IsolationLevel) -> IsolationLevel:
+    """An isolation level by Kafka's name.
+
+    Raises:
+        OptionError: it is none.
+    """
+    try:
+        return IsolationLevel(value)
+    except ValueError as error:
+        expected = " or ".join(level.value for level in IsolationLevel)
+        raise OptionError("unknown isolation level", found=repr(value), expected=expected) from error
+
+
+def scan(
+    location: str | os.PathLike[str] | None = None,
+    *,
+    urls: Sequence[str] | None = None,
+    renew: Callable[[str], str] | None = None,
+    storage_options: Mapping[str, object] | None = None,
+    topic: str | None = None,
+    topic_id: str | None = None,
+    partitions: Collection[int] | int | None = None,
+    offsets: Offsets = None,
+    since: Time = None,
+    until: Time = None,
+    isolation_level: str | IsolationLevel = IsolationLevel.READ_COMMITTED,
+    columns: Collection[str] = DEFAULT_COLUMNS,
+    split_bytes: int = DEFAULT_SPLIT_BYTES,
+    batch_rows: int = DEFAULT_MAX_ROWS,
+    batch_bytes: int = DEFAULT_MAX_BYTES,
+    check_crcs: bool = True,
+    on_corrupt: str = "fail",
+    on_gap: str = "fail",
+    on_missing: str = "fail",
+    layout: str | None = None,
+    rsm_config: str | os.PathLike[str] | None = None,
+    metadata: str | os.PathLike[str] | None = None,
+    segments_from: str | None = None,
+    log_directory: str | os.PathLike[str] | None = None,
+    leader_epochs: str | os.PathLike[str] | None = None,
+    max_batch_bytes: int = DEFAULT_LIMIT,
+    kernel: str | None = None,
+    bootstrap_servers: str | None = None,
+    broker_options: Mapping[str, object] | None = None,
+    group: str | None = None,
+    prefer: str = "broker",
+    locations: bool = True,
+) -> Scan | LiveScan:
+    """A scan of the records at a location, or of a live topic; it reads when you ask for records.
+
+    Args:
+        location: ``kafka://host:port[,host:port]``, a cluster; or a directory, or a prefix in a bucket (``s3://``,
+            ``abfss://``, ``gs://``, any fsspec URL), in any of the layouts of
+            ``docs/reference/layouts``; or one partition's directory; or the signed URL of one segment.
+        urls: in place of a location: signed URLs of segments and their indexes, in any order.
+        renew: called with a signed URL that has expired, returns another one for the same object.
+        storage_options: credentials, endpoint and the like, under the names that pandas and Polars take; see
+            ``docs/reference/options.md``.
+        topic: its name; every topic by default.
+        topic_id: which topic of that name, if it was deleted and created again: its id, or ``newest``. Without it a
+            topic that is named must have one id; if none is named, each id is a topic of its own.
+        partitions: which; all by default.
+        offsets: ``"A:B"``, ``(A, B)`` or an ``OffsetRange``; ``B`` is exclusive, and either may be left out.
+        since, until: only from the first offset whose record is not older than ``since``, and below the first whose
+            record is not older than ``until``: a ``datetime`` with a time zone, ms since 1970 UTC, or text such as
+            ``2026-11-01T00:00Z`` and ``-1h``. As with ``startingTimestamp`` and ``endingTimestamp`` of Spark's kafka
+            source, records between the two offsets may be outside the window if timestamps are out of order.
+        isolation_level: ``read_committed`` (default) or ``read_uncommitted``.
+        columns: which columns, in this order; see ``docs/architecture.md``. Others are not built.
+        split_bytes: target size of a split, in stored bytes.
+        batch_rows, batch_bytes: when a record batch is closed, whichever is reached first.
+        check_crcs: whether batches must pass their CRC.
+        on_corrupt: ``fail`` or ``skip`` damaged batches.
+        on_gap: ``fail`` with ``SegmentGapError`` where offsets between two segments are in none, or ``skip`` them: they
+            are in ``plan().gaps``, and the rest is read.
+        on_missing: ``fail`` or ``skip`` a segment that vanishes between plan and read.
+        layout: the layout; by default it is recognised by object names.
+        rsm_config: the broker's properties file, for keys and prefix of encrypted segments (``rsm.config.``).
+        metadata: a place with ``__remote_log_metadata-<n>`` log directories: which segments are finished.
+        segments_from: ``listing``, ``metadata`` or ``both``; with ``metadata`` it is ``both``.
+        log_directory: a broker's log directory, or a copy: its segments continue those of the remote tier.
+        leader_epochs: a ``leader-epoch-checkpoint`` of the live log, or a place that holds ``<topic>-<partition>``
+            directories with one: which history counts after an unclean leader election.
+        max_batch_bytes: largest batch to hold, stored or decompressed.
+        kernel: ``native`` or ``reference``; by default ``native`` if it was built.
+        bootstrap_servers: brokers, ``host:port`` with commas between: then the live topic is read, its remote part from
+            the location, the rest from the brokers. ``offsets`` may name ends (``"earliest:latest-stable"``).
+        broker_options: settings of a Kafka client by Kafka's names, such as ``security.protocol``.
+        group: start at the committed offsets of this consumer group; nothing is committed.
+        prefer: ``broker`` or ``store``: which tier to read records from if both have them.
+        locations: whether to ask the cluster for locations if no location is given; ``segreader gateway`` returns them.
+
+    Raises:
+        OptionError: an argument is unknown. ObjectNotFoundError: the directory is not there.
+    """
+    options = ReadOptions(
+        columns=tuple(columns),
+        split_bytes=split_bytes,
+        batch_rows=batch_rows,
+        batch_bytes=batch_bytes,
+        check_crcs=check_crcs,
+        on_corrupt=Policy.parse("on_corrupt", on_corrupt),
+        on_gap=parse_on_gap(on_gap),
+        on_missing=Policy.parse("on_missing", on_missing),
+        max_batch_bytes=max_batch_bytes,
+        kernel=kernel,
+    )
+    catalog = Catalog(
+        layout=layout,
+        rsm_config=rsm_config,
+        metadata=metadata,
+        segments_from=segments_from,
+        log_directory=log_directory,
+        leader_epochs=leader_epochs,
+    )
+    times, wanted = parse_time_range(since, until), (partitions,) if isinstance(partitions, int) else partitions
+    request = Request(
+        topic=topic,
+        topic_id=topic_id,
+        partitions=None if wanted is None else tuple(wanted),
+        isolation_level=parse_isolation_level(isolation_level),
+        prefers_store=prefer == "store",
+    )
+    if bootstrap_servers is not None or is_cluster(location):
+        from segreader.live.live_scan import open_live_scan
+
+        if prefer not in ("broker", "store"):
+            raise OptionError("unknown prefer", found=prefer, expected="broker or store")
+        return open_live_scan(
+            location,
+            bootstrap_servers,
+            replace(request, bounds=parse_bounds(offsets, times, group)),
+            options,
+            broker_options=broker_options,
+            urls=urls,
+            storage_options=storage_options,
+            catalog=catalog,
+            asks_for_locations=locations,
+        )
+    if broker_options or group is not None or prefer != "broker" or not locations:
+        raise OptionError(
+            "broker_options, group, prefer and locations are of live topics",
+            hint="Name brokers: bootstrap_servers (--bootstrap-servers), or kafka://broker:9092 as the location",
+        )
+    source = open_source(location, urls=urls, renew=renew, storage_options=storage_options, catalog=catalog)
+    some = parse_offsets(offsets)
+    return Scan(source, replace(request, bounds=Bounds(some.start, some.stop, times=times)), options)
+
+
+def is_cluster(location: str | os.PathLike[str] | None) -> bool:
+    """Whether a location is ``kafka://…``: brokers, not a store."""
+    return location is not None and os.fspath(location).lower().startswith("kafka://")

@@ -1,0 +1,418 @@
+"""Where a scan reads: a location, or a list of signed URLs, and what is given beside it.
+
+Each is a store, in which segments are plain Kafka files, and the partitions in it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from threading import Lock
+from typing import Any, Protocol
+from weakref import finalize
+
+from segreader.catalog.layouts import local_tiered, log_directory, pinterest
+from segreader.catalog.layouts.base import PartitionPlace
+from segreader.catalog.layouts.registry import choose_layouts, location_of, open_view
+from segreader.catalog.listing import PartitionLog, list_places, read_place, refuse_two_topics
+from segreader.catalog.metadata_log import RemoteLogMetadata
+from segreader.catalog.unlisted_layout import find_listed_segments, find_sets_without_log
+from segreader.catalog.walk import Wanted, find_all
+from segreader.errors import ObjectNotFoundError, OptionError, UnknownLayoutError
+from segreader.segment import Segment, TopicIdPartition
+from segreader.storage.base import ObjectStore
+from segreader.storage.location import open_store
+from segreader.storage.mounts import MountedStores
+from segreader.storage.options import options_without_secrets
+from segreader.storage.signed_url import redact
+from segreader.stored.beside import Beside, Catalog, Known, SourceLog, is_live
+from segreader.stored.topic_ids import NEWEST, NewestIds, ids_by_topic, newest_ids, note_of_ids
+
+__all__ = ["Catalog", "LocationSource", "Source", "SourceAddress", "SourceLog", "UrlSource", "Wants", "open_source"]
+
+_PLAIN = ("http://", "https://")
+
+Wants = Callable[[TopicIdPartition], bool]
+"""Asked of a partition before it is listed: whether it is to be."""
+
+
+class Source(Protocol):
+    """A store, what people call it, and the partitions in it."""
+
+    store: ObjectStore
+    shown: str
+
+    def logs(
+        self,
+        *,
+        topic: str | None,
+        topic_id: str | None,
+        partitions: Collection[int] | None,
+        wants: Wants | None = None,
+    ) -> Iterator[SourceLog]:
+        """The partitions asked for and not refused by ``wants``, by topic, partition and id; raises as ``list_places``.
+
+        Args:
+            topic_id: ``newest`` is the id that the topic's name has now. Without an id every id of a topic is
+                read that was created again, unless the topic is named.
+        """
+
+
+class SourceAddress:
+    """What ``open_source`` was given, as it travels to other processes: they open its store when they first need it.
+
+    A pickle holds no secret: credentials are those that the environment and the files of the other process give.
+    """
+
+    def __init__(
+        self,
+        location: str | os.PathLike[str] | None,
+        storage_options: Mapping[str, object] | None,
+        catalog: Catalog,
+    ) -> None:
+        self._location, self._storage_options, self._catalog = location, storage_options, catalog
+        self._lock = Lock()
+        self._store: ObjectStore | None = None
+
+    @property
+    def store(self) -> ObjectStore:
+        """The store that segments are read from; raises as ``open_source``. It is closed when this is garbage."""
+        with self._lock:
+            if self._store is None:
+                self._store = open_source(
+                    self._location, storage_options=self._storage_options, catalog=self._catalog
+                ).store
+                finalize(self, self._store.close).atexit = False
+            return self._store
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Raises ``OptionError`` where a secret was given."""
+        catalog, location = self._catalog, "" if self._location is None else os.fspath(self._location)
+        places = {name: getattr(catalog, name) for name in ("rsm_config", "metadata", "log_directory", "leader_epochs")}
+        refuse_credentials({"location": location, **places})
+        here = {name: None if place is None else _absolute(place) for name, place in places.items()}
+        options = options_without_secrets(location, self._storage_options or {})
+        return SourceAddress, (_absolute(location) if location else None, options, replace(catalog, **here))
+
+
+def _absolute(place: str | os.PathLike[str]) -> str:
+    """A place as it is named from any directory."""
+    text = os.fspath(place)
+    return text if "://" in text or text.startswith("file:") else os.path.abspath(text)
+
+
+def refuse_credentials(places: Mapping[str, str | os.PathLike[str] | None]) -> None:
+    """Raise if the text of a place holds a credential.
+
+    Args:
+        places: by the names of the arguments that give them.
+
+    Raises:
+        OptionError: one does.
+    """
+    for name, place in places.items():
+        if place is not None and redact(os.fspath(place)) != os.fspath(place):
+            raise OptionError(
+                f"{name} holds a credential",
+                found=redact(os.fspath(place)),
+                hint="Give credentials as storage_options, on each machine: what travels names places only",
+            )
+
+
+class LocationSource:
+    """A directory, bucket or prefix; its layout tells what is in it.
+
+    Args:
+        opened: what ``open_store`` gave for the location; by default it is opened here.
+        address: what other processes open; ``None`` where they cannot.
+    """
+
+    def __init__(
+        self,
+        location: str,
+        storage_options: Mapping[str, object] | None = None,
+        *,
+        catalog: Catalog | None = None,
+        opened: tuple[ObjectStore, str] | None = None,
+        address: SourceAddress | None = None,
+    ) -> None:
+        self.catalog = catalog or Catalog()
+        self.address = address
+        self.layouts = choose_layouts(self.catalog.layout, rsm_config=self.catalog.rsm_config)
+        self._storage_options = storage_options
+        store, self.prefix = opened or open_store(location, storage_options=storage_options)
+        self.shown = store.url(self.prefix)
+        self.store = open_view(store, self.layouts)
+        self._beside = Beside(self.catalog, self._open_beside)
+        if self._beside.mounts:
+            self.store = MountedStores({"": self.store, **self._beside.mounts})
+
+    def places(
+        self,
+        *,
+        topic: str | None = None,
+        topic_id: str | None = None,
+        partitions: Collection[int] | None = None,
+        metadata: RemoteLogMetadata | None = None,
+    ) -> list[PartitionPlace]:
+        """Where the partitions asked for lie; see ``Source.logs``."""
+        if topic_id != NEWEST:
+            return self._places(topic, topic_id, partitions, metadata)
+        places = self._places(topic, None, None, metadata, may_have_ids=True)
+        chosen = self.newest(places, metadata).chosen((one.partition for one in places), partitions, self.shown)
+        return [place for place in places if place.partition in chosen]
+
+    def _places(
+        self,
+        topic: str | None,
+        topic_id: str | None,
+        partitions: Collection[int] | None,
+        metadata: RemoteLogMetadata | None,
+        *,
+        may_have_ids: bool = False,
+    ) -> list[PartitionPlace]:
+        return list_places(
+            self.store,
+            self.prefix,
+            self.layouts,
+            topic=topic,
+            topic_id=topic_id,
+            partitions=partitions,
+            is_live=lambda one: is_live(metadata, one),
+            may_have_ids=may_have_ids,
+        )
+
+    def newest(
+        self,
+        places: Sequence[PartitionPlace],
+        metadata: RemoteLogMetadata | None = None,
+        known: Collection[TopicIdPartition] = (),
+    ) -> NewestIds:
+        """The newest id of each topic among these places that has several; see ``newest_ids``."""
+
+        def read(place: PartitionPlace) -> PartitionLog:
+            return read_place(self.store, place, self.layouts)
+
+        return newest_ids(self.store, places, read, known=known, metadata=metadata, source=self.shown)
+
+    def read_metadata(
+        self, *, topic: str | None, topic_id: str | None, partitions: Collection[int] | None
+    ) -> RemoteLogMetadata | None:
+        """What the metadata topic says of these partitions; ``None`` if it is not given, or not to be asked."""
+        if topic_id == NEWEST:  # every id counts, and every partition of it
+            topic_id = partitions = None
+        return self._beside.read_metadata(topic=topic, topic_id=topic_id, partitions=partitions)
+
+    def logs(
+        self,
+        *,
+        topic: str | None,
+        topic_id: str | None,
+        partitions: Collection[int] | None,
+        wants: Wants | None = None,
+    ) -> Iterator[SourceLog]:
+        """By listing, by the metadata topic or both, a partition at a time."""
+        metadata = self.read_metadata(topic=topic, topic_id=topic_id, partitions=partitions)
+        is_newest, asked = topic_id == NEWEST, partitions
+        if is_newest:
+            topic_id, partitions = None, None
+        finished = [] if metadata is None else metadata.partitions(topic, topic_id)
+        try:
+            places = self._places(topic, topic_id, partitions, metadata, may_have_ids=is_newest)
+        except (ObjectNotFoundError, UnknownLayoutError):
+            if not finished:
+                raise
+            places = []  # all of it is gone
+        if is_newest:
+            newest = self.newest(places, metadata, finished)
+            there = newest.chosen([*(place.partition for place in places), *finished], asked, self.shown)
+            places = [place for place in places if place.partition in there]
+            finished = [one for one in finished if one in there]
+        here = [place.partition for place in places]
+        recreated = ids_by_topic(here)
+        notes = dict(newest.notes) if is_newest else {name: note_of_ids(name, ids) for name, ids in recreated.items()}
+        known = Known(metadata, self._beside.read_leader_epochs(here), recreated)
+        self._beside.close()
+        has_local = False
+        chosen = [place for place in places if wants is None or wants(place.partition)]
+        for place in chosen:
+            one = self._beside.source_log(self.store, [place], self.layouts, known)
+            if (note := notes.pop(place.partition.topic, None)) is not None:
+                one = replace(one, log=replace(one.log, notes=(note, *one.log.notes)))
+            has_local |= one.local is not None
+            yield one
+        if len(chosen) == len(places) > 0 and not has_local:
+            self._beside.require_local(places[0].partition)
+        there = {place.partition for place in places}
+        for partition in finished:
+            if partition not in there and (wants is None or wants(partition)):
+                gone = PartitionPlace(partition, (), "")
+                yield self._beside.source_log(self.store, [gone], self.layouts, known)
+
+    def _open_beside(self, location: str) -> tuple[ObjectStore, str]:
+        """Another place: a directory, or a bucket with the same storage options."""
+        return open_store(location, storage_options=self._storage_options if "://" in location else None)
+
+
+class UrlSource:
+    """Objects named by URLs one by one.
+
+    Args:
+        urls: of segments and their indexes, in any order.
+        is_trusted: whether the user typed them: then the hosts they name are allowed.
+        renew: called with an expired URL, gives another one for the same object.
+        rsm_config: the broker's properties file, where segments are encrypted.
+    """
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        storage_options: Mapping[str, object] | None,
+        *,
+        is_trusted: bool = False,
+        renew: Callable[[str], str] | None = None,
+        rsm_config: str | os.PathLike[str] | None = None,
+    ) -> None:
+        from segreader.storage.http.settings import HttpSettings
+        from segreader.storage.http.url_list import UrlList, UrlListStore, split_url
+        from segreader.storage.options import address_policy, find_storage_options
+
+        options = find_storage_options("https://", storage_options)
+        policy = address_policy(options)
+        if is_trusted:
+            hosts = {"{0.scheme}://{0.netloc}".format(split_url(url)) for url in urls}
+            policy = policy.with_hosts(sorted(host for host in hosts if "@" not in host))
+        settings = HttpSettings(ca_file=options.ca_file, verify=options.verify is not False)
+        store = UrlListStore(UrlList(urls, renew), settings=replace(settings, policy=policy))
+        self.layouts = tuple(
+            layout
+            for layout in choose_layouts(None, rsm_config=rsm_config)
+            if layout.name not in (local_tiered.NAME, log_directory.NAME, pinterest.NAME)  # those of loose files
+        )
+        self.store = open_view(store, self.layouts)
+        self.shown = f"{len(urls)} URLs"
+
+    def logs(
+        self,
+        *,
+        topic: str | None,
+        topic_id: str | None,
+        partitions: Collection[int] | None,
+        wants: Wants | None = None,
+    ) -> Iterator[SourceLog]:
+        """By the names in the URLs' paths, and by the first batch where a name says nothing."""
+        is_newest, asked = topic_id == NEWEST, partitions
+        if is_newest:
+            topic_id, partitions = None, None
+        loose: dict[TopicIdPartition, PartitionLog] = {}
+        if find_all(self.store, "", self.layouts):
+            places = list_places(
+                self.store,
+                "",
+                self.layouts,
+                topic=topic,
+                topic_id=topic_id,
+                partitions=partitions,
+                may_have_ids=is_newest,
+            )
+        else:
+            loose = self._loose(topic, topic_id, partitions, asked)
+            places = [PartitionPlace(one, ("",), "urls") for one in loose]
+            refuse_two_topics(places, self.shown, is_named=topic is not None and not is_newest)
+
+        def read(place: PartitionPlace) -> PartitionLog:
+            return loose[place.partition] if loose else read_place(self.store, place, self.layouts)
+
+        ids = ids_by_topic(place.partition for place in places)
+        notes = {name: note_of_ids(name, some) for name, some in ids.items()}
+        if is_newest:
+            newest = newest_ids(self.store, places, read, source=self.shown)
+            chosen = newest.chosen((place.partition for place in places), asked, self.shown)
+            places = [place for place in places if place.partition in chosen]
+            notes = dict(newest.notes)
+        for place in places:
+            if wants is None or wants(place.partition):
+                log = read(place)
+                if (note := notes.pop(place.partition.topic, None)) is not None:
+                    log = replace(log, notes=(note, *log.notes))
+                yield SourceLog(log)
+
+    def _loose(
+        self,
+        topic: str | None,
+        topic_id: str | None,
+        partitions: Collection[int] | None,
+        asked: Collection[int] | None,
+    ) -> dict[TopicIdPartition, PartitionLog]:
+        """The partitions of a list that no layout explains, those that are asked for.
+
+        Args:
+            asked: what logs without a name are taken for, if it is one partition.
+        """
+        only = next(iter(asked)) if asked is not None and len(asked) == 1 else None
+        segments = find_listed_segments(self.store, topic=topic, partition=only)
+        if not segments:
+            raise UnknownLayoutError(
+                "no URL of the list names a segment",
+                source=self.shown,
+                expected="paths that end in .log, and their indexes in .index, .txnindex and so on",
+            )
+        groups: dict[TopicIdPartition, list[Segment]] = defaultdict(list)
+        for segment in sorted(segments, key=lambda segment: segment.base_offset):
+            groups[segment.partition].append(segment)
+        there = sorted(groups, key=lambda one: one.order)
+        wanted = Wanted(topic, topic_id, partitions)
+        chosen = [one for one in there if wanted.admits(one) and topic_id in (None, one.topic_id)]
+        missing = sorted(set(partitions or ()) - {one.partition for one in chosen})
+        if not chosen or missing:
+            raise ObjectNotFoundError(
+                f"partition {', '.join(map(str, missing))} is not here" if missing else "what is asked for is not here",
+                source=self.shown,
+                found=", ".join(str(one) for one in there[:8]),
+            )
+        lacking = find_sets_without_log(self.store, segments, topic=topic, partition=only)
+        return {
+            one: PartitionLog(one, tuple(groups[one]), "urls", tuple(lost for whose, lost in lacking if whose == one))
+            for one in chosen
+        }
+
+
+def open_source(
+    location: str | os.PathLike[str] | None,
+    *,
+    urls: Sequence[str] | None = None,
+    renew: Callable[[str], str] | None = None,
+    storage_options: Mapping[str, object] | None = None,
+    catalog: Catalog | None = None,
+) -> LocationSource | UrlSource:
+    """The source that a location or a list of URLs names.
+
+    Raises:
+        OptionError: neither or both are given, or a storage option is wrong.
+        ObjectNotFoundError: the directory is not there.
+    """
+    address = SourceAddress(location, storage_options, catalog or Catalog())
+    if location is None and urls is None and catalog is not None and catalog.rsm_config is not None:
+        location, found = location_of(catalog.rsm_config)
+        storage_options = {**found, **(storage_options or {})}
+    if (location is None) == (urls is None):
+        raise OptionError("give a place to read: a location, or urls=[…]", hint="Give one of the two")
+    catalog = catalog or Catalog()
+    is_listed = urls is not None or _is_url(location)
+    if is_listed and catalog != Catalog(rsm_config=catalog.rsm_config):
+        raise OptionError(
+            "layout, metadata, log_directory and leader_epochs cannot be used with URLs",
+            hint="Leave them out: the layout is recognised by the names in the URLs",
+        )
+    if urls is not None:
+        return UrlSource(urls, storage_options, renew=renew, rsm_config=catalog.rsm_config)
+    text = os.fspath(location) if location is not None else ""
+    if _is_url(location):
+        return UrlSource([text], storage_options, is_trusted=True, renew=renew, rsm_config=catalog.rsm_config)
+    return LocationSource(text, storage_options, catalog=catalog, address=address)
+
+
+def _is_url(location: str | os.PathLike[str] | None) -> bool:
+    return location is not None and os.fspath(location).lower().startswith(_PLAIN)

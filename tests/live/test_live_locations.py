@@ -1,0 +1,389 @@
+"""Segments read where a cluster says that they lie: the same records, and what is done when they cannot be had."""
+
+from __future__ import annotations
+
+import pickle
+import random
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+import pytest
+from corpus import Case, NormalRecord, case, cases, normal
+from fake_cluster import FakeCluster, Locate, ServedSegment, of_corpus
+from located_store import CANARY, HOST, LocatedStore, locations
+from sample import at_each_edge_once
+
+from segreader.broker.location import RemoteLogSegmentLocation
+from segreader.broker.primitives import uuid_text
+from segreader.errors import (
+    AccessDeniedError,
+    FormatError,
+    LocationExpiredError,
+    ObjectNotFoundError,
+    OffsetOutOfRangeError,
+    ProtocolError,
+    StorageError,
+)
+from segreader.isolation import IsolationLevel
+from segreader.live.live_scan import LiveScan
+from segreader.live.reader import LiveReader
+from segreader.live.url_cache import UrlCache, open_located
+from segreader.plan.live import ReadFrom
+from segreader.plan.request import Request
+from segreader.read.options import ReadOptions
+from segreader.read.records import RECORD_COLUMNS, iter_consumer_records
+
+TIERED = [one for one in cases("tv2", "tv1", "k39", "cluster") if one.local and one.remote]
+ONE = case("tv2", "txn-span")
+COMPACTED = "compacted-then-tiered"
+"""The cleaner emptied segments there, which no location can name."""
+Fault = Callable[[str, str], bytes | None]
+LONG_AGO = "segreader.live.url_cache.TOLD_FOR_MS"
+"""Below zero: whatever a plan was told, it was too long ago."""
+
+
+def clusters(one: Case, locate: Locate | None, **arguments: Any) -> FakeCluster:
+    numbers = [int(path.name.rpartition("-")[2]) for path in one.local]
+    logs = {one.topic: {number: of_corpus(one, number) for number in numbers}}
+    for log in logs[one.topic].values():  # as after local retention: what is uploaded is remote alone
+        log.local_start = max(log.log_start, min(log.last_tiered + 1, log.end))
+    return FakeCluster(logs, topic_ids={one.topic: one.topic_id}, locate=locate, **arguments)
+
+
+def by_locations(
+    cluster: FakeCluster, topic: str, level: str = "committed", fault: Fault = lambda name, url: None
+) -> LiveScan:
+    request = Request(topic=topic, isolation_level=IsolationLevel(f"read_{level}"))
+
+    def opened(on_refresh: Callable[[], None]) -> tuple[UrlCache, LocatedStore]:
+        urls = UrlCache(on_refresh)
+        return urls, LocatedStore(urls, list(cluster.logs[topic].values()), fault)
+
+    return LiveScan(lambda: cluster, request, open_located=opened)
+
+
+def records_of(scan: LiveScan) -> list[NormalRecord]:
+    with scan:
+        return [normal(record) for record in scan.records()]
+
+
+@pytest.mark.parametrize("with_index", [False, True], ids=["listed", "indexed"])
+@pytest.mark.parametrize("isolation", ["uncommitted", "committed"])
+@pytest.mark.parametrize("one", at_each_edge_once(TIERED), ids=str)
+def test_segments_by_location_give_the_java_consumers_records(one: Case, isolation: str, with_index: bool) -> None:
+    cluster = clusters(one, locations(with_index=with_index), chance=random.Random(str(one)))
+    cluster.lists_aborted = not with_index
+    scan = by_locations(cluster, one.topic, isolation)
+
+    assert records_of(scan) == one.truth(isolation)
+    assert scan.metrics.fallbacks == {}
+    assert scan.metrics.locations_rejected == 0 or one.topic == COMPACTED
+    remote = sum(r.offset < cluster.logs[one.topic][r.partition].local_start for r in one.truth(isolation))
+    if one.topic != COMPACTED:
+        assert scan.metrics.sources["location"].records == remote
+        assert scan.metrics.sources["broker"].records == len(one.truth(isolation)) - remote
+    assert not remote or scan.metrics.sources["location"].records > 0
+
+
+def test_where_nothing_lies_behind_the_segments_no_record_is_asked_of_a_broker() -> None:
+    cluster = clusters(ONE, locations(with_index=True))
+    cluster.lists_aborted = False
+    for log in cluster.logs[ONE.topic].values():
+        log.batches = [batch for batch in log.batches if batch.stop <= log.last_tiered + 1]
+        log.local_start = log.end
+    end = {number: log.stable for number, log in cluster.logs[ONE.topic].items()}
+    scan = by_locations(cluster, ONE.topic)
+
+    assert records_of(scan) == [record for record in ONE.truth("committed") if record.offset < end[record.partition]]
+    fetches = [one for one in cluster.requests if one.startswith("Fetch")]
+    assert fetches
+    assert [one for one in fetches if not one.endswith("with locations")] == []
+
+
+@pytest.mark.parametrize("is_long_ago", [False, True])
+def test_what_planning_was_told_a_moment_ago_is_not_asked_again(
+    is_long_ago: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if is_long_ago:
+        monkeypatch.setattr(LONG_AGO, -1)
+    cluster = clusters(ONE, locations())
+    scan = by_locations(cluster, ONE.topic)
+    parts = [part for part in scan.plan().parts if part.read_from is ReadFrom.LOCATION]
+    for _ in range(2):  # what was told serves one read
+        asked = cluster.metrics.locations_asked
+        assert [normal(record) for record in scan.records()] == ONE.truth("committed")
+        assert cluster.metrics.locations_asked - asked == (len(parts) if is_long_ago else 0)
+        is_long_ago = True
+    scan.close()
+
+
+def test_a_part_by_location_is_read_alone_with_a_location_of_its_own() -> None:
+    cluster = clusters(ONE, locations())
+    plan = pickle.loads(pickle.dumps(by_locations(cluster, ONE.topic).plan()))
+    assert len([part for part in plan.parts if part.read_from is ReadFrom.LOCATION]) > 1
+    found: list[NormalRecord] = []
+    for part in reversed(plan.parts):
+        urls = UrlCache()
+        store = LocatedStore(urls, list(cluster.logs[ONE.topic].values()))
+        reader = LiveReader(cluster, ReadOptions(columns=RECORD_COLUMNS), located=(urls, store))
+        rows = [normal(record) for batch in reader.read(part) for record in iter_consumer_records(batch)]
+        found = rows + found
+
+    assert found == ONE.truth("committed")
+
+
+def test_nothing_that_can_be_kept_or_shown_holds_a_url() -> None:
+    def fault(name: str, url: str) -> bytes | None:
+        raise AccessDeniedError("denied", source=url.partition("?")[0])
+
+    scan = by_locations(clusters(ONE, locations(with_index=True)), ONE.topic, fault=fault)
+    assert records_of(scan) == ONE.truth("committed")
+    plan = scan.plan()
+    shown = [repr(plan), str(plan), repr(scan.metrics), repr(pickle.dumps(plan)), repr(pickle.dumps(scan.metrics))]
+
+    assert scan.metrics.url_refreshes == 0
+    assert not any(CANARY in text for text in shown)
+
+
+def once(error: StorageError | FormatError) -> tuple[Fault, list[str]]:
+    """A store that fails at its first read."""
+    seen: list[str] = []
+
+    def fault(name: str, url: str) -> bytes | None:
+        seen.append(name)
+        if len(seen) == 1:
+            raise error
+        return None
+
+    return fault, seen
+
+
+def always(error: StorageError | FormatError) -> Fault:
+    def fault(name: str, url: str) -> bytes | None:
+        raise error
+
+    return fault
+
+
+FAULTS = [
+    (AccessDeniedError("403"), "access_denied"),
+    (LocationExpiredError("expired"), "expired"),
+    (ObjectNotFoundError("404"), "not_found"),
+    (StorageError("503"), "store_failed"),
+    (FormatError("damaged"), "segment_corrupt"),
+]
+RENEWED = [one for one in FAULTS if one[1] != "store_failed"]
+"""Stores try again by themselves what only failed."""
+
+
+@pytest.mark.parametrize(("error", "cause"), RENEWED, ids=[cause for _, cause in RENEWED])
+def test_what_fails_once_is_tried_again_and_not_taken_from_the_broker(error: StorageError, cause: str) -> None:
+    fault, seen = once(error)
+    scan = by_locations(clusters(ONE, locations()), ONE.topic, fault=fault)
+
+    assert records_of(scan) == ONE.truth("committed")
+    assert scan.metrics.fallbacks == {}
+    assert len(seen) > 1
+
+
+@pytest.mark.parametrize(("error", "cause"), FAULTS, ids=[cause for _, cause in FAULTS])
+def test_what_fails_always_is_taken_from_the_broker_and_counted(error: StorageError, cause: str) -> None:
+    scan = by_locations(clusters(ONE, locations()), ONE.topic, fault=always(error))
+    with scan:
+        found = [normal(record) for record in _quickly(scan)]
+
+    assert found == ONE.truth("committed")
+    assert set(scan.metrics.fallbacks) == {cause}
+    assert scan.metrics.sources["location"].records == 0
+    assert any("by the broker" in note for note in scan.metrics.notes)
+
+
+def _quickly(scan: LiveScan) -> Iterator[Any]:
+    """The records of a scan whose waits are not waited for."""
+    reader = LiveReader(
+        scan.cluster,
+        ReadOptions(columns=RECORD_COLUMNS),
+        located=scan._locations(),
+        metrics=scan.metrics,
+        sleep=lambda seconds: None,
+    )
+    for part in scan.plan().parts:
+        for batch in reader.read(part):
+            yield from iter_consumer_records(batch)
+
+
+def test_damage_in_the_middle_repeats_no_record_and_loses_none() -> None:
+    cluster = clusters(ONE, locations())
+    data = {f"{s.segment_id}": s.data for log in cluster.logs[ONE.topic].values() for s in log.segments}
+
+    def fault(name: str, url: str) -> bytes | None:
+        whole = bytearray(data[url.removeprefix(f"{HOST}/").partition(".")[0]])
+        whole[len(whole) // 2] ^= 1
+        return bytes(whole)
+
+    scan = by_locations(cluster, ONE.topic, fault=fault)
+    assert records_of(scan) == ONE.truth("committed")
+    assert set(scan.metrics.fallbacks) == {"segment_corrupt"}
+    assert scan.metrics.sources["location"].records > 0
+
+
+def test_what_retention_took_away_is_out_of_range() -> None:
+    cluster = clusters(ONE, locations())
+
+    def fault(name: str, url: str) -> bytes | None:
+        cluster.logs[ONE.topic][0].log_start = cluster.logs[ONE.topic][0].local_start
+        raise ObjectNotFoundError("404")
+
+    with pytest.raises(OffsetOutOfRangeError) as caught:
+        records_of(by_locations(cluster, ONE.topic, fault=fault))
+    assert "were deleted while they were read" in str(caught.value)
+
+
+Lie = Callable[[RemoteLogSegmentLocation], RemoteLogSegmentLocation]
+LIES: dict[str, Lie] = {
+    "another segment's offsets": lambda one: replace(one, first_offset=one.last_offset + 1, last_offset=1 << 40),
+    "an offset below": lambda one: replace(one, last_offset=one.first_offset - 1),
+    "a format that was not requested": lambda one: replace(one, storage_format="Other"),
+    "no size": lambda one: replace(one, size=0),
+    "a start behind the end": lambda one: replace(one, start=one.size),
+    "a stop behind the end": lambda one: replace(one, stop=one.size + 1),
+    "an expiry in the past": lambda one: replace(one, expiry_ms=1),
+    "no URL": lambda one: replace(one, signed_url=None, object_location="s3://bucket/key"),
+    "epochs that fall": lambda one: replace(one, leader_epochs=((5, 0), (4, 1))),
+}
+
+
+@pytest.mark.parametrize("lie", LIES.values(), ids=LIES.keys())
+def test_a_location_that_cannot_be_is_dropped_and_counted(lie: Lie) -> None:
+    good = locations()
+
+    def locate(segment: ServedSegment, at: int, last: int) -> RemoteLogSegmentLocation | None:
+        found = good(segment, at, last)
+        return None if found is None else lie(found)
+
+    scan = by_locations(clusters(ONE, locate), ONE.topic)
+
+    assert records_of(scan) == ONE.truth("committed")
+    assert scan.metrics.locations_rejected > 0
+    assert scan.metrics.sources["location"].records == 0
+
+
+@pytest.mark.parametrize("isolation", ["uncommitted", "committed"])
+@pytest.mark.parametrize("batches", [1, 2])
+def test_what_lies_behind_the_bytes_that_a_location_names_is_read_too(batches: int, isolation: str) -> None:
+    good = locations()
+
+    def locate(segment: ServedSegment, at: int, last: int) -> RemoteLogSegmentLocation | None:
+        found = good(segment, at, last)
+        below = [batch for batch in segment.batches if batch.stop <= at]
+        stop = sum(len(batch.data) for batch in segment.batches[: len(below) + batches])
+        return None if found is None else replace(found, stop=stop)
+
+    scan = by_locations(clusters(ONE, locate), ONE.topic, isolation)
+
+    assert records_of(scan) == ONE.truth(isolation)
+    assert scan.metrics.fallbacks == {}
+
+
+def test_a_location_that_begins_behind_the_batch_asked_for_loses_none_of_its_records() -> None:
+    good = locations()
+
+    def locate(segment: ServedSegment, at: int, last: int) -> RemoteLogSegmentLocation | None:
+        found = good(segment, at, last)
+        below = [batch for batch in segment.batches if batch.stop <= at]
+        start = sum(len(batch.data) for batch in segment.batches[: len(below) + 1])
+        return replace(found, start=start) if found is not None and start < found.size else found
+
+    scan = by_locations(clusters(ONE, locate), ONE.topic)
+
+    assert records_of(scan) == ONE.truth("committed")
+    assert scan.metrics.fallbacks == {}
+
+
+def test_a_location_that_lies_only_when_it_is_read_is_dropped_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LONG_AGO, -1)
+    good, lie = locations(), False
+
+    def locate(segment: ServedSegment, at: int, last: int) -> RemoteLogSegmentLocation | None:
+        found = good(segment, at, last)
+        return replace(found, last_offset=at - 1) if lie and found is not None else found
+
+    scan = by_locations(clusters(ONE, locate), ONE.topic)
+    assert any(part.read_from is ReadFrom.LOCATION for part in scan.plan().parts)
+    lie = True
+
+    assert records_of(scan) == ONE.truth("committed")
+    assert scan.metrics.fallbacks["location_rejected"] > 0
+
+
+def test_the_bytes_of_another_segment_are_not_delivered() -> None:
+    cluster = clusters(ONE, locations())
+    segments = [s for log in cluster.logs[ONE.topic].values() for s in log.segments]
+    assert len(segments) > 1
+
+    def fault(name: str, url: str) -> bytes | None:
+        asked = url.removeprefix(f"{HOST}/").partition(".")[0]
+        other = next(s for s in segments if s.segment_id != asked)
+        mine = next(s for s in segments if s.segment_id == asked)
+        return (other.data * 9)[: len(mine.data)]
+
+    assert records_of(by_locations(cluster, ONE.topic, fault=fault)) == ONE.truth("committed")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://bucket.s3.amazonaws.com/a.log?X-Amz-Signature=canary-signature",
+        "https://127.0.0.1:1/a.log?X-Amz-Signature=canary-signature",
+        "https://169.254.169.254/latest/meta-data",
+        "https://store.example/a.log",
+        "file:///etc/passwd",
+    ],
+)
+def test_a_url_that_must_not_be_asked_is_dropped_before_a_byte_is_sent(url: str) -> None:
+    good = locations()
+
+    def locate(segment: ServedSegment, at: int, last: int) -> RemoteLogSegmentLocation | None:
+        found = good(segment, at, last)
+        return None if found is None else replace(found, signed_url=url)
+
+    cluster = clusters(ONE, locate)
+    request = Request(topic=ONE.topic)
+    scan = LiveScan(lambda: cluster, request, open_located=lambda on_refresh: open_located(None, on_refresh))
+
+    assert records_of(scan) == ONE.truth("committed")
+    assert set(scan.metrics.fallbacks) == {"location_rejected"}
+    assert not any(CANARY in note for note in scan.metrics.notes)
+
+
+def test_a_location_that_nobody_asked_for_is_an_error_and_no_endless_loop() -> None:
+    cluster = clusters(ONE, locations())
+    request = Request(topic=ONE.topic)
+    made = cluster.fetcher
+    cluster.fetcher = lambda *a, **k: made(*a, **{**k, "wants_locations": True})  # type: ignore[method-assign]
+
+    with pytest.raises(ProtocolError, match="that was not requested"):
+        list(LiveScan(lambda: cluster, request).records())
+
+
+def test_a_peer_that_names_another_segment_each_time_is_not_asked_for_ever() -> None:
+    good = locations()
+    given = 0
+
+    def locate(segment: ServedSegment, at: int, last: int) -> RemoteLogSegmentLocation | None:
+        nonlocal given
+        given += 1
+        assert given < 1000, "asked for ever"
+        found = good(segment, at, last)
+        soon = int(time.time() * 1000) + 10_000
+        other = uuid_text(UUID(int=given + (1 << 99)).bytes)
+        assert other is not None
+        return None if found is None else replace(found, segment_id=other, expiry_ms=soon)
+
+    scan = by_locations(clusters(ONE, locate), ONE.topic)
+
+    assert records_of(scan) == ONE.truth("committed")
+    assert set(scan.metrics.fallbacks) == {"expired"}
