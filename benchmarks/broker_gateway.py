@@ -17,7 +17,7 @@ from benchmarks.rows import Row
 from segreader.broker import api
 from segreader.broker.client import BrokerClient
 from segreader.broker.connection import Call
-from segreader.broker.handshake import OpenConnection
+from segreader.broker.connection_pool import OpenConnection
 from segreader.broker.messages import ClusterMetadata, FetchAnswer, FetchPartition, FetchRequest
 from segreader.isolation import IsolationLevel
 

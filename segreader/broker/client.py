@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Generic, TypeVar
 
 from segreader.broker import api
-from segreader.broker.error_codes import ErrorCode, describe, is_retriable, name_of
-from segreader.broker.leader_requests import epoch_ends, list_offsets
+from segreader.broker.connection import Call
 from segreader.broker.messages import (
+    ApiVersions,
     ClusterMetadata,
     CommittedOffsets,
     Coordinator,
@@ -18,8 +20,11 @@ from segreader.broker.messages import (
     OffsetWanted,
     TopicConfigs,
 )
-from segreader.broker.network_client import NetworkClient, refuse_forbidden
+from segreader.broker.network_client import Answer, NetworkClient, Told, ask_leaders, refuse_forbidden
+from segreader.broker.protocol import ErrorCode, describe, is_retriable, makes_metadata_stale, name_of
 from segreader.broker.rules.backoff import Backoff, Deadline
+from segreader.broker.rules.fetch_errors import REPEATS_OF_SERVER_ERRORS
+from segreader.broker.rules.list_offsets import Look, OffsetLookup
 from segreader.errors import AuthorizationError, BrokerError, ConnectionFailedError
 from segreader.isolation import IsolationLevel
 
@@ -90,7 +95,33 @@ class BrokerClient(NetworkClient):
             AuthorizationError: DESCRIBE is missing on some topics; all are named.
             BrokerError: there is no such topic or partition, or no leader knows until the operation's time is over.
         """
-        return list_offsets(self, wanted, isolation_level)
+        deadline = self.deadline()
+        self.require_topics([each.topic for each in wanted], deadline)
+        lookup = OffsetLookup(
+            wanted, isolation_level, latest=self.latest_told, jitter=self.jitter, policy=self.backoff_policy
+        )
+
+        def make(offered: ApiVersions, some: Sequence[OffsetWanted]) -> Call[Sequence[ListedOffset]]:
+            call = api.list_offsets(self.settings, offered, [_fenced(self, each) for each in some], isolation_level)
+            return _parts(call, lambda answer: answer.offsets, lambda answer: answer.throttle_ms)
+
+        failure: ConnectionFailedError | None = None
+        while True:
+            for reply in ask_leaders(self, lookup.requests(), make, deadline):
+                if reply.told is None:
+                    failure = reply.failure or failure
+                    lookup.not_answered()
+                    continue
+                if reply.told.error:
+                    self.metrics.errors[name_of(reply.told.error)] += 1
+                lookup.answered(reply.wanted, reply.told, version=reply.version)
+            step = lookup.next_step()
+            if step.look is Look.DONE:
+                return lookup.results()
+            self.metrics.retries["ListOffsets"] += 1
+            stale = [each.topic for each in wanted] if step.look is Look.REFRESH_THEN_ASK else []
+            if not self.wait_to_repeat(step.wait_ms, deadline, stale):
+                raise _with_cause(lookup.timed_out(), failure)
 
     def epoch_ends(self, wanted: Sequence[EpochWanted]) -> tuple[EpochEnd, ...]:
         """Where epochs end in the leaders' logs, in the order asked for; without errors.
@@ -99,7 +130,45 @@ class BrokerClient(NetworkClient):
             AuthorizationError: DESCRIBE is missing on a topic.
             BrokerError: as for ``list_offsets``.
         """
-        return epoch_ends(self, wanted)
+        deadline = self.deadline()
+        self.require_topics([each.topic for each in wanted], deadline)
+        found: dict[tuple[str, int, int], EpochEnd] = {}
+        backoff = Backoff(self.jitter, self.backoff_policy)
+        server_errors = 0
+        failure: ConnectionFailedError | None = None
+
+        def make(offered: ApiVersions, some: Sequence[EpochWanted]) -> Call[Sequence[EpochEnd]]:
+            return _epoch_call(self, offered, [_fenced(self, each) for each in some])
+
+        while True:
+            last: EpochEnd | None = None
+            is_stale = False
+            left = [each for each in wanted if _epoch_key(each) not in found]
+            for reply in ask_leaders(self, _rounds(left), make, deadline):
+                told = reply.told
+                if told is None:
+                    is_stale, failure = True, reply.failure or failure
+                elif told.error == ErrorCode.NONE:
+                    found[_epoch_key(reply.wanted)] = told
+                else:
+                    last = told
+                    self.metrics.errors[name_of(told.error)] += 1
+                    _refuse_forbidden(told.topic, told.error)
+                    server_errors += told.error == ErrorCode.UNKNOWN_SERVER_ERROR
+                    is_stale = (
+                        is_stale or makes_metadata_stale(told.error) or told.error == ErrorCode.OFFSET_NOT_AVAILABLE
+                    )
+            if all(_epoch_key(each) in found for each in wanted):
+                return tuple(found[_epoch_key(each)] for each in wanted)
+            self.metrics.retries["OffsetForLeaderEpoch"] += 1
+            stale = [each.topic for each in wanted] if is_stale else []
+            is_hopeless = server_errors > REPEATS_OF_SERVER_ERRORS
+            if is_hopeless or not self.wait_to_repeat(backoff.failed(), deadline, stale):
+                about = f" for {last.topic}-{last.partition}: {describe(last.error)}" if last is not None else ""
+                error = BrokerError(
+                    f"OffsetForLeaderEpoch had no answer in time{about}", code=last.error if last is not None else None
+                )
+                raise _with_cause(error, failure)
 
     def committed_offsets(self, group: str, topics: Mapping[str, Sequence[int]] | None = None) -> CommittedOffsets:
         """What a consumer group has committed; ``None``: for all its partitions. Nothing is joined or changed.
@@ -210,3 +279,71 @@ def _raise_final(error: int, group: str, api: str) -> None:
         raise AuthorizationError(f"no right to DESCRIBE a topic of group {group}", code=error)
     if not is_retriable(error):
         raise BrokerError(f"{api} failed for group {group}: {describe(error)}", code=error)
+
+
+def _with_cause(error: BrokerError, failure: ConnectionFailedError | None) -> BrokerError:
+    """The error with the last failure of a connection, if no broker's own answer says more."""
+    if error.code is not None or failure is None:
+        return error
+    return error.located(found=f"{failure.source}: {failure.message}", hint=failure.hint)
+
+
+def ask_epoch_end(client: NetworkClient, wanted: EpochWanted, deadline: Deadline) -> EpochEnd | None:
+    """What the leader says now, errors included; ``None`` where it could not be asked. No tries, no waits."""
+
+    def make(offered: ApiVersions, some: Sequence[EpochWanted]) -> Call[Sequence[EpochEnd]]:
+        return _epoch_call(client, offered, some)
+
+    return next(reply.told for reply in ask_leaders(client, [[wanted]], make, deadline))
+
+
+def _epoch_call(client: NetworkClient, offered: ApiVersions, some: Sequence[EpochWanted]) -> Call[Sequence[EpochEnd]]:
+    call = api.epoch_ends(client.settings, offered, some)
+    return _parts(call, lambda answer: answer.ends, lambda answer: answer.throttle_ms)
+
+
+class _Throttled(tuple[Told, ...], Generic[Told]):
+    """Parts of an answer that keep its throttle time, which the connection looks for."""
+
+    throttle_ms: int
+
+
+def _parts(
+    call: Call[Answer], parts: Callable[[Answer], Sequence[Told]], throttle_ms: Callable[[Answer], int]
+) -> Call[Sequence[Told]]:
+    def decode(frame: memoryview) -> Sequence[Told]:
+        answer = call.decode(frame)
+        found = _Throttled(parts(answer))
+        found.throttle_ms = throttle_ms(answer)
+        return found
+
+    return Call(call.name, call.version, call.encode, decode, call.held_ms, call.answer_bytes)
+
+
+def _fenced(client: NetworkClient, wanted: OffsetOrEpoch) -> OffsetOrEpoch:
+    """The question with the newest epoch known: a leader that is none any more refuses it."""
+    known = client.cluster.leader(wanted.topic, wanted.partition).leader_epoch
+    return wanted if known <= wanted.current_leader_epoch else replace(wanted, current_leader_epoch=known)
+
+
+OffsetOrEpoch = TypeVar("OffsetOrEpoch", OffsetWanted, EpochWanted)
+
+
+def _rounds(wanted: Sequence[EpochWanted]) -> list[list[EpochWanted]]:
+    rounds: list[dict[tuple[str, int], EpochWanted]] = []
+    for each in dict.fromkeys(wanted):
+        place = (each.topic, each.partition)
+        free = next((one for one in rounds if place not in one), None)
+        if free is None:
+            rounds.append(free := {})
+        free[place] = each
+    return [list(one.values()) for one in rounds]
+
+
+def _epoch_key(wanted: EpochWanted) -> tuple[str, int, int]:
+    return (wanted.topic, wanted.partition, wanted.leader_epoch)
+
+
+def _refuse_forbidden(topic: str, error: int) -> None:
+    if error == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        raise AuthorizationError(f"no right to DESCRIBE topic {topic}", code=error)

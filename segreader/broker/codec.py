@@ -1,4 +1,4 @@
-"""Encode and decode messages of the Kafka protocol by the tables of ``schemas``.
+"""Encode and decode messages of the Kafka protocol by the tables of ``protocol``.
 
 A table is compiled once for each version, into the steps that its fields take. Any bytes give a value or a
 ``ProtocolError`` that names the API, its version and the position, in time and memory bounded by the frame. Bytes are
@@ -16,8 +16,19 @@ from functools import cache, partial
 from typing import Any, Final
 
 from segreader.broker.primitives import Reader, Writer
-from segreader.broker.schemas import ANSWERS, REQUESTS
-from segreader.broker.versions import Api, is_flexible, largest_answer, response_header_version
+from segreader.broker.protocol import (
+    ANSWERS,
+    FETCH_PARTITION,
+    FETCH_PARTITION_TAGS,
+    FETCH_TAGS,
+    FETCH_TOP,
+    FETCH_TOPIC,
+    REQUESTS,
+    Api,
+    is_flexible,
+    largest_answer,
+    response_header_version,
+)
 from segreader.errors import OptionError
 
 MAX_ELEMENTS: Final = 1 << 22
@@ -382,3 +393,47 @@ def _each(write: _Write) -> Callable[[Writer, Sequence[Any]], None]:
 def codec_of(table: str, version: int, is_flexible: bool, is_closed: bool = True) -> StructCodec:
     """The codec of a table in one version."""
     return StructCodec(fields_of(table), version, is_flexible, is_closed=is_closed)
+
+
+FIRST_WITH_TOPIC_ID: Final = 13
+
+_EMPTY_SIZE: Final = 1
+"""Bytes of an empty array, of null, and of a section without tagged fields."""
+
+
+class FetchAnswerParts:
+    """Reads the parts of an answer of one version, in the order in which they come.
+
+    That is the header, ``top`` and a count of topics; of each topic ``topic`` and a count of partitions, of each
+    partition ``partition``, its records and ``partition_tags``; a section of tagged fields for each topic; and
+    ``tags``. They give the named tuples of the tables in ``protocol``; ``least_topic`` and ``least_partition`` are the
+    bytes that one takes at least.
+    """
+
+    def __init__(self, version: int) -> None:
+        self._has_ids = version >= FIRST_WITH_TOPIC_ID
+        topic = codec_of(FETCH_TOPIC, version, True, False)
+        partition = codec_of(FETCH_PARTITION, version, True, False)
+        self.top = codec_of(FETCH_TOP, version, True, False).read
+        self.topic = topic.read
+        self.partition = partition.read
+        self.partition_tags = codec_of(FETCH_PARTITION_TAGS, version, True).read
+        self.tags = codec_of(FETCH_TAGS, version, True).read
+        self.least_topic = topic.least + 2 * _EMPTY_SIZE
+        self.least_partition = partition.least + 2 * _EMPTY_SIZE
+
+    @staticmethod
+    def header(reader: Reader) -> None:
+        """Read over the header."""
+        reader.int32()
+        reader.tags()
+
+    def topic_key(self, reader: Reader) -> bytes:
+        """The topic as it is on the wire, its id or its name, where no text of it is wanted."""
+        return bytes(reader.take(16) if self._has_ids else reader.blob())
+
+
+@cache
+def fetch_answer_parts(version: int) -> FetchAnswerParts:
+    """The reader of the parts in this version."""
+    return FetchAnswerParts(version)

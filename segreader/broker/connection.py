@@ -14,17 +14,45 @@ import socket
 import ssl
 import struct
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from segreader.broker import tls
-from segreader.broker.metrics import ClientMetrics
+from segreader.broker.authentication import is_refusal_of_certificate, tls_failure
 from segreader.broker.settings import ClientSettings
 from segreader.errors import BrokerError, ConnectionFailedError, ProtocolError
 from segreader.format.columns import BufferPool
 from segreader.storage.retry import Clock
+
+
+@dataclass(slots=True)
+class ClientMetrics:
+    """Counts of one client; they only grow.
+
+    Args:
+        requests: by the API's name as Kafka has it: ``Fetch``, ``Metadata`` …
+        retries: by the API's name.
+        errors: by the error's name as Kafka has it, answers of all partitions together.
+        bytes_sent, bytes_received: whole frames.
+        connections: opened.
+        throttled_ms: that brokers asked to wait.
+        fetched_bytes: of record batches, by broker id.
+        locations_asked, locations_given, locations_rejected: of the location extension.
+    """
+
+    requests: Counter[str] = field(default_factory=Counter)
+    retries: Counter[str] = field(default_factory=Counter)
+    errors: Counter[str] = field(default_factory=Counter)
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    connections: int = 0
+    throttled_ms: int = 0
+    fetched_bytes: Counter[int] = field(default_factory=Counter)
+    locations_asked: int = 0
+    locations_given: int = 0
+    locations_rejected: int = 0
+
 
 Answer = TypeVar("Answer")
 
@@ -338,8 +366,8 @@ class Connection:
             ) from None
         except ssl.SSLError as error:
             self._close("TLS failed")
-            if tls.is_refusal_of_certificate(error):
-                raise tls.failure(error, self.peer) from None
+            if is_refusal_of_certificate(error):
+                raise tls_failure(error, self.peer) from None
             raise ConnectionFailedError(
                 f"TLS failed {doing} {call}: {error.reason or type(error).__name__}", source=self.peer
             ) from None

@@ -8,23 +8,23 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Generic, Protocol, Self, TypeVar
 
 from segreader.broker import api
-from segreader.broker.connection import Call
-from segreader.broker.error_codes import ErrorCode, describe, name_of
-from segreader.broker.handshake import Opener
+from segreader.broker.connection import Call, ClientMetrics, Pending
+from segreader.broker.connection_pool import NodeConnections, OpenConnection, Opener, parse_bootstrap
 from segreader.broker.messages import ApiVersions, ClusterMetadata
-from segreader.broker.metrics import ClientMetrics
-from segreader.broker.node_connections import NodeConnections, parse_bootstrap
+from segreader.broker.protocol import ErrorCode, describe, name_of
 from segreader.broker.rules.backoff import Backoff, BackoffPolicy, Deadline, Jitter
 from segreader.broker.rules.fallback import ExtensionMemory
 from segreader.broker.rules.leader import KnownCluster
 from segreader.broker.rules.list_offsets import LatestTold
 from segreader.broker.settings import ClientSettings
-from segreader.errors import AuthorizationError, BrokerError, ConnectionFailedError
+from segreader.errors import AuthorizationError, BrokerError, ConnectionFailedError, ProtocolError
 from segreader.storage.retry import Clock
 
 Answer = TypeVar("Answer")
@@ -244,3 +244,108 @@ def refuse_forbidden(answer: ClusterMetadata, topics: Sequence[str]) -> None:
         raise AuthorizationError(
             f"no right to DESCRIBE topic {', '.join(forbidden)}", code=ErrorCode.TOPIC_AUTHORIZATION_FAILED
         )
+
+
+class _AboutPartition(Protocol):
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+
+
+Wanted = TypeVar("Wanted", bound=_AboutPartition)
+Told = TypeVar("Told", bound=_AboutPartition)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply(Generic[Wanted, Told]):
+    """A leader's response to one request: ``told`` is ``None`` if none could be asked or its connection failed."""
+
+    wanted: Wanted
+    told: Told | None
+    version: int = -1
+    failure: ConnectionFailedError | None = None
+
+
+@dataclass(slots=True)
+class _Sent(Generic[Wanted, Answer]):
+    lent: OpenConnection
+    requests: list[tuple[tuple[Wanted, ...], Pending[Answer]]]
+
+
+def ask_leaders(
+    client: NetworkClient,
+    rounds: Sequence[Sequence[Wanted]],
+    make: Callable[[ApiVersions, Sequence[Wanted]], Call[Sequence[Told]]],
+    deadline: Deadline,
+) -> Iterator[Reply[Wanted, Told]]:
+    """Each question with its leader's answer; all requests are sent before the first answer is read.
+
+    Args:
+        rounds: questions, each partition once in each.
+        make: the request for some questions, read as one answer for each.
+
+    Raises:
+        AuthenticationError, UnsupportedVersionError: a leader refuses us or is too old.
+        ProtocolError: an answer lacks a partition, or has one that was not asked about.
+    """
+    by_leader: dict[int, list[list[Wanted]]] = {}
+    for number, each_round in enumerate(rounds):
+        for each in each_round:
+            leader_id = client.cluster.leader(each.topic, each.partition).leader_id
+            if leader_id < 0:
+                yield Reply(each, None)
+                continue
+            requests = by_leader.setdefault(leader_id, [])
+            requests.extend([] for _ in range(number + 1 - len(requests)))
+            requests[number].append(each)
+    sent: list[_Sent[Wanted, Sequence[Told]]] = []
+    try:
+        for leader_id, requests in by_leader.items():
+            asked = [tuple(each) for each in requests if each]
+            try:
+                lent = client.connections.lend(leader_id, deadline.at_ms)
+            except ConnectionFailedError as error:
+                yield from [Reply(each, None, failure=error) for some in asked for each in some]
+                continue
+            of_leader: _Sent[Wanted, Sequence[Told]] = _Sent(lent, [])
+            sent.append(of_leader)
+            for some in asked:
+                call = lent.plan(partial(_about, make, some))
+                try:
+                    of_leader.requests.append((some, lent.connection.send(call, until_ms=deadline.at_ms)))
+                except ConnectionFailedError as error:
+                    yield from [Reply(each, None, failure=error) for each in some]
+        for of_leader in sent:
+            for some, pending in of_leader.requests:
+                try:
+                    told = of_leader.lent.connection.receive(pending, until_ms=deadline.at_ms)
+                except ConnectionFailedError as error:
+                    yield from [Reply(each, None, failure=error) for each in some]
+                    continue
+                yield from _matched(some, told, pending.call, of_leader.lent)
+    finally:
+        for of_leader in sent:
+            client.connections.give_back(of_leader.lent)
+
+
+def _about(
+    make: Callable[[ApiVersions, Sequence[Wanted]], Call[Sequence[Told]]], some: Sequence[Wanted], offered: ApiVersions
+) -> Call[Sequence[Told]]:
+    return make(offered, some)
+
+
+def _matched(
+    asked: Sequence[Wanted], told: Sequence[Told], call: Call[Sequence[Told]], lent: OpenConnection
+) -> Iterator[Reply[Wanted, Told]]:
+    by_place = {(each.topic, each.partition): each for each in told}
+    wanted = {(each.topic, each.partition) for each in asked}
+    if len(by_place) != len(told) or by_place.keys() != wanted:
+        lent.connection.close()
+        raise ProtocolError(
+            f"the answer to {call} is not about the partitions that were asked about",
+            source=str(lent.address),
+            found=f"{len(told)} partitions, {len(wanted & by_place.keys())} of them asked about",
+            expected=len(wanted),
+        )
+    yield from (Reply(each, by_place[each.topic, each.partition], call.version) for each in asked)

@@ -12,10 +12,9 @@ from typing import Self
 
 from segreader.broker import api
 from segreader.broker.client import BrokerClient
-from segreader.broker.connection import Pending
-from segreader.broker.error_codes import ErrorCode
-from segreader.broker.handshake import OpenConnection
-from segreader.broker.location_codec import check_location
+from segreader.broker.connection import ClientMetrics, Pending
+from segreader.broker.connection_pool import NodeConnections, OpenConnection
+from segreader.broker.location import check_location
 from segreader.broker.messages import (
     NO_EPOCH,
     EpochWanted,
@@ -25,9 +24,8 @@ from segreader.broker.messages import (
     FetchRequest,
     LeaderAndEpoch,
 )
-from segreader.broker.metrics import ClientMetrics
-from segreader.broker.node_connections import NodeConnections
 from segreader.broker.partition_state import PartitionState, Tries
+from segreader.broker.protocol import ErrorCode
 from segreader.broker.rules.fallback import RemoteReads, RemoteStep
 from segreader.broker.rules.out_of_range import WhenOutOfRange
 from segreader.broker.rules.preferred_replica import KnownEnds

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from segreader.broker.client import BrokerClient
-from segreader.broker.error_codes import ErrorCode, describe, name_of
-from segreader.broker.leader_requests import ask_epoch_end
+from segreader.broker.client import BrokerClient, ask_epoch_end
 from segreader.broker.messages import EARLIEST, LATEST, EpochEnd, FetchAnswer, FetchedPartition, Node, OffsetWanted
+from segreader.broker.protocol import ErrorCode, describe, name_of
 from segreader.broker.rules.backoff import Backoff, Deadline
 from segreader.broker.rules.fetch_errors import REPEATS_OF_SERVER_ERRORS, FetchErrorKind, kind_of
 from segreader.broker.rules.leader import LeaderFinder, LeaderStep

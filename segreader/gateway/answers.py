@@ -13,11 +13,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from segreader.broker.codec import codec_of
-from segreader.broker.fetch_answer import FetchAnswerParts, fetch_answer_parts
+from segreader.broker.codec import FetchAnswerParts, codec_of, fetch_answer_parts
 from segreader.broker.primitives import Reader, Writer
-from segreader.broker.schemas import FETCH_TOP
-from segreader.broker.versions import Api
+from segreader.broker.protocol import FETCH_TOP, Api
 from segreader.gateway.addresses import AddressTable
 from segreader.gateway.fetch_requests import FIRST_VERSION
 from segreader.gateway.frames import SIZE, what

@@ -11,9 +11,9 @@ from itertools import groupby
 from struct import Struct
 from typing import Final
 
-from segreader.broker.location_codec import LOCATION_TAG, RESERVED_TAGS, requested_formats
+from segreader.broker.location import LOCATION_TAG, RESERVED_TAGS, requested_formats
 from segreader.broker.primitives import Reader, Writer, uuid_text
-from segreader.broker.versions import Api
+from segreader.broker.protocol import Api
 from segreader.gateway.frames import RequestHead, body_of, request_frame
 
 FIRST_VERSION: Final = 12

@@ -11,7 +11,7 @@ from struct import Struct
 from typing import Final
 
 from segreader.broker.primitives import Reader, Writer
-from segreader.broker.versions import Api, is_flexible
+from segreader.broker.protocol import Api, is_flexible
 from segreader.errors import ProtocolError
 
 _RUNS = (

@@ -13,14 +13,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from segreader.broker.codec import codec_of
-from segreader.broker.error_codes import ErrorCode
-from segreader.broker.fetch_answer import FetchAnswerParts, fetch_answer_parts
-from segreader.broker.location import IndexLocation, RemoteLogSegmentLocation
-from segreader.broker.location_codec import LOCATION_TAG, encode_location
+from segreader.broker.codec import FetchAnswerParts, codec_of, fetch_answer_parts
+from segreader.broker.location import LOCATION_TAG, encode_location
+from segreader.broker.messages import IndexLocation, RemoteLogSegmentLocation
 from segreader.broker.primitives import Writer
-from segreader.broker.schemas import FETCH_PARTITION
-from segreader.broker.versions import Api
+from segreader.broker.protocol import FETCH_PARTITION, Api, ErrorCode
 from segreader.errors import CatalogError, FormatError, StorageError, UnsupportedVersionError
 from segreader.gateway.answers import (
     FetchTop,

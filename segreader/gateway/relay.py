@@ -16,7 +16,7 @@ from typing import Protocol
 from segreader import __version__
 from segreader.broker import api
 from segreader.broker.messages import ApiVersionRange
-from segreader.broker.versions import Api
+from segreader.broker.protocol import Api
 from segreader.errors import BrokerError, ConnectionFailedError, ProtocolError, UnsupportedVersionError
 from segreader.gateway.addresses import AddressTable
 from segreader.gateway.answers import Deliver, pass_answer

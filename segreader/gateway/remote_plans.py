@@ -15,9 +15,8 @@ from dataclasses import dataclass, field
 from typing import Final, Generic, Protocol, TypeVar
 
 from segreader.broker import api
-from segreader.broker.error_codes import ErrorCode
-from segreader.broker.location import APACHE_KAFKA_V1
 from segreader.broker.messages import (
+    APACHE_KAFKA_V1,
     EARLIEST_LOCAL,
     LATEST,
     NO_EPOCH,
@@ -27,7 +26,7 @@ from segreader.broker.messages import (
     EpochWanted,
     OffsetWanted,
 )
-from segreader.broker.versions import Api, choose_version
+from segreader.broker.protocol import Api, ErrorCode, choose_version
 from segreader.catalog.remote_segment import RemoteLogSegmentMetadata
 from segreader.errors import SegreaderError
 from segreader.gateway.catalogue import Catalogue

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
-from segreader.broker.error_codes import ErrorCode
-from segreader.broker.location_codec import extension_tag
+from segreader.broker.location import extension_tag
 from segreader.broker.messages import ApiVersionRange
 from segreader.broker.primitives import Reader, Writer
-from segreader.broker.versions import Api, is_flexible, response_header_version
+from segreader.broker.protocol import Api, ErrorCode, is_flexible, response_header_version
 from segreader.gateway.frames import API_NAMES, Edits, tag_section, what
 
 EXTENSION_TAG, EXTENSION_VERSION = extension_tag()

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from segreader.broker.authentication import make_context
 from segreader.broker.client import BrokerClient
 from segreader.broker.settings import ClientSettings
-from segreader.broker.tls import make_context
 from segreader.catalog.metadata_consumer import MetadataConsumer
 from segreader.errors import BrokerError, ConnectionFailedError, OptionError, SegreaderError
 from segreader.gateway.addresses import AddressTable, PortPlan

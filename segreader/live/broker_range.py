@@ -11,8 +11,7 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Final, Self
 
-from segreader.broker.location import RemoteLogSegmentLocation
-from segreader.broker.messages import EARLIEST_LOCAL, FetchedPartition, OffsetWanted
+from segreader.broker.messages import EARLIEST_LOCAL, FetchedPartition, OffsetWanted, RemoteLogSegmentLocation
 from segreader.errors import ConnectionFailedError, ProtocolError
 from segreader.format.compression import DEFAULT_LIMIT
 from segreader.isolation import IsolationLevel

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from segreader.broker.connection import ClientMetrics
 from segreader.broker.messages import (
     ClusterMetadata,
     CommittedOffset,
@@ -18,7 +19,6 @@ from segreader.broker.messages import (
     OffsetWanted,
     TopicConfigs,
 )
-from segreader.broker.metrics import ClientMetrics
 from segreader.isolation import IsolationLevel
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from segreader.broker.location_codec import check_location
+from segreader.broker.location import check_location
 from segreader.broker.messages import FetchRequest
 from segreader.errors import OffsetOutOfRangeError
 from segreader.live.broker_range import BrokerRange

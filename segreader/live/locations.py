@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from segreader.broker.location import IndexLocation, RemoteLogSegmentLocation
-from segreader.broker.location_codec import check_location
-from segreader.broker.messages import LATEST, FetchRequest, OffsetWanted
+from segreader.broker.location import check_location
+from segreader.broker.messages import LATEST, FetchRequest, IndexLocation, OffsetWanted, RemoteLogSegmentLocation
 from segreader.errors import BrokerError, FormatError, StorageError
 from segreader.evidence.findings import Findings
 from segreader.evidence.transaction_checks import check_transaction_index, settle_transaction_index

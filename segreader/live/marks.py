@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
-from segreader.broker.error_codes import describe
 from segreader.broker.messages import (
     EARLIEST,
     EARLIEST_LOCAL,
@@ -20,6 +19,7 @@ from segreader.broker.messages import (
     OffsetWanted,
     TopicMetadata,
 )
+from segreader.broker.protocol import describe
 from segreader.errors import (
     AuthorizationError,
     BrokerError,

@@ -15,9 +15,8 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from segreader.broker.location import RemoteLogSegmentLocation
-from segreader.broker.location_codec import check_location
-from segreader.broker.messages import EARLIEST, FetchRequest, OffsetWanted
+from segreader.broker.location import check_location
+from segreader.broker.messages import EARLIEST, FetchRequest, OffsetWanted, RemoteLogSegmentLocation
 from segreader.broker.rules.fallback import Cause, RemoteReads, RemoteStep, cause_of
 from segreader.broker.rules.fetch_errors import is_failed_read
 from segreader.errors import (

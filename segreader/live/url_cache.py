@@ -11,7 +11,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 
-from segreader.broker.location import RemoteLogSegmentLocation
+from segreader.broker.messages import RemoteLogSegmentLocation
 from segreader.errors import LocationExpiredError, ObjectNotFoundError
 from segreader.isolation import AbortedTransactions, IsolationLevel
 from segreader.live.broker_range import FetchedAnswer

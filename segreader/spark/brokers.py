@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from segreader.broker.node_connections import parse_bootstrap
+from segreader.broker.connection_pool import parse_bootstrap
 from segreader.broker.settings import NAMES as SETTINGS
 from segreader.broker.settings import parse_options as parse_settings
 from segreader.errors import OptionError

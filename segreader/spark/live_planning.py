@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
-from segreader.broker.error_codes import describe
 from segreader.broker.messages import LATEST as LATEST_OF_BROKER
 from segreader.broker.messages import ListedOffset, OffsetWanted, TopicMetadata
+from segreader.broker.protocol import describe
 from segreader.errors import BrokerError, ObjectNotFoundError, OffsetOutOfRangeError, OptionError
 from segreader.isolation import IsolationLevel
 from segreader.live.cluster import Cluster

@@ -13,11 +13,11 @@ from frames import body, encode_fetch_answer, expected, plain, without_defaults
 from random_messages import random_answer
 
 from segreader.broker import api as wire
-from segreader.broker.fetch_answer import decode_fetch_answer
-from segreader.broker.location_codec import FORMATS_TAG, LOCATION_TAG
+from segreader.broker.api import decode_fetch
+from segreader.broker.location import FORMATS_TAG, LOCATION_TAG
 from segreader.broker.messages import EpochWanted, FetchPartition, FetchRequest, OffsetWanted
 from segreader.broker.primitives import uuid_text
-from segreader.broker.versions import SUPPORTED, Api
+from segreader.broker.protocol import SUPPORTED, Api
 from segreader.isolation import IsolationLevel
 
 SEEDS = range(12)
@@ -46,11 +46,11 @@ def test_a_random_answer_is_read_as_two_other_codecs_read_it(api: str, version: 
 @pytest.mark.parametrize("version", range(12, 19))
 def test_a_random_fetch_answer_that_we_write_is_read_by_others(version: int) -> None:
     for seed in SEEDS:
-        answer = decode_fetch_answer(version, memoryview(random_answer("Fetch", version, seed)))
+        answer = decode_fetch(version, memoryview(random_answer("Fetch", version, seed)))
         frame = body(encode_fetch_answer(version, answer, correlation_id=9))
 
         assert bytes(frame[:4]) == b"\0\0\0\x09"
-        assert decode_fetch_answer(version, frame) == answer
+        assert decode_fetch(version, frame) == answer
         assert expected("Fetch", plain(kafka_python_answer("Fetch", version, frame))) == answer
         kio_answer(Api.FETCH, version, frame)
 

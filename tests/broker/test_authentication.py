@@ -17,9 +17,9 @@ from kafka.net.sasl.scram import ScramClient
 from scram_server import ScramServer
 
 from segreader.broker import api
-from segreader.broker.handshake import Address, OpenConnection, Opener
-from segreader.broker.metrics import ClientMetrics
-from segreader.broker.sasl import ScramExchange
+from segreader.broker.authentication import ScramExchange
+from segreader.broker.connection import ClientMetrics
+from segreader.broker.connection_pool import Address, OpenConnection, Opener
 from segreader.broker.settings import ClientSettings, SaslMechanism, SecurityProtocol
 from segreader.errors import AuthenticationError, BrokerError, ConnectionFailedError
 from segreader.storage.retry import Clock

@@ -13,8 +13,8 @@ import trustme
 from fake_broker import SILENCE, FakeBroker, one_broker
 
 from segreader.broker.client import BrokerClient
-from segreader.broker.handshake import Address, Opener
-from segreader.broker.metrics import ClientMetrics
+from segreader.broker.connection import ClientMetrics
+from segreader.broker.connection_pool import Address, Opener
 from segreader.broker.settings import ClientSettings, SecurityProtocol
 from segreader.errors import AuthenticationError, ConnectionFailedError, OptionError, ProtocolError
 from segreader.storage.retry import Clock

@@ -16,8 +16,8 @@ from fake_broker import CLOSE, SILENCE, FakeBroker, FakeKafka, Heard, Raw, Reply
 from hand_clock import HandClock
 
 from segreader.broker.client import BrokerClient
+from segreader.broker.connection_pool import parse_bootstrap
 from segreader.broker.messages import EARLIEST, LATEST, EpochEnd, EpochWanted, LeaderAndEpoch, OffsetWanted
-from segreader.broker.node_connections import parse_bootstrap
 from segreader.broker.partition_fetcher import PartitionFetcher
 from segreader.broker.settings import ClientSettings
 from segreader.errors import (

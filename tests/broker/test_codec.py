@@ -18,12 +18,11 @@ from random_messages import as_values, includes, random_values
 
 import segreader
 from segreader.broker import api as wire
-from segreader.broker import schemas
+from segreader.broker import protocol
 from segreader.broker.codec import Field, StructCodec, encode_request, fields_of
 from segreader.broker.messages import FetchPartition, FetchRequest, OffsetWanted
 from segreader.broker.primitives import Reader, Writer
-from segreader.broker.schemas import ANSWERS, REQUESTS
-from segreader.broker.versions import SUPPORTED, Api, is_flexible, response_header_version
+from segreader.broker.protocol import ANSWERS, REQUESTS, SUPPORTED, Api, is_flexible, response_header_version
 from segreader.errors import OptionError
 from segreader.isolation import IsolationLevel
 
@@ -197,12 +196,12 @@ def array_of(name: str, *fields: Field) -> Field:
 
 
 RECORDS = fields_of("Records records?")
-PARTITION = (*fields_of(schemas.FETCH_PARTITION), *RECORDS, *fields_of(schemas.FETCH_PARTITION_TAGS))
-TOPIC = (*fields_of(schemas.FETCH_TOPIC), array_of("Partitions", *PARTITION))
+PARTITION = (*fields_of(protocol.FETCH_PARTITION), *RECORDS, *fields_of(protocol.FETCH_PARTITION_TAGS))
+TOPIC = (*fields_of(protocol.FETCH_TOPIC), array_of("Partitions", *PARTITION))
 FETCH_ANSWER = (
-    *fields_of(schemas.FETCH_TOP),
+    *fields_of(protocol.FETCH_TOP),
     array_of("Responses", *TOPIC),
-    *fields_of(schemas.FETCH_TAGS),
+    *fields_of(protocol.FETCH_TAGS),
 )
 """The parts put together."""
 

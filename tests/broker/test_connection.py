@@ -13,10 +13,9 @@ from fake_broker import CLOSE, SILENCE, FakeBroker, Heard, Raw, one_broker
 from hand_clock import HandClock
 
 from segreader.broker import api
-from segreader.broker.connection import Call, Connection
-from segreader.broker.handshake import Address, OpenConnection, Opener
+from segreader.broker.connection import Call, ClientMetrics, Connection
+from segreader.broker.connection_pool import Address, OpenConnection, Opener
 from segreader.broker.messages import ClusterMetadata
-from segreader.broker.metrics import ClientMetrics
 from segreader.broker.settings import ClientSettings
 from segreader.errors import ConnectionFailedError, ProtocolError, UnsupportedVersionError
 from segreader.storage.retry import Clock

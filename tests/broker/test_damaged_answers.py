@@ -19,7 +19,7 @@ from segreader.broker import api as wire
 from segreader.broker import codec
 from segreader.broker.messages import ApiVersions
 from segreader.broker.primitives import Writer
-from segreader.broker.versions import SUPPORTED
+from segreader.broker.protocol import SUPPORTED
 from segreader.errors import ProtocolError
 
 EVERY = [(api.label, version) for api, of in SUPPORTED.items() for version in range(of.first, of.last + 1)]

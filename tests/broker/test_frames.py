@@ -11,8 +11,7 @@ from codecs_of_others import kafka_python_answer, kafka_python_request, kio_answ
 from frames import RECORDED, Frame, body, encode_fetch_answer, expected, frames, plain, snake, without_defaults
 
 from segreader.broker import api as wire
-from segreader.broker.fetch_answer import decode_fetch_answer
-from segreader.broker.location import RemoteLogSegmentLocation
+from segreader.broker.api import decode_fetch
 from segreader.broker.messages import (
     ApiVersionRange,
     ApiVersions,
@@ -31,11 +30,12 @@ from segreader.broker.messages import (
     ListOffsetsAnswer,
     Node,
     PartitionMetadata,
+    RemoteLogSegmentLocation,
     SaslAuthenticateAnswer,
     SaslHandshakeAnswer,
     TopicMetadata,
 )
-from segreader.broker.versions import Api
+from segreader.broker.protocol import Api
 
 T_ID = "P2wqEH1LTg6belocji9NYA"
 EVERY = [one for file in (*RECORDED, "java-client", "by_hand") for one in frames(file)]
@@ -92,7 +92,7 @@ def test_every_answer_is_what_kio_reads(one: Frame) -> None:
 @pytest.mark.parametrize("one", [one for one in EVERY if one.response and one.api == "Fetch"], ids=str)
 def test_a_fetch_answer_is_written_as_it_was_read(one: Frame) -> None:
     assert one.response is not None
-    answer = decode_fetch_answer(one.version, body(one.response))
+    answer = decode_fetch(one.version, body(one.response))
 
     again = encode_fetch_answer(
         one.version, answer, correlation_id=int.from_bytes(body(one.response)[:4], "big", signed=True)

@@ -12,8 +12,14 @@ from fake_broker import CLOSE, FakeBroker, FakeKafka, Heard, Raw, Reply, fetched
 from hand_clock import HandClock
 
 from segreader.broker.client import BrokerClient
-from segreader.broker.location import RemoteLogSegmentLocation
-from segreader.broker.messages import EARLIEST, FetchAnswer, FetchedPartition, LeaderAndEpoch, Node
+from segreader.broker.messages import (
+    EARLIEST,
+    FetchAnswer,
+    FetchedPartition,
+    LeaderAndEpoch,
+    Node,
+    RemoteLogSegmentLocation,
+)
 from segreader.broker.partition_fetcher import PartitionFetcher
 from segreader.broker.rules.out_of_range import WhenOutOfRange
 from segreader.broker.rules.truncation import FetchPosition, parse_batch_facts

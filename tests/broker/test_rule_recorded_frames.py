@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from frames import body, frames
 
-from segreader.broker.api import decode_epoch_ends, decode_list_offsets, decode_metadata
-from segreader.broker.fetch_answer import decode_fetch_answer
+from segreader.broker.api import decode_epoch_ends, decode_fetch, decode_list_offsets, decode_metadata
 from segreader.broker.messages import EpochEnd, FetchAnswer, FetchedPartition, LeaderAndEpoch, OffsetWanted
 from segreader.broker.rules.fetch_errors import FetchErrorKind, kind_of
 from segreader.broker.rules.leader import Hint, KnownCluster, LeaderDecision, LeaderFinder, LeaderStep
@@ -31,7 +30,7 @@ from segreader.errors import BrokerError
 from segreader.isolation import IsolationLevel
 
 DECODERS = {
-    "Fetch": decode_fetch_answer,
+    "Fetch": decode_fetch,
     "ListOffsets": decode_list_offsets,
     "Metadata": decode_metadata,
     "OffsetForLeaderEpoch": decode_epoch_ends,

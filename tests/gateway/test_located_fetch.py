@@ -12,7 +12,7 @@ import pytest
 from gateway_upstream import HOST, relayed, run
 from located_broker import CANARY, TOPIC, TOPIC_ID, Leader, Log, asked, flagged, located_over, locations, segment_of
 
-from segreader.broker.location_codec import check_location
+from segreader.broker.location import check_location
 from segreader.broker.messages import EpochEnd, EpochWanted, LeaderAndEpoch, Node
 from segreader.errors import AccessDeniedError
 from segreader.gateway.metrics import Refused

@@ -12,7 +12,7 @@ from frames import Frame, frames
 from gateway_upstream import HOST, relayed, run
 
 from segreader.broker import api
-from segreader.broker.versions import Api
+from segreader.broker.protocol import Api
 from segreader.errors import ProtocolError
 from segreader.gateway.config import Limits
 from segreader.gateway.frames import parse_request_head

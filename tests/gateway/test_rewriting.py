@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import tries
 
-from segreader.broker.fetch_answer import decode_fetch_answer
+from segreader.broker.api import decode_fetch
 from segreader.broker.messages import FetchAnswer, FetchedPartition, LeaderAndEpoch, Node
 from segreader.broker.primitives import Reader, Writer
-from segreader.broker.versions import Api
+from segreader.broker.protocol import Api
 from segreader.errors import ProtocolError
 from segreader.gateway.frames import FILLER_TAG, tag_section
 from segreader.gateway.rewriting import (
@@ -166,7 +166,7 @@ def test_a_fetch_answer_of_any_size_keeps_its_records_and_its_hint_is_ours_or_no
         ) as around:
             for number in (1, 2):
                 got = await around.client.ask(fetch_request(number))
-                found = decode_fetch_answer(17, memoryview(got)[4:])
+                found = decode_fetch(17, memoryview(got)[4:])
                 assert found.partitions == answer.partitions
                 ours = Node(2, HOST, PORTS.base + 2, "r")
                 assert found.nodes in ((ours,), ()) if size > 60_000 else found.nodes == (ours,)

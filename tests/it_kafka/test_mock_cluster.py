@@ -13,9 +13,9 @@ from confluent_kafka import Producer
 from kafka_kit.clients import Sent, send
 
 from segreader.broker import api
-from segreader.broker.handshake import Address, OpenConnection, Opener
+from segreader.broker.connection import ClientMetrics
+from segreader.broker.connection_pool import Address, OpenConnection, Opener
 from segreader.broker.messages import EARLIEST, LATEST, FetchAnswer, FetchPartition, FetchRequest, OffsetWanted
-from segreader.broker.metrics import ClientMetrics
 from segreader.broker.settings import ClientSettings
 from segreader.format.batch import parse_batch_header
 from segreader.format.compression import Decompressor

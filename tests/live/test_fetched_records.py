@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from segreader.broker.connection import ClientMetrics
 from segreader.broker.messages import EpochEnd, FetchedPartition
-from segreader.broker.metrics import ClientMetrics
 from segreader.errors import ConnectionFailedError, FormatError, ProtocolError, TruncatedLogError
 from segreader.format.record import Record, TimestampType
 from segreader.format.side_files.leader_epochs import LeaderEpoch

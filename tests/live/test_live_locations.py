@@ -16,7 +16,7 @@ from fake_cluster import FakeCluster, Locate, ServedSegment, of_corpus
 from located_store import CANARY, HOST, LocatedStore, locations
 from sample import at_each_edge_once
 
-from segreader.broker.location import RemoteLogSegmentLocation
+from segreader.broker.messages import RemoteLogSegmentLocation
 from segreader.broker.primitives import uuid_text
 from segreader.errors import (
     AccessDeniedError,

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from segreader.broker import api as wire
-from segreader.broker.fetch_answer import decode_fetch_answer
+from segreader.broker.api import decode_fetch
 from segreader.broker.messages import EpochWanted, FetchPartition, FetchRequest, OffsetWanted
 from segreader.isolation import IsolationLevel
 
 DECODERS = {
     "ApiVersions": wire.decode_api_versions,
     "DescribeConfigs": wire.decode_describe_configs,
-    "Fetch": decode_fetch_answer,
+    "Fetch": decode_fetch,
     "FindCoordinator": wire.decode_find_coordinator,
     "ListOffsets": wire.decode_list_offsets,
     "Metadata": wire.decode_metadata,

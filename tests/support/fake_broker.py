@@ -22,7 +22,7 @@ from kafka.protocol.schemas.fields.base import BaseField
 
 from segreader.broker.messages import FetchAnswer, FetchedPartition, LeaderAndEpoch
 from segreader.broker.primitives import uuid_text
-from segreader.broker.versions import SUPPORTED, Api
+from segreader.broker.protocol import SUPPORTED, Api
 
 NAMES = {api.label: api for api in Api}
 _BY_KEY = {int(api): api for api in SUPPORTED}

@@ -15,7 +15,7 @@ from typing import Any
 from corpus import Case
 from simulator import SimulatedPartition
 
-from segreader.broker.location import RemoteLogSegmentLocation
+from segreader.broker.connection import ClientMetrics
 from segreader.broker.messages import (
     EARLIEST,
     EARLIEST_LOCAL,
@@ -31,10 +31,10 @@ from segreader.broker.messages import (
     Node,
     OffsetWanted,
     PartitionMetadata,
+    RemoteLogSegmentLocation,
     TopicConfigs,
     TopicMetadata,
 )
-from segreader.broker.metrics import ClientMetrics
 from segreader.errors import BrokerError, OffsetOutOfRangeError
 from segreader.format.batch import parse_batch_header
 from segreader.format.compression import Decompressor

@@ -19,8 +19,8 @@ from struct import Struct
 from typing import Any
 
 from segreader.broker import messages as m
-from segreader.broker.fetch_answer import FIRST_WITH_TOPIC_ID
-from segreader.broker.location_codec import LOCATION_TAG, encode_location
+from segreader.broker.codec import FIRST_WITH_TOPIC_ID
+from segreader.broker.location import LOCATION_TAG, encode_location
 from segreader.broker.primitives import Writer
 
 FOLDER = Path(__file__).parents[2] / "fixtures/frames"

@@ -18,9 +18,7 @@ from fake_broker import encode_answer
 from frames import encode_fetch_answer
 from gateway_upstream import Around
 
-from segreader.broker.api import encode_fetch
-from segreader.broker.fetch_answer import decode_fetch_answer
-from segreader.broker.location import RemoteLogSegmentLocation
+from segreader.broker.api import decode_fetch, encode_fetch
 from segreader.broker.messages import (
     FetchAnswer,
     FetchedPartition,
@@ -28,8 +26,9 @@ from segreader.broker.messages import (
     FetchRequest,
     LeaderAndEpoch,
     Node,
+    RemoteLogSegmentLocation,
 )
-from segreader.broker.versions import SUPPORTED, Api
+from segreader.broker.protocol import SUPPORTED, Api
 from segreader.catalog.remote_segment import RemoteLogSegmentMetadata
 from segreader.format.remote_log_metadata import RemoteLogSegmentMetadataRecord, TopicIdPartitionEntry
 from segreader.format.side_files.leader_epochs import LeaderEpoch, LeaderEpochs
@@ -343,7 +342,7 @@ async def asked(around: Around, frame: bytes) -> FetchAnswer:
     """The answer to a Fetch, through the gateway."""
     got = await around.client.ask(frame)
     assert got[4:8] == frame[8:12]
-    return decode_fetch_answer(struct.unpack_from(">h", frame, 6)[0], memoryview(got)[4:])
+    return decode_fetch(struct.unpack_from(">h", frame, 6)[0], memoryview(got)[4:])
 
 
 def locations(answer: FetchAnswer) -> dict[int, RemoteLogSegmentLocation | None]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 
 from fake_cluster import Locate, ServedLog, ServedSegment
 
-from segreader.broker.location import IndexLocation, RemoteLogSegmentLocation
+from segreader.broker.messages import IndexLocation, RemoteLogSegmentLocation
 from segreader.errors import ShortReadError
 from segreader.live.url_cache import UrlCache
 from segreader.ranges import ByteRange

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import Final
 
-from segreader.broker.error_codes import ErrorCode
+from segreader.broker.protocol import ErrorCode
 from segreader.errors import BrokerError
 
 

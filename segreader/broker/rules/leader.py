@@ -13,7 +13,6 @@ from enum import Enum, auto
 from threading import Lock
 from typing import Final
 
-from segreader.broker.error_codes import ErrorCode
 from segreader.broker.messages import (
     ClusterMetadata,
     LeaderAndEpoch,
@@ -21,6 +20,7 @@ from segreader.broker.messages import (
     PartitionMetadata,
     TopicMetadata,
 )
+from segreader.broker.protocol import ErrorCode
 from segreader.broker.rules.backoff import HINTED_LEADER, Backoff, Jitter
 from segreader.errors import BrokerError
 

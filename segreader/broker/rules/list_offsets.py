@@ -11,8 +11,8 @@ from enum import Enum, auto
 from threading import Lock
 from typing import Final
 
-from segreader.broker.error_codes import ErrorCode, describe
 from segreader.broker.messages import LATEST, ListedOffset, OffsetWanted
+from segreader.broker.protocol import ErrorCode, describe
 from segreader.broker.rules.backoff import USUAL, Backoff, BackoffPolicy, Jitter
 from segreader.broker.rules.fetch_errors import REPEATS_OF_SERVER_ERRORS
 from segreader.errors import AuthorizationError, BrokerError

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
-from segreader.broker.error_codes import ErrorCode
 from segreader.broker.messages import FetchedPartition, LeaderAndEpoch
+from segreader.broker.protocol import ErrorCode
 
 METADATA_MAX_AGE_MS: Final = 300_000
 """How long a preferred replica is asked before the leader may name one again; ``metadata.max.age.ms``."""

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from struct import Struct
 
-from segreader.broker.error_codes import ErrorCode
 from segreader.broker.messages import NO_EPOCH, EpochEnd, EpochWanted, LeaderAndEpoch
+from segreader.broker.protocol import ErrorCode
 
 _LEAST_BATCH = 61
 _OVERHEAD = 12

@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from segreader.broker import api as wire
-from segreader.broker.fetch_answer import decode_fetch_answer
-from segreader.broker.location import IndexLocation, RemoteLogSegmentLocation
-from segreader.broker.location_codec import (
+from segreader.broker.api import decode_fetch
+from segreader.broker.location import (
     EXTENSION_VERSION,
     LOCATION_TAG,
     RESERVED_TAGS,
@@ -25,7 +24,14 @@ from segreader.broker.location_codec import (
     request_tags,
     requested_formats,
 )
-from segreader.broker.messages import FetchAnswer, FetchedPartition, FetchPartition, FetchRequest
+from segreader.broker.messages import (
+    FetchAnswer,
+    FetchedPartition,
+    FetchPartition,
+    FetchRequest,
+    IndexLocation,
+    RemoteLogSegmentLocation,
+)
 from segreader.broker.primitives import Reader, Writer
 from segreader.errors import ProtocolError
 
@@ -41,7 +47,7 @@ def of(data: bytes) -> Reader:
 
 
 LOCATION = decode_location(of(GOLDEN))
-(PARTITION,) = decode_fetch_answer(17, body(EXAMPLE.response)).partitions
+(PARTITION,) = decode_fetch(17, body(EXAMPLE.response)).partitions
 
 int64s = st.integers(0, 2**63 - 1)
 texts = st.none() | st.text(max_size=20)
@@ -96,7 +102,7 @@ def test_a_location_comes_back_in_an_answer_of_every_version(location: RemoteLog
     partition = FetchedPartition(**name, partition=0, records=memoryview(b""), location=location)  # type: ignore[arg-type]
     answer = FetchAnswer((partition,), extension_version=EXTENSION_VERSION)
 
-    again = decode_fetch_answer(version, body(encode_fetch_answer(version, answer, correlation_id=1)))
+    again = decode_fetch(version, body(encode_fetch_answer(version, answer, correlation_id=1)))
 
     assert again == answer
 
@@ -142,7 +148,7 @@ def test_a_damaged_location_does_not_spoil_the_answer_it_came_in() -> None:
     frame = bytearray(body(EXAMPLE.response))
     frame[73:89] = bytes(16)
 
-    (partition,) = decode_fetch_answer(17, bytes(frame)).partitions
+    (partition,) = decode_fetch(17, bytes(frame)).partitions
 
     assert partition.location is None
     assert partition.location_error == "Fetch 17 answer: a location names no segment (byte 73)"

@@ -1,0 +1,446 @@
+"""The Kafka protocol in tables: APIs and the versions spoken here, the fields of their messages, and error codes.
+
+Tiered storage left early access in Kafka 3.9, so versions that no broker from then on needs are not spoken; Fetch 12
+is, for it is the last one with topic names. Fetch ends with 18: KIP-1248 wanted that number, and Kafka 4.1 gave it to
+KIP-1166.
+
+In a table of fields a line is ``Name type versions``: ``[]`` makes an array, ``?`` a value that may be null (``?12+``:
+from version 12 on), ``tag 0`` a tagged field, ``= -1`` the value in a version without the field. Fields of a
+``struct`` follow, further to the right. A field without versions is in all that ``SUPPORTED`` lists. Tagged fields
+that nothing here reads are left out: they are kept as unknown ones.
+
+Source: the message schemas, ``ApiKeys`` and ``Errors`` of Apache Kafka 4.3, and the classes of the Java client behind
+errors (``RetriableException``, ``InvalidMetadataException``).
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+from segreader.broker.messages import ApiVersionRange, ApiVersions
+from segreader.errors import UnsupportedVersionError
+
+
+class Api(IntEnum):
+    """An API's key: those that a reader asks, and those whose answers carry addresses of brokers."""
+
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
+    SASL_HANDSHAKE = 17
+    API_VERSIONS = 18
+    OFFSET_FOR_LEADER_EPOCH = 23
+    DESCRIBE_CONFIGS = 32
+    SASL_AUTHENTICATE = 36
+    DESCRIBE_QUORUM = 55
+    DESCRIBE_CLUSTER = 60
+    SHARE_FETCH = 78
+    SHARE_ACKNOWLEDGE = 79
+
+    @property
+    def label(self) -> str:
+        """The name as Kafka writes it."""
+        return self.name.title().replace("_", "")
+
+
+SUPPORTED: Final[dict[Api, ApiVersionRange]] = {
+    Api.FETCH: ApiVersionRange(12, 18),
+    Api.LIST_OFFSETS: ApiVersionRange(6, 11),
+    Api.METADATA: ApiVersionRange(9, 13),
+    Api.OFFSET_FETCH: ApiVersionRange(8, 9),
+    Api.FIND_COORDINATOR: ApiVersionRange(4, 4),
+    Api.SASL_HANDSHAKE: ApiVersionRange(1, 1),
+    Api.API_VERSIONS: ApiVersionRange(0, 4),
+    Api.OFFSET_FOR_LEADER_EPOCH: ApiVersionRange(4, 4),
+    Api.DESCRIBE_CONFIGS: ApiVersionRange(4, 4),
+    Api.SASL_AUTHENTICATE: ApiVersionRange(0, 2),
+}
+"""Versions that a reader asks with. ApiVersions 3 is asked first, and 0 where that is not known."""
+
+LARGEST_ANSWER: Final = 32 << 20
+"""Bytes of an answer that is none to Fetch: Metadata of half a million partitions has fewer."""
+
+LARGEST_EARLY_ANSWER: Final = 1 << 20
+"""Bytes of an answer before the peer has shown who it is; the same for FindCoordinator, which is as small."""
+
+_EARLY: Final = frozenset({Api.API_VERSIONS, Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE, Api.FIND_COORDINATOR})
+
+_FLEXIBLE_FROM: Final[dict[Api, int]] = {
+    Api.PRODUCE: 9,
+    Api.FETCH: 12,
+    Api.LIST_OFFSETS: 6,
+    Api.METADATA: 9,
+    Api.OFFSET_FETCH: 6,
+    Api.FIND_COORDINATOR: 3,
+    Api.API_VERSIONS: 3,
+    Api.OFFSET_FOR_LEADER_EPOCH: 4,
+    Api.DESCRIBE_CONFIGS: 4,
+    Api.SASL_AUTHENTICATE: 2,
+    Api.DESCRIBE_QUORUM: 0,
+    Api.DESCRIBE_CLUSTER: 0,
+    Api.SHARE_FETCH: 0,
+    Api.SHARE_ACKNOWLEDGE: 0,
+}
+
+
+def is_flexible(api: Api, version: int) -> bool:
+    """Whether the body has compact lengths and tagged fields (KIP-482). SaslHandshake never has."""
+    return api in _FLEXIBLE_FROM and version >= _FLEXIBLE_FROM[api]
+
+
+def response_header_version(api: Api, version: int) -> int:
+    """0, or 1 with tagged fields. The answer to ApiVersions always has 0: its version is what is being found out."""
+    return 1 if is_flexible(api, version) and api is not Api.API_VERSIONS else 0
+
+
+def largest_answer(api: Api) -> int | None:
+    """Bytes above which an answer is refused before it is read; ``None`` for Fetch, which says itself what it wants."""
+    if api is Api.FETCH:
+        return None
+    return LARGEST_EARLY_ANSWER if api in _EARLY else LARGEST_ANSWER
+
+
+def choose_version(api: Api, offered: ApiVersions, *, at_least: int = 0, at_most: int | None = None) -> int:
+    """The newest version of an API that both sides speak.
+
+    Args:
+        at_least, at_most: what the request itself needs, within what is spoken here.
+
+    Raises:
+        UnsupportedVersionError: there is none; it names the API and what each side speaks.
+    """
+    ours = SUPPORTED[api]
+    first, last = max(ours.first, at_least), ours.last if at_most is None else min(ours.last, at_most)
+    theirs = offered.ranges.get(api)
+    if theirs is not None and max(first, theirs.first) <= min(last, theirs.last):
+        return min(last, theirs.last)
+    raise UnsupportedVersionError(
+        f"the broker does not speak a version of {api.label} that is needed",
+        found="none at all" if theirs is None else f"versions {theirs.first} to {theirs.last}",
+        expected=f"one of {first} to {last}",
+        hint="Brokers from Kafka 3.9 on are supported",
+    )
+
+
+REQUESTS: Final = {
+    Api.FETCH: """
+        ReplicaId int32 0-14
+        MaxWaitMs int32
+        MinBytes int32
+        MaxBytes int32
+        IsolationLevel int8
+        SessionId int32
+        SessionEpoch int32
+        Topics []struct
+          Topic string 0-12
+          TopicId uuid 13+
+          Partitions []struct
+            Partition int32
+            CurrentLeaderEpoch int32
+            FetchOffset int64
+            LastFetchedEpoch int32
+            LogStartOffset int64
+            PartitionMaxBytes int32
+        ForgottenTopicsData []struct
+          Topic string 0-12
+          TopicId uuid 13+
+          Partitions []int32
+        RackId string
+    """,
+    Api.LIST_OFFSETS: """
+        ReplicaId int32
+        IsolationLevel int8 2+
+        Topics []struct
+          Name string
+          Partitions []struct
+            PartitionIndex int32
+            CurrentLeaderEpoch int32 4+
+            Timestamp int64
+        TimeoutMs int32 10+
+    """,
+    Api.METADATA: """
+        Topics []struct?
+          TopicId uuid 10+
+          Name string?10+
+        AllowAutoTopicCreation bool
+        IncludeClusterAuthorizedOperations bool 8-10
+        IncludeTopicAuthorizedOperations bool
+    """,
+    Api.OFFSET_FETCH: """
+        Groups []struct
+          GroupId string
+          MemberId string? 9+
+          MemberEpoch int32 9+
+          Topics []struct?
+            Name string
+            PartitionIndexes []int32
+        RequireStable bool
+    """,
+    Api.FIND_COORDINATOR: """
+        KeyType int8
+        CoordinatorKeys []string
+    """,
+    Api.SASL_HANDSHAKE: """
+        Mechanism string
+    """,
+    Api.API_VERSIONS: """
+        ClientSoftwareName string 3+
+        ClientSoftwareVersion string 3+
+    """,
+    Api.OFFSET_FOR_LEADER_EPOCH: """
+        ReplicaId int32
+        Topics []struct
+          Topic string
+          Partitions []struct
+            Partition int32
+            CurrentLeaderEpoch int32
+            LeaderEpoch int32
+    """,
+    Api.DESCRIBE_CONFIGS: """
+        Resources []struct
+          ResourceType int8
+          ResourceName string
+          ConfigurationKeys []string?
+        IncludeSynonyms bool
+        IncludeDocumentation bool
+    """,
+    Api.SASL_AUTHENTICATE: """
+        AuthBytes bytes
+    """,
+}
+
+ANSWERS: Final = {
+    Api.LIST_OFFSETS: """
+        ThrottleTimeMs int32 2+
+        Topics []struct
+          Name string
+          Partitions []struct
+            PartitionIndex int32
+            ErrorCode int16
+            Timestamp int64
+            Offset int64
+            LeaderEpoch int32 4+ = -1
+    """,
+    Api.METADATA: """
+        ThrottleTimeMs int32
+        Brokers []struct
+          NodeId int32
+          Host string
+          Port int32
+          Rack string?
+        ClusterId string?
+        ControllerId int32
+        Topics []struct
+          ErrorCode int16
+          Name string?12+
+          TopicId uuid 10+
+          IsInternal bool
+          Partitions []struct
+            ErrorCode int16
+            PartitionIndex int32
+            LeaderId int32
+            LeaderEpoch int32
+            ReplicaNodes []int32
+            IsrNodes []int32
+            OfflineReplicas []int32
+          TopicAuthorizedOperations int32
+        ClusterAuthorizedOperations int32 8-10
+        ErrorCode int16 13+
+    """,
+    Api.OFFSET_FETCH: """
+        ThrottleTimeMs int32
+        Groups []struct
+          GroupId string
+          Topics []struct
+            Name string
+            Partitions []struct
+              PartitionIndex int32
+              CommittedOffset int64
+              CommittedLeaderEpoch int32
+              Metadata string?
+              ErrorCode int16
+          ErrorCode int16
+    """,
+    Api.FIND_COORDINATOR: """
+        ThrottleTimeMs int32
+        Coordinators []struct
+          Key string
+          NodeId int32
+          Host string
+          Port int32
+          ErrorCode int16
+          ErrorMessage string?
+    """,
+    Api.SASL_HANDSHAKE: """
+        ErrorCode int16
+        Mechanisms []string
+    """,
+    Api.API_VERSIONS: """
+        ErrorCode int16
+        ApiKeys []struct
+          ApiKey int16
+          MinVersion int16
+          MaxVersion int16
+        ThrottleTimeMs int32 1+
+    """,
+    Api.OFFSET_FOR_LEADER_EPOCH: """
+        ThrottleTimeMs int32
+        Topics []struct
+          Topic string
+          Partitions []struct
+            ErrorCode int16
+            Partition int32
+            LeaderEpoch int32
+            EndOffset int64
+    """,
+    Api.DESCRIBE_CONFIGS: """
+        ThrottleTimeMs int32
+        Results []struct
+          ErrorCode int16
+          ErrorMessage string?
+          ResourceType int8
+          ResourceName string
+          Configs []struct
+            Name string
+            Value string?
+            ReadOnly bool
+            ConfigSource int8
+            IsSensitive bool
+            Synonyms []struct
+              Name string
+              Value string?
+              Source int8
+            ConfigType int8
+            Documentation string?
+    """,
+    Api.SASL_AUTHENTICATE: """
+        ErrorCode int16
+        ErrorMessage string?
+        AuthBytes bytes
+        SessionLifetimeMs int64 1+
+    """,
+}
+"""All but Fetch, whose answer is read in parts: records stay where they are, and a gateway passes them on unread."""
+
+FETCH_TOP: Final = """
+    ThrottleTimeMs int32
+    ErrorCode int16
+    SessionId int32
+"""
+"""Topics follow, with their count before them, and ``FETCH_TAGS``."""
+
+FETCH_TOPIC: Final = """
+    Topic string 0-12
+    TopicId uuid 13+
+"""
+"""Partitions follow, with their count before them, and a section of tagged fields."""
+
+FETCH_PARTITION: Final = """
+    PartitionIndex int32
+    ErrorCode int16
+    HighWatermark int64
+    LastStableOffset int64
+    LogStartOffset int64
+    AbortedTransactions []struct?
+      ProducerId int64
+      FirstOffset int64
+    PreferredReadReplica int32
+"""
+"""Records follow, and ``FETCH_PARTITION_TAGS``."""
+
+FETCH_PARTITION_TAGS: Final = """
+    DivergingEpoch struct tag 0
+      Epoch int32
+      EndOffset int64
+    CurrentLeader struct tag 1
+      LeaderId int32
+      LeaderEpoch int32
+"""
+
+FETCH_TAGS: Final = """
+    NodeEndpoints []struct 16+ tag 0
+      NodeId int32
+      Host string
+      Port int32
+      Rack string?
+"""
+
+
+class ErrorCode(IntEnum):
+    """The codes that a reader meets."""
+
+    UNKNOWN_SERVER_ERROR = -1
+    NONE = 0
+    OFFSET_OUT_OF_RANGE = 1
+    CORRUPT_MESSAGE = 2
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    LEADER_NOT_AVAILABLE = 5
+    NOT_LEADER_OR_FOLLOWER = 6
+    REQUEST_TIMED_OUT = 7
+    REPLICA_NOT_AVAILABLE = 9
+    NETWORK_EXCEPTION = 13
+    COORDINATOR_LOAD_IN_PROGRESS = 14
+    COORDINATOR_NOT_AVAILABLE = 15
+    NOT_COORDINATOR = 16
+    INVALID_TOPIC_EXCEPTION = 17
+    INVALID_GROUP_ID = 24
+    TOPIC_AUTHORIZATION_FAILED = 29
+    GROUP_AUTHORIZATION_FAILED = 30
+    CLUSTER_AUTHORIZATION_FAILED = 31
+    UNSUPPORTED_SASL_MECHANISM = 33
+    ILLEGAL_SASL_STATE = 34
+    UNSUPPORTED_VERSION = 35
+    INVALID_REQUEST = 42
+    UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
+    KAFKA_STORAGE_ERROR = 56
+    SASL_AUTHENTICATION_FAILED = 58
+    GROUP_ID_NOT_FOUND = 69
+    FETCH_SESSION_ID_NOT_FOUND = 70
+    INVALID_FETCH_SESSION_EPOCH = 71
+    LISTENER_NOT_FOUND = 72
+    FENCED_LEADER_EPOCH = 74
+    UNKNOWN_LEADER_EPOCH = 75
+    UNSUPPORTED_COMPRESSION_TYPE = 76
+    OFFSET_NOT_AVAILABLE = 78
+    UNSTABLE_OFFSET_COMMIT = 88
+    THROTTLING_QUOTA_EXCEEDED = 89
+    RESOURCE_NOT_FOUND = 91
+    UNKNOWN_TOPIC_ID = 100
+    INCONSISTENT_TOPIC_ID = 103
+    FETCH_SESSION_TOPIC_ID_ERROR = 106
+    OFFSET_MOVED_TO_TIERED_STORAGE = 109
+    FENCED_MEMBER_EPOCH = 110
+    STALE_MEMBER_EPOCH = 113
+    REBOOTSTRAP_REQUIRED = 129
+
+
+_STALE_METADATA: Final = frozenset({3, 5, 6, 9, 13, 56, 72, 74, 100, 103})
+_RETRIABLE: Final = _STALE_METADATA | {2, 7, 14, 15, 16, 70, 71, 75, 78, 88, 89, 106}
+
+
+def name_of(code: int) -> str:
+    """Kafka's name of a code; ``error 137`` for one that is not known here."""
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return f"error {code}"
+
+
+def describe(code: int) -> str:
+    """The name and the number, as errors show them."""
+    name = name_of(code)
+    return name if name.startswith("error ") else f"{name} ({code})"
+
+
+def is_retriable(code: int) -> bool:
+    """Whether the same request may succeed later, perhaps elsewhere."""
+    return code in _RETRIABLE
+
+
+def makes_metadata_stale(code: int) -> bool:
+    """Whether leaders and addresses must be asked for anew before the next try."""
+    return code in _STALE_METADATA
