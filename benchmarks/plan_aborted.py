@@ -17,8 +17,8 @@ from pathlib import Path
 from crc32c import crc32c
 
 from benchmarks.plan_bucket import Topic
+from segreader.format.batch import Record, TimestampType
 from segreader.format.compression import Codec
-from segreader.format.record import Record, TimestampType
 from segreader.plan.cut import DEFAULT_SPLIT_BYTES
 from segreader.scans import scan
 from segreader.testing.batches import ABORT, COMMIT, control_key, encode_batch, end_marker_value

@@ -15,7 +15,7 @@ from functools import lru_cache
 from crc32c import crc32c
 
 from benchmarks.plan_bucket import Files, Form, Made, Topic
-from segreader.format.record import Record, TimestampType
+from segreader.format.batch import Record, TimestampType
 from segreader.testing.batches import encode_batch
 from segreader.testing.side_files import encode_leader_epochs, encode_producer_snapshot
 

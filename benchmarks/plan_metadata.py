@@ -19,7 +19,7 @@ from benchmarks.peak import peak_bytes
 from benchmarks.plan_bucket import Topic
 from segreader.catalog.collector import collect_seldom
 from segreader.catalog.metadata_log import METADATA_TOPIC, RemoteLogMetadata
-from segreader.format.record import Record, TimestampType
+from segreader.format.batch import Record, TimestampType
 from segreader.isolation import IsolationLevel
 from segreader.plan.request import Request
 from segreader.scans import Scan

@@ -9,8 +9,8 @@ from crc32c import crc32c
 
 from benchmarks.plan_bucket import Bucket, Files, Form, Made, Topic
 from benchmarks.plan_forms import WHOLE
+from segreader.format.batch import Record, TimestampType
 from segreader.format.compression import Codec
-from segreader.format.record import Record, TimestampType
 from segreader.testing.batches import encode_batch
 
 SEGMENT = 1 << 30

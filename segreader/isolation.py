@@ -15,7 +15,7 @@ from enum import StrEnum
 from itertools import accumulate, pairwise
 from typing import Any, Final, Protocol
 
-from segreader.format.side_files.transaction_index import AbortedTransaction
+from segreader.format.index_files import AbortedTransaction
 
 
 class IsolationLevel(StrEnum):

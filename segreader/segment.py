@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from segreader.format.side_files.leader_epochs import LeaderEpochs
+from segreader.format.checkpoints import LeaderEpochs
 from segreader.values import quick_init
 
 

@@ -10,7 +10,6 @@ ROOT = Path(__file__).parents[1]
 MOST_ENTRIES = 15
 LARGER = {
     "segreader": 26,  # the packages are the table of contents
-    "segreader/format": 17,  # Kafka's structures, one each
     "segreader/gateway": 19,
     "segreader/spark": 32,  # next: options, planning and streams apart
     "segreader/backfill": 19,

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import tries
 
-from segreader.format.side_files.transaction_index import AbortedTransaction, TransactionIndex
+from segreader.format.index_files import AbortedTransaction, TransactionIndex
 from segreader.isolation import (
     AbortedTransactionFilter,
     AbortedTransactions,

@@ -16,7 +16,7 @@ from segreader.backfill.exact import JobSplit, PartitionRange
 from segreader.backfill.job_plan import JobPlan, parse_plan
 from segreader.backfill.lost import LostOffsets
 from segreader.backfill.output import OutputLayout, OutputOptions
-from segreader.format.side_files.transaction_index import AbortedTransaction
+from segreader.format.index_files import AbortedTransaction
 from segreader.isolation import AbortedTransactions, IsolationLevel
 from segreader.loader import LoaderSplit, LoadQuery, Position
 from segreader.loader.frontier import Frontier, read_frontiers

@@ -22,8 +22,8 @@ from segreader.errors import (
     TruncatedError,
     UnknownLayoutError,
 )
+from segreader.format.batch import Record, TimestampType
 from segreader.format.compression import Codec
-from segreader.format.record import Record, TimestampType
 from segreader.plan.split import EndReason
 from segreader.read.options import ALL_COLUMNS
 from segreader.scans import Scan

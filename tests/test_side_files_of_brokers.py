@@ -10,13 +10,20 @@ from pathlib import Path
 import pytest
 
 from segreader.format.batch import HEADER_SIZE, RecordBatchHeader, parse_batch_header
-from segreader.format.control import parse_control_key
-from segreader.format.side_files.leader_epochs import parse_leader_epochs
-from segreader.format.side_files.offset_index import parse_offset_index
-from segreader.format.side_files.partition_metadata import parse_partition_metadata
-from segreader.format.side_files.producer_snapshot import ProducerSnapshotEntry, parse_producer_snapshot
-from segreader.format.side_files.time_index import parse_time_index
-from segreader.format.side_files.transaction_index import AbortedTransaction, TransactionIndex, parse_transaction_index
+from segreader.format.checkpoints import (
+    ProducerSnapshotEntry,
+    parse_leader_epochs,
+    parse_partition_metadata,
+    parse_producer_snapshot,
+)
+from segreader.format.index_files import (
+    AbortedTransaction,
+    TransactionIndex,
+    parse_offset_index,
+    parse_time_index,
+    parse_transaction_index,
+)
+from segreader.format.records import parse_control_key
 from segreader.isolation import TransactionReplay
 
 CORPUS = Path(__file__).parent.parent / "fixtures" / "corpus"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from segreader.format.checkpoints import LeaderEpochs
 from segreader.format.remote_log_metadata import RemoteLogSegmentMetadataRecord
-from segreader.format.side_files.leader_epochs import LeaderEpochs
 from segreader.segment import Segment, SegmentFiles, SegmentState, StemFiles, TopicIdPartition
 
 

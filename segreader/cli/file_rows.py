@@ -14,19 +14,18 @@ import crc32c
 
 from segreader.cli.output import ENCODINGS, Encode
 from segreader.errors import FormatError, OptionError
-from segreader.format.batch import CRC_START, RecordBatchHeader
+from segreader.format.batch import CRC_START, Record, RecordBatchHeader
+from segreader.format.checkpoints import (
+    ProducerSnapshotEntry,
+    parse_leader_epochs,
+    parse_partition_metadata,
+    parse_producer_snapshot,
+)
 from segreader.format.compression import Codec, Decompressor
-from segreader.format.control import ControlRecordType, EndTxnMarker, parse_control_record
+from segreader.format.index_files import parse_offset_index, parse_time_index, parse_transaction_index
 from segreader.format.message_set import MessageHeader, iter_messages
-from segreader.format.record import Record
-from segreader.format.records import iter_records
+from segreader.format.records import ControlRecordType, EndTxnMarker, iter_records, parse_control_record
 from segreader.format.scanner import BatchReady, Done, NeedData, SegmentScanner
-from segreader.format.side_files.leader_epochs import parse_leader_epochs
-from segreader.format.side_files.offset_index import parse_offset_index
-from segreader.format.side_files.partition_metadata import parse_partition_metadata
-from segreader.format.side_files.producer_snapshot import ProducerSnapshotEntry, parse_producer_snapshot
-from segreader.format.side_files.time_index import parse_time_index
-from segreader.format.side_files.transaction_index import parse_transaction_index
 from segreader.ranges import ByteRange
 from segreader.storage.base import ObjectStore
 

@@ -24,7 +24,7 @@ from segreader.cli.output import (
     stdout,
 )
 from segreader.cli.progress import progress
-from segreader.format.record import TimestampType
+from segreader.format.batch import TimestampType
 from segreader.live.metrics import LiveMetrics
 from segreader.read.base_scan import BaseScan
 from segreader.read.metrics import lacks

@@ -14,9 +14,8 @@ from segreader.cli.file_rows import FileKind, codec_name, pieces_of, side_file_r
 from segreader.errors import CorruptBatchError, FormatError, ObjectNotFoundError
 from segreader.format.batch import CRC_START, HEADER_SIZE, RecordBatchHeader
 from segreader.format.compression import Decompressor
-from segreader.format.control import parse_control_key
 from segreader.format.message_set import MessageHeader, iter_messages
-from segreader.format.records import iter_records
+from segreader.format.records import iter_records, parse_control_key
 from segreader.format.scanner import BatchReady, Done, NeedData, SegmentScanner, Tail
 from segreader.isolation import TransactionReplay
 from segreader.segment import Segment

@@ -8,10 +8,8 @@ from typing import Final
 
 from segreader.errors import FormatError, ObjectNotFoundError, SegreaderError
 from segreader.evidence.log_checks import look_for_cleaning
-from segreader.format.side_files.offset_index import parse_offset_index
-from segreader.format.side_files.producer_snapshot import parse_producer_snapshot
-from segreader.format.side_files.time_index import parse_time_index
-from segreader.format.side_files.transaction_index import parse_transaction_index
+from segreader.format.checkpoints import parse_producer_snapshot
+from segreader.format.index_files import parse_offset_index, parse_time_index, parse_transaction_index
 from segreader.ranges import ByteRange
 from segreader.segment import Segment, StemFiles
 from segreader.storage.base import ObjectStore

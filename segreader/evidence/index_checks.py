@@ -6,8 +6,7 @@ from segreader.errors import CorruptIndexError
 from segreader.evidence.batch import Batch, is_beside
 from segreader.evidence.codes import Code
 from segreader.evidence.findings import Findings
-from segreader.format.side_files.offset_index import OffsetIndex, parse_offset_index
-from segreader.format.side_files.time_index import TimeIndex, parse_time_index
+from segreader.format.index_files import OffsetIndex, TimeIndex, parse_offset_index, parse_time_index
 from segreader.segment import Segment
 
 _TIME_ENTRY = 12

@@ -12,8 +12,8 @@ from segreader.evidence.batch import Batch
 from segreader.evidence.codes import Code
 from segreader.evidence.findings import Findings
 from segreader.evidence.log_checks import look_for_cleaning
-from segreader.format.side_files.leader_epochs import LeaderEpoch, LeaderEpochs
-from segreader.format.side_files.transaction_index import AbortedTransaction
+from segreader.format.checkpoints import LeaderEpoch, LeaderEpochs
+from segreader.format.index_files import AbortedTransaction
 from segreader.plan.lineage import (
     DropReason,
     EpochSpan,

@@ -13,9 +13,9 @@ from segreader.evidence.codes import Code
 from segreader.evidence.findings import Findings
 from segreader.evidence.index_checks import note_not_at_batch, note_wrong_offset
 from segreader.format.batch import COMMON_SIZE, HEADER_SIZE, check_common, parse_batch_header
+from segreader.format.index_files import OffsetIndex
 from segreader.format.message_set import parse_message_header
 from segreader.format.scanner import READ_SIZE, BatchReady, Done, NeedData, SegmentScanner, Tail
-from segreader.format.side_files.offset_index import OffsetIndex
 from segreader.ranges import ByteRange
 from segreader.segment import Segment
 from segreader.storage.base import ObjectStore

@@ -9,8 +9,8 @@ from segreader.errors import CorruptIndexError
 from segreader.evidence.batch import Batch
 from segreader.evidence.codes import Code
 from segreader.evidence.findings import Findings
-from segreader.format.side_files.producer_snapshot import ProducerSnapshot, parse_producer_snapshot
-from segreader.format.side_files.transaction_index import AbortedTransaction, parse_transaction_index
+from segreader.format.checkpoints import ProducerSnapshot, parse_producer_snapshot
+from segreader.format.index_files import AbortedTransaction, parse_transaction_index
 from segreader.isolation import TransactionReplay
 from segreader.plan.request import Policy
 from segreader.segment import Segment

@@ -1,12 +1,51 @@
-"""The 61-byte header of a record batch (magic 2): bytes in, one value out. Byte table: docs/reference/formats.md."""
+"""A record batch (magic 2): its header of 61 bytes, and one record as values. Byte table: docs/reference/formats.md."""
 
 from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from enum import IntEnum
 
 from segreader.errors import CorruptBatchError, TruncatedError, UnsupportedMagicError
-from segreader.format.record import TimestampType
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+class TimestampType(IntEnum):
+    """Who set a record's time. Source: ``org.apache.kafka.common.record.TimestampType`` (4.0)."""
+
+    NO_TIMESTAMP_TYPE = -1
+    CREATE_TIME = 0
+    LOG_APPEND_TIME = 1
+
+    @property
+    def java_name(self) -> str:
+        """The name that Kafka's tools and consumers print."""
+        return _JAVA_NAMES[self]
+
+
+_JAVA_NAMES = {
+    TimestampType.NO_TIMESTAMP_TYPE: "NoTimestampType",
+    TimestampType.CREATE_TIME: "CreateTime",
+    TimestampType.LOG_APPEND_TIME: "LogAppendTime",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record of any message format.
+
+    A null key or value is ``None``, an empty one ``b""``. ``headers`` keep order and repeats; keys are decoded as
+    UTF-8 with replacement, as the Java client does. ``timestamp_ms`` is -1 where the format has no time (magic 0).
+    """
+
+    offset: int
+    timestamp_ms: int
+    timestamp_type: TimestampType
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+
 
 HEADER_SIZE = 61
 """Bytes of a magic 2 header; what follows is the records section."""

@@ -115,7 +115,7 @@ class Outcome(IntEnum):
 
 
 class Damage(IntEnum):
-    """What is wrong with a batch or a record. ``damage_error`` in ``damage.py`` turns it into an error."""
+    """What is wrong with a batch or a record. ``damage_error`` in ``kernel.py`` turns it into an error."""
 
     CRC = 1
     RECORD_COUNT = 2

@@ -17,7 +17,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from segreader.errors import CorruptRecordError, FormatError, OptionError, TruncatedError
-from segreader.format.side_files.leader_epochs import LeaderEpoch, LeaderEpochs
+from segreader.format.checkpoints import LeaderEpoch, LeaderEpochs
 
 FRAME_VERSION: Final = 1
 SEGMENT_METADATA, SEGMENT_UPDATE, PARTITION_DELETE, SEGMENT_SNAPSHOT = range(4)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from segreader.catalog.remote_segment import RemoteLogSegmentMetadata
-from segreader.format.side_files.offset_index import OffsetIndex, parse_offset_index
+from segreader.format.index_files import OffsetIndex, parse_offset_index
 from segreader.gateway.metrics import GatewayMetrics
 from segreader.gateway.objects import OFFSET_INDEX, ObjectFinder, SegmentObjects
 

@@ -11,7 +11,7 @@ from segreader.catalog.listing import PartitionLog
 from segreader.catalog.metadata_log import RemoteLogMetadata
 from segreader.catalog.remote_segment import RemoteLogSegmentMetadata
 from segreader.catalog.walk import Wanted
-from segreader.format.side_files.leader_epochs import LeaderEpochs
+from segreader.format.checkpoints import LeaderEpochs
 from segreader.inspect.partition import AnySource, places_of, read_log
 from segreader.plan.lineage import Dropped
 from segreader.segment import Segment, SegmentState, TopicIdPartition

@@ -13,7 +13,7 @@ from segreader.broker.messages import LATEST, FetchRequest, IndexLocation, Offse
 from segreader.errors import BrokerError, FormatError, StorageError
 from segreader.evidence.findings import Findings
 from segreader.evidence.transaction_checks import check_transaction_index, settle_transaction_index
-from segreader.format.side_files.transaction_index import AbortedTransaction
+from segreader.format.index_files import AbortedTransaction
 from segreader.isolation import AbortedTransactions, IsolationLevel
 from segreader.live.broker_range import BrokerRange, FetchedAnswer
 from segreader.live.cluster import Cluster

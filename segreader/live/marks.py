@@ -28,7 +28,7 @@ from segreader.errors import (
     TruncatedLogError,
     UnsupportedVersionError,
 )
-from segreader.format.side_files.leader_epochs import LeaderEpoch, LeaderEpochs
+from segreader.format.checkpoints import LeaderEpoch, LeaderEpochs
 from segreader.isolation import IsolationLevel
 from segreader.live.cluster import Cluster
 from segreader.plan.lineage import normalised

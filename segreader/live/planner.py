@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from segreader.broker.messages import TopicMetadata
 from segreader.errors import OffsetOutOfRangeError
-from segreader.format.side_files.leader_epochs import LeaderEpochs
+from segreader.format.checkpoints import LeaderEpochs
 from segreader.isolation import IsolationLevel
 from segreader.live.cluster import Cluster
 from segreader.live.locations import plan_locations

@@ -23,8 +23,8 @@ from segreader.errors import (
     ObjectNotFoundError,
     TruncatedLogError,
 )
-from segreader.format.side_files.leader_epochs import LeaderEpochs
-from segreader.format.side_files.transaction_index import AbortedTransaction
+from segreader.format.checkpoints import LeaderEpochs
+from segreader.format.index_files import AbortedTransaction
 from segreader.isolation import AbortedTransactions, IsolationLevel
 from segreader.live.cluster import Cluster
 from segreader.plan.lineage import DropReason, ResolvedLog

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from segreader.errors import PositionFormatError
-from segreader.format.side_files.transaction_index import AbortedTransaction
+from segreader.format.index_files import AbortedTransaction
 from segreader.isolation import IsolationLevel
 from segreader.loader.saved import SavedFields, save_log_end, saved_log_end, write_saved
 from segreader.stored.divergence import LogEnd

@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from segreader.errors import DivergedPositionError, ForeignPositionError, FormatError, ObjectNotFoundError
-from segreader.format.side_files.offset_index import parse_offset_index
-from segreader.format.side_files.transaction_index import AbortedTransaction
+from segreader.format.index_files import AbortedTransaction, parse_offset_index
 from segreader.isolation import IsolationLevel
 from segreader.loader.history import recreated
 from segreader.loader.position import Position

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
-from segreader.format.side_files.offset_index import OffsetIndex
+from segreader.format.index_files import OffsetIndex
 from segreader.plan.lineage import Part
 from segreader.plan.split import Split
 from segreader.ranges import ByteRange, OffsetRange

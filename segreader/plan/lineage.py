@@ -15,7 +15,7 @@ from itertools import pairwise
 from operator import attrgetter
 from typing import NamedTuple
 
-from segreader.format.side_files.leader_epochs import LeaderEpoch, LeaderEpochs
+from segreader.format.checkpoints import LeaderEpoch, LeaderEpochs
 from segreader.segment import Segment, TopicIdPartition
 from segreader.values import quick_init
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from segreader.errors import OffsetOutOfRangeError
-from segreader.format.side_files.leader_epochs import LeaderEpochs
+from segreader.format.checkpoints import LeaderEpochs
 from segreader.isolation import AbortedTransactions, IsolationLevel
 from segreader.plan.lineage import ResolvedLog, epochs_within
 from segreader.plan.split import ReadPlan, Split

@@ -34,8 +34,7 @@ from segreader.format.columns import (
 )
 from segreader.format.compression import Decompressor
 from segreader.format.kernel import damage_error, load_kernel
-from segreader.format.legacy_columns import append_records
-from segreader.format.message_set import parse_message_set_entry
+from segreader.format.message_set import append_records, parse_message_set_entry
 from segreader.format.scanner import BatchRun
 from segreader.plan.request import Policy
 from segreader.plan.split import Split

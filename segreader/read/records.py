@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from segreader.format.record import Headers, TimestampType
+from segreader.format.batch import Headers, TimestampType
 
 RECORD_COLUMNS = (
     "topic",

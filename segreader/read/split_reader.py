@@ -20,8 +20,8 @@ from segreader.errors import (
 from segreader.evidence.findings import MOST_NAMED
 from segreader.format.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG
 from segreader.format.columns import TABLE_WIDTH, BufferPool, Decision, State, Table
+from segreader.format.index_files import parse_offset_index
 from segreader.format.scanner import BatchRun, Done, NeedData, SegmentScanner, Tail
-from segreader.format.side_files.offset_index import parse_offset_index
 from segreader.isolation import AbortedTransactionFilter, AbortedTransactions, IsolationLevel
 from segreader.plan.request import Policy
 from segreader.plan.split import Split

@@ -17,10 +17,9 @@ import crc32c
 from segreader.errors import CorruptBatchError, FormatError, ObjectNotFoundError
 from segreader.format.batch import CRC_START, HEADER_SIZE, RecordBatchHeader
 from segreader.format.compression import Decompressor
-from segreader.format.control import parse_control_key
-from segreader.format.records import iter_records
+from segreader.format.index_files import AbortedTransaction
+from segreader.format.records import iter_records, parse_control_key
 from segreader.format.scanner import BatchReady, Done, SegmentScanner
-from segreader.format.side_files.transaction_index import AbortedTransaction
 from segreader.isolation import TransactionReplay
 from segreader.plan.lineage import Part
 from segreader.ranges import ByteRange

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from segreader.errors import FormatError, ObjectNotFoundError
-from segreader.format.side_files.offset_index import OffsetIndex, parse_offset_index
+from segreader.format.index_files import OffsetIndex, parse_offset_index
 from segreader.plan.cut import UNCUT, Cutting, SplitOffsets, cut
 from segreader.plan.live import LivePart, ReadFrom, epochs_after
 from segreader.plan.split import Split

@@ -18,7 +18,7 @@ from typing import Any, Final
 from segreader.errors import FormatError, ObjectNotFoundError
 from segreader.evidence.findings import Findings
 from segreader.evidence.transaction_checks import check_transaction_index, settle_transaction_index
-from segreader.format.side_files.transaction_index import AbortedTransaction
+from segreader.format.index_files import AbortedTransaction
 from segreader.isolation import AbortedTransactions
 from segreader.plan.codec import pack_split, unpack_split
 from segreader.plan.lineage import ResolvedLog

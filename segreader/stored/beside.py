@@ -16,8 +16,7 @@ from segreader.catalog.merge import from_metadata, join
 from segreader.catalog.metadata_log import RemoteLogMetadata
 from segreader.catalog.metadata_topic import read_remote_log_metadata
 from segreader.errors import FormatError, ObjectNotFoundError, OptionError
-from segreader.format.side_files.leader_epochs import LeaderEpochs, parse_leader_epochs
-from segreader.format.side_files.partition_metadata import parse_partition_metadata
+from segreader.format.checkpoints import LeaderEpochs, parse_leader_epochs, parse_partition_metadata
 from segreader.segment import Segment, TopicIdPartition
 from segreader.storage.base import ObjectStore
 from segreader.storage.read_all import read_whole

@@ -14,7 +14,7 @@ from segreader.errors import (
     ObjectChangedError,
     ObjectNotFoundError,
 )
-from segreader.format.side_files.time_index import parse_time_index
+from segreader.format.index_files import parse_time_index
 from segreader.plan.request import TimeRange
 from segreader.ranges import ByteRange, OffsetRange
 from segreader.segment import Segment

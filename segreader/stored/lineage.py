@@ -19,8 +19,8 @@ from segreader.evidence.batch import Batch
 from segreader.evidence.findings import MOST_NAMED, Findings
 from segreader.evidence.lineage_checks import EpochStarts, check_epochs
 from segreader.evidence.listing_checks import incomplete_notes, incomplete_offsets
+from segreader.format.checkpoints import LeaderEpoch, LeaderEpochs, parse_leader_epochs
 from segreader.format.compression import DEFAULT_LIMIT
-from segreader.format.side_files.leader_epochs import LeaderEpoch, LeaderEpochs, parse_leader_epochs
 from segreader.plan.lineage import (
     Dropped,
     DropReason,

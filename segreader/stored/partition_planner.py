@@ -12,7 +12,7 @@ from segreader.evidence.end_checks import last_timed_offset
 from segreader.evidence.findings import Findings, notes_of_many
 from segreader.evidence.index_checks import check_offset_index
 from segreader.format.batch import HEADER_SIZE, parse_batch_header
-from segreader.format.side_files.offset_index import OffsetIndex, parse_offset_index
+from segreader.format.index_files import OffsetIndex, parse_offset_index
 from segreader.isolation import AbortedTransactions, IsolationLevel
 from segreader.plan.cut import (
     Cutting,

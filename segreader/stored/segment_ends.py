@@ -23,11 +23,11 @@ from segreader.evidence.findings import Findings, notes_of_many
 from segreader.evidence.index_checks import check_offset_index
 from segreader.evidence.log_checks import look_at_log
 from segreader.format.batch import CRC_START, RecordBatchHeader
+from segreader.format.checkpoints import LeaderEpochs
 from segreader.format.compression import DEFAULT_LIMIT
+from segreader.format.index_files import OffsetIndex, parse_offset_index
 from segreader.format.message_set import MessageHeader
 from segreader.format.scanner import BatchReady, NeedData, SegmentScanner, Tail
-from segreader.format.side_files.leader_epochs import LeaderEpochs
-from segreader.format.side_files.offset_index import OffsetIndex, parse_offset_index
 from segreader.plan.lineage import EpochSpan
 from segreader.ranges import ByteRange
 from segreader.segment import Segment, SegmentFiles

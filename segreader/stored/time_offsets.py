@@ -16,13 +16,12 @@ from typing import Final
 
 from segreader.errors import CorruptBatchError, CorruptIndexError, FormatError, ObjectNotFoundError
 from segreader.format.batch import RecordBatchHeader
+from segreader.format.checkpoints import LeaderEpochs
 from segreader.format.compression import DEFAULT_LIMIT, Decompressor
+from segreader.format.index_files import OffsetPosition, parse_offset_index, parse_time_index
 from segreader.format.message_set import MessageHeader
 from segreader.format.records import iter_records
 from segreader.format.scanner import BatchReady, Done, NeedData, SegmentScanner
-from segreader.format.side_files.leader_epochs import LeaderEpochs
-from segreader.format.side_files.offset_index import OffsetPosition, parse_offset_index
-from segreader.format.side_files.time_index import parse_time_index
 from segreader.plan.lineage import Part, ResolvedLog
 from segreader.plan.request import TimeRange
 from segreader.ranges import ByteRange, OffsetRange

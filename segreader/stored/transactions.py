@@ -25,9 +25,9 @@ from segreader.evidence.transaction_checks import (
     check_transaction_index,
     settle_transaction_index,
 )
+from segreader.format.checkpoints import ProducerSnapshot
 from segreader.format.compression import DEFAULT_LIMIT
-from segreader.format.side_files.producer_snapshot import ProducerSnapshot
-from segreader.format.side_files.transaction_index import AbortedTransaction
+from segreader.format.index_files import AbortedTransaction
 from segreader.isolation import AbortedTransactions
 from segreader.plan.lineage import Part, ResolvedLog
 from segreader.plan.request import Policy

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from crc32c import crc32c
 
+from segreader.format.batch import Record
 from segreader.format.compression import Codec
-from segreader.format.record import Record
 from segreader.testing.compressors import JAVA_COMPRESSORS, Compressor
 
 ABORT, COMMIT = 0, 1

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Self
 
+from segreader.format.batch import Record, TimestampType
 from segreader.format.compression import Codec
-from segreader.format.record import Record, TimestampType
 from segreader.testing.batches import ABORT, COMMIT, TRUTH, Lies, control_key, encode_batch, end_marker_value
 from segreader.testing.compressors import Compressor
 from segreader.testing.message_sets import encode_message_set

@@ -10,8 +10,8 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 
+from segreader.format.batch import Record
 from segreader.format.compression import Codec
-from segreader.format.record import Record
 from segreader.testing.compressors import JAVA_COMPRESSORS, Compressor, lz4_frame_with_old_checksum
 
 _LOG_APPEND_TIME = 0x08

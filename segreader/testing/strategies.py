@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
+from segreader.format.batch import Headers, Record
 from segreader.format.compression import Codec
-from segreader.format.record import Headers, Record
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.records import ProducerRecord
 

@@ -16,10 +16,9 @@ from segreader.evidence.codes import Code
 from segreader.evidence.findings import Findings
 from segreader.format.columns import TABLE_WIDTH, Buffer, BufferPool, ColumnBuffers, Damage, Outcome, State, Table
 from segreader.format.compression import Decompressor
-from segreader.format.control import parse_control_key
 from segreader.format.kernel import damage_error, load_kernel
 from segreader.format.message_set import parse_message_set_entry
-from segreader.format.records import iter_records
+from segreader.format.records import iter_records, parse_control_key
 from segreader.format.scanner import BatchRun, Done, NeedData, SegmentScanner, Tail
 from segreader.ranges import ByteRange
 from segreader.segment import Segment

@@ -25,12 +25,9 @@ from segreader.evidence.transaction_checks import (
     check_snapshot,
     check_transaction_index,
 )
+from segreader.format.checkpoints import LeaderEpochs, ProducerSnapshot, parse_leader_epochs
+from segreader.format.index_files import AbortedTransaction, OffsetIndex, TimeIndex
 from segreader.format.scanner import Done, Tail
-from segreader.format.side_files.leader_epochs import LeaderEpochs, parse_leader_epochs
-from segreader.format.side_files.offset_index import OffsetIndex
-from segreader.format.side_files.producer_snapshot import ProducerSnapshot
-from segreader.format.side_files.time_index import TimeIndex
-from segreader.format.side_files.transaction_index import AbortedTransaction
 from segreader.plan.lineage import Part
 from segreader.segment import Segment, StemFiles
 from segreader.storage.base import ObjectStore

@@ -32,7 +32,7 @@ from segreader.evidence.listing_checks import (
 from segreader.evidence.log_checks import check_base_offset
 from segreader.evidence.metadata_checks import MetadataAudit, check_partitions
 from segreader.evidence.transaction_checks import check_last_batch, check_neighbours
-from segreader.format.side_files.leader_epochs import LeaderEpochs
+from segreader.format.checkpoints import LeaderEpochs
 from segreader.plan.lineage import Part
 from segreader.segment import Segment, SegmentFiles
 from segreader.storage.read_all import read_each

@@ -21,10 +21,10 @@ from segreader.errors import (
     TruncatedError,
     UnsupportedMagicError,
 )
+from segreader.format.batch import Record, TimestampType
+from segreader.format.checkpoints import LeaderEpoch, LeaderEpochs
 from segreader.format.compression import Codec
-from segreader.format.record import Record, TimestampType
 from segreader.format.remote_log_metadata import metadata_partition
-from segreader.format.side_files.leader_epochs import LeaderEpoch, LeaderEpochs
 from segreader.segment import Segment, SegmentState, StemFiles, TopicIdPartition
 from segreader.storage.local import LocalStore
 from segreader.testing.batches import Lies, encode_batch

@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from segreader.errors import CorruptBatchError, FormatError, TruncatedError, UnsupportedMagicError
-from segreader.format.batch import check_common, parse_batch_header
-from segreader.format.record import TimestampType
+from segreader.format.batch import TimestampType, check_common, parse_batch_header
 
 # Written by hand, field by field: a transactional batch with a gap (base 200, last offset delta 4, two records).
 GOLDEN = bytes.fromhex(

@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from segreader.errors import CorruptRecordError
-from segreader.format.control import (
+from segreader.format.records import (
     ControlRecord,
     ControlRecordKey,
     ControlRecordType,

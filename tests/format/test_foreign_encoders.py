@@ -7,9 +7,9 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 from kafka.record import MemoryRecordsBuilder
 
+from segreader.format.batch import Record, TimestampType
 from segreader.format.compression import Codec, Decompressor
 from segreader.format.kernel import load_kernel
-from segreader.format.record import Record, TimestampType
 from segreader.format.records import iter_records
 from segreader.format.scanner import BatchReady, NeedData, SegmentScanner
 

@@ -14,7 +14,7 @@ from profiles import tries
 
 from segreader.errors import FormatError, LimitExceededError
 from segreader.format import columns as layout
-from segreader.format.batch import HEADER_SIZE
+from segreader.format.batch import HEADER_SIZE, Record, TimestampType
 from segreader.format.columns import (
     BUFFERS_OF,
     Buffer,
@@ -28,7 +28,6 @@ from segreader.format.columns import (
 )
 from segreader.format.compression import Codec, Decompressor
 from segreader.format.kernel import Kernel, damage_error, load_kernel
-from segreader.format.record import Record, TimestampType
 from segreader.format.records import iter_records
 from segreader.testing.batches import Lies, encode_varint
 from segreader.testing.builder import SegmentBuilder

@@ -18,6 +18,7 @@ from segreader.errors import (
     UnsupportedCodecError,
     UnsupportedMagicError,
 )
+from segreader.format.batch import Record, TimestampType
 from segreader.format.compression import Codec, Decompressor
 from segreader.format.message_set import (
     MessageHeader,
@@ -25,7 +26,6 @@ from segreader.format.message_set import (
     parse_message_header,
     parse_message_set_entry,
 )
-from segreader.format.record import Record, TimestampType
 from segreader.testing.compressors import JAVA_COMPRESSORS
 
 T = 1_700_000_000_000

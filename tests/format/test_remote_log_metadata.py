@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from profiles import tries
 
 from segreader.errors import CorruptRecordError, FormatError, OptionError, TruncatedError
+from segreader.format.checkpoints import LeaderEpoch, LeaderEpochs
 from segreader.format.compression import Decompressor
 from segreader.format.records import iter_records
 from segreader.format.remote_log_metadata import (
@@ -28,7 +29,6 @@ from segreader.format.remote_log_metadata import (
     partition_key,
 )
 from segreader.format.scanner import BatchReady, NeedData, SegmentScanner
-from segreader.format.side_files.leader_epochs import LeaderEpoch, LeaderEpochs
 from segreader.testing.remote_log_metadata import (
     encode_partition_delete,
     encode_segment_metadata,

@@ -12,7 +12,7 @@ from located_broker import TOPIC, segment_of, segments_of_100
 
 from segreader.catalog.layouts.aiven.keys import main_path
 from segreader.errors import ManifestError, ObjectNotFoundError, OptionError, StorageError
-from segreader.format.side_files.offset_index import parse_offset_index
+from segreader.format.index_files import parse_offset_index
 from segreader.gateway.config import GatewayConfig
 from segreader.gateway.metrics import GatewayMetrics
 from segreader.gateway.objects import OFFSET_INDEX, TRANSACTION_INDEX, ObjectFinder

@@ -10,8 +10,8 @@ import pytest
 from segreader.broker.connection import ClientMetrics
 from segreader.broker.messages import EpochEnd, FetchedPartition
 from segreader.errors import ConnectionFailedError, FormatError, ProtocolError, TruncatedLogError
-from segreader.format.record import Record, TimestampType
-from segreader.format.side_files.leader_epochs import LeaderEpoch
+from segreader.format.batch import Record, TimestampType
+from segreader.format.checkpoints import LeaderEpoch
 from segreader.live.broker_range import BrokerRange, iter_answers
 from segreader.live.fetched_records import take_batches
 from segreader.live.marks import walk_epochs

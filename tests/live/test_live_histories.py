@@ -18,7 +18,7 @@ from located_store import LocatedStore, locations
 from simulator import TOPIC, SimulatedPartition
 
 from segreader.errors import AccessDeniedError, LocationExpiredError, ObjectNotFoundError, StorageError
-from segreader.format.record import Record
+from segreader.format.batch import Record
 from segreader.isolation import IsolationLevel
 from segreader.live.live_scan import LiveScan
 from segreader.live.planner import plan_live

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from segreader.format.side_files.transaction_index import AbortedTransaction
+from segreader.format.index_files import AbortedTransaction
 from segreader.isolation import AbortedTransactions, IsolationLevel
 from segreader.plan.codec import PART, SPLIT, WrongValueError, pack_split, unpack_split
 from segreader.plan.live import BEYOND, LivePart, ReadFrom

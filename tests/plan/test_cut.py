@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from segreader.format.side_files.offset_index import OffsetIndex, parse_offset_index
+from segreader.format.index_files import OffsetIndex, parse_offset_index
 from segreader.plan.cut import Cutting, SplitOffsets, cut, cut_positions, needs_index, overlapping
 from segreader.plan.lineage import Part
 from segreader.plan.split import Split

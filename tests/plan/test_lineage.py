@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from profiles import tries
 
 from segreader.format.batch import parse_batch_header
-from segreader.format.side_files.leader_epochs import LeaderEpoch, LeaderEpochs, parse_leader_epochs
+from segreader.format.checkpoints import LeaderEpoch, LeaderEpochs, parse_leader_epochs
 from segreader.plan.lineage import (
     Dropped,
     DropReason,

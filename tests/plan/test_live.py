@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from segreader.errors import OffsetOutOfRangeError
-from segreader.format.side_files.leader_epochs import LeaderEpoch, LeaderEpochs
+from segreader.format.checkpoints import LeaderEpoch, LeaderEpochs
 from segreader.plan.live import LivePart, LogMarks, ReadFrom, Seam, epoch_before, epochs_after, epochs_from, place_seam
 from segreader.plan.live import uncovered as rest_of
 from segreader.ranges import OffsetRange

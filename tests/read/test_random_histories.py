@@ -34,7 +34,7 @@ from simulator import RemoteSegment, SimulatedPartition, Truth
 
 import segreader
 from segreader.errors import CorruptBatchError, SegmentGapError
-from segreader.format.record import Record
+from segreader.format.batch import Record
 from segreader.testing.side_files import AbortedEntry, encode_transaction_index
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from segreader.backfill.exact import JobSplit
 from segreader.backfill.split_json import split_from_json, split_to_json
-from segreader.format.side_files.transaction_index import AbortedTransaction
+from segreader.format.index_files import AbortedTransaction
 from segreader.isolation import AbortedTransactions
 from segreader.plan.cut import Cutting
 from segreader.plan.live import BEYOND, LivePart, ReadFrom

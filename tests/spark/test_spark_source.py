@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from segreader.errors import CorruptBatchError, ObjectNotFoundError
-from segreader.format.record import TimestampType
+from segreader.format.batch import TimestampType
 from segreader.spark import register
 from segreader.spark.batch import SegmentReader, SplitPartition
 from segreader.spark.options import parse_options

@@ -11,7 +11,7 @@ import pytest
 from corpus import FIXTURES, Case, NormalRecord, cases, normal
 from sample import is_edge, sampled
 
-from segreader.format.record import TimestampType
+from segreader.format.batch import TimestampType
 from segreader.spark.read_limits import ReadMaxBytes, ReadMaxRows
 from segreader.spark.stream import SegmentStreamReader
 from segreader.spark.stream_options import parse_stream_options

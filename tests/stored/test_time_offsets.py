@@ -21,8 +21,7 @@ from segreader.catalog.layouts.registry import open_view
 from segreader.catalog.listing import list_places, read_place
 from segreader.errors import CorruptBatchError, TruncatedError
 from segreader.format.compression import Codec
-from segreader.format.side_files.offset_index import parse_offset_index
-from segreader.format.side_files.time_index import parse_time_index
+from segreader.format.index_files import parse_offset_index, parse_time_index
 from segreader.plan.lineage import ResolvedLog
 from segreader.plan.request import TimeRange
 from segreader.plan.split import EndReason

@@ -17,8 +17,8 @@ from segreader.errors import (
     SegmentGapError,
     SegreaderError,
 )
+from segreader.format.batch import Record, TimestampType
 from segreader.format.compression import Codec
-from segreader.format.record import Record, TimestampType
 from segreader.plan.request import Policy
 from segreader.plan.split import EndReason
 from segreader.ranges import OffsetRange

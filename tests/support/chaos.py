@@ -29,7 +29,7 @@ from corpus import CORPUS, NormalRecord, case, normal
 from segreader.backfill.commit import collect
 from segreader.backfill.job_plan import JobPlan, make_plan, read_plan, require_same
 from segreader.backfill.output import PLAN, OutputLayout, OutputOptions
-from segreader.format.record import TimestampType
+from segreader.format.batch import TimestampType
 from segreader.storage.base import ObjectInfo
 from segreader.storage.target.local import LocalTarget
 

@@ -168,7 +168,7 @@ def of_simulation(partition: SimulatedPartition, local_start: int | None = None)
 
 def of_corpus(case: Case, partition: int = 0) -> ServedLog:
     """The log of a recorded partition: its local segments, and the remote ones below them that the lineage confirms."""
-    from segreader.format.side_files.leader_epochs import parse_leader_epochs
+    from segreader.format.checkpoints import parse_leader_epochs
 
     (local,) = [path for path in case.local if path.name == f"{case.topic}-{partition}"]
     files = sorted(local.glob("*.log"))

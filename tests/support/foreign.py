@@ -8,7 +8,7 @@ from typing import Any
 from aiokafka.record.memory_records import MemoryRecords as AiokafkaRecords
 from kafka.record import MemoryRecords as KafkaPythonRecords
 
-from segreader.format.record import Record, TimestampType
+from segreader.format.batch import Record, TimestampType
 
 
 def aiokafka_records(log: bytes) -> list[Record]:

@@ -14,7 +14,7 @@ from profiles import tries
 from simulator import SimulatedPartition
 
 import segreader
-from segreader.format.record import Record
+from segreader.format.batch import Record
 
 Event = tuple[str, tuple[int, ...]]
 """A verb of ``SimulatedPartition`` and its arguments."""

@@ -12,8 +12,8 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+from segreader.format.batch import TimestampType
 from segreader.format.compression import Codec
-from segreader.format.record import TimestampType
 from segreader.testing import ProducerRecord, SegmentBuilder
 from segreader.testing.aiven import aiven_files, write_rsm_config
 from segreader.testing.directory import broker_log_files, kafka_uuid, local_tiered_files, write_files

@@ -30,8 +30,8 @@ from segreader.broker.messages import (
 )
 from segreader.broker.protocol import SUPPORTED, Api
 from segreader.catalog.remote_segment import RemoteLogSegmentMetadata
+from segreader.format.checkpoints import LeaderEpoch, LeaderEpochs
 from segreader.format.remote_log_metadata import RemoteLogSegmentMetadataRecord, TopicIdPartitionEntry
-from segreader.format.side_files.leader_epochs import LeaderEpoch, LeaderEpochs
 from segreader.gateway.audit import AuditLog
 from segreader.gateway.catalogue import Catalogue
 from segreader.gateway.located_fetch import LocatedFetch

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from segreader.evidence.findings import Finding
-from segreader.format.side_files.time_index import parse_time_index
+from segreader.format.index_files import parse_time_index
 from segreader.stored.source import Catalog, LocationSource
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import kafka_uuid, local_tiered_files, write_files

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from segreader.format.record import Record, TimestampType
+from segreader.format.batch import Record, TimestampType
 from segreader.testing.batches import ABORT, COMMIT, control_key, encode_batch, end_marker_value
 from segreader.testing.producer_states import ProducerStates
 from segreader.testing.side_files import AbortedEntry, ProducerEntry

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from simulated_log import Batch, SimulatedLog
 
-from segreader.format.record import Record
+from segreader.format.batch import Record
 from segreader.testing.batches import COMMIT
 from segreader.testing.directory import kafka_uuid, write_files
 from segreader.testing.side_files import (

@@ -8,8 +8,8 @@ from foreign import aiokafka_records, kafka_python_records
 from hypothesis import given, settings
 from profiles import tries
 
+from segreader.format.batch import TimestampType
 from segreader.format.compression import Codec
-from segreader.format.record import TimestampType
 from segreader.testing import Lies, ProducerRecord, SegmentBuilder
 from segreader.testing.compressors import snappy_raw
 from segreader.testing.strategies import History, histories

@@ -12,7 +12,7 @@ import pytest
 from corpus import CORPUS, Case, Digest, NormalRecord, case, cases, normal
 from foreign import aiokafka_records
 
-from segreader.format.record import Record, TimestampType
+from segreader.format.batch import Record, TimestampType
 
 ISOLATIONS = ("uncommitted", "committed")
 READABLE = [case("tv2", "nulls"), case("tv2", "large"), case("tv2", "ts-append"), case("k39", "codec-snappy")]

@@ -14,12 +14,8 @@ from foreign import aiokafka_records
 from made import CORRUPT, SEGMENTS, CorruptFile, MadeLog, corrupt_files, made_logs
 
 from segreader import errors
-from segreader.format.side_files.leader_epochs import parse_leader_epochs
-from segreader.format.side_files.offset_index import parse_offset_index
-from segreader.format.side_files.partition_metadata import parse_partition_metadata
-from segreader.format.side_files.producer_snapshot import parse_producer_snapshot
-from segreader.format.side_files.time_index import parse_time_index
-from segreader.format.side_files.transaction_index import parse_transaction_index
+from segreader.format.checkpoints import parse_leader_epochs, parse_partition_metadata, parse_producer_snapshot
+from segreader.format.index_files import parse_offset_index, parse_time_index, parse_transaction_index
 from segreader.live.live_scan import LiveScan
 from segreader.scans import Scan, scan
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from planted import Planted, sound_log
 
-from segreader.format.side_files.producer_snapshot import parse_producer_snapshot
+from segreader.format.checkpoints import parse_producer_snapshot
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.side_files import (
     AbortedEntry,

@@ -8,7 +8,7 @@ from typing import Any
 from kafka_kit.clients import Received
 
 import segreader
-from segreader.format.record import TimestampType
+from segreader.format.batch import TimestampType
 from segreader.read.records import ConsumerRecord
 
 

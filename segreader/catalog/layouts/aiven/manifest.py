@@ -17,7 +17,7 @@ from typing import Any
 from segreader.catalog.layouts.aiven.chunks import ChunkIndex, decode_chunk_sizes, fixed_chunks, variable_chunks
 from segreader.catalog.layouts.aiven.keys import MANIFEST, main_path
 from segreader.errors import ManifestError
-from segreader.format.side_files.leader_epochs import LeaderEpoch, LeaderEpochs
+from segreader.format.checkpoints import LeaderEpoch, LeaderEpochs
 from segreader.ranges import ByteRange
 from segreader.segment import TopicIdPartition
 from segreader.storage.base import ObjectStore

@@ -18,7 +18,7 @@ from typing import Final
 from segreader.catalog.layouts.redpanda.batches import RAFT_DATA, StoredBatch
 from segreader.catalog.layouts.redpanda.manifest import MAX_INT64, parse_json_object
 from segreader.errors import ManifestError
-from segreader.format.side_files.transaction_index import AbortedTransaction
+from segreader.format.index_files import AbortedTransaction
 
 _VERSION: Final = 1
 _ENTRY: Final = struct.Struct(">hqqqq")

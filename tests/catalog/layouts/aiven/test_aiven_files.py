@@ -23,7 +23,7 @@ from segreader.errors import (
     SegreaderError,
     ShortReadError,
 )
-from segreader.format.side_files.offset_index import parse_offset_index
+from segreader.format.index_files import parse_offset_index
 from segreader.ranges import ByteRange
 
 LOG = f"{vectors.STEM}.log"

@@ -16,14 +16,11 @@ from segreader.catalog.layouts.aiven.settings import RsmConfig
 from segreader.catalog.layouts.base import Directory, IncompleteSegment, Layout, PartitionFiles, PartitionPlace
 from segreader.errors import ManifestError
 from segreader.format.batch import RecordBatchHeader
+from segreader.format.checkpoints import LeaderEpoch, parse_leader_epochs, parse_producer_snapshot
 from segreader.format.compression import Decompressor
+from segreader.format.index_files import parse_offset_index, parse_time_index, parse_transaction_index
 from segreader.format.records import iter_records
 from segreader.format.scanner import BatchReady, Done, NeedData, SegmentScanner, Tail
-from segreader.format.side_files.leader_epochs import LeaderEpoch, parse_leader_epochs
-from segreader.format.side_files.offset_index import parse_offset_index
-from segreader.format.side_files.producer_snapshot import parse_producer_snapshot
-from segreader.format.side_files.time_index import parse_time_index
-from segreader.format.side_files.transaction_index import parse_transaction_index
 from segreader.ranges import ByteRange
 from segreader.segment import Segment, SegmentFiles, StemFiles, TopicIdPartition
 from segreader.storage.base import ObjectInfo, ObjectStore

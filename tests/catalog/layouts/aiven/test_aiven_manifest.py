@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from segreader.catalog.layouts.aiven.manifest import IndexKind, IndexPart, parse_manifest, read_manifest
 from segreader.errors import ManifestError, ObjectNotFoundError
-from segreader.format.side_files.leader_epochs import LeaderEpoch
+from segreader.format.checkpoints import LeaderEpoch
 
 SECRETS = (vectors.WRAPPED_KEY, vectors.AAD, vectors.DATA_KEY.hex())
 

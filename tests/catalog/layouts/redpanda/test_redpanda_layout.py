@@ -12,9 +12,9 @@ from layout_walk import Found, directory_at, found_below, places_below, stored_i
 from segreader.catalog.layouts.redpanda.layout import RedpandaLayout
 from segreader.errors import CorruptBatchError, ManifestError, ObjectChangedError, ObjectNotFoundError
 from segreader.format.batch import RecordBatchHeader
+from segreader.format.checkpoints import parse_producer_snapshot
+from segreader.format.index_files import AbortedTransaction, parse_transaction_index
 from segreader.format.scanner import BatchReady, NeedData, SegmentScanner
-from segreader.format.side_files.producer_snapshot import parse_producer_snapshot
-from segreader.format.side_files.transaction_index import AbortedTransaction, parse_transaction_index
 from segreader.ranges import ByteRange
 from segreader.segment import TopicIdPartition
 from segreader.storage.base import ObjectStore

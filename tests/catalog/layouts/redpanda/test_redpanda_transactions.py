@@ -12,7 +12,7 @@ from segreader.catalog.layouts.redpanda.transactions import (
     parse_transaction_ranges,
 )
 from segreader.errors import ManifestError
-from segreader.format.side_files.transaction_index import AbortedTransaction, parse_transaction_index
+from segreader.format.index_files import AbortedTransaction, parse_transaction_index
 from segreader.isolation import AbortedTransactions
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.redpanda import (

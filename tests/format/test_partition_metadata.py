@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from segreader.errors import CorruptIndexError
-from segreader.format.side_files.partition_metadata import PartitionMetadataFile, parse_partition_metadata
+from segreader.format.checkpoints import PartitionMetadataFile, parse_partition_metadata
 
 TOPIC_ID = "LWgrMmVrT0a__7a4SasuPA"
 

@@ -8,7 +8,7 @@ import struct
 import pytest
 
 from segreader.errors import CorruptIndexError
-from segreader.format.side_files.offset_index import OffsetPosition, parse_offset_index
+from segreader.format.index_files import OffsetPosition, parse_offset_index
 
 EIGHT = bytes.fromhex(
     "00000007 00001068"  # offset 107 at position 4200

@@ -8,7 +8,7 @@ import struct
 import pytest
 
 from segreader.errors import CorruptIndexError
-from segreader.format.side_files.time_index import TimestampOffset, parse_time_index
+from segreader.format.index_files import TimestampOffset, parse_time_index
 
 T = 1_700_000_000_000
 DATA = bytes.fromhex(

@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from segreader.errors import CorruptIndexError
-from segreader.format.side_files.transaction_index import AbortedTransaction, TransactionIndex, parse_transaction_index
+from segreader.format.index_files import AbortedTransaction, TransactionIndex, parse_transaction_index
 
 DATA = bytes.fromhex(
     "0000 0000000000000fa1 00000000000000b4 00000000000000ce 00000000000000c9"

@@ -12,13 +12,9 @@ from hypothesis import strategies as st
 from profiles import tries
 
 from segreader.errors import FormatError
-from segreader.format.control import parse_control_record
-from segreader.format.side_files.leader_epochs import parse_leader_epochs
-from segreader.format.side_files.offset_index import parse_offset_index
-from segreader.format.side_files.partition_metadata import parse_partition_metadata
-from segreader.format.side_files.producer_snapshot import parse_producer_snapshot
-from segreader.format.side_files.time_index import parse_time_index
-from segreader.format.side_files.transaction_index import parse_transaction_index
+from segreader.format.checkpoints import parse_leader_epochs, parse_partition_metadata, parse_producer_snapshot
+from segreader.format.index_files import parse_offset_index, parse_time_index, parse_transaction_index
+from segreader.format.records import parse_control_record
 
 
 def use_offset_index(data: bytes) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from segreader.errors import CorruptIndexError
-from segreader.format.side_files.leader_epochs import LeaderEpoch, LeaderEpochs, parse_leader_epochs
+from segreader.format.checkpoints import LeaderEpoch, LeaderEpochs, parse_leader_epochs
 from segreader.ranges import OffsetRange
 
 LINEAGE = LeaderEpochs((LeaderEpoch(2, 0), LeaderEpoch(5, 1500)))

@@ -9,7 +9,7 @@ import pytest
 from crc32c import crc32c
 
 from segreader.errors import CorruptIndexError
-from segreader.format.side_files.producer_snapshot import (
+from segreader.format.checkpoints import (
     ProducerSnapshot,
     ProducerSnapshotEntry,
     parse_producer_snapshot,

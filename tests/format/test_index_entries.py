@@ -7,8 +7,8 @@ from array import array
 
 import pytest
 
+from segreader.format.index_files import column, count_rising, written_size
 from segreader.format.kernel import VARIABLE, load_kernel
-from segreader.format.side_files.index_entries import column, count_rising, written_size
 
 
 def test_a_column_holds_the_same_field_of_every_entry() -> None:
