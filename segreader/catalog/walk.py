@@ -14,7 +14,6 @@ from itertools import islice
 from typing import Final
 
 from segreader.catalog.layouts.base import Directory, Layout, PartitionPlace
-from segreader.catalog.layouts.probe import ProbingLayout
 from segreader.errors import UnknownLayoutError
 from segreader.segment import TopicIdPartition
 from segreader.storage.base import ObjectInfo, ObjectStore
@@ -157,7 +156,7 @@ def _places(
     """The partitions wanted of a directory, and whether any layout knows it."""
     visit.files, visit.names = len(directory.files), [info.name for info in directory.files]
     for layout in layouts:
-        known = layout.probe(store, directory) if isinstance(layout, ProbingLayout) else layout.places(directory)
+        known = layout.places(directory, store)
         if known:
             places = [place for place in known if wanted.admits(place.partition)]
             if len(places) < len(known):

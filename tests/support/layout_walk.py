@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from segreader.catalog.layouts.base import Directory, Layout, PartitionFiles, PartitionPlace
-from segreader.catalog.layouts.probe import ProbingLayout
 from segreader.segment import Segment
 from segreader.storage.base import ObjectStore
 from segreader.testing.builder import SegmentBuilder
@@ -24,7 +23,7 @@ def directory_at(store: ObjectStore, path: str = "") -> Directory:
 def places_below(store: ObjectStore, layout: Layout, path: str = "") -> list[PartitionPlace]:
     """The places of a layout, from the top."""
     directory = directory_at(store, path)
-    known = layout.probe(store, directory) if isinstance(layout, ProbingLayout) else layout.places(directory)
+    known = layout.places(directory, store)
     if known:
         return list(known)
     return [place for child in directory.directories for place in places_below(store, layout, child)]

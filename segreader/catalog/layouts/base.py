@@ -7,12 +7,14 @@ The patterns are the names that Kafka itself gives to directories and files, whi
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol, runtime_checkable
+from typing import ClassVar, Final
 
 from segreader.segment import Segment, TopicIdPartition
 from segreader.storage.base import ObjectInfo, ObjectStore
+from segreader.storage.view import StoreView
 
 LOG_DIRECTORY: Final = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<partition>0|[1-9]\d{0,9})")
 LOG_FILE: Final = re.compile(r"(?P<base>\d{20})\.(?P<kind>log|index|timeindex|txnindex|snapshot)")
@@ -23,6 +25,11 @@ REMOTE_KINDS: Final = frozenset(("log", "index", "timeindex", "txnindex", "snaps
 REMOTE_FILE: Final = re.compile(
     rf"(?P<base>\d{{20}})-(?P<segment_id>[A-Za-z0-9_-]{{22}})\.(?P<kind>{'|'.join(sorted(REMOTE_KINDS))})"
 )
+PARTITION_PATH: Final = re.compile(rf"(?:.*/)?{LOG_DIRECTORY.pattern}/", re.DOTALL)
+REMOTE_PARTITION_PATH: Final = re.compile(rf"(?:.*/)?{REMOTE_DIRECTORY.pattern}/", re.DOTALL)
+
+_MAX_INT32: Final = (1 << 31) - 1
+_MAX_INT64: Final = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,26 +97,80 @@ class PartitionFiles:
     start_snapshot: str | None = None
 
 
-class Layout(Protocol):
-    """One way to lay out segments in a store. A layout is a value: it may hold settings, never a client."""
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The names by which a directory is recognised, as data: a layout runs code of its own only where they occur.
 
-    @property
-    def name(self) -> str:
-        """Its name for ``--layout``."""
+    Each pattern must match to the end; ``None`` excludes nothing.
 
-    @property
-    def is_experimental(self) -> bool:
-        """Whether it was built from documents only, and no real bucket has confirmed it."""
+    Args:
+        directory: the path of a partition's directory, with the groups ``topic``, ``partition`` and ``topic_id``.
+        file: the name of a file; one in the directory is enough.
+        child: the path of a directory that lets the one above it be searched for partitions.
+    """
+
+    directory: re.Pattern[str] | None = None
+    file: re.Pattern[str] | None = None
+    child: re.Pattern[str] | None = None
+
+    def are_of_partition(self, directory: Directory) -> bool:
+        """Whether a directory can be a partition's own."""
+        if self.directory is not None and not self.directory.fullmatch(directory.path):
+            return False
+        return self.file is None or any(map(self.file.fullmatch, directory.file_names))
+
+    def are_below(self, directory: Directory) -> bool:
+        """Whether a directory can be above those of partitions, and show it."""
+        return self.child is not None and any(map(self.child.fullmatch, directory.directories))
+
+
+@dataclass(frozen=True)
+class Layout(ABC):
+    """One way to lay out segments in a store. A layout is a value: it may hold settings, never a client.
+
+    ``name`` is for ``--layout``. ``is_experimental``: it was built from documents only, and no real bucket has
+    confirmed it. ``plain_files`` are the names in its view of files that are stored in another form: chunks, ciphers,
+    other batch headers.
+    """
+
+    name: ClassVar[str]
+    names: ClassVar[Names]
+    is_experimental: ClassVar[bool] = False
+    plain_files: ClassVar[re.Pattern[str] | None] = None
 
     def partition_of(self, path: str) -> TopicIdPartition | None:
         """The partition whose directory this is, judged by the path alone; ``None`` if that is not enough.
 
         Lets a search for one topic pass over the others without a request.
         """
+        match = self.names.directory.fullmatch(path) if self.names.directory is not None else None
+        return self.partition(match) if match is not None else None
 
-    def places(self, directory: Directory) -> Sequence[PartitionPlace]:
-        """The partitions whose objects are directly in this directory; none if it is not of this layout."""
+    def partition(self, match: re.Match[str]) -> TopicIdPartition | None:
+        """The partition by a match of ``names.directory``."""
+        number = parse_partition(match["partition"])
+        return None if number is None else TopicIdPartition(match["topic"], number, match.groupdict().get("topic_id"))
 
+    def places(self, directory: Directory, store: ObjectStore | None = None) -> Sequence[PartitionPlace]:
+        """The partitions whose objects are in this directory, or also below it; none if it is not of this layout.
+
+        Args:
+            store: asked where names are not enough; without it the answer is what the names prove.
+        """
+        if store is not None and self.names.are_below(directory):
+            return self.claim_below(directory, store)
+        return self.claim(directory, store) if self.names.are_of_partition(directory) else ()
+
+    def claim(self, directory: Directory, store: ObjectStore | None) -> Sequence[PartitionPlace]:
+        """As ``places``, for a directory that can be a partition's own by its names."""
+        partition = self.partition_of(directory.path)
+        return () if partition is None else (PartitionPlace(partition, (directory.path,), self.name),)
+
+    def claim_below(self, directory: Directory, store: ObjectStore) -> Sequence[PartitionPlace]:
+        """As ``places``, for a directory that has a ``names.child``."""
+        raise NotImplementedError
+
+    @abstractmethod
     def find(self, store: ObjectStore, place: PartitionPlace) -> PartitionFiles:
         """List a partition, and read what must be read to know its segments.
 
@@ -118,16 +179,9 @@ class Layout(Protocol):
             StorageError: as the store raises.
         """
 
-
-@runtime_checkable
-class TranslatedLayout(Layout, Protocol):
-    """A layout whose objects are not Kafka's own files: chunks, ciphers, or other batch headers."""
-
-    def view(self, store: ObjectStore) -> ObjectStore:
-        """A store in which the segments of this layout are plain Kafka files under the names that ``find`` gives.
-
-        Every other name means in it what it means in ``store``.
-        """
+    def view(self, store: ObjectStore) -> StoreView:
+        """A store in which ``plain_files`` are plain Kafka files; every other name means what it means in ``store``."""
+        raise NotImplementedError
 
 
 def is_offset(text: str) -> bool:
@@ -138,3 +192,21 @@ def is_offset(text: str) -> bool:
 def last_directory(path: str) -> str:
     """The last element of a directory's path, which ends in ``/``."""
     return path.removesuffix("/").rpartition("/")[2]
+
+
+def parse_partition(text: str, *, is_padded: bool = False) -> int | None:
+    """The number of a partition; ``None`` if it is none. Kafka writes no zeros before it, other people may."""
+    number = _decimal(text, _MAX_INT32)
+    return number if is_padded or str(number) == text else None
+
+
+def parse_offset(text: str) -> int | None:
+    """An offset in decimal digits, with zeros before it or not; ``None`` if it is none."""
+    return _decimal(text, _MAX_INT64)
+
+
+def _decimal(text: str, limit: int) -> int | None:
+    if not (text.isascii() and text.isdecimal() and len(text) <= 40):
+        return None
+    value = int(text)
+    return value if value <= limit else None

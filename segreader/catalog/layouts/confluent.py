@@ -13,16 +13,12 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
-from segreader.catalog.layouts.base import Directory, PartitionFiles, PartitionPlace, last_directory
-from segreader.catalog.layouts.file_sets import FileName, assemble, gather, parse_offset, parse_partition
-from segreader.catalog.layouts.probe import list_prefixes, narrowest
+from segreader.catalog.layouts.base import Directory, Layout, Names, PartitionFiles, PartitionPlace, parse_offset
+from segreader.catalog.layouts.file_sets import FileName, assemble, gather, list_prefixes, narrowest
 from segreader.segment import TopicIdPartition
 from segreader.storage.base import ObjectStore
-
-NAME: Final = "confluent"
 
 _ID: Final = r"[A-Za-z0-9_-]{22}"
 _KINDS: Final = {
@@ -34,46 +30,34 @@ _KINDS: Final = {
     "epoch-state": "leader_epoch_checkpoint",
 }
 _DIRECTORY: Final = re.compile(
-    rf"(?P<root>(?:.*/)?0/)(?P<object_id>{_ID})/(?P<topic_id>{_ID})/(?P<partition>\d{{1,10}})/", re.ASCII
+    rf"(?P<root>(?:.*/)?0/)(?P<object_id>{_ID})/(?P<topic>(?P<topic_id>{_ID}))/(?P<partition>\d{{1,10}})/", re.ASCII
 )
 _FILE: Final = re.compile(
     rf"(?P<base>\d{{20}})_(?P<tier_epoch>\d{{1,10}})_v\d{{1,10}}\.(?P<kind>{'|'.join(_KINDS)})", re.ASCII
 )
-_OBJECT_DIRECTORY: Final = re.compile(_ID)
 
 
-@dataclass(frozen=True, slots=True)
-class ConfluentLayout:
+class ConfluentLayout(Layout):
     """Segments of compacted topics have gaps, and every transaction index repeats what concerns its segment."""
 
-    name: str = field(default=NAME, init=False)
-    is_experimental: bool = field(default=True, init=False)
+    name = "confluent"
+    is_experimental = True
+    names = Names(_DIRECTORY, _FILE, re.compile(rf"(?:.*/)?0/{_ID}/", re.DOTALL))
 
-    def partition_of(self, path: str) -> TopicIdPartition | None:
-        """By the last two directories, below an object's id and ``0``."""
-        match = _DIRECTORY.fullmatch(path)
-        return _partition(match) if match else None
-
-    def places(self, directory: Directory) -> Sequence[PartitionPlace]:
+    def claim(self, directory: Directory, store: ObjectStore | None) -> Sequence[PartitionPlace]:
         """The partition of an object's own directory; its other objects are anywhere below the same root."""
         match = _DIRECTORY.fullmatch(directory.path)
-        partition = _partition(match) if match else None
-        if match is None or partition is None or not any(map(_FILE.fullmatch, directory.file_names)):
-            return ()
-        return (PartitionPlace(partition, (match["root"],), NAME),)
+        partition = None if match is None else self.partition(match)
+        return () if match is None or partition is None else (PartitionPlace(partition, (match["root"],), self.name),)
 
-    def probe(self, store: ObjectStore, directory: Directory) -> Sequence[PartitionPlace]:
-        """The partitions below a ``0/`` that holds directories of objects, from one listing of all that is there."""
-        if last_directory(directory.path) != "0" or not any(
-            _OBJECT_DIRECTORY.fullmatch(last_directory(child)) for child in directory.directories
-        ):
-            return self.places(directory)
+    def claim_below(self, directory: Directory, store: ObjectStore) -> Sequence[PartitionPlace]:
+        """The partitions below a ``0/``, from one listing of all that is there."""
         found: dict[TopicIdPartition, set[str]] = defaultdict(set)
         for info in store.list(directory.path):
             if (name := _parse(info.name)) is not None:
                 found[name.partition].add(info.name.rpartition("/")[0] + "/")
         return [
-            PartitionPlace(partition, narrowest(directories, directory.path), NAME)
+            PartitionPlace(partition, narrowest(directories, directory.path), self.name)
             for partition, directories in sorted(found.items(), key=lambda item: item[0].order)
         ]
 
@@ -82,17 +66,12 @@ class ConfluentLayout:
         return assemble(store, gather(list_prefixes(store, place.prefixes), _parse, place.partition))
 
 
-def _partition(match: re.Match[str]) -> TopicIdPartition | None:
-    number = parse_partition(match["partition"])
-    return None if number is None else TopicIdPartition(match["topic_id"], number, match["topic_id"])
-
-
 def _parse(name: str) -> FileName | None:
     path, _, file = name.rpartition("/")
     place, match = _DIRECTORY.fullmatch(path + "/"), _FILE.fullmatch(file)
     if place is None or match is None:
         return None
-    partition, base = _partition(place), parse_offset(match["base"])
+    partition, base = ConfluentLayout().partition(place), parse_offset(match["base"])
     if partition is None or base is None:
         return None
     stem = name.removesuffix("." + match["kind"])

@@ -7,16 +7,18 @@ Source: ``S3RemoteStorageManager`` (satishd/kafka).
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
-from segreader.catalog.layouts.base import Directory, PartitionFiles, PartitionPlace
-from segreader.catalog.layouts.file_sets import FileName, assemble, directory_partition, gather, kafka_id, parse_offset
-from segreader.segment import TopicIdPartition
+from segreader.catalog.layouts.base import (
+    PARTITION_PATH,
+    Layout,
+    Names,
+    PartitionFiles,
+    PartitionPlace,
+    parse_offset,
+)
+from segreader.catalog.layouts.file_sets import FileName, assemble, gather, kafka_id
 from segreader.storage.base import ObjectStore
-
-NAME: Final = "early-s3"
 
 _FILE: Final = re.compile(
     r"(?P<base>\d{20})\.(?P<kind>log|index|timeindex)"
@@ -25,23 +27,11 @@ _FILE: Final = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class EarlyS3Layout:
+class EarlyS3Layout(Layout):
     """Plain files. Ids are read as Kafka writes them, and as the UUIDs with dashes that the first versions wrote."""
 
-    name: str = field(default=NAME, init=False)
-    is_experimental: bool = field(default=False, init=False)
-
-    def partition_of(self, path: str) -> TopicIdPartition | None:
-        """By the name of the last directory."""
-        return directory_partition(path)
-
-    def places(self, directory: Directory) -> Sequence[PartitionPlace]:
-        """The partition of this directory, if its files have the names of this layout."""
-        partition = directory_partition(directory.path)
-        if partition is None or not any(map(_FILE.fullmatch, directory.file_names)):
-            return ()
-        return (PartitionPlace(partition, (directory.path,), NAME),)
+    name = "early-s3"
+    names = Names(PARTITION_PATH, _FILE)
 
     def find(self, store: ObjectStore, place: PartitionPlace) -> PartitionFiles:
         """The sets of files of one partition."""

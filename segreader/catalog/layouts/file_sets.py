@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import base64
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final
 
 from segreader.catalog.first_batch import counts_from, read_base_offset
-from segreader.catalog.layouts.base import LOG_DIRECTORY, IncompleteSegment, PartitionFiles, last_directory
-from segreader.catalog.layouts.probe import AT_ONCE
+from segreader.catalog.layouts.base import IncompleteSegment, PartitionFiles
 from segreader.errors import CorruptIndexError, ObjectNotFoundError
 from segreader.segment import Segment, SegmentFiles, TopicIdPartition
 from segreader.storage.base import ObjectInfo, ObjectStore
 
+AT_ONCE: Final = 16
+"""Requests under way while a catalogue is made."""
+
 UNKNOWN_OFFSET: Final = -1
 """Base offset of an incomplete set whose names do not contain it."""
 
-_MAX_INT32: Final = (1 << 31) - 1
-_MAX_INT64: Final = (1 << 63) - 1
 _MOST_FOREIGN: Final = 1000
+_MOST_PREFIXES: Final = 500
+"""Above that many requests, one listing of everything costs less."""
 _TIME_BITS: Final = 48
 """Bits of a time in ms: enough until the year 10889."""
 
@@ -76,6 +78,21 @@ class Gathered:
             self.foreign.append(name)
 
 
+def narrowest(directories: Collection[str], root: str) -> tuple[str, ...]:
+    """Prefixes to list for the objects directly in ``directories``, all below ``root``: each one, or the root."""
+    return tuple(sorted(directories)) if len(directories) <= _MOST_PREFIXES else (root,)
+
+
+def list_prefixes(store: ObjectStore, prefixes: Sequence[str]) -> Iterator[ObjectInfo]:
+    """What is directly in each of several directories, or anywhere below a single one."""
+    if len(prefixes) == 1:
+        yield from store.list(prefixes[0])
+        return
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="segreader-list") as workers:
+        for level in workers.map(lambda prefix: list(store.list_level(prefix)), prefixes):
+            yield from (info for info in level if not info.name.endswith("/"))
+
+
 def gather(
     objects: Iterable[ObjectInfo], parse: Callable[[str], FileName | None], partition: TopicIdPartition
 ) -> Gathered:
@@ -113,37 +130,11 @@ def assemble(store: ObjectStore, gathered: Gathered, notes: Sequence[str] = ()) 
     return PartitionFiles(segments, incomplete, gathered.foreign, found)
 
 
-def directory_partition(path: str) -> TopicIdPartition | None:
-    """The partition that a directory ``<topic>-<partition>/`` is named after."""
-    match = LOG_DIRECTORY.fullmatch(last_directory(path))
-    if match is None or (partition := parse_partition(match["partition"])) is None:
-        return None
-    return TopicIdPartition(match["topic"], partition)
-
-
-def parse_partition(text: str, *, is_padded: bool = False) -> int | None:
-    """The number of a partition; ``None`` if it is none. Kafka writes no zeros before it, other people may."""
-    number = _decimal(text, _MAX_INT32)
-    return number if is_padded or str(number) == text else None
-
-
-def parse_offset(text: str) -> int | None:
-    """An offset in decimal digits, with zeros before it or not; ``None`` if it is none."""
-    return _decimal(text, _MAX_INT64)
-
-
 def kafka_id(text: str) -> str:
     """The 22-character form of an id, given in that form or as a UUID with dashes."""
     if len(text) != 36:
         return text
     return base64.urlsafe_b64encode(uuid.UUID(text).bytes).decode("ascii").rstrip("=")
-
-
-def _decimal(text: str, limit: int) -> int | None:
-    if not (text.isascii() and text.isdecimal() and len(text) <= 40):
-        return None
-    value = int(text)
-    return value if value <= limit else None
 
 
 def _read_segment(store: ObjectStore, one: FileSet) -> tuple[Segment | None, str | None]:

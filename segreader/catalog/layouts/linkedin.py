@@ -8,16 +8,22 @@ first batch is read to learn it. Source: ``AzureBlobRemoteStorageManager``, ``Co
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Final
 
-from segreader.catalog.layouts.base import Directory, PartitionFiles, PartitionPlace, last_directory
-from segreader.catalog.layouts.file_sets import FileName, assemble, gather, kafka_id, parse_partition
+from segreader.catalog.layouts.base import (
+    Directory,
+    Layout,
+    Names,
+    PartitionFiles,
+    PartitionPlace,
+    last_directory,
+    parse_partition,
+)
+from segreader.catalog.layouts.file_sets import FileName, assemble, gather, kafka_id
 from segreader.segment import TopicIdPartition
 from segreader.storage.base import ObjectStore
 
-NAME: Final = "linkedin-azure"
 UNKNOWN_TOPIC: Final = "unknown"
 """The topic of a container whose name holds no id."""
 
@@ -36,27 +42,30 @@ _BLOB: Final = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class LinkedInLayout:
-    """The topic's name is its id, with dashes, as in the container's name."""
+class LinkedInLayout(Layout):
+    """The topic's name is its id, with dashes, as in the container's name; the container may be a store of its own."""
 
-    name: str = field(default=NAME, init=False)
-    is_experimental: bool = field(default=True, init=False)
+    name = "linkedin-azure"
+    is_experimental = True
+    names = Names(file=_BLOB)
 
-    def partition_of(self, path: str) -> TopicIdPartition | None:
-        """Nothing: a directory is a topic."""
-        return None
-
-    def places(self, directory: Directory) -> Sequence[PartitionPlace]:
-        """The partitions of the blobs that this directory shows."""
-        return _places(directory.path, directory.path, (info.name for info in directory.files))
-
-    def probe(self, store: ObjectStore, directory: Directory) -> Sequence[PartitionPlace]:
-        """The partitions of all blobs of a container, which may be a store of its own."""
-        if not any(map(_BLOB.fullmatch, directory.file_names)):
-            return ()
-        container = directory.path or store.url("")
-        return _places(directory.path, container, (info.name for info in store.list_level(directory.path)))
+    def claim(self, directory: Directory, store: ObjectStore | None) -> Sequence[PartitionPlace]:
+        """The partitions of all blobs of a container, or without a store of those that it shows."""
+        files = directory.files if store is None else store.list_level(directory.path)
+        matches = (_BLOB.fullmatch(info.name.rpartition("/")[2]) for info in files)
+        texts = {match["partition"] for match in matches if match}
+        numbers = sorted(number for text in texts if (number := parse_partition(text)) is not None)
+        topic = last_directory(directory.path or (store.url("") if store is not None else ""))
+        topic_id = None
+        if match := _CONTAINER.fullmatch(topic):
+            topic = match["topic_id"]
+            topic_id = kafka_id(topic)
+        return [
+            PartitionPlace(
+                TopicIdPartition(topic or UNKNOWN_TOPIC, number, topic_id), (f"{directory.path}{number}.",), self.name
+            )
+            for number in numbers
+        ]
 
     def find(self, store: ObjectStore, place: PartitionPlace) -> PartitionFiles:
         """The segments of one partition, each with the offset of its first batch."""
@@ -71,18 +80,3 @@ class LinkedInLayout:
             return FileName(place.partition, _KINDS[match["kind"]], segment_id, segment_id=segment_id)
 
         return assemble(store, gather(store.list_level(prefix), parse, place.partition))
-
-
-def _places(path: str, container: str, names: Iterable[str]) -> Sequence[PartitionPlace]:
-    matches = (_BLOB.fullmatch(name.rpartition("/")[2]) for name in names)
-    texts = {match["partition"] for match in matches if match}
-    numbers = sorted(number for text in texts if (number := parse_partition(text)) is not None)
-    topic = last_directory(container)
-    topic_id = None
-    if match := _CONTAINER.fullmatch(topic):
-        topic = match["topic_id"]
-        topic_id = kafka_id(topic)
-    return [
-        PartitionPlace(TopicIdPartition(topic or UNKNOWN_TOPIC, number, topic_id), (f"{path}{number}.",), NAME)
-        for number in numbers
-    ]

@@ -6,15 +6,16 @@ Source: ``RemoteTopicPartitionDirectory``, ``RemoteLogSegmentFileset`` (4.0).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Mapping
 
 from segreader.catalog.layouts.base import (
-    REMOTE_DIRECTORY,
     REMOTE_FILE,
     REMOTE_KINDS,
-    Directory,
+    REMOTE_PARTITION_PATH,
     IncompleteSegment,
+    Layout,
+    Names,
     PartitionFiles,
     PartitionPlace,
     is_offset,
@@ -31,23 +32,15 @@ _LAST_WRITTEN = "snapshot"
 _REQUIRED = dict.fromkeys(("log", "index", "timeindex", "snapshot", "leader_epoch_checkpoint"))
 
 
-@dataclass(frozen=True, slots=True)
-class LocalTieredLayout:
+class LocalTieredLayout(Layout):
     """What Kafka's test plugin writes; ``.txnindex`` is the only file that a segment may lack."""
 
-    name: str = NAME
-    is_experimental: bool = False
+    name = NAME
+    names = Names(REMOTE_PARTITION_PATH, REMOTE_FILE)
 
-    def partition_of(self, path: str) -> TopicIdPartition | None:
-        """By the name of the last directory."""
-        return _partition_of(path)
-
-    def places(self, directory: Directory) -> Sequence[PartitionPlace]:
-        """The partition of this directory, if its files have the names of this layout."""
-        partition = self.partition_of(directory.path)
-        if partition is None or not any(map(REMOTE_FILE.fullmatch, directory.file_names)):
-            return ()
-        return (PartitionPlace(partition, (directory.path,), self.name),)
+    def partition(self, match: re.Match[str]) -> TopicIdPartition | None:
+        """Of any number that a name can have."""
+        return TopicIdPartition(match["topic"], int(match["partition"]), match["topic_id"])
 
     def find(self, store: ObjectStore, place: PartitionPlace) -> PartitionFiles:
         """The sets of files of one partition; those without a log, an index or a checkpoint are incomplete."""
@@ -82,7 +75,7 @@ def sort_files(objects: Iterable[ObjectInfo]) -> PartitionFiles:
         directory, _, name = stem.rpartition("/")
         base, _, segment_id = name.partition("-")
         if directory not in partitions:
-            partitions[directory] = _partition_of(directory)
+            partitions[directory] = LocalTieredLayout().partition_of(f"{directory}/")
         if (partition := partitions[directory]) is None:
             foreign.extend(info.name for info in files.values())
             continue
@@ -127,8 +120,3 @@ def _segment(
 def _name(files: Mapping[str, ObjectInfo], kind: str) -> str | None:
     info = files.get(kind)
     return None if info is None else info.name
-
-
-def _partition_of(directory: str) -> TopicIdPartition | None:
-    place = REMOTE_DIRECTORY.fullmatch(last_directory(directory))
-    return TopicIdPartition(place["topic"], int(place["partition"]), place["topic_id"]) if place else None

@@ -7,17 +7,17 @@ segment's end is named after the next segment. Source: ``LogFileUtils``, ``Unifi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable
 
 from segreader.catalog.layouts.base import (
-    LOG_DIRECTORY,
     LOG_FILE,
-    Directory,
+    PARTITION_PATH,
     IncompleteSegment,
+    Layout,
+    Names,
     PartitionFiles,
     PartitionPlace,
-    last_directory,
 )
 from segreader.segment import Segment, SegmentFiles, TopicIdPartition
 from segreader.storage.base import ObjectInfo, ObjectStore
@@ -29,25 +29,15 @@ _INDEXES = ("index", "timeindex", "txnindex")
 _OTHER_FILES = {CHECKPOINT, "partition.metadata"}
 
 
-@dataclass(frozen=True, slots=True)
-class LogDirectoryLayout:
+class LogDirectoryLayout(Layout):
     """A broker's ``log.dirs``, or a copy of one; the last segment of a partition is the active one."""
 
-    name: str = NAME
-    is_experimental: bool = False
+    name = NAME
+    names = Names(PARTITION_PATH, re.compile(r"\d{20}\.log"))
 
-    def partition_of(self, path: str) -> TopicIdPartition | None:
-        """By the name of the last directory."""
-        place = LOG_DIRECTORY.fullmatch(last_directory(path))
-        return TopicIdPartition(place["topic"], int(place["partition"])) if place else None
-
-    def places(self, directory: Directory) -> Sequence[PartitionPlace]:
-        """The partition of this directory, if it holds a log."""
-        partition = self.partition_of(directory.path)
-        logs = (match for match in map(LOG_FILE.fullmatch, directory.file_names) if match and match["kind"] == "log")
-        if partition is None or not any(logs):
-            return ()
-        return (PartitionPlace(partition, (directory.path,), self.name),)
+    def partition(self, match: re.Match[str]) -> TopicIdPartition | None:
+        """Of any number that a name can have."""
+        return TopicIdPartition(match["topic"], int(match["partition"]))
 
     def find(self, store: ObjectStore, place: PartitionPlace) -> PartitionFiles:
         """The segments of one partition."""

@@ -9,12 +9,19 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
-from segreader.catalog.layouts.base import Directory, PartitionFiles, PartitionPlace
-from segreader.catalog.layouts.file_sets import FileName, assemble, gather, kafka_id, parse_offset, parse_partition
-from segreader.catalog.layouts.probe import list_prefixes, narrowest
+from segreader.catalog.layouts.base import (
+    Directory,
+    Layout,
+    Names,
+    PartitionFiles,
+    PartitionPlace,
+    parse_offset,
+    parse_partition,
+)
+from segreader.catalog.layouts.file_sets import FileName, assemble, gather, kafka_id, list_prefixes, narrowest
 from segreader.errors import OptionError
 from segreader.segment import TopicIdPartition
 from segreader.storage.base import ObjectStore
@@ -43,12 +50,12 @@ _ID: Final = re.compile(r"[A-Za-z0-9_-]{22}|[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}
 
 
 @dataclass(frozen=True, slots=True)
-class PatternLayout:
+class PatternLayout(Layout):
     """What one expression matches. Make it with ``compile``."""
 
     regex: re.Pattern[str]
-    name: str = field(default=NAME, init=False)
-    is_experimental: bool = field(default=False, init=False)
+    name = NAME
+    names = Names()
 
     @classmethod
     def compile(cls, text: str) -> PatternLayout:
@@ -84,20 +91,10 @@ class PatternLayout:
             )
         return cls(regex)
 
-    def partition_of(self, path: str) -> TopicIdPartition | None:
-        """Nothing: the expression takes names of objects apart."""
-        return None
-
-    def places(self, directory: Directory) -> Sequence[PartitionPlace]:
-        """The partitions of the files that this directory shows."""
-        names = [name for info in directory.files if (name := self.parse(info.name))]
-        found = sorted({name.partition for name in names}, key=lambda one: one.order)
-        return [PartitionPlace(partition, (directory.path,), NAME) for partition in found]
-
-    def probe(self, store: ObjectStore, directory: Directory) -> Sequence[PartitionPlace]:
-        """The partitions of everything below, at any depth."""
+    def claim(self, directory: Directory, store: ObjectStore | None) -> Sequence[PartitionPlace]:
+        """The partitions of everything below, at any depth; without a store of the files that the directory shows."""
         found: dict[TopicIdPartition, set[str]] = defaultdict(set)
-        for info in store.list(directory.path):
+        for info in directory.files if store is None else store.list(directory.path):
             if (name := self.parse(info.name)) is not None:
                 found[name.partition].add(info.name[: info.name.rfind("/") + 1])
         return [

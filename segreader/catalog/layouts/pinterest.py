@@ -15,11 +15,19 @@ import hashlib
 import json
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
-from segreader.catalog.layouts.base import Directory, PartitionFiles, PartitionPlace
-from segreader.catalog.layouts.file_sets import FileName, assemble, directory_partition, gather, parse_offset
+from segreader.catalog.layouts.base import (
+    PARTITION_PATH,
+    Directory,
+    Layout,
+    Names,
+    PartitionFiles,
+    PartitionPlace,
+    parse_offset,
+)
+from segreader.catalog.layouts.file_sets import FileName, assemble, gather
 from segreader.errors import StorageError
 from segreader.ranges import ByteRange
 from segreader.segment import Segment, TopicIdPartition
@@ -39,7 +47,7 @@ _REORDERED_MS: Final = 600_000
 
 
 @dataclass(frozen=True, slots=True)
-class PinterestLayout:
+class PinterestLayout(Layout):
     """Plain files, without snapshots and indexes of transactions.
 
     Args:
@@ -51,24 +59,17 @@ class PinterestLayout:
     entropy_bits: int | None = None
     use_metadata: bool = True
     is_forced: bool = False
-    name: str = field(default=NAME, init=False)
-    is_experimental: bool = field(default=False, init=False)
+    name = NAME
+    names = Names(PARTITION_PATH, _FILE)
 
-    def partition_of(self, path: str) -> TopicIdPartition | None:
-        """By the name of the last directory: a topic may end in digits, the last ``-`` counts."""
-        return directory_partition(path)
-
-    def places(self, directory: Directory) -> Sequence[PartitionPlace]:
-        """The partition of this directory, if what it shows can only be of this layout."""
-        return self._place(directory) if self._is_ours(directory) else ()
-
-    def probe(self, store: ObjectStore, directory: Directory) -> Sequence[PartitionPlace]:
-        """As ``places``; where nothing decides, one request asks for a watermark."""
-        verdict = self._is_ours(directory)
-        if verdict is None:
+    def claim(self, directory: Directory, store: ObjectStore | None) -> Sequence[PartitionPlace]:
+        """The partition, if what is shown can only be of this layout; else one request asks for a watermark."""
+        partition = self.partition_of(directory.path)
+        verdict = False if partition is None else self._is_ours(directory, partition)
+        if verdict is None and store is not None:
             wanted = directory.path + WATERMARK
             verdict = any(info.name == wanted for info in store.list_level(wanted))
-        return self._place(directory) if verdict else ()
+        return Layout.claim(self, directory, store) if verdict else ()
 
     def find(self, store: ObjectStore, place: PartitionPlace) -> PartitionFiles:
         """The segments of one partition, one for each ``.log``. Overlaps and holes stay as they are."""
@@ -94,18 +95,12 @@ class PinterestLayout:
             notes += hint_notes(store, hints, place.partition, {one.base_offset for one in found.segments})
         return PartitionFiles(found.segments, found.incomplete, found.foreign, notes)
 
-    def _place(self, directory: Directory) -> Sequence[PartitionPlace]:
-        partition = directory_partition(directory.path)
-        return (PartitionPlace(partition, (directory.path,), NAME),) if partition else ()
-
-    def _is_ours(self, directory: Directory) -> bool | None:
+    def _is_ours(self, directory: Directory, partition: TopicIdPartition) -> bool | None:
         """Whether it is a partition of this layout; ``None``: a broker's would look the same."""
-        partition, names = directory_partition(directory.path), directory.file_names
-        if partition is None or not any(map(_FILE.fullmatch, names)):
-            return False
         has_bits = self._has_entropy(directory.path, partition)
         if has_bits is False:
             return False
+        names = directory.file_names
         if self.is_forced or WATERMARK in names or METADATA in names:
             return True
         if any(map(_OF_A_BROKER.fullmatch, names)):

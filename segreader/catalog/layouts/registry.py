@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from segreader.catalog.layouts.aiven.layout import AivenLayout
 from segreader.catalog.layouts.aiven.settings import RsmConfig
-from segreader.catalog.layouts.base import Layout, TranslatedLayout
+from segreader.catalog.layouts.base import Layout
 from segreader.catalog.layouts.confluent import ConfluentLayout
 from segreader.catalog.layouts.early_s3 import EarlyS3Layout
 from segreader.catalog.layouts.linkedin import LinkedInLayout
@@ -21,6 +21,7 @@ from segreader.catalog.layouts.redpanda.layout import RedpandaLayout
 from segreader.catalog.layouts.uber import UberLayout
 from segreader.errors import OptionError
 from segreader.storage.base import ObjectStore
+from segreader.storage.view import StoreView, VirtualFile
 
 _PATTERN = "pattern:"
 
@@ -69,10 +70,32 @@ def choose_layouts(name: str | None, *, rsm_config: str | os.PathLike[str] | Non
 
 def open_view(store: ObjectStore, layouts: Sequence[Layout]) -> ObjectStore:
     """The store as these layouts see it: every segment under names of plain Kafka files."""
-    for layout in layouts:
-        if isinstance(layout, TranslatedLayout):
-            store = layout.view(store)
-    return store
+    translated = [layout for layout in layouts if layout.plain_files is not None]
+    return LayoutView(store, translated) if translated else store
+
+
+class LayoutView(StoreView):
+    """A store in which a name shows whose it is: the view of a layout is made for the first name that is one of its."""
+
+    def __init__(self, store: ObjectStore, layouts: Sequence[Layout]) -> None:
+        super().__init__(store)
+        self._layouts = [(layout.plain_files.fullmatch, layout) for layout in layouts if layout.plain_files is not None]
+        self._views: dict[str, StoreView] = {}
+
+    def open(self, name: str) -> VirtualFile | None:
+        """The file of this name in the view of its layout."""
+        view = self._view_of(name)
+        return None if view is None else view.open(name)
+
+    def url(self, name: str) -> str:
+        """As the view of its layout, or the store below."""
+        return (self._view_of(name) or self.inner).url(name)
+
+    def _view_of(self, name: str) -> StoreView | None:
+        for matches, layout in self._layouts:
+            if matches(name):
+                return self._views.get(layout.name) or self._views.setdefault(layout.name, layout.view(self.inner))
+        return None
 
 
 def location_of(rsm_config: str | os.PathLike[str]) -> tuple[str, Mapping[str, object]]:

@@ -11,24 +11,22 @@ from __future__ import annotations
 import re
 import struct
 from collections import OrderedDict
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from threading import Lock
 from typing import Final
 
 from segreader.catalog.first_batch import counts_from, read_base_offset
-from segreader.catalog.layouts.base import REMOTE_DIRECTORY, Directory, PartitionFiles, PartitionPlace, last_directory
-from segreader.catalog.layouts.file_sets import parse_partition
-from segreader.catalog.layouts.probe import AT_ONCE
+from segreader.catalog.layouts.base import REMOTE_PARTITION_PATH, Layout, Names, PartitionFiles, PartitionPlace
+from segreader.catalog.layouts.file_sets import AT_ONCE
 from segreader.errors import CorruptIndexError, ManifestError, ObjectNotFoundError
 from segreader.ranges import ByteRange
 from segreader.segment import Segment, SegmentFiles, TopicIdPartition
 from segreader.storage.base import ObjectInfo, ObjectStore, read_listed
 from segreader.storage.view import StoreView, VirtualFile
 
-NAME: Final = "uber"
 HEADER_SIZE: Final = 25
 PARTS: Final = ("index", "timeindex", "leader_epoch_checkpoint", "snapshot", "txnindex", "log")
 """The parts in the order in which they are stored."""
@@ -40,26 +38,12 @@ _PART: Final = re.compile(rf"(?P<object>(?:.*/)?[^/]+-\d{{1,10}}-{_ID}/{_ID})\.(
 _HEADERS_KEPT: Final = 256
 
 
-@dataclass(frozen=True, slots=True)
-class UberLayout:
+class UberLayout(Layout):
     """A segment is whole or not there. The older forms with a directory for each segment are not read."""
 
-    name: str = field(default=NAME, init=False)
-    is_experimental: bool = field(default=False, init=False)
-
-    def partition_of(self, path: str) -> TopicIdPartition | None:
-        """By the name of the last directory."""
-        match = REMOTE_DIRECTORY.fullmatch(last_directory(path))
-        if match is None or (partition := parse_partition(match["partition"])) is None:
-            return None
-        return TopicIdPartition(match["topic"], partition, match["topic_id"])
-
-    def places(self, directory: Directory) -> Sequence[PartitionPlace]:
-        """The partition of this directory, if its files are named by ids of segments and nothing else."""
-        partition = self.partition_of(directory.path)
-        if partition is None or not any(map(_FILE.fullmatch, directory.file_names)):
-            return ()
-        return (PartitionPlace(partition, (directory.path,), NAME),)
+    name = "uber"
+    names = Names(REMOTE_PARTITION_PATH, _FILE)
+    plain_files = _PART
 
     def find(self, store: ObjectStore, place: PartitionPlace) -> PartitionFiles:
         """The segments of one partition, by two or three small requests for each.
@@ -81,7 +65,7 @@ class UberLayout:
         notes = [note for _, note in read if note is not None]
         return PartitionFiles([segment for segment, _ in read if segment is not None], (), foreign, notes)
 
-    def view(self, store: ObjectStore) -> ObjectStore:
+    def view(self, store: ObjectStore) -> UberView:
         """The parts of each file under names of their own."""
         return UberView(store)
 

@@ -173,7 +173,7 @@ def _of_file(path: Path) -> tuple[ObjectStore, list[tuple[str, Sequence[Segment]
     name = f"{path.parent.name}/{path.name}"
     listed = list(store.list(f"{path.parent.name}/"))
     found = list(local_tiered.sort_files(listed).segments)
-    if partition := log_directory.LogDirectoryLayout().partition_of(path.parent.name):
+    if partition := log_directory.LogDirectoryLayout().partition_of(f"{path.parent.name}/"):
         found += log_directory.sort_files(partition, f"{path.parent.name}/", listed).segments
     for segment in found:
         if segment.files.log == name:

@@ -80,7 +80,7 @@ def test_a_survey_is_one_listing_and_a_partition_one_request_for_each_object() -
     store = MemoryStore(confluent_files("t", built) | confluent_files("u", built))
     shown = directory_at(store, "0/")
     store.requests.clear()
-    place, _ = LAYOUT.probe(store, shown)
+    place, _ = LAYOUT.places(shown, store)
     assert store.requests == ["LIST 0/"]
     store.requests.clear()
     assert len(LAYOUT.find(store, place).segments) == 3
@@ -91,7 +91,7 @@ def test_a_partition_of_very_many_objects_is_listed_as_a_whole() -> None:
     segments = [SegmentBuilder(base) for base in range(501)]
     files = {n: d for n, d in confluent_files("t", segments).items() if n.endswith(".segment")}
     store = MemoryStore(files | confluent_files("u", segments[:1]))
-    places = {place.partition.topic: place for place in LAYOUT.probe(store, directory_at(store, "0/"))}
+    places = {place.partition.topic: place for place in LAYOUT.places(directory_at(store, "0/"), store)}
     assert places[kafka_uuid("t")].prefixes == ("0/",)
     found = LAYOUT.find(store, places[kafka_uuid("t")])
     assert len(found.segments) == 501
@@ -130,7 +130,7 @@ def test_a_directory_0_of_something_else_costs_no_request() -> None:
     store = MemoryStore({"0/2024/x": b"", "0/y": b""})
     shown = directory_at(store, "0/")
     store.requests.clear()
-    assert LAYOUT.probe(store, shown) == ()
+    assert LAYOUT.places(shown, store) == ()
     assert store.requests == []
     assert places_below(store, LAYOUT) == []
     assert LAYOUT.is_experimental

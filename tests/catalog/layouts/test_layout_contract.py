@@ -122,6 +122,15 @@ def test_a_layout_is_told_by_itself_in_every_partition(one: Way, root_of: Callab
 
 
 @pytest.mark.parametrize("one", TOLD, ids=str)
+def test_a_name_belongs_to_the_view_of_its_layout_only(one: Way, scan: Scanner) -> None:
+    logs = {split.log for split in scan(one).plan().splits}
+    views = {view.name: view.plain_files.fullmatch for view in all_layouts() if view.plain_files is not None}
+    assert logs
+    for log in logs:
+        assert [name for name, matches in views.items() if matches(log)] == [one.layout] * (one.layout in views)
+
+
+@pytest.mark.parametrize("one", TOLD, ids=str)
 def test_a_wrong_layout_is_refused_with_its_name(one: Way, root_of: Callable[[Way], Path]) -> None:
     for layout in all_layouts():
         if layout.name == one.layout or (one.layout, layout.name) in ALIKE:

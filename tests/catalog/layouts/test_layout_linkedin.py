@@ -44,7 +44,7 @@ def test_partitions_beyond_the_blobs_that_a_walk_looks_at_are_found() -> None:
     shown = directory_at(store, f"{TOPIC}/")
     sample = Directory(shown.path, shown.files[:2])
     assert [place.partition.partition for place in LAYOUT.places(sample)] == [0]
-    places = LAYOUT.probe(store, sample)
+    places = LAYOUT.places(sample, store)
     assert [place.partition.partition for place in places] == [0, 1, 10]
     store.requests.clear()
     assert len(LAYOUT.find(store, places[1]).segments) == 3
@@ -145,7 +145,7 @@ def test_a_directory_without_such_blobs_costs_no_request() -> None:
     store = MemoryStore({f"{TOPIC}/photo.jpg": b""})
     shown = directory_at(store, f"{TOPIC}/")
     store.requests.clear()
-    assert LAYOUT.probe(store, shown) == ()
+    assert LAYOUT.places(shown, store) == ()
     assert store.requests == []
     assert places_below(store, LAYOUT) == []
     assert LAYOUT.is_experimental

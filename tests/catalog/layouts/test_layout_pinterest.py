@@ -95,7 +95,7 @@ def test_a_watermark_beyond_the_files_that_a_walk_looks_at_is_asked_for() -> Non
     sample = replace(shown, files=tuple(info for info in shown.files if info.name.endswith("index"))[:3])
     assert LAYOUT.places(sample) == ()
     store.requests.clear()
-    (place,) = LAYOUT.probe(store, sample)
+    (place,) = LAYOUT.places(sample, store)
     assert place.partition == TopicIdPartition("orders", 7)
     assert store.requests == [f"LEVEL {FOLDER}/offset.wm"]
 
@@ -105,7 +105,7 @@ def test_a_directory_of_another_kind_costs_no_request() -> None:
     for path in ("orders-7/", "photos/"):
         shown = directory_at(store, path)
         store.requests.clear()
-        assert LAYOUT.probe(store, shown) == ()
+        assert LAYOUT.places(shown, store) == ()
         assert store.requests == []
 
 

@@ -6,6 +6,7 @@ The names are the stored ones for the log, and made up for the parts of the ``.i
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
@@ -18,7 +19,7 @@ import zstandard
 
 from segreader.catalog.layouts.aiven.chunks import cut_chunks
 from segreader.catalog.layouts.aiven.encryption import KeyRing, SegmentCipher
-from segreader.catalog.layouts.aiven.keys import INDEXES, LOG, parse_name
+from segreader.catalog.layouts.aiven.keys import INDEXES, LOG, PARTITION_PATH, STEM, parse_name
 from segreader.catalog.layouts.aiven.manifest import SEAL_SIZE, IndexKind, IndexPart, SegmentManifest, read_manifest
 from segreader.errors import ManifestError, ObjectChangedError, ObjectNotFoundError, SegreaderError
 from segreader.ranges import ByteRange
@@ -33,6 +34,7 @@ INDEX_KINDS = {
     "leader-epoch-checkpoint": IndexKind.LEADER_EPOCH,  # as an object of its own, before October 2023
     "txnindex": IndexKind.TRANSACTION,
 }
+PLAIN_FILE = re.compile(rf"{PARTITION_PATH.pattern}{STEM}\.(?:{'|'.join((LOG, *INDEX_KINDS))})", re.DOTALL)
 _KEPT_CHUNKS = 1 << 20
 _KEPT_BYTES = 16 << 20
 _ChunkKey = tuple[str, str | None, int]  # a log's name, its tag as it was listed, and the number of the chunk

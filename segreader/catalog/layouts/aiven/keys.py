@@ -21,6 +21,10 @@ _ID = r"[A-Za-z0-9_-]{22}"
 _DIRECTORY = re.compile(
     rf"[^/]*?(?P<topic>[A-Za-z0-9._-]+)-(?P<topic_id>{_ID})/(?P<partition>0|[1-9][0-9]{{0,9}})/", re.DOTALL
 )
+PARTITION_PATH: Final = re.compile(rf".*[A-Za-z0-9._-]-{_ID}/(?:0|[1-9][0-9]{{0,9}})/", re.DOTALL)
+"""Every path that ``parse_directory`` knows."""
+
+STEM: Final = rf"[0-9]{{20}}-{_ID}"
 _FILE = re.compile(rf"(?P<stem>(?P<base>[0-9]{{20}})-(?P<segment_id>{_ID}))\.(?P<suffix>[a-z_-]+)")
 _MAX_INT = (1 << 31) - 1
 _MAX_LONG = (1 << 63) - 1

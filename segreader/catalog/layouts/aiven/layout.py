@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from segreader.catalog.layouts.aiven.encryption import KeyRing
-from segreader.catalog.layouts.aiven.files import INDEX_KINDS, AivenFiles
-from segreader.catalog.layouts.aiven.keys import INDEXES, LOG, MANIFEST, parse_directory, parse_name
+from segreader.catalog.layouts.aiven.files import INDEX_KINDS, PLAIN_FILE, AivenFiles
+from segreader.catalog.layouts.aiven.keys import (
+    INDEXES,
+    LOG,
+    MANIFEST,
+    PARTITION_PATH,
+    STEM,
+    parse_directory,
+    parse_name,
+)
 from segreader.catalog.layouts.aiven.manifest import IndexKind, IndexPart, SegmentManifest, read_manifest
 from segreader.catalog.layouts.aiven.settings import RsmConfig
-from segreader.catalog.layouts.base import Directory, IncompleteSegment, PartitionFiles, PartitionPlace
+from segreader.catalog.layouts.base import Directory, IncompleteSegment, Layout, Names, PartitionFiles, PartitionPlace
 from segreader.errors import ManifestError, ObjectNotFoundError
 from segreader.segment import Segment, SegmentFiles, StemFiles, TopicIdPartition
 from segreader.storage.base import ObjectStore
-
-NAME = "aiven"
 
 _READERS = 16
 _ROUND = 64 * _READERS
@@ -25,7 +32,7 @@ _WRITTEN = frozenset((LOG, INDEXES, MANIFEST, *INDEX_KINDS)) - {"leader_epoch_ch
 
 
 @dataclass(frozen=True, slots=True)
-class AivenLayout:
+class AivenLayout(Layout):
     """What Aiven's plugin writes, in all its forms but the Iceberg mode.
 
     Args:
@@ -35,27 +42,19 @@ class AivenLayout:
 
     config: RsmConfig | None = None
 
-    @property
-    def name(self) -> str:
-        """Its name for ``--layout``."""
-        return NAME
+    name = "aiven"
+    names = Names(PARTITION_PATH, re.compile(rf"{STEM}\.(?:{LOG}|{INDEXES}|{MANIFEST})"))
+    plain_files = PLAIN_FILE
 
-    @property
-    def is_experimental(self) -> bool:
-        """It is confirmed by what the plugin wrote on real brokers."""
-        return False
+    def partition(self, match: re.Match[str]) -> TopicIdPartition | None:
+        """The partition, without the key prefix where that is known and glued to the topic."""
+        return parse_directory(match.string, self.config.key_prefix if self.config else "")
 
-    def partition_of(self, path: str) -> TopicIdPartition | None:
-        """The partition whose directory this is, judged by the path alone."""
-        return parse_directory(path, self.config.key_prefix if self.config else "")
-
-    def places(self, directory: Directory) -> Sequence[PartitionPlace]:
-        """The partition of this directory, if it holds one of the plugin's objects."""
-        partition = self.partition_of(directory.path)
+    def claim(self, directory: Directory, store: ObjectStore | None) -> Sequence[PartitionPlace]:
+        """The partition of this directory, if one of the plugin's objects in it has an offset that can be."""
         names = (parse_name(info.name) for info in directory.files)
-        if partition is None or not any(name is not None and name.suffix in _TELLING for name in names):
-            return ()
-        return (PartitionPlace(partition, (directory.path,), NAME),)
+        is_ours = any(name is not None and name.suffix in _TELLING for name in names)
+        return Layout.claim(self, directory, store) if is_ours else ()
 
     def find(self, store: ObjectStore, place: PartitionPlace) -> PartitionFiles:
         """List a partition and read the manifests of its segments, several at once.

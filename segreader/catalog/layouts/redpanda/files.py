@@ -25,7 +25,7 @@ from segreader.ranges import ByteRange
 from segreader.storage.base import ObjectStore
 from segreader.storage.view import StoreView, VirtualFile
 
-_NAME: Final = re.compile(
+FILE: Final = re.compile(
     r"(?P<key>(?:.*/)?(?P<base>\d{1,19})-(?:(?P<last>\d{1,19})-\d{1,19}-)?(?P<term>\d{1,19})-v1\.log(?:\.\d{1,19})?)"
     r"@(?P<size>\d{1,19})@(?P<delta>\d{1,19})\.(?P<kind>log|txnindex|snapshot)",
     re.ASCII | re.DOTALL,
@@ -53,7 +53,7 @@ class SegmentName:
 
 def parse_name(name: str) -> tuple[SegmentName, str] | None:
     """The segment and the kind of file that a name means; ``None`` if it is no name of this view."""
-    match = _NAME.fullmatch(name)
+    match = FILE.fullmatch(name)
     if match is None or int(match["term"]) > _MAX_TERM:
         return None
     last = None if match["last"] is None else int(match["last"])

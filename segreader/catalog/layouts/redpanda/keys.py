@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 _LABEL: Final = re.compile(r"[0-9a-f]0000000|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
-_DIRECTORY: Final = re.compile(
+PARTITION_PATH: Final = re.compile(
     rf"(?P<root>(?:[^/]+/)*?)(?P<label>{_LABEL.pattern})/meta/"
     r"kafka/(?P<topic>[A-Za-z0-9._-]{1,249})/(?P<partition>\d{1,10})_(?P<revision>\d{1,19})/",
     re.ASCII,
@@ -45,9 +45,12 @@ class PartitionDirectory:
     @classmethod
     def parse(cls, path: str) -> Self | None:
         """The parts of a directory's path, which ends in ``/``; ``None`` if it has no partition of a user topic."""
-        match = _DIRECTORY.fullmatch(path)
-        if match is None:
-            return None
+        match = PARTITION_PATH.fullmatch(path)
+        return cls.of(match) if match else None
+
+    @classmethod
+    def of(cls, match: re.Match[str]) -> Self:
+        """The parts of a path that ``PARTITION_PATH`` matches."""
         return cls(match["root"], match["label"], match["topic"], int(match["partition"]), int(match["revision"]))
 
     @property

@@ -10,27 +10,25 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
-from segreader.catalog.layouts.base import Directory, PartitionFiles, PartitionPlace
-from segreader.catalog.layouts.probe import AT_ONCE
+from segreader.catalog.layouts.base import Directory, Layout, Names, PartitionFiles, PartitionPlace, last_directory
+from segreader.catalog.layouts.file_sets import AT_ONCE
 from segreader.catalog.layouts.redpanda.batches import RedpandaSegment
 from segreader.catalog.layouts.redpanda.binary_manifest import parse_binary_manifest
-from segreader.catalog.layouts.redpanda.files import RedpandaFiles, SegmentName
-from segreader.catalog.layouts.redpanda.keys import PartitionDirectory, is_label
+from segreader.catalog.layouts.redpanda.files import FILE, RedpandaFiles, SegmentName
+from segreader.catalog.layouts.redpanda.keys import PARTITION_PATH, PartitionDirectory, is_label
 from segreader.catalog.layouts.redpanda.manifest import PartitionManifest, SegmentMeta, parse_json_manifest
 from segreader.errors import ManifestError
 from segreader.ranges import ByteRange
 from segreader.segment import Segment, SegmentFiles, TopicIdPartition
 from segreader.storage.base import ObjectStore
 
-NAME: Final = "redpanda"
-
 _OF_BUCKET: Final = re.compile(
-    r"[0-9a-f]{8}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|meta|cluster_metadata|migration|redpanda_scrubber_inventory",
-    re.ASCII,
+    r"(?:.*/)?(?:[0-9a-f]{8}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+    r"|meta|cluster_metadata|migration|redpanda_scrubber_inventory)/",
+    re.DOTALL,
 )
 """What is at the root of a bucket: hashes, uuids of clusters, and what belongs to the cluster as a whole."""
 
@@ -39,39 +37,32 @@ _MAX_MANIFEST: Final = 256 << 20
 _MAX_TERM: Final = (1 << 31) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class RedpandaLayout:
+class RedpandaLayout(Layout):
     """``<hash or cluster uuid>/meta/kafka/<topic>/<partition>_<revision>/manifest.bin``, and what it names.
 
     A topic's id here is its revision, after the cluster's uuid where keys begin with one.
     """
 
-    name: str = field(default=NAME, init=False)
-    is_experimental: bool = field(default=True, init=False)
+    name = "redpanda"
+    is_experimental = True
+    names = Names(PARTITION_PATH, re.compile("|".join(map(re.escape, _MANIFESTS))), _OF_BUCKET)
+    plain_files = FILE
 
-    def partition_of(self, path: str) -> TopicIdPartition | None:
+    def partition(self, match: re.Match[str]) -> TopicIdPartition:
         """The partition whose manifests are in this directory."""
-        place = PartitionDirectory.parse(path)
-        return None if place is None else TopicIdPartition(place.topic, place.partition, place.topic_id)
+        place = PartitionDirectory.of(match)
+        return TopicIdPartition(place.topic, place.partition, place.topic_id)
 
-    def places(self, directory: Directory) -> Sequence[PartitionPlace]:
-        """The partition whose manifest is in this directory."""
-        partition = self.partition_of(directory.path)
-        if partition is None or not set(_MANIFESTS) & set(directory.file_names):
-            return ()
-        return (PartitionPlace(partition, (directory.path,), self.name),)
-
-    def probe(self, store: ObjectStore, directory: Directory) -> Sequence[PartitionPlace]:
-        """As ``places``; of a whole bucket all partitions, without a look into the directories of segments.
+    def claim_below(self, directory: Directory, store: ObjectStore) -> Sequence[PartitionPlace]:
+        """Of a whole bucket all partitions, without a look into the directories of segments.
 
         With hashed keys each segment has a directory of its own beside those of the manifests.
         """
-        if known := self.places(directory):
-            return known
-        names = [name[len(directory.path) : -1] for name in directory.directories]
-        if not names or not all(map(_OF_BUCKET.fullmatch, names)):
+        if self.names.are_of_partition(directory):
+            return self.claim(directory, store)
+        if not all(map(_OF_BUCKET.fullmatch, directory.directories)):
             return ()
-        folders = [f"{directory.path}{name}/meta/kafka/" for name in names if is_label(name)]
+        folders = [f"{path}meta/kafka/" for path in directory.directories if is_label(last_directory(path))]
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="segreader-list") as workers:
             for _ in ("topics", "partitions"):
                 folders = [name for level in workers.map(lambda path: _folders(store, path), folders) for name in level]
@@ -102,7 +93,7 @@ class RedpandaLayout:
         segments = _segments(alive, directory, place.partition, store.url(path + name))
         return PartitionFiles(segments, notes=tuple(notes), log_start=manifest.start_kafka_offset)
 
-    def view(self, store: ObjectStore) -> ObjectStore:
+    def view(self, store: ObjectStore) -> RedpandaFiles:
         """The store in which segments are Kafka's."""
         return RedpandaFiles(store)
 

@@ -190,7 +190,7 @@ def test_a_bucket_is_surveyed_without_a_look_into_the_directories_of_segments() 
     store = MemoryStore(files)
     root = directory_at(store)
     store.requests.clear()
-    places = LAYOUT.probe(store, root)
+    places = LAYOUT.places(root, store)
 
     assert {str(place.partition) for place in places} == {"orders-0", "orders-1", "others-0"}
     assert all("/meta/" in request for request in store.requests)
@@ -202,7 +202,7 @@ def test_a_bucket_with_other_things_in_it_is_not_surveyed() -> None:
     root = directory_at(store)
     store.requests.clear()
 
-    assert LAYOUT.probe(store, root) == ()
+    assert LAYOUT.places(root, store) == ()
     assert store.requests == []
 
 
