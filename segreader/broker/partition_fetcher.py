@@ -141,6 +141,7 @@ class PartitionFetcher:
         reads_ahead: ``advance`` sends the next Fetch at once where there is something to read.
         topic_id: the one that the read was planned with; what is known of the topic by default.
         when_out_of_range: what to do if ``offset`` is not in the log (any more).
+        remote: what the caller remembers of this partition's locations; its own memory by default.
 
     Attributes:
         ends: the high watermark and last stable offset as far as they were told.
@@ -163,12 +164,13 @@ class PartitionFetcher:
         reads_ahead: bool = True,
         topic_id: str | None = None,
         when_out_of_range: WhenOutOfRange = WhenOutOfRange.RAISE,
+        remote: RemoteReads | None = None,
     ) -> None:
         self.topic = topic
         self.partition = partition
         self.stop = stop
         self.ends = KnownEnds()
-        self.remote = RemoteReads(jitter=client.jitter)
+        self.remote = remote or RemoteReads(jitter=client.jitter)
         self._client = client
         self._isolation_level = isolation_level
         self._max_bytes = max_bytes
@@ -322,9 +324,11 @@ class PartitionFetcher:
             self._abandon()  # poll meets it again, and raises
 
     def _send(self, node_id: int, rack: str, offset: int, until_ms: int, is_ahead: bool = False) -> _SentFetch | None:
-        client, now_ms = self._client, self._client.now_ms()
+        client = self._client
         wants = (
-            self._wants_locations and client.extensions.may_ask(node_id, now_ms) and self.remote.may_ask(offset, now_ms)
+            self._wants_locations
+            and client.extensions.may_ask(node_id, client.now_ms())
+            and self.remote.may_ask(offset, client.unix_ms())
         )
         asked = FetchPartition(
             self.topic, self.topic_id, self.partition, offset, self._state.leader.leader_epoch, self._max_bytes
@@ -355,7 +359,7 @@ class PartitionFetcher:
         if not told.records:
             if sent.request.wants_locations and sent.asked.fetch_offset < self._readable_until:
                 # There is something, and with the flag nothing came: once more without it, or this goes on for ever.
-                self._fall_back(sent.asked.fetch_offset + 1)
+                self._fall_back(sent, sent.asked.fetch_offset + 1)
             return self._paced(sent, told)
         self._quick_empties = 0
         return self._living(sent, told, tries)
@@ -371,7 +375,7 @@ class PartitionFetcher:
             )
         if location is None or reason is not None:
             client.metrics.locations_rejected += 1
-            self._fall_back(sent.asked.fetch_offset + 1)
+            self._fall_back(sent, sent.asked.fetch_offset + 1)
             return None
         client.metrics.locations_given += 1
         decision = self.remote.given(location.segment_id, expiry_ms=location.expiry_ms, now_ms=client.unix_ms())
@@ -379,11 +383,11 @@ class PartitionFetcher:
             self._quick_empties = 0
             return told
         if decision.step is not RemoteStep.RENEW:
-            self._fall_back(location.last_offset + 1)
+            self._fall_back(sent, location.last_offset + 1)
         return None
 
-    def _fall_back(self, until: int) -> None:
-        self.remote.fell_back(until=until, now_ms=self._client.now_ms())
+    def _fall_back(self, sent: _SentFetch, until: int) -> None:
+        self.remote.fell_back(since=sent.asked.fetch_offset, until=until, now_ms=self._client.unix_ms())
 
     def _living(self, sent: _SentFetch, told: FetchedPartition, tries: Tries) -> FetchedPartition | None:
         """The records that are part of the leader's history.

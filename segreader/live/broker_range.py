@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from segreader.broker.messages import EARLIEST_LOCAL, FetchedPartition, OffsetWanted, RemoteLogSegmentLocation
+from segreader.broker.rules.fallback import RemoteReads
 from segreader.errors import ConnectionFailedError, ProtocolError
 from segreader.format.compression import DEFAULT_LIMIT
 from segreader.isolation import IsolationLevel
@@ -57,7 +58,7 @@ class BrokerRange:
     Args:
         start: where to begin; the part's first offset by default.
         stop: where to end; the part's end by default.
-        wants_locations: whether locations are welcome instead of records.
+        locations: what is remembered of the partition's, where they are welcome instead of records.
         max_bytes: of records to ask for at once; 1 asks for the first batch alone.
         clock, sleep: for tests.
     """
@@ -69,7 +70,7 @@ class BrokerRange:
         start: int | None = None,
         stop: int | None = None,
         *,
-        wants_locations: bool = False,
+        locations: RemoteReads | None = None,
         max_bytes: int = FETCH_BYTES,
         max_batch_bytes: int = DEFAULT_LIMIT,
         clock: Callable[[], float] = time.monotonic,
@@ -79,7 +80,7 @@ class BrokerRange:
         self.stop = part.stop if stop is None else stop
         self._cluster, self._part, self._epochs = cluster, part, part.epochs
         self._max_batch_bytes, self._clock, self._sleep = max_batch_bytes, clock, sleep
-        self._wants_locations = wants_locations
+        self._locations = locations
         self._is_committed = part.isolation_level is IsolationLevel.READ_COMMITTED
         self._shown = f"{cluster.shown}/{part.partition}"
         self._max_bytes = max_bytes
@@ -93,7 +94,7 @@ class BrokerRange:
             self.position,
             isolation_level=part.isolation_level,
             topic_id=part.partition.topic_id,
-            wants_locations=self._wants_locations,
+            locations=self._locations,
             leader_epoch_of_position=self._epoch_before(self.position),
             stop=self.stop,
             max_bytes=max_bytes,
@@ -109,7 +110,7 @@ class BrokerRange:
         while self.position < self.stop:
             answer = self._fetcher.poll()
             offset = self.position
-            if answer.location is not None and not self._wants_locations:
+            if answer.location is not None and self._locations is None:
                 raise ProtocolError(
                     "a broker responds with a location that was not requested",
                     source=self._shown,

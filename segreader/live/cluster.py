@@ -19,6 +19,7 @@ from segreader.broker.messages import (
     OffsetWanted,
     TopicConfigs,
 )
+from segreader.broker.rules.fallback import RemoteReads
 from segreader.isolation import IsolationLevel
 
 if TYPE_CHECKING:
@@ -75,12 +76,16 @@ class Cluster(Protocol):
         *,
         isolation_level: IsolationLevel,
         topic_id: str | None = None,
-        wants_locations: bool = False,
+        locations: RemoteReads | None = None,
         leader_epoch_of_position: int = -1,
         stop: int | None = None,
         max_bytes: int = FETCH_BYTES,
     ) -> Fetcher:
-        """What reads a partition from an offset on."""
+        """What reads a partition from an offset on.
+
+        Args:
+            locations: what is remembered of this partition's locations, to ask for them; ``None``: for records alone.
+        """
 
     def close(self) -> None:
         """Close all connections."""
@@ -135,7 +140,7 @@ class KafkaCluster:
         *,
         isolation_level: IsolationLevel,
         topic_id: str | None = None,
-        wants_locations: bool = False,
+        locations: RemoteReads | None = None,
         leader_epoch_of_position: int = -1,
         stop: int | None = None,
         max_bytes: int = FETCH_BYTES,
@@ -151,7 +156,8 @@ class KafkaCluster:
             isolation_level=isolation_level,
             max_bytes=max_bytes,
             topic_id=topic_id,
-            wants_locations=wants_locations,
+            wants_locations=locations is not None,
+            remote=locations,
             leader_epoch_of_position=leader_epoch_of_position,
             stop=stop,
         )

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from segreader.broker.location import check_location
 from segreader.broker.messages import FetchRequest
+from segreader.broker.rules.fallback import RemoteReads
 from segreader.errors import OffsetOutOfRangeError
 from segreader.live.broker_range import BrokerRange
 from segreader.live.cluster import Cluster
@@ -111,7 +112,7 @@ def _of_plan(plan: LivePlan, part: LivePart, offset: int) -> LocatedOffset:
 
 
 def _by_location(cluster: Cluster, part: LivePart, found: LocatedOffset) -> LocatedOffset:
-    with BrokerRange(cluster, part, wants_locations=True, max_bytes=1) as asked:
+    with BrokerRange(cluster, part, locations=RemoteReads(), max_bytes=1) as asked:
         answer = asked.next()
     if answer is None or answer.location is None:
         return replace(found, note="the cluster gives no location: its broker would read the store itself")

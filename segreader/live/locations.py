@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from segreader.broker.location import check_location
 from segreader.broker.messages import LATEST, FetchRequest, IndexLocation, OffsetWanted, RemoteLogSegmentLocation
+from segreader.broker.rules.fallback import RemoteReads
 from segreader.errors import BrokerError, FormatError, StorageError
 from segreader.evidence.findings import Findings
 from segreader.evidence.transaction_checks import check_transaction_index, settle_transaction_index
@@ -96,7 +97,7 @@ def _ask(
     knows nothing of locations.
     """
     at, steps = whole.offsets.start, 0
-    with BrokerRange(cluster, whole, wants_locations=True, max_bytes=1, max_batch_bytes=max_batch_bytes) as asked:
+    with BrokerRange(cluster, whole, locations=RemoteReads(), max_bytes=1, max_batch_bytes=max_batch_bytes) as asked:
         while at < whole.stop and len(found) < _MOST_SEGMENTS:
             before = cluster.metrics.locations_asked
             answer = asked.next()

@@ -6,7 +6,6 @@ whatever source they came from.
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -159,13 +158,12 @@ class LiveReader:
         return high
 
     def _is_readable(self, part: LivePart, offset: int) -> bool:
-        wants_locations = part.read_from is ReadFrom.LOCATION
         try:
             with BrokerRange(
                 self._cluster,
                 part,
                 offset,
-                wants_locations=wants_locations,
+                locations=RemoteReads() if part.read_from is ReadFrom.LOCATION else None,
                 max_bytes=1,
                 max_batch_bytes=self._options.max_batch_bytes,
                 sleep=self._sleep,
@@ -223,14 +221,14 @@ class LiveReader:
                 raise found from error
             self._pass_over(part, stop, found)
 
-    def _ask(self, part: LivePart, stop: int | None = None, *, wants_locations: bool = False) -> BrokerRange:
+    def _ask(self, part: LivePart, stop: int | None = None, *, locations: RemoteReads | None = None) -> BrokerRange:
         """What asks for the part from the next undelivered offset on."""
         return BrokerRange(
             self._cluster,
             part,
             self._delivered,
             stop,
-            wants_locations=wants_locations,
+            locations=locations,
             max_batch_bytes=self._options.max_batch_bytes,
             sleep=self._sleep,
         )
@@ -265,20 +263,20 @@ class LiveReader:
                 return
             answer = self._told(part)
             if answer is None:
-                with self._ask(part, wants_locations=True) as asked:
+                with self._ask(part, locations=reads) as asked:
                     answer = asked.next()
             if answer is None:
                 self._delivered = part.stop
                 return
             if answer.location is None:  # nothing is known there of this offset: records, and go on behind them
-                reads.fell_back(until=answer.next_offset, now_ms=self._clock_ms())
+                reads.fell_back(since=answer.offset, until=answer.next_offset, now_ms=self._clock_ms())
                 self.metrics.fallbacks[Cause.NO_LOCATION.value] += 1
                 yield from self._decoded(part, answer, part.stop)
                 continue
             location = answer.location
             if (reason := self._refusal(part, answer, location)) is not None:
                 self.metrics.locations_rejected += 1
-                reads.fell_back(until=self._delivered + 1, now_ms=self._clock_ms())
+                reads.fell_back(since=self._delivered, until=self._delivered + 1, now_ms=self._clock_ms())
                 self._fall_back(Cause.LOCATION_REJECTED, part, f"a location was dropped: {reason}")
                 yield from self._answer_without(part)
                 continue
@@ -293,7 +291,7 @@ class LiveReader:
     def _reads_of(self, part: LivePart) -> RemoteReads:
         """What is remembered of a partition's locations: falls in a row count over its parts. The store itself tries
         again what failed."""
-        return self._reads.setdefault(str(part.partition), RemoteReads(jitter=random.random, retries=0))
+        return self._reads.setdefault(str(part.partition), RemoteReads(retries=0))
 
     def _refusal(self, part: LivePart, answer: FetchedAnswer, location: RemoteLogSegmentLocation) -> str | None:
         """Why a location is of no use here."""
@@ -350,7 +348,7 @@ class LiveReader:
             if step.step is RemoteStep.RENEW:
                 return  # the caller asks again from the next undelivered offset
             if step.step is RemoteStep.FALL_BACK:
-                reads.fell_back(until=stop, now_ms=self._clock_ms())
+                reads.fell_back(since=self._delivered, until=stop, now_ms=self._clock_ms())
                 self.metrics.locations_rejected += step.cause is Cause.LOCATION_REJECTED
                 self._fall_back(step.cause, part, why)
                 if lost is None:
@@ -391,7 +389,7 @@ class LiveReader:
     def _ask_again(self, part: LivePart) -> RemoteLogSegmentLocation | None:
         """Another location for the segment that is being read, because its URL has expired."""
         self.metrics.url_refreshes += 1
-        with self._ask(part, wants_locations=True) as asked:
+        with self._ask(part, locations=self._reads_of(part)) as asked:
             answer = asked.next()
         if answer is None or answer.location is None or self._refusal(part, answer, answer.location) is not None:
             return None

@@ -21,10 +21,12 @@ from segreader.broker.messages import (
     RemoteLogSegmentLocation,
 )
 from segreader.broker.partition_fetcher import PartitionFetcher
+from segreader.broker.rules.fallback import RemoteReads, RemoteStep
 from segreader.broker.rules.out_of_range import WhenOutOfRange
 from segreader.broker.rules.truncation import FetchPosition, parse_batch_facts
 from segreader.broker.settings import ClientSettings
 from segreader.errors import (
+    AccessDeniedError,
     AuthorizationError,
     BrokerError,
     ConnectionFailedError,
@@ -575,6 +577,18 @@ def test_a_url_that_is_about_to_end_is_renewed_once_and_then_records_are_taken(t
         assert read(fetcher) == (0, 9)
         read(fetcher)
     assert flags(two) == [True, True, False, False]
+
+
+def test_fetchers_of_one_partition_share_what_its_reader_remembers(two: Two, client: BrokerClient) -> None:
+    soon = location(expiry_ms=int(two.clock.now() * 1000) + 10_000)
+    two.kafka.broker(1).say("Fetch", located(location()), located(soon))
+    remote = RemoteReads()
+    with PartitionFetcher(client, "t", 0, 0, wants_locations=True, remote=remote, reads_ahead=False) as fetcher:
+        assert fetcher.poll().location is not None
+    assert remote.failed(AccessDeniedError()).step is RemoteStep.RENEW
+    with PartitionFetcher(client, "t", 0, 0, wants_locations=True, remote=remote, reads_ahead=False) as fetcher:
+        assert read(fetcher) == (0, 9)  # its one renewal is used
+    assert flags(two) == [True, True, False]
 
 
 def test_no_text_of_a_fetcher_shows_a_signed_url(two: Two, client: BrokerClient) -> None:

@@ -237,6 +237,18 @@ def test_a_segment_that_is_read_where_it_lies_ends_the_row() -> None:
     assert not remote.may_ask(5, 0)
 
 
+def test_a_fall_within_what_fell_back_is_the_same_one() -> None:
+    remote = reads()
+    for offset in (1, 2):
+        remote.fell_back(since=offset - 1, until=offset, now_ms=0)
+    remote.fell_back(since=1, until=9, now_ms=0)
+
+    assert not remote.may_ask(8, 0)
+    assert remote.may_ask(9, 0)
+    remote.fell_back(since=9, until=10, now_ms=0)
+    assert not remote.may_ask(10, 0)
+
+
 # --- all of it in any order
 
 

@@ -18,6 +18,7 @@ from sample import at_each_edge_once
 
 from segreader.broker.messages import RemoteLogSegmentLocation
 from segreader.broker.primitives import uuid_text
+from segreader.broker.rules.fallback import RemoteReads
 from segreader.errors import (
     AccessDeniedError,
     FormatError,
@@ -363,7 +364,7 @@ def test_a_location_that_nobody_asked_for_is_an_error_and_no_endless_loop() -> N
     cluster = clusters(ONE, locations())
     request = Request(topic=ONE.topic)
     made = cluster.fetcher
-    cluster.fetcher = lambda *a, **k: made(*a, **{**k, "wants_locations": True})  # type: ignore[method-assign]
+    cluster.fetcher = lambda *a, **k: made(*a, **{**k, "locations": RemoteReads()})  # type: ignore[method-assign]
 
     with pytest.raises(ProtocolError, match="that was not requested"):
         list(LiveScan(lambda: cluster, request).records())

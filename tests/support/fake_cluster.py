@@ -35,6 +35,7 @@ from segreader.broker.messages import (
     TopicConfigs,
     TopicMetadata,
 )
+from segreader.broker.rules.fallback import RemoteReads
 from segreader.errors import BrokerError, OffsetOutOfRangeError
 from segreader.format.batch import parse_batch_header
 from segreader.format.compression import Decompressor
@@ -322,12 +323,12 @@ class FakeCluster:
         *,
         isolation_level: IsolationLevel,
         topic_id: str | None = None,
-        wants_locations: bool = False,
+        locations: RemoteReads | None = None,
         leader_epoch_of_position: int = -1,
         stop: int | None = None,
         max_bytes: int = 1 << 20,
     ) -> FakeFetcher:
-        return FakeFetcher(self, topic, partition, offset, isolation_level, wants_locations, max_bytes)
+        return FakeFetcher(self, topic, partition, offset, isolation_level, locations is not None, max_bytes)
 
     def close(self) -> None:
         self.is_closed = True

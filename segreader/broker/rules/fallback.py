@@ -117,14 +117,14 @@ class RemoteReads:
     reading it; ``finished`` when its part was delivered; ``no_location`` and ``rejected`` when there was none to read.
 
     Args:
-        jitter: spreads the waits before a store is asked again.
+        jitter: spreads the waits before a store is asked again; by default they are what they are on average.
         retries: how often that is; 0 where the store itself tries again.
     """
 
     __slots__ = ("_asked_at", "_backoff", "_broker_until", "_falls", "_pause_until_ms", "_pauses", "_renewed",
                  "_renewed_at", "_reread", "_retries", "_segment")  # fmt: skip
 
-    def __init__(self, *, jitter: Jitter, retries: int = RETRIES) -> None:
+    def __init__(self, *, jitter: Jitter = lambda: 0.5, retries: int = RETRIES) -> None:
         self._retries = retries
         self._backoff = Backoff(jitter, REMOTE_READS)
         self._segment: str | None = None
@@ -184,11 +184,18 @@ class RemoteReads:
         """After ``CHECK_START`` and an offset that is still retained: a new location once, then the broker."""
         return self._renew(Cause.NOT_FOUND)
 
-    def fell_back(self, *, until: int, now_ms: int) -> None:
+    def fell_back(self, *, until: int, now_ms: int, since: int | None = None) -> None:
         """Records come from the broker before offset ``until``: the end of the segment, exclusive, or the next offset
-        where no segment is known."""
+        where no segment is known.
+
+        Args:
+            since: the first offset of these; one within what fell back already begins no other fall.
+        """
+        is_known = since is not None and since < self._broker_until
         self._broker_until = max(self._broker_until, until)
         self._segment = None
+        if is_known:
+            return
         self._falls += 1
         if self._falls >= FALLS_BEFORE_PAUSE:
             self._pauses += 1
