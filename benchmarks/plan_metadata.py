@@ -17,7 +17,6 @@ from pathlib import Path
 
 from benchmarks.peak import peak_bytes
 from benchmarks.plan_bucket import Topic
-from segreader.catalog.collector import collect_seldom
 from segreader.catalog.metadata_log import METADATA_TOPIC, RemoteLogMetadata
 from segreader.format.batch import Record, TimestampType
 from segreader.isolation import IsolationLevel
@@ -28,6 +27,7 @@ from segreader.testing.batches import encode_batch
 from segreader.testing.directory import write_files
 from segreader.testing.remote_log_metadata import encode_segment_metadata, encode_segment_update
 from segreader.testing.side_files import encode_leader_epochs, encode_producer_snapshot
+from segreader.values import collect_seldom
 
 LOG_SIZE = 100_000_000
 FIRST_TIME_MS = 1_700_000_000_000

@@ -20,10 +20,10 @@ from benchmarks.plan_forms import BATCH_RECORDS, SMALL, WHOLE, batches_of, offse
 from benchmarks.spark_bucket import OPTIONS, read_from
 from segreader.backfill.job_plan import JobRequest, make_plan
 from segreader.backfill.output import OutputOptions
-from segreader.catalog.collector import collect_seldom
 from segreader.spark.batch import SegmentReader
 from segreader.spark.options import parse_options
 from segreader.storage.base import ObjectInfo
+from segreader.values import collect_seldom
 
 
 class Prepared(Bucket):

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
-from segreader.catalog.collector import collect_seldom
 from segreader.cli.exit_codes import ExitCode
+from segreader.values import collect_seldom
 
 
 def call(command: click.Command, name: str, arguments: Sequence[str] | None) -> int:

@@ -1,17 +1,229 @@
-"""The partitions of a location and the segments of each, from listings."""
+"""From a location to its partitions, and to the segments of each: directories are listed and shown to the layouts.
+
+The walk goes from the top down. A search for one topic asks for the directories that begin with its name first, so that
+a bucket with very many others costs nothing.
+
+Segments outside any layout, files that were copied by hand or URLs that name objects one by one, are found by the
+beginning of this work alone: what their names leave out comes from the request, or from the first batch of the log.
+"""
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final
 
-from segreader.catalog.layouts import log_directory
-from segreader.catalog.layouts.base import Directory, IncompleteSegment, Layout, PartitionPlace
-from segreader.catalog.walk import Wanted, find_all, find_places
-from segreader.errors import AmbiguousTopicError, ObjectNotFoundError, PlanError
-from segreader.segment import Segment, TopicIdPartition
+from segreader.catalog.layouts import local_tiered, log_directory
+from segreader.catalog.layouts.base import (
+    AT_ONCE,
+    LOG_DIRECTORY,
+    REMOTE_DIRECTORY,
+    Directory,
+    IncompleteSegment,
+    Layout,
+    PartitionPlace,
+)
+from segreader.errors import AmbiguousTopicError, FormatError, ObjectNotFoundError, PlanError, UnknownLayoutError
+from segreader.format.batch import COMMON_SIZE, check_common
+from segreader.format.compression import DEFAULT_LIMIT, Decompressor
+from segreader.format.message_set import parse_message_set_entry
+from segreader.ranges import ByteRange
+from segreader.segment import Segment, SegmentFiles, TopicIdPartition
 from segreader.storage.base import ObjectInfo, ObjectStore
+
+UNKNOWN_TOPIC: Final = "unknown"
+"""The topic of logs whose names and request have none."""
+
+_DEEPEST: Final = 12
+_SAMPLE: Final = 64
+"""Files of a directory that are looked at to recognise its layout: a partition may have a million."""
+
+_TOPIC_ID: Final = re.compile(r"[A-Za-z0-9_-]{22}/")
+
+_TRACES: Final = (
+    ("aiven", re.compile(r"\.(rsm-manifest|indexes)$")),
+    ("local-tiered", re.compile(r"\d{20}-[A-Za-z0-9_-]{22}\.|\.leader_epoch_checkpoint$")),
+    ("redpanda", re.compile(r"(^|/)(topic_|partition_)?manifest\.(bin|json)$|-v1\.log(\.\d+)?$")),
+    ("linkedin-azure", re.compile(r"\.(SEGMENT|OFFSET|LEADER_EPOCH)$")),
+    ("confluent", re.compile(r"_v\d+\.(segment|offset-index|epoch-state)$")),
+    ("early-s3", re.compile(r"\d{20}\.log\.[A-Za-z0-9_-]{22}$")),
+    ("pinterest", re.compile(r"(^|/)(offset\.wm|_metadata)$")),
+    ("log-directory", re.compile(r"(^|/)\d{20}\.(log|index|timeindex|snapshot)$|leader-epoch-checkpoint$")),
+)
+_FILE = re.compile(r"(?P<stem>.+)\.(?P<kind>log|index|timeindex|txnindex)")
+_BASE_OFFSET = re.compile(r"(\d{20})(?!\d)")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which partitions are wanted; everything by default."""
+
+    topic: str | None = None
+    topic_id: str | None = None
+    partitions: Collection[int] | None = None
+
+    def admits(self, partition: TopicIdPartition) -> bool:
+        """Whether this is one of them."""
+        return (
+            (self.topic is None or partition.topic == self.topic)
+            and (self.topic_id is None or partition.topic_id in (None, self.topic_id))
+            and (self.partitions is None or partition.partition in self.partitions)
+        )
+
+
+def find_places(
+    store: ObjectStore, prefix: str, layouts: Sequence[Layout], wanted: Wanted = Wanted()
+) -> list[PartitionPlace]:
+    """The wanted partitions below ``prefix``, in order; none if there are others but not those.
+
+    Args:
+        layouts: which to try; of several that know a directory the first one has it.
+
+    Raises:
+        UnknownLayoutError: no layout knows anything there.
+    """
+    seen = _walk(store, prefix, layouts, wanted)
+    if not seen.places and not seen.passed_over:
+        raise _unknown(store.url(prefix), seen, layouts)
+    return seen.places
+
+
+def find_all(store: ObjectStore, prefix: str, layouts: Sequence[Layout]) -> list[PartitionPlace]:
+    """Every partition below ``prefix``, whatever its name; none if there is nothing."""
+    return _walk(store, prefix, layouts, Wanted()).places
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What was found in one directory, or in all of a walk."""
+
+    places: list[PartitionPlace] = field(default_factory=list)
+    following: list[str] = field(default_factory=list)
+    directories: int = 0
+    files: int = 0
+    names: list[str] = field(default_factory=list)
+    passed_over: set[str] = field(default_factory=set)
+
+
+def _walk(store: ObjectStore, prefix: str, layouts: Sequence[Layout], wanted: Wanted) -> _Seen:
+    seen = _Seen()
+    pending = [prefix]
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="segreader-list") as workers:
+        for _ in range(_DEEPEST):
+            visits = (
+                [_visit(store, path, layouts, wanted) for path in pending]
+                if len(pending) < 4
+                else workers.map(lambda path: _visit(store, path, layouts, wanted), pending)
+            )
+            following: list[str] = []
+            for visit in visits:
+                seen.places.extend(visit.places)
+                following.extend(visit.following)
+                seen.files += visit.files
+                seen.directories += 1
+                seen.names.extend(visit.names[: max(0, _SAMPLE - len(seen.names))])
+                seen.passed_over |= visit.passed_over
+            pending = following
+            if not pending:
+                break
+    seen.places.sort(key=lambda place: (place.partition.order, place.prefixes))
+    return seen
+
+
+def _visit(store: ObjectStore, path: str, layouts: Sequence[Layout], wanted: Wanted) -> _Seen:
+    visit = _Seen()
+    if _partitions_named(path, layouts):
+        directory = _read_directory(store.list_level(path), path, is_partition=True)
+        visit.places, is_known = _places(store, directory, layouts, wanted, visit)
+        if is_known or not directory.directories:
+            return visit
+        directory = _read_directory(store.list_level(path), path, is_partition=False)  # it only looks like one
+    else:
+        if wanted.topic is not None and (narrowed := _narrowed(store, path, layouts, wanted)):
+            visit.following = narrowed
+            return visit
+        directory = _read_directory(store.list_level(path), path, is_partition=False)
+    visit.places, is_known = _places(store, directory, layouts, wanted, visit)
+    if is_known:
+        return visit
+    for child in directory.directories:
+        named = _partitions_named(child, layouts)
+        if named and not any(map(wanted.admits, named)):
+            visit.passed_over.update(one.topic for one in named)
+        else:
+            visit.following.append(child)
+    return visit
+
+
+def _places(
+    store: ObjectStore, directory: Directory, layouts: Sequence[Layout], wanted: Wanted, visit: _Seen
+) -> tuple[list[PartitionPlace], bool]:
+    """The partitions wanted of a directory, and whether any layout knows it."""
+    visit.files, visit.names = len(directory.files), [info.name for info in directory.files]
+    for layout in layouts:
+        known = layout.places(directory, store)
+        if known:
+            places = [place for place in known if wanted.admits(place.partition)]
+            if len(places) < len(known):
+                visit.passed_over.update(place.partition.topic for place in known)
+            return places, True
+    return [], False
+
+
+def _narrowed(store: ObjectStore, path: str, layouts: Sequence[Layout], wanted: Wanted) -> list[str]:
+    """The directories at ``path`` that begin with the topic's name and can be its own: of all of it, or of a partition.
+
+    Where some certainly are, the others are those of topics whose names only begin alike.
+    """
+    begin = f"{path}{wanted.topic}-"
+    own, others = [], []
+    for info in store.list_level(begin):
+        if info.name.endswith("/"):
+            named = _partitions_named(info.name, layouts)
+            if any(map(wanted.admits, named)) or (not named and _TOPIC_ID.fullmatch(info.name, len(begin))):
+                own.append(info.name)
+            elif not named:
+                others.append(info.name)
+    return own or others
+
+
+def _partitions_named(path: str, layouts: Sequence[Layout]) -> list[TopicIdPartition]:
+    return [named for layout in layouts if (named := layout.partition_of(path)) is not None]
+
+
+def _read_directory(level: Iterable[ObjectInfo], path: str, *, is_partition: bool) -> Directory:
+    """What is in a directory; only the beginning where its name is that of a partition."""
+    files: list[ObjectInfo] = []
+    directories: list[str] = []
+    for info in islice(level, 4 * _SAMPLE) if is_partition else level:
+        if info.name.endswith("/"):
+            directories.append(info.name)
+        elif len(files) < _SAMPLE:
+            files.append(info)
+    return Directory(path, tuple(files), tuple(directories))
+
+
+def _unknown(source: str, seen: _Seen, layouts: Sequence[Layout]) -> UnknownLayoutError:
+    tried = ", ".join(layout.name for layout in layouts)
+    shown = ", ".join(seen.names[:3])
+    near = next((name for name, trace in _TRACES if any(map(trace.search, seen.names))), None)
+    return UnknownLayoutError(
+        "no segments here",
+        source=source,
+        found=f"{seen.files} files in {seen.directories} directories: {shown}" if seen.names else "no files",
+        expected=f"one of the layouts {tried}",
+        hint=(
+            f"The names are nearest to {near}: see docs/reference/layouts/{near}.md for where it expects them"
+            if near
+            else "Give the directory that holds <topic>-<partition>… directories, or one of those"
+        )
+        if seen.names
+        else "Nothing was uploaded, retention removed it, or the location is another one",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,3 +401,89 @@ def _refuse_missing(there: Sequence[TopicIdPartition], have: set[int], source: s
         source=source,
         found="partitions " + ", ".join(str(one.partition) for one in of_topic),
     )
+
+
+def find_listed_segments(store: ObjectStore, *, topic: str | None, partition: int | None) -> list[Segment]:
+    """The segments of a store that is only a list of objects: those a layout explains, and the loose ones."""
+    objects = list(store.list())
+    known = list(local_tiered.sort_files(objects).segments)
+    stems = {segment.files.log.removesuffix("log") for segment in known}
+    rest = [info for info in objects if info.name.rpartition(".")[0] + "." not in stems]
+    return known + find_loose_segments(store, rest, topic=topic, partition=partition)
+
+
+def find_loose_segments(
+    store: ObjectStore, objects: Iterable[ObjectInfo], *, topic: str | None, partition: int | None
+) -> list[Segment]:
+    """One segment for each ``<stem>.log`` among the objects, with the indexes of the same stem.
+
+    Producer snapshots are ignored: a name outside any layout does not show whether one is the state at a segment's
+    start or at its end. Open transactions are found by replaying the logs instead.
+
+    Args:
+        store: where to look into a log whose name has no base offset.
+        topic, partition: of logs whose directory does not name them.
+
+    Raises:
+        FormatError: a log's first batch is needed for its base offset, and it does not begin with one.
+    """
+    stems: dict[str, dict[str, ObjectInfo]] = defaultdict(dict)
+    for info in objects:
+        if match := _FILE.fullmatch(info.name):
+            stems[match["stem"]][match["kind"]] = info
+    segments = []
+    for stem, files in stems.items():
+        if "log" not in files:
+            continue
+        log = files["log"]
+        names = {kind: info.name for kind, info in files.items()}
+        named = _BASE_OFFSET.match(log.name.rpartition("/")[2])
+        # offsets in indexes count from the segment's base, which may be below the first batch
+        indexes = (names.get("index"), names.get("timeindex")) if named else (None, None)
+        segments.append(
+            Segment(
+                partition=_partition(stem, topic, partition),
+                base_offset=int(named[1]) if named else _first_offset(store, log),
+                log_size=log.size,
+                files=SegmentFiles(log.name, *indexes, names.get("txnindex")),
+                log_tag=log.tag,
+            )
+        )
+    return segments
+
+
+def find_sets_without_log(
+    store: ObjectStore, segments: Iterable[Segment], *, topic: str | None, partition: int | None
+) -> list[tuple[TopicIdPartition, IncompleteSegment]]:
+    """The indexes whose log is not in the list, one of each set, and whose they are; see ``find_loose_segments``."""
+    stems = {segment.files.log.removesuffix(".log") for segment in segments}
+    lacking: dict[str, IncompleteSegment] = {}
+    for info in store.list():
+        match = _FILE.fullmatch(info.name)
+        named = _BASE_OFFSET.match(info.name.rpartition("/")[2])
+        if match and named and match["kind"] != "log" and match["stem"] not in stems:
+            lacking.setdefault(match["stem"], IncompleteSegment(int(named[1]), info.name, ("log",)))
+    return [(_partition(stem, topic, partition), one) for stem, one in lacking.items()]
+
+
+def _partition(stem: str, topic: str | None, partition: int | None) -> TopicIdPartition:
+    directory = stem.rpartition("/")[0].rpartition("/")[2]
+    if match := REMOTE_DIRECTORY.fullmatch(directory):
+        return TopicIdPartition(match["topic"], int(match["partition"]), match["topic_id"])
+    if match := LOG_DIRECTORY.fullmatch(directory):
+        return TopicIdPartition(match["topic"], int(match["partition"]))
+    return TopicIdPartition(topic or UNKNOWN_TOPIC, partition or 0)
+
+
+def _first_offset(store: ObjectStore, log: ObjectInfo) -> int:
+    """Offset of the first record that a log can hold, read from its first batch."""
+    if log.size < COMMON_SIZE:
+        return 0
+    try:
+        offset, size, magic = check_common(store.read_ranges(log.name, [ByteRange(0, COMMON_SIZE)])[0], 0)
+        if magic == 2 or size > min(log.size, DEFAULT_LIMIT):
+            return offset
+        entry = memoryview(store.read_ranges(log.name, [ByteRange(0, size)])[0])
+        return parse_message_set_entry(entry, Decompressor())[0].offset  # a wrapper has its last offset
+    except FormatError as error:
+        raise error.located(source=store.url(log.name)) from None

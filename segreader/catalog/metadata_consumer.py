@@ -17,9 +17,8 @@ from typing import Protocol
 from segreader.broker.client import BrokerClient
 from segreader.broker.messages import EARLIEST, LATEST, FetchedPartition, OffsetWanted
 from segreader.broker.partition_fetcher import PartitionFetcher
-from segreader.catalog.metadata_log import METADATA_TOPIC, RemoteLogMetadata
+from segreader.catalog.metadata_log import METADATA_TOPIC, RemoteLogMetadata, RemoteLogSegmentMetadata
 from segreader.catalog.metadata_topic import MetadataBatches
-from segreader.catalog.remote_segment import RemoteLogSegmentMetadata
 from segreader.errors import BrokerError, FormatError, SegreaderError, TruncatedLogError
 from segreader.format.batch import parse_batch_header
 from segreader.format.remote_log_metadata import metadata_partition

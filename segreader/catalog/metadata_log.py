@@ -2,7 +2,8 @@
 
 ``RemoteLogMetadata`` remembers; it is fed in the order of offsets and does not care where the records come from.
 Records of one partition are in one metadata partition, and their order there is the only one that counts: event times
-are the clocks of different brokers. Source: ``RemoteLogMetadataCache``, ``RemoteLogSegmentState`` (4.3).
+are the clocks of different brokers. ``join`` completes a partition's listing by what is known of it. Source:
+``RemoteLogMetadataCache``, ``RemoteLogSegmentState`` (4.3).
 """
 
 from __future__ import annotations
@@ -11,11 +12,15 @@ import re
 from base64 import urlsafe_b64decode
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum, StrEnum
+from operator import attrgetter
+from typing import NamedTuple
 
-from segreader.catalog.remote_segment import RemoteLogSegmentMetadata
+from segreader.catalog.layouts.base import PartitionPlace
+from segreader.catalog.listing import PartitionLog
 from segreader.errors import FormatError
+from segreader.format.checkpoints import LeaderEpochs
 from segreader.format.remote_log_metadata import (
     MetadataRecord,
     RemoteLogSegmentMetadataRecord,
@@ -27,7 +32,7 @@ from segreader.format.remote_log_metadata import (
     parse_remote_log_metadata,
     partition_key,
 )
-from segreader.segment import SegmentState, TopicIdPartition
+from segreader.segment import Segment, SegmentFiles, SegmentState, StemFiles, TopicIdPartition
 
 METADATA_TOPIC = "__remote_log_metadata"
 
@@ -36,6 +41,86 @@ _DELETING, _DELETED = SegmentState.DELETE_SEGMENT_STARTED, SegmentState.DELETE_S
 _STATES = tuple(SegmentState)
 _FOLLOWERS = ((_FINISHED, _DELETING), (_FINISHED, _DELETING), (_DELETING, _DELETED), (_DELETED,))
 """By state, what an update may make of it. Source: ``RemoteLogSegmentState.isValidTransition`` (4.3)."""
+
+
+class RemoteLogSegmentMetadata(NamedTuple):
+    """One attempt to keep one segment in the remote tier, and how far it has come.
+
+    Args:
+        started: the record that began it: its offsets, epochs and sizes stay what they are.
+        broker_id, event_timestamp_ms, custom_metadata: of the newest record about it.
+        version: among the finished ones of a partition the larger number finished later; the event's time in ms,
+            raised where clocks went back. 0 until finished.
+    """
+
+    partition: TopicIdPartition
+    started: RemoteLogSegmentMetadataRecord
+    broker_id: int
+    event_timestamp_ms: int
+    custom_metadata: bytes | None
+    state: SegmentState
+    version: int = 0
+
+    @property
+    def topic(self) -> str:
+        """Name of the topic."""
+        return self.partition.topic
+
+    @property
+    def topic_id(self) -> str:
+        """Its id, 22 characters."""
+        return self.partition.topic_id or ""
+
+    @property
+    def segment_id(self) -> str:
+        """Drawn anew for every attempt, 22 characters."""
+        return self.started.segment_id
+
+    @property
+    def base_offset(self) -> int:
+        """First offset of the segment."""
+        return self.started.start_offset
+
+    @property
+    def last_offset(self) -> int:
+        """Last offset, inclusive (Kafka's ``endOffset``); the last batch may end earlier."""
+        return self.started.end_offset
+
+    @property
+    def max_timestamp_ms(self) -> int:
+        """Largest timestamp of its records, markers included."""
+        return self.started.max_timestamp_ms
+
+    @property
+    def epochs(self) -> LeaderEpochs:
+        """Each leader epoch and its first offset in this segment."""
+        return self.started.epochs
+
+    @property
+    def log_size(self) -> int:
+        """Bytes of the ``.log`` alone."""
+        return self.started.log_size
+
+    @property
+    def transaction_index_is_empty(self) -> bool:
+        """True: there is no ``.txnindex``; false means nothing."""
+        return self.started.transaction_index_is_empty
+
+    def to_segment(self, files: SegmentFiles | StemFiles) -> Segment:
+        """The segment as all layers above know it, with its objects."""
+        started = self.started
+        return Segment(
+            self.partition,
+            started.start_offset,
+            started.log_size,
+            files,
+            started.segment_id,
+            False,
+            started.end_offset,
+            started.epochs,
+            started.max_timestamp_ms,
+            self.version,
+        )
 
 
 class Skipped(StrEnum):
@@ -340,3 +425,106 @@ def _needles(topic: str | None, topic_id: str | None) -> list[bytes]:
     if topic_id is not None and re.fullmatch("[A-Za-z0-9_-]{22}", topic_id):
         needles.append(urlsafe_b64decode(topic_id + "=="))
     return needles
+
+
+def from_metadata(place: PartitionPlace, metadata: RemoteLogMetadata) -> PartitionLog:
+    """The finished segments of a partition without listing it: their objects have the names that plugins give them."""
+    prefix = place.prefixes[0]
+    segments = []
+    with_aborts = metadata.ids_with_aborts(place.partition)
+    for known in metadata.segments(place.partition):
+        started = known.started
+        stem = f"{prefix}{started.start_offset:020d}-{started.segment_id}"
+        segment = known.to_segment(StemFiles(stem, not started.transaction_index_is_empty))
+        segments.append(replace(segment, has_aborts=True) if started.segment_id in with_aborts else segment)
+    return PartitionLog(place.partition, _ordered(segments), place.layout, notes=tuple(metadata.notes))
+
+
+def join(listed: PartitionLog, metadata: RemoteLogMetadata) -> PartitionLog:
+    """The segments that the metadata calls finished and whose objects exist; notes name the others.
+
+    What only the metadata knows is taken from it: last offset, leader epochs, times, which copy was finished later.
+    """
+    states = {one.segment_id: one for one in metadata.segments(listed.partition, (_STARTED, _FINISHED, _DELETING))}
+    deleted = metadata.deleted(listed.partition)
+    with_aborts = metadata.ids_with_aborts(listed.partition)
+    notes = [*listed.notes, *metadata.notes]
+    segments = []
+    too_short: dict[str, int] = {}
+    incomplete = []
+    for one in listed.incomplete:
+        state = states[one.segment_id].state if one.segment_id in states else None
+        if one.segment is None or state is not _FINISHED:
+            incomplete.append(replace(one, segment=None))  # what is no segment by the metadata is not read
+    given_up = {one.segment_id for one in incomplete}
+    finished = [one.segment for one in listed.incomplete if one.segment is not None and one.segment_id not in given_up]
+    for segment in (*listed.segments, *finished):
+        known = states.pop(segment.segment_id or "", None)
+        why = _why_not(segment, known, segment.segment_id in deleted)
+        if why is None and known is not None:
+            completed = _completed(segment, known, has_aborts=known.segment_id in with_aborts)
+            index = segment.files.transaction_index
+            if index is not None and known.transaction_index_is_empty and segment.files.sizes.get(index):
+                notes.append(f"{index}: by the metadata topic there is no such index; read without it")
+            if segment.log_size < known.log_size:
+                notes.append(
+                    f"{segment.files.log}: its log has {segment.log_size} bytes, and {known.log_size} by the metadata "
+                    "topic; read as far as it goes"
+                )
+                too_short[segment.files.log] = known.last_offset
+                completed = replace(completed, log_size=segment.log_size, last_offset=None)
+            segments.append(completed)
+        else:
+            notes.append(f"{segment.files.log}: {why}; not read")
+    missing = []
+    for known in states.values():
+        if known.state is _FINISHED:
+            missing.append(replace(known.to_segment(StemFiles(known.segment_id)), version=-1))
+            notes.append(
+                f"{listed.partition}: segment {known.segment_id} with offsets {known.base_offset} to "
+                f"{known.last_offset} is finished by the metadata topic, and its log is not there"
+            )
+    notes += [f"{one.files.log}: its .snapshot, which is written last, is not there; read without" for one in finished]
+    return replace(
+        listed,
+        segments=_ordered(segments),
+        incomplete=tuple(incomplete),
+        notes=tuple(notes),
+        missing=tuple(missing),
+        too_short=too_short,
+    )
+
+
+def _why_not(segment: Segment, known: RemoteLogSegmentMetadata | None, is_deleted: bool) -> str | None:
+    """Why a listed segment is none by the metadata; ``None`` if it is one."""
+    if is_deleted:
+        return "the metadata topic says that it was deleted"
+    if known is None:
+        return "the metadata topic does not know it"
+    if known.state is not _FINISHED:
+        return f"its state in the metadata topic is {known.state.name}"
+    return None
+
+
+def _completed(segment: Segment, known: RemoteLogSegmentMetadata, *, has_aborts: bool) -> Segment:
+    files = segment.files
+    if known.transaction_index_is_empty and not isinstance(files, StemFiles):
+        files = replace(files, transaction_index=None)
+    elif has_aborts and files.transaction_index is None and not isinstance(files, StemFiles):
+        files = replace(files, transaction_index=f"{files.log.removesuffix('log')}txnindex")
+    return replace(
+        segment,
+        log_size=known.log_size,
+        last_offset=known.last_offset,
+        epochs=known.epochs,
+        max_timestamp_ms=known.max_timestamp_ms,
+        version=known.version,
+        files=files,
+        has_aborts=has_aborts,
+    )
+
+
+def _ordered(segments: list[Segment]) -> tuple[Segment, ...]:
+    segments.sort(key=attrgetter("version"))
+    segments.sort(key=attrgetter("base_offset"))
+    return tuple(segments)

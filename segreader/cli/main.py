@@ -111,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: without the program's name; those of this process by default.
     """
     if arguments is None:
-        from segreader.catalog.collector import collect_seldom
+        from segreader.values import collect_seldom
 
         collect_seldom()
     arguments = list(sys.argv[1:] if arguments is None else arguments)

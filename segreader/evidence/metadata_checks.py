@@ -6,8 +6,7 @@ from dataclasses import replace
 
 from segreader.catalog.layouts.base import PartitionPlace
 from segreader.catalog.listing import PartitionLog
-from segreader.catalog.metadata_log import RemoteLogMetadata
-from segreader.catalog.remote_segment import RemoteLogSegmentMetadata
+from segreader.catalog.metadata_log import RemoteLogMetadata, RemoteLogSegmentMetadata
 from segreader.evidence.codes import Code
 from segreader.evidence.findings import Findings
 from segreader.evidence.listing_checks import check_incomplete

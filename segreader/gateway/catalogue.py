@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from segreader.catalog.remote_segment import RemoteLogSegmentMetadata
+from segreader.catalog.metadata_log import RemoteLogSegmentMetadata
 from segreader.format.index_files import OffsetIndex, parse_offset_index
 from segreader.gateway.metrics import GatewayMetrics
 from segreader.gateway.objects import OFFSET_INDEX, ObjectFinder, SegmentObjects

@@ -12,7 +12,7 @@ from typing import Final
 
 from segreader.catalog.layouts.aiven.keys import INDEXES, LOG, main_path, parse_custom_metadata
 from segreader.catalog.layouts.aiven.manifest import IndexKind, read_manifest
-from segreader.catalog.remote_segment import RemoteLogSegmentMetadata
+from segreader.catalog.metadata_log import RemoteLogSegmentMetadata
 from segreader.errors import ManifestError, ObjectNotFoundError, OptionError
 from segreader.ranges import ByteRange
 from segreader.storage.base import ObjectStore

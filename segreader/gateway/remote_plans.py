@@ -27,7 +27,7 @@ from segreader.broker.messages import (
     OffsetWanted,
 )
 from segreader.broker.protocol import Api, ErrorCode, choose_version
-from segreader.catalog.remote_segment import RemoteLogSegmentMetadata
+from segreader.catalog.metadata_log import RemoteLogSegmentMetadata
 from segreader.errors import SegreaderError
 from segreader.gateway.catalogue import Catalogue
 from segreader.gateway.fetch_requests import FlaggedFetch, PartitionAsked

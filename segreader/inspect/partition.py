@@ -11,10 +11,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from segreader.catalog.layouts.base import PartitionPlace
-from segreader.catalog.listing import PartitionLog, read_place
-from segreader.catalog.merge import from_metadata
-from segreader.catalog.metadata_log import RemoteLogMetadata
-from segreader.catalog.walk import Wanted, find_all, find_places
+from segreader.catalog.listing import PartitionLog, Wanted, find_all, find_places, read_place
+from segreader.catalog.metadata_log import RemoteLogMetadata, from_metadata
 from segreader.errors import ObjectNotFoundError
 from segreader.segment import Segment, SegmentState, TopicIdPartition
 from segreader.storage.base import ObjectStore

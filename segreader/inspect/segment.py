@@ -7,10 +7,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from segreader.catalog.layouts.base import IncompleteSegment
-from segreader.catalog.listing import PartitionLog
-from segreader.catalog.metadata_log import RemoteLogMetadata
-from segreader.catalog.remote_segment import RemoteLogSegmentMetadata
-from segreader.catalog.walk import Wanted
+from segreader.catalog.listing import PartitionLog, Wanted
+from segreader.catalog.metadata_log import RemoteLogMetadata, RemoteLogSegmentMetadata
 from segreader.format.checkpoints import LeaderEpochs
 from segreader.inspect.partition import AnySource, places_of, read_log
 from segreader.plan.lineage import Dropped

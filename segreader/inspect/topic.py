@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from segreader.catalog.layouts.base import PartitionPlace
-from segreader.catalog.listing import PartitionLog
+from segreader.catalog.listing import PartitionLog, find_places
 from segreader.catalog.metadata_log import RemoteLogMetadata
-from segreader.catalog.walk import find_places
 from segreader.inspect.partition import AnySource, read_log
 from segreader.segment import SegmentState, TopicIdPartition
 from segreader.storage.read_all import read_each

@@ -10,9 +10,8 @@ from dataclasses import replace
 
 from segreader.catalog.layouts import log_directory
 from segreader.catalog.layouts.base import PartitionPlace
-from segreader.catalog.listing import read_place, refuse_two_topics
+from segreader.catalog.listing import Wanted, find_all, find_places, read_place, refuse_two_topics
 from segreader.catalog.metadata_log import RemoteLogMetadata
-from segreader.catalog.walk import Wanted, find_all, find_places
 from segreader.errors import AmbiguousTopicError, ObjectNotFoundError, OptionError, UnknownLayoutError
 from segreader.plan.lineage import ResolvedLog
 from segreader.segment import TopicIdPartition

@@ -19,7 +19,6 @@ from functools import cache
 from threading import Lock
 from typing import Final, Generic, Protocol, TypeVar
 
-from segreader.catalog.collector import collect_seldom
 from segreader.live.cluster import KafkaCluster
 from segreader.spark.brokers import Brokers
 from segreader.storage.base import ObjectStore
@@ -28,6 +27,7 @@ from segreader.storage.http.store import HttpStore
 from segreader.storage.location import open_store
 from segreader.storage.target.store import TargetStore, open_target
 from segreader.storage.view import StoreView, VirtualFile
+from segreader.values import collect_seldom
 
 MOST_STORES: Final = 8
 MOST_TARGETS: Final = 4

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field, replace
 from segreader.catalog.layouts import log_directory
 from segreader.catalog.layouts.base import Layout, PartitionPlace
 from segreader.catalog.listing import PartitionLog, read_place
-from segreader.catalog.merge import from_metadata, join
-from segreader.catalog.metadata_log import RemoteLogMetadata
+from segreader.catalog.metadata_log import RemoteLogMetadata, from_metadata, join
 from segreader.catalog.metadata_topic import read_remote_log_metadata
 from segreader.errors import FormatError, ObjectNotFoundError, OptionError
 from segreader.format.checkpoints import LeaderEpochs, parse_leader_epochs, parse_partition_metadata

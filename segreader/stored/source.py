@@ -16,10 +16,17 @@ from weakref import finalize
 from segreader.catalog.layouts import local_tiered, log_directory, pinterest
 from segreader.catalog.layouts.base import PartitionPlace
 from segreader.catalog.layouts.registry import choose_layouts, location_of, open_view
-from segreader.catalog.listing import PartitionLog, list_places, read_place, refuse_two_topics
+from segreader.catalog.listing import (
+    PartitionLog,
+    Wanted,
+    find_all,
+    find_listed_segments,
+    find_sets_without_log,
+    list_places,
+    read_place,
+    refuse_two_topics,
+)
 from segreader.catalog.metadata_log import RemoteLogMetadata
-from segreader.catalog.unlisted_layout import find_listed_segments, find_sets_without_log
-from segreader.catalog.walk import Wanted, find_all
 from segreader.errors import ObjectNotFoundError, OptionError, UnknownLayoutError
 from segreader.segment import Segment, TopicIdPartition
 from segreader.storage.base import ObjectStore

@@ -14,9 +14,8 @@ from typing import Final, cast
 
 from segreader.catalog.layouts import log_directory
 from segreader.catalog.layouts.base import PartitionPlace
-from segreader.catalog.listing import PartitionLog
+from segreader.catalog.listing import PartitionLog, Wanted, find_all, find_places
 from segreader.catalog.metadata_log import RemoteLogMetadata
-from segreader.catalog.walk import Wanted, find_all, find_places
 from segreader.errors import FormatError, ObjectNotFoundError, SegmentGapError
 from segreader.evidence.codes import Code
 from segreader.evidence.end_checks import why_not_emptied

@@ -29,7 +29,7 @@ from segreader.broker.messages import (
     RemoteLogSegmentLocation,
 )
 from segreader.broker.protocol import SUPPORTED, Api
-from segreader.catalog.remote_segment import RemoteLogSegmentMetadata
+from segreader.catalog.metadata_log import RemoteLogSegmentMetadata
 from segreader.format.checkpoints import LeaderEpoch, LeaderEpochs
 from segreader.format.remote_log_metadata import RemoteLogSegmentMetadataRecord, TopicIdPartitionEntry
 from segreader.gateway.audit import AuditLog

@@ -18,9 +18,8 @@ from itertools import pairwise
 from threading import Lock
 from typing import Final
 
-from segreader.catalog.first_batch import counts_from, read_base_offset
-from segreader.catalog.layouts.base import REMOTE_PARTITION_PATH, Layout, Names, PartitionFiles, PartitionPlace
-from segreader.catalog.layouts.file_sets import AT_ONCE
+from segreader.catalog.layouts.base import AT_ONCE, REMOTE_PARTITION_PATH, Layout, Names, PartitionFiles, PartitionPlace
+from segreader.catalog.layouts.file_sets import counts_from, read_base_offset
 from segreader.errors import CorruptIndexError, ManifestError, ObjectNotFoundError
 from segreader.ranges import ByteRange
 from segreader.segment import Segment, SegmentFiles, TopicIdPartition

@@ -125,8 +125,8 @@ _Logs = Iterator[tuple[str, Sequence["Segment"]]]
 
 def _of_location(source: LocationSource | UrlSource, selection: Selection) -> _Logs:
     """All stored segments, even those that leader epochs drop; with the metadata topic only finished ones."""
-    from segreader.catalog.merge import join
-    from segreader.catalog.walk import Wanted
+    from segreader.catalog.listing import Wanted
+    from segreader.catalog.metadata_log import join
     from segreader.inspect.partition import places_of, read_log
     from segreader.stored.source import UrlSource
 

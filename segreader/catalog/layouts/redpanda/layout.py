@@ -13,8 +13,15 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Final
 
-from segreader.catalog.layouts.base import Directory, Layout, Names, PartitionFiles, PartitionPlace, last_directory
-from segreader.catalog.layouts.file_sets import AT_ONCE
+from segreader.catalog.layouts.base import (
+    AT_ONCE,
+    Directory,
+    Layout,
+    Names,
+    PartitionFiles,
+    PartitionPlace,
+    last_directory,
+)
 from segreader.catalog.layouts.redpanda.batches import RedpandaSegment
 from segreader.catalog.layouts.redpanda.binary_manifest import parse_binary_manifest
 from segreader.catalog.layouts.redpanda.files import FILE, RedpandaFiles, SegmentName

@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from segreader.catalog.first_batch import counts_from, read_base_offset
+from segreader.catalog.layouts.file_sets import counts_from, read_base_offset
 from segreader.errors import (
     CorruptBatchError,
     CorruptIndexError,

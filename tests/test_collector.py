@@ -14,14 +14,13 @@ from typing import Any
 import pytest
 from corpus import case
 
-from segreader import scan
-from segreader.catalog import collector
+from segreader import scan, values
 from segreader.catalog.metadata_topic import read_remote_log_metadata
 from segreader.storage.local import LocalStore
 
 ONE = case("tv2", "txn-span")
 METADATA = ONE.root / "metadata"
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 TOUCHED = ("disable", "enable", "freeze", "unfreeze", "set_threshold", "collect")
 
 
@@ -103,7 +102,7 @@ def test_a_program_of_ours_has_its_process_collect_seldom(program: str) -> None:
     code = f"import gc, sys; from {program} import main; sys.argv = ['x', '--help']; main(); print(gc.get_threshold())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
 
-    assert done.stdout.splitlines()[-1] == str(collector._THRESHOLDS)
+    assert done.stdout.splitlines()[-1] == str(values._THRESHOLDS)
 
 
 def test_a_command_that_is_called_from_python_leaves_the_collector_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,7 +116,7 @@ def test_a_command_that_is_called_from_python_leaves_the_collector_alone(monkeyp
     assert touched == []
 
 
-@pytest.mark.parametrize(("program", "thresholds"), [("pyspark.daemon", collector._THRESHOLDS), ("pytest", None)])
+@pytest.mark.parametrize(("program", "thresholds"), [("pyspark.daemon", values._THRESHOLDS), ("pytest", None)])
 def test_the_source_sets_the_collector_only_in_a_process_that_spark_started(
     program: str, thresholds: tuple[int, ...] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
