@@ -26,7 +26,7 @@ from benchmarks.spark_segments import bucket_of
 from benchmarks.storage_urls import Urls
 from segreader.backfill.job_plan import JobRequest, make_plan
 from segreader.backfill.output import OutputOptions
-from segreader.backfill.sink import do_split
+from segreader.backfill.task import do_split
 from segreader.format.kernel import load_kernel
 from segreader.spark.batch import SegmentReader
 from segreader.spark.locations import Locations

@@ -23,7 +23,6 @@ from pyspark.sql import SparkSession
 
 from segreader import errors
 from segreader.backfill.commit import collect, commit
-from segreader.backfill.destination import Destination
 from segreader.backfill.done import DoneEntry, parse_done
 from segreader.backfill.job_plan import (
     JobPlan,
@@ -39,7 +38,7 @@ from segreader.backfill.output import CODECS, PLAN
 from segreader.backfill.progress import ProgressWatch
 from segreader.backfill.report import complete, totals
 from segreader.backfill.table import write_table
-from segreader.backfill.task import DDL, SplitTask
+from segreader.backfill.task import DDL, Destination, SplitTask
 from segreader.cli.commands.plan import read_prices
 from segreader.cli.exit_codes import ExitCode, describe, exit_code
 from segreader.errors import SegreaderError

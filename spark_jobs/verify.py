@@ -13,8 +13,8 @@ from typing import Any
 
 import click
 
-from segreader.backfill.destination import Destination
 from segreader.backfill.progress import shown_bytes
+from segreader.backfill.task import Destination
 from segreader.backfill.verify import DDL, SplitVerdict, Verification, VerifyTask, read_output
 from segreader.cli.exit_codes import ExitCode, describe, exit_code
 from segreader.errors import SegreaderError

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from segreader.backfill.lost import LostOffsets
+from segreader.backfill.lost_offsets import LostOffsets
 from segreader.backfill.output import done_name
 from segreader.backfill.writer import WrittenFile
 from segreader.errors import ManifestError, ObjectNotFoundError

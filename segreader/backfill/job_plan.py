@@ -16,8 +16,16 @@ from typing import Any, Final
 import msgspec
 
 from segreader.backfill.done import parsed
-from segreader.backfill.exact import JobSplit, PartitionRange, job_splits
-from segreader.backfill.live_splits import live_splits
+from segreader.backfill.job_splits import (
+    JobSplit,
+    PartitionRange,
+    from_version_1,
+    job_splits,
+    live_splits,
+    split_from_json,
+    splits_from_json,
+    splits_to_json,
+)
 from segreader.backfill.output import (
     DONE,
     MANIFEST,
@@ -27,12 +35,11 @@ from segreader.backfill.output import (
     OutputOptions,
     split_of_file,
 )
-from segreader.backfill.split_json import from_version_1, split_from_json, splits_from_json, splits_to_json
 from segreader.errors import ObjectNotFoundError, OptionError
 from segreader.plan.cut import SplitOffsets
 from segreader.plan.live import LivePart
 from segreader.plan.request import Bounds, Policy
-from segreader.plan.split import Split
+from segreader.plan.split import ReadPlan, Split
 from segreader.spark.live_planning import plan_live_read
 from segreader.spark.option_names import EARLIER
 from segreader.spark.options import SparkOptions, parse_options, require_batch
@@ -154,7 +161,8 @@ def make_plan(request: JobRequest) -> JobPlan:
     require_batch(options)
     options = replace(options, bounds=request.bounds, split_bytes=request.split_bytes, may_shrink_splits=False)
     if options.brokers is not None:
-        return _live_plan(request, options)
+        live = plan_live_read(options)  # it pins where each partition ends
+        return _plan_of(request, options, live.plan, *live_splits(live))
     planned = plan_splits(options, split_offsets=SplitOffsets.INDEXED)
     read = planned.plan
     try:
@@ -164,6 +172,16 @@ def make_plan(request: JobRequest) -> JobPlan:
         splits, partitions = job_splits(read, planned.store, planned.lost)
     finally:
         planned.store.close()
+    return _plan_of(request, options, read, splits, partitions)
+
+
+def _plan_of(
+    request: JobRequest,
+    options: SparkOptions,
+    read: ReadPlan,
+    splits: tuple[JobSplit, ...],
+    partitions: tuple[PartitionRange, ...],
+) -> JobPlan:
     return JobPlan(
         wanted=dict(request.wanted),
         options=dict(request.options),
@@ -176,22 +194,6 @@ def make_plan(request: JobRequest) -> JobPlan:
     )
 
 
-def _live_plan(request: JobRequest, options: SparkOptions) -> JobPlan:
-    """The plan where brokers are asked. Where each partition ends is pinned by it."""
-    read = plan_live_read(options)
-    splits, partitions = live_splits(read)
-    return JobPlan(
-        wanted=dict(request.wanted),
-        options=dict(request.options),
-        output=request.output,
-        location=read.plan.location,
-        isolation=options.isolation_level.value,
-        partitions=partitions,
-        splits=splits,
-        notes=tuple(dict.fromkeys(read.plan.notes)),
-    )
-
-
 def parse_plan(data: bytes, source: str) -> JobPlan:
     """The plan whose ``data`` this is.
 
@@ -199,9 +201,8 @@ def parse_plan(data: bytes, source: str) -> JobPlan:
         ManifestError: it is something else, or of another version.
     """
     plan = parsed(data, source, _from_json)
-    vars(plan)["data"] = bytes(
-        data
-    )  # its name is that of the existing plan, even if this version would write it otherwise
+    # Its name is that of the existing plan, even if this version would write it otherwise.
+    vars(plan)["data"] = bytes(data)
     return plan
 
 

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from segreader.backfill.done import DoneEntry
-from segreader.backfill.exact import PartitionRange
 from segreader.backfill.job_plan import JobPlan
-from segreader.backfill.lost import LostOffsets, without_lost
+from segreader.backfill.job_splits import PartitionRange
+from segreader.backfill.lost_offsets import LostOffsets, without_lost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from segreader.backfill.lost import LostOffsets
+from segreader.backfill.lost_offsets import LostOffsets
 from segreader.errors import FormatError
 from segreader.format.columns import TABLE_WIDTH, BufferPool, Table
 from segreader.format.scanner import Done, NeedData, SegmentScanner

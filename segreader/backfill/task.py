@@ -1,24 +1,224 @@
-"""The function that Spark runs: an index in, the ``done`` entry of that split out. Picklable, without a secret."""
+"""What a task of Spark's does: one split, from its segment to files of the target and its ``done`` entry.
+
+The same split may run twice, at the same time, and after the job has ended: only ``put_if_absent`` decides whose files
+count. What travels to a task pickles, and holds no secret: each process finds credentials for itself.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, field, replace
 from typing import Final
+from uuid import uuid4
 
 import pyarrow as pa
 from pyspark import TaskContext
 
-from segreader.backfill.destination import Destination
-from segreader.backfill.exact import JobSplit
-from segreader.backfill.output import OutputOptions
-from segreader.backfill.sink import do_split
-from segreader.backfill.source import kept_source
-from segreader.backfill.split_json import SplitTexts
+from segreader.backfill.digest import RecordDigest
+from segreader.backfill.done import DoneEntry, read_done
+from segreader.backfill.job_splits import JobSplit, SplitTexts
+from segreader.backfill.lost_offsets import LostOffsets
+from segreader.backfill.output import READ_COLUMNS, SCHEMA, STAGING, OutputOptions, done_name
+from segreader.backfill.source import (
+    FellBackError,
+    JobSource,
+    Remains,
+    around_damage,
+    from_brokers,
+    kept_source,
+    metrics_for,
+    read_records,
+)
+from segreader.backfill.writer import SplitWriter
+from segreader.errors import FormatError, ObjectChangedError, OptionError, StorageError
+from segreader.live.metrics import LiveMetrics
 from segreader.plan.request import Policy
+from segreader.read.metrics import ScanMetrics
+from segreader.read.options import ReadOptions
+from segreader.spark.buffers import READ_BYTES, this_pool
+from segreader.spark.credentials import parse_provider, resolve_storage
+from segreader.spark.option_names import STORAGE, require_usable
 from segreader.spark.options import parse_options
+from segreader.spark.schema import to_spark
 from segreader.spark.tracebacks import without_locals
-from segreader.spark.worker import freeze_imports
+from segreader.spark.worker import freeze_imports, this_worker
+from segreader.storage.signed_url import redact
+from segreader.storage.target.store import TargetStore, open_target
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """The target of a job; each process opens it for itself.
+
+    Args:
+        location: a directory, or the URL of one in a bucket.
+        credentials: name of the provider, as the option of the data source; see ``segreader.spark.credentials``.
+        settings: storage options; a secret among them is ``env:VARIABLE``.
+
+    Raises:
+        OptionError: one of them holds a credential.
+    """
+
+    location: str
+    credentials: str = "default"
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        parse_provider(self.credentials)
+        require_usable({f"{STORAGE}{name.lower()}": text for name, text in self.settings.items()})
+        if any(redact(text) != text for text in (self.location, *self.settings.values())):
+            raise OptionError(
+                "the target holds a credential, and a job shows its target to everyone",
+                found=redact(self.location),
+                hint="Name what gives credentials instead: default, env:PREFIX or module:callable",
+            )
+
+    def open(self) -> TargetStore:
+        """The target, with the credentials that this process has."""
+        return open_target(self.location, self._storage())
+
+    def kept(self) -> AbstractContextManager[TargetStore]:
+        """The target for the time of a block, over a client that this worker keeps.
+
+        The provider of credentials is asked all the same: where it gives others, the client is opened anew.
+        """
+        return this_worker().target(self.location, self._storage())
+
+    def _storage(self) -> Mapping[str, object]:
+        return resolve_storage(self.credentials, self.location, self.settings)
+
+
+_MANY_FILES = 64
+_REPLACED = (
+    "The plan of the job, and what is done of it, are of the log that was there before: begin it anew with --force, or "
+    "with another target"
+)
+
+
+def do_split(
+    split: JobSplit,
+    source: JobSource,
+    target: TargetStore,
+    output: OutputOptions,
+    *,
+    options: ReadOptions | None = None,
+    attempt: int = 0,
+    plan: str = "",
+) -> tuple[DoneEntry, bool]:
+    """The entry of the split, and whether another attempt had written it.
+
+    Args:
+        source: what the split is read from.
+        options: how records are read; the columns are those of the output. ``on_corrupt='skip'`` goes on without
+            damaged batches, where the offsets that they had can be told.
+        attempt: Spark's number, for the entry.
+        plan: name of the plan that the split is of, for the entry.
+
+    Raises:
+        SegreaderError: as reading or writing tells; nothing of the split is left behind then.
+    """
+    if (done := read_done(target, split.id)) is not None:
+        return done, True
+    began = time.monotonic()
+    token = uuid4().hex[:12]
+    number, read = split.partition.partition, split.read
+    pool = this_pool(READ_BYTES + 3 * output.row_group_bytes // 2)  # a row group's batches wait until they are written
+    options = options or ReadOptions()
+    passes_over_damage = options.on_corrupt is Policy.SKIP
+    options = replace(options, columns=READ_COLUMNS, on_corrupt=Policy.FAIL)
+    earlier: list[str] = []
+    remains: Remains | None = None
+    while True:
+        writer = SplitWriter(target, output, partition=number, start=split.start, stop=split.stop, token=token)
+        metrics, digest = metrics_for(read), RecordDigest()
+        try:
+            batches = (
+                read_records(read, source, options, metrics, pool)
+                if remains is None
+                else remains.read(source, options, metrics, pool)
+            )
+            for batch in batches:
+                rows: pa.RecordBatch = to_spark(batch, SCHEMA)
+                digest.update(rows)
+                writer.write(rows)
+            files = writer.finish()
+            break
+        except FellBackError:
+            writer.discard()
+            earlier, read = metrics.notes, from_brokers(read)
+        except BaseException as error:
+            if isinstance(error, FormatError) and passes_over_damage and remains is None:
+                writer.discard()
+                remains = around_damage(read, source, options, error)
+                continue
+            if (done := _lost_to_another(writer, target, split, error)) is not None:
+                return done, True
+            if isinstance(error, ObjectChangedError):
+                error.hint = _REPLACED
+            raise
+    notes = list(dict.fromkeys([*earlier, *metrics.notes]))
+    if len(files) > _MANY_FILES:
+        notes.append(f"{split.id}: {len(files)} files, for its timestamps are out of order: choose another layout")
+    entry = DoneEntry(
+        split=split.id,
+        topic=split.partition.topic,
+        partition=split.partition.partition,
+        start=split.start,
+        stop=split.stop,
+        token=token,
+        records=digest.records,
+        files=files,
+        digest=digest.value(),
+        control_batches=metrics.control_batches,
+        control_records=metrics.control_records,
+        aborted_batches=metrics.aborted_batches,
+        aborted_records=metrics.aborted_records,
+        size=split.size,
+        bytes_read=metrics.bytes_read,
+        requests=metrics.requests,
+        seconds=round(time.monotonic() - began, 3),
+        attempt=attempt,
+        kernel=metrics.kernel,
+        notes=tuple(notes),
+        lost=_lost(split, metrics),
+        damaged=() if remains is None else remains.lost,
+        plan=plan,
+        sources=_sources(metrics),
+    )
+    if target.put_if_absent(done_name(split.id), entry.to_bytes()):
+        return entry, False
+    target.delete([(STAGING if target.has_atomic_move else "") + file.name for file in files])
+    winner = read_done(target, split.id)
+    assert winner is not None, "an entry that is there cannot be read"
+    return winner, True
+
+
+def _lost_to_another(
+    writer: SplitWriter, target: TargetStore, split: JobSplit, error: BaseException
+) -> DoneEntry | None:
+    """Leave nothing behind; the entry of another attempt, if it is that one's end that made this one fail."""
+    with suppress(StorageError):  # what stays is an orphan; the first error tells more
+        writer.discard()
+    # the end of its job has removed what this attempt was writing
+    return read_done(target, split.id) if isinstance(error, StorageError) else None
+
+
+def _lost(split: JobSplit, metrics: ScanMetrics) -> tuple[LostOffsets, ...]:
+    """What vanished while it was read: of a segment all that was left, of a live log up to where it begins now."""
+    end = split.read.offsets.stop or split.stop
+    stops = [end if one.stop is None or not isinstance(metrics, LiveMetrics) else one.stop for one in metrics.missing]
+    found = zip(metrics.missing, stops, strict=True)
+    return tuple(LostOffsets(one.start, stop, one.error) for one, stop in found if one.start < stop)
+
+
+def _sources(metrics: ScanMetrics) -> dict[str, int]:
+    """Records by source, where there may be several."""
+    if not isinstance(metrics, LiveMetrics):
+        return {}
+    return {name: one.records for name, one in metrics.sources.items() if one.parts}
+
 
 DDL: Final = "split string, entry string, is_reused boolean"
 """Spark's schema of what the function yields."""

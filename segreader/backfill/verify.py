@@ -17,11 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from segreader.backfill.commit import collect, read_manifest
-from segreader.backfill.destination import Destination
 from segreader.backfill.digest import RecordDigest
 from segreader.backfill.done import DoneEntry
-from segreader.backfill.exact import JobSplit
 from segreader.backfill.job_plan import JobPlan, read_plan
+from segreader.backfill.job_splits import JobSplit, SplitTexts
 from segreader.backfill.output import MANIFEST, PLAN, READ_COLUMNS, SCHEMA, SUCCESS, OutputOptions
 from segreader.backfill.read_back import OffsetRuns, OutputFinding, SplitFiles
 from segreader.backfill.report import complete
@@ -36,7 +35,7 @@ from segreader.backfill.source import (
     metrics_for,
     read_records,
 )
-from segreader.backfill.split_json import SplitTexts
+from segreader.backfill.task import Destination
 from segreader.errors import FormatError, ObjectChangedError, ObjectNotFoundError, OffsetOutOfRangeError
 from segreader.read.metrics import ScanMetrics
 from segreader.read.options import ReadOptions

@@ -24,7 +24,7 @@ from segreader.backfill.job_plan import (
     require_same,
 )
 from segreader.backfill.output import DONE, STAGING, OutputOptions, done_name
-from segreader.backfill.sink import do_split
+from segreader.backfill.task import do_split
 from segreader.errors import (
     CorruptBatchError,
     ManifestError,

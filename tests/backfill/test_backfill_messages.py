@@ -7,9 +7,8 @@ from pathlib import Path
 
 from backfill_runs import request
 
-from segreader.backfill.exact import JobSplit
 from segreader.backfill.job_plan import JobPlan, make_plan, parse_plan
-from segreader.backfill.split_json import SplitTexts, split_from_json, split_to_json
+from segreader.backfill.job_splits import JobSplit, SplitTexts, split_from_json, split_to_json
 from segreader.plan.split import END_OF_LOG, LogsAhead, Split
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_local_tiered

@@ -10,9 +10,8 @@ import pytest
 from backfill_runs import do, finish, plan_into, request, table_of
 from growing_log import GrowingLog
 
-from segreader.backfill.destination import Destination
 from segreader.backfill.progress import ProgressWatch, shown_seconds
-from segreader.backfill.task import SplitTask
+from segreader.backfill.task import Destination, SplitTask
 from segreader.errors import OptionError
 from segreader.spark.worker import freeze_imports
 from segreader.storage.target.store import open_target

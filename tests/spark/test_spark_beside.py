@@ -22,10 +22,9 @@ from loading import read_rest
 from spark_rows import read_offsets, read_table
 
 import segreader
-from segreader.backfill.destination import Destination
 from segreader.backfill.job_plan import make_plan
 from segreader.backfill.table import records_of
-from segreader.backfill.task import SplitTask
+from segreader.backfill.task import Destination, SplitTask
 from segreader.cli.main import main
 from segreader.duckdb import register
 from segreader.errors import AmbiguousTopicError, ObjectNotFoundError, OptionError, SegmentGapError

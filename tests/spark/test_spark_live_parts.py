@@ -8,8 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from segreader.backfill.exact import JobSplit
-from segreader.backfill.split_json import split_from_json, split_to_json
+from segreader.backfill.job_splits import JobSplit, split_from_json, split_to_json
 from segreader.format.index_files import AbortedTransaction
 from segreader.isolation import AbortedTransactions
 from segreader.plan.cut import Cutting

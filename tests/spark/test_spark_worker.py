@@ -15,10 +15,9 @@ import pytest
 from growing_log import GrowingLog
 from servers.google import GoogleServer, google
 
-from segreader.backfill.destination import Destination
 from segreader.backfill.job_plan import JobPlan, JobRequest, make_plan
 from segreader.backfill.output import OutputOptions
-from segreader.backfill.task import SplitTask
+from segreader.backfill.task import Destination, SplitTask
 from segreader.spark import worker
 from segreader.spark.batch import SegmentReader
 from segreader.spark.locations import kept_locations

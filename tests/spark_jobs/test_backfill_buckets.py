@@ -18,10 +18,9 @@ from sample import exhaustive
 from servers.google import google
 from servers.pool import ServerPool
 
-from segreader.backfill.destination import Destination
 from segreader.backfill.job_plan import read_plan
 from segreader.backfill.output import MANIFEST, SUCCESS, split_of_file
-from segreader.backfill.sink import do_split
+from segreader.backfill.task import Destination, do_split
 from segreader.spark.locations import Locations
 from segreader.spark.options import parse_options
 from segreader.storage.target.bucket import PART_SIZE, BucketTarget
@@ -137,7 +136,7 @@ def test_a_backfill_into_a_bucket_that_was_killed_is_finished_and_exact(
         for split in plan.splits[:2]:  # of one that is done, the loser; and of one that is not
             with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
                 patch.setattr(target, "put_if_absent", die)
-                patch.setattr("segreader.backfill.sink.read_done", lambda target, split: None)
+                patch.setattr("segreader.backfill.task.read_done", lambda target, split: None)
                 do_split(split, store, target, plan.output)
         orphan = next(name for info in target.list() if split_of_file(name := info.name) == plan.splits[1].id)
         target._bucket.upload(target._prefix + orphan).add(bytes(PART_SIZE))  # killed in the middle of a large file

@@ -7,8 +7,8 @@ import pytest
 from backfill_runs import request
 from corpus import CORPUS
 
-from segreader.backfill.exact import PartitionRange
 from segreader.backfill.job_plan import JobPlan, make_plan
+from segreader.backfill.job_splits import PartitionRange
 from segreader.backfill.output import OutputLayout, OutputOptions
 from segreader.backfill.report import Completeness, PartitionCoverage
 from segreader.plan.cost import CostEstimate, PriceTable

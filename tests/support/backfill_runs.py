@@ -12,11 +12,11 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from segreader.backfill.commit import collect, commit
-from segreader.backfill.exact import JobSplit
 from segreader.backfill.job_plan import JobPlan, JobRequest, make_plan
+from segreader.backfill.job_splits import JobSplit
 from segreader.backfill.output import PLAN, OutputOptions
 from segreader.backfill.report import Completeness
-from segreader.backfill.sink import do_split
+from segreader.backfill.task import do_split
 from segreader.plan.request import Policy
 from segreader.plan.split import Split
 from segreader.read.options import ReadOptions

@@ -42,7 +42,7 @@ _processes = multiprocessing.get_context("forkserver")
 _processes.set_forkserver_preload(
     [
         *("pyarrow.dataset", "pyarrow.parquet", "segreader.testing.builder", "segreader.spark.locations"),
-        *("segreader.backfill.sink", "segreader.backfill.commit", "segreader.storage.target.store"),
+        *("segreader.backfill.task", "segreader.backfill.commit", "segreader.storage.target.store"),
     ]
 )
 
