@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, TopicPartition
 import segreader
 from benchmarks.broker_kit import Bench, Offsets, Spent, cpu_s, open_consumer, spent
 from benchmarks.rows import Row
-from segreader.live.live_scan import LiveScan
+from segreader.live.scan import LiveScan
 
 _REST_S = 2.0
 _WARM_PLANS = 60

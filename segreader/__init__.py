@@ -63,7 +63,7 @@ _HOMES = {
     "LivePart": "plan.live",
     "LivePlan": "plan.live",
     "ConsumerRecord": "read.records",
-    "LiveScan": "live.live_scan",
+    "LiveScan": "live.scan",
     "Scan": "scans",
     "ScanMetrics": "read.metrics",
     "scan": "scans",

@@ -32,7 +32,7 @@ from segreader.stored.partition_planner import PartitionPlanner
 from segreader.stored.source import Catalog, LocationSource, Source, SourceAddress, SourceLog, Wants, open_source
 
 if TYPE_CHECKING:
-    from segreader.live.live_scan import LiveScan
+    from segreader.live.scan import LiveScan
 
 
 class Scan(BaseScan):
@@ -331,7 +331,7 @@ def scan(
         prefers_store=prefer == "store",
     )
     if bootstrap_servers is not None or is_cluster(location):
-        from segreader.live.live_scan import open_live_scan
+        from segreader.live.scan import open_live_scan
 
         if prefer not in ("broker", "store"):
             raise OptionError("unknown prefer", found=prefer, expected="broker or store")

@@ -30,12 +30,11 @@ from segreader.errors import (
 )
 from segreader.format.columns import BufferPool
 from segreader.isolation import IsolationLevel
-from segreader.live.broker_range import BrokerRange, FetchedAnswer, iter_answers
 from segreader.live.cluster import Cluster
-from segreader.live.fetched_store import FetchedStore
+from segreader.live.fetching import BrokerRange, FetchedAnswer, FetchedStore, iter_answers
+from segreader.live.locations import UrlCache, located_split, now_ms
 from segreader.live.marks import require_history
 from segreader.live.metrics import LiveMetrics
-from segreader.live.url_cache import UrlCache, located_split, now_ms
 from segreader.plan.live import LivePart, ReadFrom
 from segreader.plan.request import Policy
 from segreader.plan.split import Split

@@ -17,9 +17,9 @@ import pyarrow as pa
 from segreader.broker.messages import EARLIEST, OffsetWanted
 from segreader.errors import OffsetOutOfRangeError
 from segreader.live.cluster import Cluster
+from segreader.live.locations import open_located
 from segreader.live.metrics import LiveMetrics
 from segreader.live.reader import LiveReader
-from segreader.live.url_cache import open_located
 from segreader.plan.live import LivePart, ReadFrom
 from segreader.plan.request import Policy
 from segreader.ranges import OffsetRange

@@ -18,9 +18,9 @@ from segreader.broker.protocol import describe
 from segreader.errors import BrokerError, ObjectNotFoundError, OffsetOutOfRangeError, OptionError
 from segreader.isolation import IsolationLevel
 from segreader.live.cluster import Cluster
+from segreader.live.locations import UrlCache, open_located
 from segreader.live.marks import find_topic
 from segreader.live.planner import plan_live
-from segreader.live.url_cache import UrlCache, open_located
 from segreader.plan.cut import UNCUT, Cutting
 from segreader.plan.live import LivePart, LivePlan
 from segreader.plan.request import Bounds, LiveEnd, Request

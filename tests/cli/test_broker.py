@@ -51,7 +51,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     plain.segments, plain.local_start, plain.last_tiered = [], plain.log_start, -1
     found = FakeCluster({ONE.topic: {0: remote}, "plain": {0: plain}}, topic_ids={ONE.topic: ONE.topic_id})
     # The importing module first: imported behind the other line it would keep the fake for ever.
-    monkeypatch.setattr("segreader.live.live_scan.KafkaCluster", lambda brokers, options=None: found)
+    monkeypatch.setattr("segreader.live.scan.KafkaCluster", lambda brokers, options=None: found)
     monkeypatch.setattr("segreader.live.cluster.KafkaCluster", lambda brokers, options=None: found)
     return found
 
@@ -219,7 +219,7 @@ def test_times_are_looked_up_by_the_brokers(name: str, run: Run, monkeypatch: py
     one = case("tv2", name)
     numbers = [int(path.name.rpartition("-")[2]) for path in one.local]
     found = FakeCluster({name: {number: of_corpus(one, number) for number in numbers}})
-    monkeypatch.setattr("segreader.live.live_scan.KafkaCluster", lambda brokers, options=None: found)
+    monkeypatch.setattr("segreader.live.scan.KafkaCluster", lambda brokers, options=None: found)
 
     def first(number: int, time_ms: int) -> int:
         (listed,) = found.list_offsets([OffsetWanted(name, number, time_ms)], IsolationLevel.READ_COMMITTED)

@@ -27,7 +27,7 @@ from segreader.broker.partition_fetcher import PartitionFetcher
 from segreader.broker.settings import ClientSettings
 from segreader.errors import AuthorizationError
 from segreader.isolation import IsolationLevel
-from segreader.live.live_scan import LiveScan
+from segreader.live.scan import LiveScan
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.xdist_group("cluster")]
 

@@ -20,10 +20,10 @@ from simulator import TOPIC, SimulatedPartition
 from segreader.errors import AccessDeniedError, LocationExpiredError, ObjectNotFoundError, StorageError
 from segreader.format.batch import Record
 from segreader.isolation import IsolationLevel
-from segreader.live.live_scan import LiveScan
+from segreader.live.locations import UrlCache
 from segreader.live.planner import plan_live
 from segreader.live.reader import LiveReader
-from segreader.live.url_cache import UrlCache
+from segreader.live.scan import LiveScan
 from segreader.plan.request import Request, parse_bounds
 from segreader.read.options import ReadOptions
 from segreader.read.records import RECORD_COLUMNS, iter_consumer_records

@@ -29,9 +29,9 @@ from segreader.errors import (
     StorageError,
 )
 from segreader.isolation import IsolationLevel
-from segreader.live.live_scan import LiveScan
+from segreader.live.locations import UrlCache, open_located
 from segreader.live.reader import LiveReader
-from segreader.live.url_cache import UrlCache, open_located
+from segreader.live.scan import LiveScan
 from segreader.plan.live import ReadFrom
 from segreader.plan.request import Request
 from segreader.read.options import ReadOptions
@@ -42,7 +42,7 @@ ONE = case("tv2", "txn-span")
 COMPACTED = "compacted-then-tiered"
 """The cleaner emptied segments there, which no location can name."""
 Fault = Callable[[str, str], bytes | None]
-LONG_AGO = "segreader.live.url_cache.TOLD_FOR_MS"
+LONG_AGO = "segreader.live.locations.TOLD_FOR_MS"
 """Below zero: whatever a plan was told, it was too long ago."""
 
 

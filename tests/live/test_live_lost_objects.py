@@ -22,8 +22,8 @@ from segreader.errors import (
     WrongAnswerError,
 )
 from segreader.isolation import IsolationLevel
-from segreader.live.live_scan import LiveScan
-from segreader.live.url_cache import UrlCache
+from segreader.live.locations import UrlCache
+from segreader.live.scan import LiveScan
 from segreader.plan.live import ReadFrom
 from segreader.plan.request import Request
 from segreader.read.options import ReadOptions

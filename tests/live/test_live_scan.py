@@ -16,7 +16,7 @@ from sample import at_each_edge_once
 from segreader.broker.messages import EARLIEST, LATEST, ListedOffset, OffsetWanted
 from segreader.errors import OffsetOutOfRangeError, OptionError, ProtocolError, TruncatedLogError
 from segreader.isolation import IsolationLevel
-from segreader.live.live_scan import LiveScan
+from segreader.live.scan import LiveScan
 from segreader.plan.live import ReadFrom
 from segreader.plan.request import Request, parse_bounds
 from segreader.plan.split import EndReason

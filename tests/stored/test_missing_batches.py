@@ -9,7 +9,7 @@ import pytest
 from planted import Planted, sound_log
 
 import segreader
-from segreader.live.live_scan import LiveScan
+from segreader.live.scan import LiveScan
 from segreader.scans import Scan
 from segreader.testing.aiven import aiven_files
 from segreader.testing.builder import SegmentBuilder

@@ -8,7 +8,7 @@ from fake_cluster import Locate, ServedLog, ServedSegment
 
 from segreader.broker.messages import IndexLocation, RemoteLogSegmentLocation
 from segreader.errors import ShortReadError
-from segreader.live.url_cache import UrlCache
+from segreader.live.locations import UrlCache
 from segreader.ranges import ByteRange
 from segreader.storage.base import ObjectInfo
 

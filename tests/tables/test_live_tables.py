@@ -30,7 +30,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     remote = of_corpus(ONE)
     remote.local_start = remote.last_tiered + 1
     found = FakeCluster({ONE.topic: {0: remote}}, topic_ids={ONE.topic: ONE.topic_id})
-    monkeypatch.setattr("segreader.live.live_scan.KafkaCluster", lambda brokers, options=None: found)
+    monkeypatch.setattr("segreader.live.scan.KafkaCluster", lambda brokers, options=None: found)
     return found
 
 

@@ -16,7 +16,7 @@ from made import CORRUPT, SEGMENTS, CorruptFile, MadeLog, corrupt_files, made_lo
 from segreader import errors
 from segreader.format.checkpoints import parse_leader_epochs, parse_partition_metadata, parse_producer_snapshot
 from segreader.format.index_files import parse_offset_index, parse_time_index, parse_transaction_index
-from segreader.live.live_scan import LiveScan
+from segreader.live.scan import LiveScan
 from segreader.scans import Scan, scan
 
 NOT_FOR_AIOKAFKA = ("mixed_magic", "header_names_that_are_no_text")  # no LZ4 in magic 0; names must be UTF-8

@@ -25,7 +25,7 @@ from segreader.cli.output import (
 
 if TYPE_CHECKING:
     from segreader.live.cluster import Cluster
-    from segreader.live.locate import LocatedOffset
+    from segreader.live.scan import LocatedOffset
     from segreader.stored.source import Catalog
 
 Row = dict[str, Any]
@@ -107,7 +107,7 @@ def locate(
     With --location it is found by the store's segments and offset indexes; without it the cluster is asked, which a
     gateway answers. URLs are shown without their signature.
     """
-    from segreader.live.locate import locate_offset
+    from segreader.live.scan import locate_offset
     from segreader.plan.request import Request
     from segreader.stored.source import Catalog, open_source
 
@@ -137,7 +137,7 @@ def _open(live: LiveChoice) -> Cluster:
 
 
 def _marks(cluster: Cluster, topics: tuple[str, ...], shows_all: bool) -> Iterator[Row]:
-    from segreader.live.topic_marks import describe_topics
+    from segreader.live.marks import describe_topics
 
     for one in describe_topics(cluster, topics or None, only_tiered=not shows_all):
         yield {

@@ -128,7 +128,7 @@ def _print_live(wanted: Selection, times_ms: Sequence[int], form: str) -> None:
         UsageError: no topic is named.
     """
     from segreader.live.cluster import KafkaCluster
-    from segreader.live.live_scan import bootstrap_of
+    from segreader.live.scan import bootstrap_of
 
     if wanted.topic is None:
         raise click.UsageError("Name a topic: with brokers only one is shown. segreader broker describe shows all")

@@ -1,26 +1,34 @@
-"""A scan of partitions that a cluster still serves: the same face as ``Scan``, over remote and live data together."""
+"""A scan of partitions that a cluster still serves: the same face as ``Scan``, over remote and live data together.
+
+``locate_offset`` shows where such a scan would read one offset.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import pyarrow as pa
 
-from segreader.errors import OptionError
+from segreader.broker.location import check_location
+from segreader.broker.messages import FetchRequest
+from segreader.broker.rules.fallback import RemoteReads
+from segreader.errors import OffsetOutOfRangeError, OptionError
 from segreader.live.cluster import Cluster, KafkaCluster
+from segreader.live.fetching import BrokerRange
+from segreader.live.locations import UrlCache, now_ms, open_located
 from segreader.live.metrics import LiveMetrics
 from segreader.live.planner import plan_live
 from segreader.live.reader import LiveReader
-from segreader.live.url_cache import UrlCache, open_located
 from segreader.plan.live import LivePart, LivePlan, ReadFrom
-from segreader.plan.request import Policy, Request
+from segreader.plan.request import Bounds, Policy, Request
 from segreader.read.base_scan import BaseScan
 from segreader.read.options import ReadOptions
 from segreader.storage.base import ObjectStore
+from segreader.storage.signed_url import SignedUrl
 from segreader.stored.source import Catalog, Source, open_source
 from segreader.stored.topic_ids import NEWEST
 
@@ -216,4 +224,121 @@ def open_live_scan(
         source=source,
         open_located=partial(open_located, storage_options) if source is None and asks_for_locations else None,
         options=options,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LocatedOffset:
+    """The place of an offset.
+
+    Args:
+        read_from: where a read with the same options would take it from.
+        log_start, local_start, last_tiered, end: the leader's marks.
+        leader_epoch: that wrote it.
+        segment: name of its log in the store, or its URL without the query.
+        segment_id: of the remote segment.
+        first_offset, last_offset: of the segment, if they are known; the last one inclusive.
+        start, stop: bytes of it that a read of the one offset would fetch.
+        size: bytes of the segment.
+        note: what is remarkable.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    read_from: ReadFrom
+    log_start: int
+    local_start: int | None
+    last_tiered: int | None
+    end: int
+    leader_epoch: int | None = None
+    segment: str | None = None
+    segment_id: str | None = None
+    first_offset: int | None = None
+    last_offset: int | None = None
+    start: int | None = None
+    stop: int | None = None
+    size: int | None = None
+    note: str | None = None
+
+
+def locate_offset(
+    cluster: Cluster, request: Request, partition: int, offset: int, *, source: Source | None = None
+) -> LocatedOffset:
+    """Where a read of this offset would take it from. No object is read but indexes of a store that is given.
+
+    Args:
+        request: topic, isolation level and preference.
+        source: the remote tier; without it the cluster is asked for a location.
+
+    Raises:
+        OffsetOutOfRangeError: the offset is deleted, or not there yet.
+        as ``plan_live``.
+    """
+    bounds = Bounds(offset, offset + 1)
+    wanted = replace(request, partitions=(partition,), bounds=bounds)
+    plan = plan_live(cluster, wanted, ReadOptions(split_bytes=1), source=source)
+    if not plan.parts:
+        (told,) = plan.partitions_asked
+        raise OffsetOutOfRangeError(
+            "this offset does not exist yet", source=cluster.shown, offset=offset, found=f"an end at {told.marks.end}"
+        )
+    found = _of_plan(plan, plan.parts[0], offset)
+    (told,) = plan.partitions_asked
+    is_remote = told.seam.seam > offset
+    if found.read_from is ReadFrom.BROKER and is_remote:
+        return _by_location(cluster, plan.parts[0], found)
+    return found
+
+
+def _of_plan(plan: LivePlan, part: LivePart, offset: int) -> LocatedOffset:
+    (told,) = plan.partitions_asked
+    marks = told.marks
+    found = LocatedOffset(
+        part.partition.topic,
+        part.partition.partition,
+        offset,
+        part.read_from,
+        marks.log_start,
+        marks.local_start,
+        marks.last_tiered,
+        marks.end,
+        part.epochs[0][0] if part.epochs else None,
+        note="; ".join(plan.notes) or None,
+    )
+    if not part.splits:
+        return found
+    split = part.splits[0]
+    return replace(
+        found,
+        segment=split.log,
+        first_offset=split.base_offset,
+        start=split.positions.start,
+        stop=part.splits[-1].positions.stop,
+        size=split.log_size,
+    )
+
+
+def _by_location(cluster: Cluster, part: LivePart, found: LocatedOffset) -> LocatedOffset:
+    with BrokerRange(cluster, part, locations=RemoteReads(), max_bytes=1) as asked:
+        answer = asked.next()
+    if answer is None or answer.location is None:
+        return replace(found, note="the cluster gives no location: its broker would read the store itself")
+    location = answer.location
+    reason = check_location(location, answer.answer, answer.offset, FetchRequest(()).storage_formats, now_ms())
+    if reason is not None:
+        return replace(found, note=f"the cluster's location would be dropped: {reason}")
+    shown = location.object_location
+    if location.signed_url is not None:
+        shown = str(SignedUrl(location.signed_url))
+    return replace(
+        found,
+        read_from=ReadFrom.LOCATION,
+        segment=shown,
+        segment_id=location.segment_id,
+        first_offset=location.first_offset,
+        last_offset=location.last_offset,
+        start=location.start or 0,
+        stop=location.size if location.stop is None else location.stop,
+        size=location.size,
     )

@@ -12,8 +12,7 @@ from segreader.broker.messages import EpochEnd, FetchedPartition
 from segreader.errors import ConnectionFailedError, FormatError, ProtocolError, TruncatedLogError
 from segreader.format.batch import Record, TimestampType
 from segreader.format.checkpoints import LeaderEpoch
-from segreader.live.broker_range import BrokerRange, iter_answers
-from segreader.live.fetched_records import take_batches
+from segreader.live.fetching import BrokerRange, iter_answers, take_batches
 from segreader.live.marks import walk_epochs
 from segreader.plan.live import LivePart, ReadFrom
 from segreader.ranges import OffsetRange
