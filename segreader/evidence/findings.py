@@ -17,8 +17,7 @@ from segreader.errors import (
     UnsupportedCodecError,
     UnsupportedMagicError,
 )
-from segreader.evidence.codes import Code, Severity
-from segreader.evidence.rules import RULES
+from segreader.evidence.rules import RULES, Code, Severity
 from segreader.plan.request import Policy
 from segreader.segment import TopicIdPartition
 from segreader.storage.base import ObjectStore

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from segreader.errors import CorruptIndexError
-from segreader.evidence.batch import Batch, is_beside
-from segreader.evidence.codes import Code
 from segreader.evidence.findings import Findings
+from segreader.evidence.rules import Code
 from segreader.format.index_files import OffsetIndex, TimeIndex, parse_offset_index, parse_time_index
+from segreader.format.scanner import Batch
 from segreader.segment import Segment
 
 _TIME_ENTRY = 12
@@ -93,6 +93,19 @@ def check_time_index_bounds(
     if told is not None and not segment.is_active and index.max_timestamp_ms != told:
         text = f"the last entry has timestamp {index.max_timestamp_ms}, and the catalogue has {told}"
         found.add(Code.TIME_INDEX_WRONG_END, name, text, position=position)
+
+
+def is_beside(named: int, base_offset: int, last_offset: int, before: int) -> bool:
+    """Whether a batch contradicts that one of its log has an offset, which is above ``before`` and not above its last.
+
+    Offsets jump only where the cleaner was at work, and it writes indexes anew: these name the last offset of a batch.
+
+    Args:
+        named: by a time index.
+        base_offset, last_offset: of the batch, of magic 2.
+        before: the last offset ahead of the batch.
+    """
+    return base_offset > named or (base_offset > before + 1 and last_offset != named)
 
 
 class OffsetIndexAudit:

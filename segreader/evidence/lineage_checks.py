@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 
 from segreader.catalog.listing import PartitionLog
 from segreader.errors import SegreaderError
-from segreader.evidence.batch import Batch
-from segreader.evidence.codes import Code
 from segreader.evidence.findings import Findings
 from segreader.evidence.log_checks import look_for_cleaning
+from segreader.evidence.rules import Code
 from segreader.format.checkpoints import LeaderEpoch, LeaderEpochs
 from segreader.format.index_files import AbortedTransaction
+from segreader.format.scanner import Batch
 from segreader.plan.lineage import (
     DropReason,
     EpochSpan,

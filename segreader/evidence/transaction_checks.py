@@ -6,11 +6,11 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 
 from segreader.errors import CorruptIndexError
-from segreader.evidence.batch import Batch
-from segreader.evidence.codes import Code
 from segreader.evidence.findings import Findings
+from segreader.evidence.rules import Code
 from segreader.format.checkpoints import ProducerSnapshot, parse_producer_snapshot
 from segreader.format.index_files import AbortedTransaction, parse_transaction_index
+from segreader.format.scanner import Batch
 from segreader.isolation import TransactionReplay
 from segreader.plan.request import Policy
 from segreader.segment import Segment

@@ -10,12 +10,17 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final, NamedTuple
 
 from segreader.errors import CorruptBatchError, FormatError
 from segreader.format.batch import (
     COMMON_SIZE,
+    CONTROL_FLAG,
+    DELETE_HORIZON_FLAG,
+    LOG_APPEND_TIME_FLAG,
     LOG_OVERHEAD,
     MINIMUM_SIZE,
+    TRANSACTIONAL_FLAG,
     RecordBatchHeader,
     check_common,
     parse_batch_header,
@@ -294,3 +299,84 @@ class SegmentScanner:
     @staticmethod
     def _is_zero(data: bytearray | memoryview) -> bool:
         return bytes(data).count(0) == len(data)
+
+
+LARGEST_RELATIVE_OFFSET: Final = (1 << 31) - 1
+"""How far above its base offset a segment can reach. Source: ``LogSegment.canConvertToRelativeOffset`` (4.3)."""
+
+
+class Batch(NamedTuple):
+    """Header fields by the names of ``RecordBatchHeader``; of a message set both offsets are the last one."""
+
+    position: int
+    size: int
+    base_offset: int
+    last_offset: int
+    leader_epoch: int
+    magic: int
+    attributes: int
+    max_timestamp: int
+    producer_id: int
+    record_count: int
+    crc: int
+
+    @property
+    def is_control(self) -> bool:
+        """Whether it holds a control record."""
+        return self.magic == 2 and bool(self.attributes & CONTROL_FLAG)
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether it belongs to a transaction of a producer."""
+        return self.magic == 2 and bool(self.attributes & TRANSACTIONAL_FLAG) and self.producer_id >= 0
+
+    @property
+    def has_append_time(self) -> bool:
+        """Whether all its records take ``max_timestamp``."""
+        return bool(self.attributes & LOG_APPEND_TIME_FLAG)
+
+    @property
+    def was_cleaned(self) -> bool:
+        """Whether the log cleaner has been here: records are missing, or are to go at a certain time."""
+        return self.magic == 2 and (
+            self.record_count <= self.last_offset - self.base_offset or bool(self.attributes & DELETE_HORIZON_FLAG)
+        )
+
+
+def batch_of_header(header: RecordBatchHeader | MessageHeader, position: int) -> Batch:
+    """The facts of the header at ``position``."""
+    if isinstance(header, RecordBatchHeader):
+        return Batch(
+            position,
+            header.size,
+            header.base_offset,
+            header.last_offset,
+            header.partition_leader_epoch,
+            header.magic,
+            header.attributes,
+            header.max_timestamp,
+            header.producer_id,
+            header.record_count,
+            header.crc,
+        )
+    last, time = header.offset, header.timestamp_ms
+    return Batch(position, header.size, last, last, -1, header.magic, header.attributes, time, -1, -1, header.crc)
+
+
+def batch_of_row(table: array[int], row: int) -> Batch:
+    """The facts of a row of a scanner's table."""
+    at = row * TABLE_WIDTH
+    facts = table[at : at + TABLE_WIDTH]
+    return Batch(
+        facts[Table.POSITION],
+        facts[Table.SIZE],
+        facts[Table.BASE_OFFSET],
+        facts[Table.LAST_OFFSET],
+        facts[Table.LEADER_EPOCH],
+        facts[Table.MAGIC],
+        facts[Table.ATTRIBUTES],
+        facts[Table.MAX_TIMESTAMP],
+        facts[Table.PRODUCER_ID],
+        facts[Table.RECORD_COUNT],
+        facts[Table.CRC],
+    )

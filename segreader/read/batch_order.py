@@ -8,10 +8,10 @@ from operator import gt
 from typing import NamedTuple
 
 from segreader.errors import CorruptBatchError, CorruptIndexError, FormatError, SegreaderError
-from segreader.evidence.batch import LARGEST_RELATIVE_OFFSET, is_beside
+from segreader.evidence.index_checks import is_beside
 from segreader.format.batch import COMMON_SIZE, DELETE_HORIZON_FLAG, check_common
 from segreader.format.columns import TABLE_WIDTH, Decision, Table
-from segreader.format.scanner import BatchRun
+from segreader.format.scanner import LARGEST_RELATIVE_OFFSET, BatchRun
 from segreader.plan.split import Split
 
 

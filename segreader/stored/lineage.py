@@ -15,12 +15,12 @@ from typing import Final
 from segreader.catalog.layouts import log_directory
 from segreader.catalog.listing import PartitionLog
 from segreader.errors import AccessDeniedError, FormatError, ObjectNotFoundError
-from segreader.evidence.batch import Batch
 from segreader.evidence.findings import MOST_NAMED, Findings
 from segreader.evidence.lineage_checks import EpochStarts, check_epochs
 from segreader.evidence.listing_checks import incomplete_notes, incomplete_offsets
 from segreader.format.checkpoints import LeaderEpoch, LeaderEpochs, parse_leader_epochs
 from segreader.format.compression import DEFAULT_LIMIT
+from segreader.format.scanner import Batch
 from segreader.plan.lineage import (
     Dropped,
     DropReason,

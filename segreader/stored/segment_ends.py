@@ -16,18 +16,24 @@ from typing import Final
 from crc32c import crc32c
 
 from segreader.errors import FormatError, ObjectNotFoundError
-from segreader.evidence.batch import LARGEST_RELATIVE_OFFSET, Batch, batch_of_header
-from segreader.evidence.codes import Code
-from segreader.evidence.end_checks import largest_named, why_not_emptied
 from segreader.evidence.findings import Findings, notes_of_many
 from segreader.evidence.index_checks import check_offset_index
-from segreader.evidence.log_checks import look_at_log
+from segreader.evidence.log_checks import largest_named, look_at_log, why_not_emptied
+from segreader.evidence.rules import Code
 from segreader.format.batch import CRC_START, RecordBatchHeader
 from segreader.format.checkpoints import LeaderEpochs
 from segreader.format.compression import DEFAULT_LIMIT
 from segreader.format.index_files import OffsetIndex, parse_offset_index
 from segreader.format.message_set import MessageHeader
-from segreader.format.scanner import BatchReady, NeedData, SegmentScanner, Tail
+from segreader.format.scanner import (
+    LARGEST_RELATIVE_OFFSET,
+    Batch,
+    BatchReady,
+    NeedData,
+    SegmentScanner,
+    Tail,
+    batch_of_header,
+)
 from segreader.plan.lineage import EpochSpan
 from segreader.ranges import ByteRange
 from segreader.segment import Segment, SegmentFiles

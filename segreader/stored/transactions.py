@@ -15,7 +15,6 @@ from typing import Final
 
 from segreader.catalog.listing import PartitionLog
 from segreader.errors import FormatError, ObjectChangedError, ObjectNotFoundError
-from segreader.evidence.batch import Batch
 from segreader.evidence.findings import Findings
 from segreader.evidence.transaction_checks import (
     check_has_rows,
@@ -28,6 +27,7 @@ from segreader.evidence.transaction_checks import (
 from segreader.format.checkpoints import ProducerSnapshot
 from segreader.format.compression import DEFAULT_LIMIT
 from segreader.format.index_files import AbortedTransaction
+from segreader.format.scanner import Batch
 from segreader.isolation import AbortedTransactions
 from segreader.plan.lineage import Part, ResolvedLog
 from segreader.plan.request import Policy

@@ -11,15 +11,23 @@ from typing import Final
 import crc32c
 
 from segreader.errors import FormatError, UnsupportedCodecError
-from segreader.evidence.batch import LARGEST_RELATIVE_OFFSET, Batch, batch_of_row
-from segreader.evidence.codes import Code
 from segreader.evidence.findings import Findings
+from segreader.evidence.rules import Code
 from segreader.format.columns import TABLE_WIDTH, Buffer, BufferPool, ColumnBuffers, Damage, Outcome, State, Table
 from segreader.format.compression import Decompressor
 from segreader.format.kernel import damage_error, load_kernel
 from segreader.format.message_set import parse_message_set_entry
 from segreader.format.records import iter_records, parse_control_key
-from segreader.format.scanner import BatchRun, Done, NeedData, SegmentScanner, Tail
+from segreader.format.scanner import (
+    LARGEST_RELATIVE_OFFSET,
+    Batch,
+    BatchRun,
+    Done,
+    NeedData,
+    SegmentScanner,
+    Tail,
+    batch_of_row,
+)
 from segreader.ranges import ByteRange
 from segreader.segment import Segment
 from segreader.storage.base import ObjectStore

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import struct
+from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
+import crc32c
+
 from segreader.errors import CorruptBatchError, FormatError, ObjectNotFoundError, SegreaderError
-from segreader.evidence.batch import LARGEST_RELATIVE_OFFSET, Batch
-from segreader.evidence.codes import Code
 from segreader.evidence.findings import Findings
 from segreader.evidence.index_checks import (
     OffsetIndexAudit,
@@ -18,6 +21,7 @@ from segreader.evidence.index_checks import (
 )
 from segreader.evidence.lineage_checks import SegmentFacts, check_epochs, epoch_spans
 from segreader.evidence.log_checks import LogFacts, check_jumps, check_tail, look_at_log
+from segreader.evidence.rules import Code
 from segreader.evidence.transaction_checks import (
     MarkerAudit,
     TransactionLog,
@@ -27,13 +31,12 @@ from segreader.evidence.transaction_checks import (
 )
 from segreader.format.checkpoints import LeaderEpochs, ProducerSnapshot, parse_leader_epochs
 from segreader.format.index_files import AbortedTransaction, OffsetIndex, TimeIndex
-from segreader.format.scanner import Done, Tail
-from segreader.plan.lineage import Part
+from segreader.format.scanner import LARGEST_RELATIVE_OFFSET, Batch, Done, Tail
+from segreader.plan.lineage import DropReason, Part, ResolvedLog
 from segreader.segment import Segment, StemFiles
 from segreader.storage.base import ObjectStore
 from segreader.storage.read_all import read_whole
 from segreader.verify.batch_checks import AuditEnd, Audits, audit_log
-from segreader.verify.copies import Copies
 
 _NO_STOP: Final = 1 << 63
 _TOO_SHORT: Final = {Code.TRUNCATED_LOG, Code.EMPTY_LOG, Code.LOG_TOO_SHORT}
@@ -337,3 +340,78 @@ class _History:
     def _leave(self) -> None:
         if self._part is not None:
             self._transactions.stop = self._part.stop
+
+
+_BATCH: Final = struct.Struct(">qqI")
+
+
+@dataclass(slots=True)
+class _Overlap:
+    """Offsets ``start <= offset < stop`` that two logs hold, and of each how many of them are in batches; a digest."""
+
+    copy: str
+    delivered: str
+    start: int
+    stop: int
+    seen: dict[str, tuple[int, int]]
+
+
+class Copies:
+    """Remembers a digest of the batches in every overlap, never the batches.
+
+    An epoch and an offset name one record, whoever uploaded it (``LeaderEpochFileCache``), and replicas copy batches as
+    they are; only what the cleaner rewrote may differ.
+    """
+
+    def __init__(self, resolved: ResolvedLog) -> None:
+        self._overlaps: dict[str, list[_Overlap]] = defaultdict(list)
+        for dropped in resolved.dropped:
+            if dropped.reason is not DropReason.DUPLICATE:
+                continue
+            for part in resolved.parts:
+                start, stop = max(part.start, dropped.start), min(part.stop, dropped.stop)
+                if start < stop and part.segment is not dropped.segment:
+                    copy, delivered = dropped.segment.files.log, part.segment.files.log
+                    overlap = _Overlap(copy, delivered, start, stop, {copy: (0, 0), delivered: (0, 0)})
+                    self._overlaps[copy].append(overlap)
+                    self._overlaps[delivered].append(overlap)
+
+    def is_compared(self, log: str) -> bool:
+        """Whether another log holds offsets of this one."""
+        return log in self._overlaps
+
+    def add(self, log: str, batch: Batch) -> None:
+        """Take the next batch of a log."""
+        for overlap in self._overlaps[log]:
+            if batch.magic == 2 and overlap.start <= batch.base_offset and batch.last_offset < overlap.stop:
+                count, digest = overlap.seen[log]
+                facts = _BATCH.pack(batch.base_offset, batch.last_offset, batch.crc & 0xFFFFFFFF)
+                count += batch.last_offset - batch.base_offset + 1
+                overlap.seen[log] = (count, crc32c.crc32c(facts, digest))
+
+    def check(self, found: Findings, log: str) -> None:
+        """A log was read to its end: note what differs from those that were read before."""
+        for overlap in self._overlaps.pop(log, ()):
+            other = overlap.delivered if log == overlap.copy else overlap.copy
+            if other in self._overlaps or overlap.seen[log] == overlap.seen[other]:
+                continue
+            text = f"at offsets {overlap.start}-{overlap.stop - 1} it holds other batches than {other}"
+            if (count := overlap.seen[log][0]) != (of_other := overlap.seen[other][0]):
+                fuller = log if count > of_other else other
+                text += f": {count} of these offsets, and that one {of_other}; the fuller copy is {fuller}"
+            found.add(Code.CONFLICTING_COPIES, log, text, offset=overlap.start)
+
+    def leave_out(self, found: Findings, log: str) -> None:
+        """A log could not be read whole: note which others hold its offsets, and compare it with none."""
+        for overlap in self._overlaps.get(log, ()):
+            other = overlap.delivered if log == overlap.copy else overlap.copy
+            text = f"offsets {overlap.start}-{overlap.stop - 1} cannot be compared with {other}, which has them, too"
+            found.add(Code.UNCHECKED, log, text, offset=overlap.start)
+        self.forget(log)
+
+    def forget(self, log: str) -> None:
+        """The cleaner was at work, or a log could not be read whole: it is compared with none."""
+        for overlap in self._overlaps.pop(log, ()):
+            other = overlap.delivered if log == overlap.copy else overlap.copy
+            if overlap in self._overlaps.get(other, ()):
+                self._overlaps[other].remove(overlap)

@@ -14,8 +14,7 @@ from planted import TOPIC, TOPIC_ID, Planted
 
 from segreader.cli.exit_codes import ExitCode
 from segreader.cli.main import main
-from segreader.evidence.codes import Code
-from segreader.evidence.rules import RULES
+from segreader.evidence.rules import RULES, Code
 from segreader.testing.directory import local_tiered_files, write_files
 
 TV2 = case("tv2", "multi").remote_root

@@ -17,7 +17,7 @@ from loading import from_log_start, truth_of
 
 import segreader
 from segreader.errors import CorruptBatchError, CorruptIndexError, ObjectNotFoundError, OptionError, SegmentGapError
-from segreader.evidence.batch import Batch
+from segreader.format.scanner import Batch
 from segreader.plan.lineage import DropReason
 from segreader.plan.split import EndReason
 from segreader.segment import Segment, SegmentFiles, TopicIdPartition

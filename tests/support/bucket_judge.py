@@ -10,7 +10,7 @@ from typing import Any
 from bucket_plants import Bucket
 
 from segreader.errors import SegreaderError
-from segreader.evidence.codes import Severity
+from segreader.evidence.rules import Severity
 from segreader.isolation import IsolationLevel
 from segreader.plan.request import Request, parse_bounds
 from segreader.plan.split import ReadPlan
