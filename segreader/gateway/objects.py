@@ -10,8 +10,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from segreader.catalog.layouts.aiven.keys import INDEXES, LOG, main_path, parse_custom_metadata
-from segreader.catalog.layouts.aiven.manifest import IndexKind, read_manifest
+from segreader.catalog.layouts.aiven.manifest import (
+    INDEXES,
+    LOG,
+    IndexKind,
+    main_path,
+    parse_custom_metadata,
+    read_manifest,
+)
 from segreader.catalog.metadata_log import RemoteLogSegmentMetadata
 from segreader.errors import ManifestError, ObjectNotFoundError, OptionError
 from segreader.ranges import ByteRange

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from located_broker import TOPIC, segment_of, segments_of_100
 
-from segreader.catalog.layouts.aiven.keys import main_path
+from segreader.catalog.layouts.aiven.manifest import main_path
 from segreader.errors import ManifestError, ObjectNotFoundError, OptionError, StorageError
 from segreader.format.index_files import parse_offset_index
 from segreader.gateway.config import GatewayConfig

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -119,7 +120,10 @@ def load_private_key(key_id: str, file: Path) -> PrivateKey:
     Raises:
         OptionError: there is none in it, or ``cryptography`` is not installed.
     """
-    cryptography = _load_cryptography()
+    with _package():
+        from cryptography.exceptions import UnsupportedAlgorithm
+        from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+        from cryptography.hazmat.primitives.serialization import load_pem_private_key
     wrong = f"the private key file of {_shown(key_id)} cannot be used"
     try:
         with file.open("rb") as stream:
@@ -129,10 +133,10 @@ def load_private_key(key_id: str, file: Path) -> PrivateKey:
     except ValueError:  # a name with a zero in it
         raise OptionError(wrong, found="the name of no file") from None
     try:
-        private = cryptography.load_pem_private_key(pem, password=None)
-    except (ValueError, TypeError, cryptography.UnsupportedAlgorithm):
+        private = load_pem_private_key(pem, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
         raise OptionError(wrong, source=str(file), expected="PEM of PKCS#8, without a password") from None
-    if not isinstance(private, cryptography.RSAPrivateKey):
+    if not isinstance(private, RSAPrivateKey):
         raise OptionError(wrong, source=str(file), expected="an RSA key")
     numbers = private.private_numbers()
     key = PrivateKey(numbers.p, numbers.q, numbers.dmp1, numbers.dmq1, numbers.iqmp)
@@ -165,11 +169,14 @@ class SegmentCipher:
             DecryptionError: the key is missing or wrong, or a byte was changed.
             OptionError: as ``KeyRing.unwrap``.
         """
+        with _package():
+            from cryptography.exceptions import InvalidTag
+            from cryptography.hazmat.primitives.ciphers.aead import AESGCM
         if self._aes is None:
-            self._aes = _load_cryptography().AESGCM(self._ring.unwrap(self._metadata))
+            self._aes = AESGCM(self._ring.unwrap(self._metadata))
         try:
             opened: bytes = self._aes.decrypt(bytes(sealed[:_IV_SIZE]), sealed[_IV_SIZE:], self._metadata.aad)
-        except (_load_cryptography().InvalidTag, ValueError):  # the latter where there is not even a vector and a tag
+        except (InvalidTag, ValueError):  # the latter where there is not even a vector and a tag
             raise DecryptionError(
                 f"{what} was changed after it was encrypted: its tag does not fit",
                 found=f"key id {_shown(self._metadata.key_id)}, {len(sealed)} bytes",
@@ -182,11 +189,12 @@ def _shown(key_id: str) -> str:
     return repr(key_id[:40])[1:-1]
 
 
-def _load_cryptography() -> Any:
+@contextmanager
+def _package() -> Iterator[None]:
+    """For imports of ``cryptography``, which many installations lack."""
     try:
-        from segreader.catalog.layouts.aiven import ciphers
+        yield
     except ImportError:
         raise OptionError(
             "encrypted segments need a package that is not installed", hint=install_hint("encryption")
         ) from None
-    return ciphers

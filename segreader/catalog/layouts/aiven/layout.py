@@ -1,34 +1,71 @@
-"""The layout of Aiven's plugin: found by its names, known from its manifests, read through ``AivenFiles``."""
+"""The layout of Aiven's plugin: found by its names, known from its manifests, read as plain Kafka files.
+
+Of a log only the chunks that a range needs are fetched and decoded. The names in the view are the stored ones for the
+log, and made up for the parts of the ``.indexes`` object: ``<stem>.index``, ``.timeindex``, ``.txnindex``,
+``.snapshot``, ``.leader_epoch_checkpoint``. A name alone shows that it is one of these.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import OrderedDict
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
+from threading import Lock
+from typing import NoReturn
 
-from segreader.catalog.layouts.aiven.encryption import KeyRing
-from segreader.catalog.layouts.aiven.files import INDEX_KINDS, PLAIN_FILE, AivenFiles
-from segreader.catalog.layouts.aiven.keys import (
+import zstandard
+
+from segreader.catalog.layouts.aiven.encryption import KeyRing, SegmentCipher
+from segreader.catalog.layouts.aiven.manifest import (
     INDEXES,
     LOG,
     MANIFEST,
     PARTITION_PATH,
+    SEAL_SIZE,
     STEM,
+    IndexKind,
+    IndexPart,
+    SegmentManifest,
     parse_directory,
     parse_name,
+    read_manifest,
 )
-from segreader.catalog.layouts.aiven.manifest import IndexKind, IndexPart, SegmentManifest, read_manifest
 from segreader.catalog.layouts.aiven.settings import RsmConfig
-from segreader.catalog.layouts.base import Directory, IncompleteSegment, Layout, Names, PartitionFiles, PartitionPlace
-from segreader.errors import ManifestError, ObjectNotFoundError
+from segreader.catalog.layouts.base import (
+    AT_ONCE,
+    Directory,
+    IncompleteSegment,
+    Layout,
+    Names,
+    PartitionFiles,
+    PartitionPlace,
+)
+from segreader.errors import ManifestError, ObjectChangedError, ObjectNotFoundError, SegreaderError, ShortReadError
+from segreader.ranges import ByteRange
 from segreader.segment import Segment, SegmentFiles, StemFiles, TopicIdPartition
-from segreader.storage.base import ObjectStore
+from segreader.storage.base import ObjectStore, read_listed
+from segreader.storage.view import StoreView, VirtualFile
 
-_READERS = 16
-_ROUND = 64 * _READERS
+INDEX_KINDS = {
+    "index": IndexKind.OFFSET,
+    "timeindex": IndexKind.TIMESTAMP,
+    "snapshot": IndexKind.PRODUCER_SNAPSHOT,
+    "leader_epoch_checkpoint": IndexKind.LEADER_EPOCH,
+    "leader-epoch-checkpoint": IndexKind.LEADER_EPOCH,  # as an object of its own, before October 2023
+    "txnindex": IndexKind.TRANSACTION,
+}
+
+_ROUND = 64 * AT_ONCE
 _TELLING = frozenset((LOG, INDEXES, MANIFEST))
 _WRITTEN = frozenset((LOG, INDEXES, MANIFEST, *INDEX_KINDS)) - {"leader_epoch_checkpoint"}
+PLAIN_FILE = re.compile(rf"{PARTITION_PATH.pattern}{STEM}\.(?:{'|'.join((LOG, *INDEX_KINDS))})", re.DOTALL)
+_KEPT_CHUNKS = 1 << 20
+_KEPT_BYTES = 16 << 20
+_ChunkKey = tuple[str, str | None, int]  # a log's name, its tag as it was listed, and the number of the chunk
+_MOST_BYTES_OF_FOUR = 128 << 10  # zstd's densest block: RFC 8878, section 3.1.1.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +166,7 @@ def _read_manifests(
         except ObjectNotFoundError:
             return None  # deleted since it was listed
 
-    with ThreadPoolExecutor(_READERS, "aiven-manifests") as pool:
+    with ThreadPoolExecutor(AT_ONCE, "aiven-manifests") as pool:
         for start in range(0, len(sets), _ROUND):
             some = sets[start : start + _ROUND]
             yield from zip(some, pool.map(read, some), strict=True)
@@ -189,3 +226,274 @@ def _files(objects: _ObjectSet, parts: Mapping[IndexKind, IndexPart] | None) -> 
         producer_snapshot=name("snapshot"),
         leader_epochs=name("leader-epoch-checkpoint"),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _StoredSegment:
+    """What is remembered of one segment: its manifest, and its cipher with the key once that is unwrapped."""
+
+    stem: str
+    manifest: SegmentManifest
+    cipher: SegmentCipher | None
+
+
+class _Remembered:
+    """The most recently used segments, a bounded number of chunks; two threads that ask for one share one reading."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._segments: OrderedDict[str, Future[_StoredSegment]] = OrderedDict()
+        self._chunks = 0
+
+    def get(self, stem: str, read: Callable[[str], _StoredSegment]) -> _StoredSegment:
+        with self._lock:
+            known = self._segments.get(stem)
+            if known is not None:
+                self._segments.move_to_end(stem)
+            else:
+                future = self._segments[stem] = Future()
+        if known is not None:
+            return known.result()
+        try:
+            segment = read(stem)
+        except BaseException as error:
+            with self._lock:
+                del self._segments[stem]
+            future.set_exception(error)
+            raise
+        future.set_result(segment)
+        with self._lock:
+            self._chunks += _weight(segment)
+            for other in list(self._segments):
+                if self._chunks <= _KEPT_CHUNKS:
+                    break
+                if other != stem and self._segments[other].done():
+                    self._chunks -= _weight(self._segments.pop(other).result())
+        return segment
+
+
+def _weight(segment: _StoredSegment) -> int:
+    return 256 + len(segment.manifest.chunks)  # the manifest's other fields take about as much as so many chunks
+
+
+class _PartlyRead:
+    """The chunks of which only a part was wanted last: who looks for an offset by its time asks for them again."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._chunks: OrderedDict[_ChunkKey, bytes | memoryview] = OrderedDict()
+        self._size = 0
+
+    def get(self, key: _ChunkKey) -> bytes | memoryview | None:
+        with self._lock:
+            return self._chunks.get(key)
+
+    def put(self, key: _ChunkKey, data: bytes | memoryview) -> None:
+        with self._lock:
+            self._size += len(data) - len(self._chunks.pop(key, b""))
+            self._chunks[key] = data
+            while self._size > _KEPT_BYTES:
+                self._size -= len(self._chunks.popitem(last=False)[1])
+
+
+class AivenFiles(StoreView):
+    """A store in which the plugin's segments are plain files.
+
+    Args:
+        store: holds the plugin's objects.
+        ring: the keys to what is encrypted.
+    """
+
+    def __init__(self, store: ObjectStore, ring: KeyRing | None = None) -> None:
+        super().__init__(store)
+        self._ring = ring or KeyRing()
+        self._remembered = _Remembered()
+        self._partly_read = _PartlyRead()
+
+    def open(self, name: str) -> VirtualFile | None:
+        """The file of this name; ``None`` for other names, and for logs and indexes that are stored as they are.
+
+        Raises:
+            ManifestError: the segment's manifest is damaged.
+            ObjectNotFoundError: the segment is not there, or never had an index of this kind.
+            ObjectChangedError: its transaction index is asked for, and the segment has gone since it was listed.
+        """
+        parsed = parse_name(name)
+        if parsed is None or (parsed.suffix != LOG and parsed.suffix not in INDEX_KINDS):
+            return None
+        if parsed.suffix == LOG:
+            segment = self._remembered.get(parsed.stem, self._read)
+            is_plain = not segment.manifest.is_compressed and segment.cipher is None
+            return None if is_plain else _ChunkedLog(self.inner, name, segment, self._partly_read)
+        kind = INDEX_KINDS[parsed.suffix]
+        try:
+            segment = self._remembered.get(parsed.stem, self._read)
+        except ObjectNotFoundError as error:
+            _raise_gone(error, kind)
+        parts, cipher = segment.manifest.parts, segment.cipher
+        if parts is None:
+            return None if cipher is None else _SealedObject(self.inner, name, cipher)
+        part = parts.get(kind)
+        if part is None:
+            raise ObjectNotFoundError("the segment has no such index", source=self.url(name))
+        return _Index(self.inner, f"{parsed.stem}.{INDEXES}", kind, part, cipher)
+
+    def _read(self, stem: str) -> _StoredSegment:
+        manifest = read_manifest(self.inner, stem)
+        encryption = manifest.encryption
+        return _StoredSegment(stem, manifest, SegmentCipher(encryption, self._ring) if encryption else None)
+
+
+class _ChunkedLog:
+    """A log of which chunks are compressed, encrypted, or both."""
+
+    def __init__(self, store: ObjectStore, name: str, segment: _StoredSegment, partly_read: _PartlyRead) -> None:
+        self._store, self._name, self._partly_read = store, name, partly_read
+        self._cipher, self._is_compressed = segment.cipher, segment.manifest.is_compressed
+        self._chunks = segment.manifest.chunks
+
+    @property
+    def size(self) -> int:
+        return self._chunks.original_file_size
+
+    def pieces(self, wanted: ByteRange, *, expected_tag: str | None = None) -> Generator[memoryview, None, None]:
+        chunks = self._chunks.chunks_of(wanted)
+        keys = {chunk: (self._name, expected_tag, chunk) for chunk in (chunks[0], chunks[-1])}
+        kept = {chunk: data for chunk, key in keys.items() if (data := self._partly_read.get(key))}
+        start, stop = chunks.start + (chunks[0] in kept), chunks.stop - (len(chunks) > 1 and chunks[-1] in kept)
+        for chunk in chunks[: start - chunks.start]:
+            yield self._wanted_of(chunk, kept[chunk], wanted)
+        if start < stop:
+            yield from self._read(range(start, stop), wanted, expected_tag)
+        for chunk in chunks[stop - chunks.start :] if len(chunks) > 1 else ():
+            yield self._wanted_of(chunk, kept[chunk], wanted)
+
+    def _read(self, chunks: range, wanted: ByteRange, tag: str | None) -> Generator[memoryview, None, None]:
+        index, zstd = self._chunks, zstandard.ZstdDecompressor()
+        stored = read_listed(self._store, self._name, index.stored_range(chunks), size=index.stored_size, tag=tag)
+        with closing(stored):
+            sealed_chunks = cut_chunks(stored, index.stored_sizes(chunks))
+            for chunk, sealed in zip(chunks, sealed_chunks, strict=True):
+                original = index.original_range(chunk)
+                try:
+                    data = self._decode(sealed, chunk, original.size, zstd)
+                except SegreaderError as error:
+                    error.located(source=self._store.url(self._name), position=index.starts[chunk])
+                    raise
+                if wanted.start > original.start or wanted.stop < original.stop:
+                    self._partly_read.put((self._name, tag, chunk), data)
+                yield self._wanted_of(chunk, data, wanted)
+
+    def _wanted_of(self, chunk: int, data: bytes | memoryview, wanted: ByteRange) -> memoryview:
+        start = self._chunks.original_range(chunk).start
+        return memoryview(data)[max(0, wanted.start - start) : wanted.stop - start]
+
+    def _decode(
+        self, sealed: memoryview, chunk: int, size: int, zstd: zstandard.ZstdDecompressor
+    ) -> bytes | memoryview:
+        data = sealed if self._cipher is None else self._cipher.open(sealed, f"chunk {chunk}")
+        return _decompress(data, chunk, size, zstd) if self._is_compressed else data
+
+
+class _Index:
+    """One part of an ``.indexes`` object."""
+
+    def __init__(
+        self, store: ObjectStore, name: str, kind: IndexKind, part: IndexPart, cipher: SegmentCipher | None
+    ) -> None:
+        self._store, self._name, self._kind = store, name, kind
+        self._part, self._cipher = part, cipher
+
+    @property
+    def size(self) -> int:
+        return max(0, self._part.size - SEAL_SIZE) if self._cipher else self._part.size
+
+    def pieces(self, wanted: ByteRange, *, expected_tag: str | None = None) -> Generator[memoryview, None, None]:
+        start, stop = self._part.position, self._part.position + self._part.size
+        try:
+            if self._cipher is None:
+                stored = ByteRange(start + wanted.start, start + wanted.stop)
+                yield memoryview(self._store.read_ranges(self._name, [stored])[0])
+            else:
+                sealed = self._store.read_ranges(self._name, [ByteRange(start, stop)])[0]
+                yield _opened(self._cipher, sealed, f"the {self._kind.value} index")[wanted.start : wanted.stop]
+        except ObjectNotFoundError as error:
+            _raise_gone(error, self._kind)
+        except SegreaderError as error:
+            error.located(source=self._store.url(self._name), position=start)
+            raise
+
+
+class _SealedObject:
+    """An index that is an encrypted object of its own, as before October 2023."""
+
+    def __init__(self, store: ObjectStore, name: str, cipher: SegmentCipher) -> None:
+        self._store, self._name, self._cipher = store, name, cipher
+
+    @property
+    def size(self) -> int:
+        return max(0, self._store.size(self._name) - SEAL_SIZE)
+
+    def pieces(self, wanted: ByteRange, *, expected_tag: str | None = None) -> Generator[memoryview, None, None]:
+        sealed = self._store.read_ranges(self._name, [ByteRange(0, self._store.size(self._name))])[0]
+        try:
+            yield _opened(self._cipher, sealed, "the index")[wanted.start : wanted.stop]
+        except SegreaderError as error:
+            error.located(source=self._store.url(self._name))
+            raise
+
+
+def _raise_gone(error: ObjectNotFoundError, kind: IndexKind) -> NoReturn:
+    """Raise for an index whose segment is deleted.
+
+    A transaction index that is not found counts as an empty one, and aborted records would be shown: another error.
+    """
+    if kind is IndexKind.TRANSACTION:
+        raise ObjectChangedError(
+            "the segment has gone since it was listed", source=error.source, hint="List the location again"
+        ) from error
+    raise error
+
+
+def _opened(cipher: SegmentCipher, sealed: bytes, what: str) -> memoryview:
+    return memoryview(cipher.open(memoryview(sealed), what))
+
+
+def _decompress(frame: bytes | memoryview, chunk: int, size: int, zstd: zstandard.ZstdDecompressor) -> bytes:
+    """The bytes of a chunk that is one zstd frame. What the frame declares is checked before memory is taken for it."""
+    try:
+        declared = zstandard.get_frame_parameters(frame).content_size
+        can_hold = declared in (size, zstandard.CONTENTSIZE_UNKNOWN) and size <= len(frame) * _MOST_BYTES_OF_FOUR // 4
+        data = zstd.decompress(frame, max_output_size=size, allow_extra_data=False) if can_hold else b""
+    except zstandard.ZstdError as error:
+        raise ManifestError(f"chunk {chunk} is not a zstd frame", found=str(error)) from None
+    if len(data) != size:
+        raise ManifestError(
+            f"chunk {chunk} does not hold the bytes that the manifest says",
+            found=f"{declared if not can_hold else len(data)} bytes in {len(frame)}",
+            expected=f"{size} bytes",
+        )
+    return data
+
+
+def cut_chunks(pieces: Generator[memoryview, None, None], sizes: Iterable[int]) -> Generator[memoryview, None, None]:
+    """The chunks in a stream of pieces, each until the next is asked for; only one that straddles pieces is copied.
+
+    Raises:
+        ShortReadError: the pieces end before the chunks do.
+    """
+    piece = memoryview(b"")
+    for size in sizes:
+        if size <= len(piece):
+            chunk, piece = piece[:size], piece[size:]
+        else:
+            joined = bytearray(piece)
+            while len(joined) < size:
+                arrived = next(pieces, None)
+                if arrived is None:
+                    raise ShortReadError("the object ends inside a chunk", found=len(joined), expected=f"{size} bytes")
+                missing = size - len(joined)
+                joined += arrived[:missing]
+                piece = arrived[missing:]
+            chunk = memoryview(joined)
+        yield chunk

@@ -1,21 +1,31 @@
-"""The manifest of a segment: JSON that describes how log and indexes are stored. Any bytes give one or a ManifestError.
+"""What the plugin records of a segment: the names of its objects, custom metadata in the broker, and a manifest.
 
-It is written last, so that a segment with a manifest is a segment whose upload has finished. Source:
-``SegmentManifestV1``, ``SegmentIndexesV1`` and their serialisers of the plugin (1.1).
-``docs/reference/layouts/aiven.md`` describes both.
+``<key.prefix><topic>-<topicId>/<partition>/<20 digits>-<segmentId>.<suffix>``: taken apart from the right, for topics
+may hold ``-`` and ``.``, and ids ``-``. The manifest is JSON and is written last: a segment with one was uploaded
+whole. It maps the log's chunks: the plain file is cut every ``original_chunk_size`` bytes, not at batches, each chunk
+is stored by itself, and the stored chunks follow each other with nothing between. Any bytes give a value or a
+ManifestError.
+
+Source: ``ObjectKeyFactory``, ``SegmentCustomMetadataSerde``, ``SegmentManifestV1``, ``SegmentIndexesV1``,
+``FixedSizeChunkIndex``, ``VariableSizeChunkIndex``, ``ChunkSizesBinaryCodec`` of the plugin (1.1), all in
+``docs/reference/layouts/aiven.md``.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+import re
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from itertools import accumulate
+from struct import Struct
+from typing import Any, Final, NamedTuple
 
-from segreader.catalog.layouts.aiven.chunks import ChunkIndex, decode_chunk_sizes, fixed_chunks, variable_chunks
-from segreader.catalog.layouts.aiven.keys import MANIFEST, main_path
+import zstandard
+
 from segreader.errors import ManifestError
 from segreader.format.checkpoints import LeaderEpoch, LeaderEpochs
 from segreader.ranges import ByteRange
@@ -29,6 +39,22 @@ _MAX_MANIFEST_SIZE = 16 << 20
 _MAX_INT = (1 << 31) - 1
 _MAX_LONG = (1 << 63) - 1
 _MAX_EPOCHS = 1 << 20
+LOG: Final = "log"
+INDEXES: Final = "indexes"
+MANIFEST: Final = "rsm-manifest"
+
+_ID = r"[A-Za-z0-9_-]{22}"
+_DIRECTORY = re.compile(
+    rf"[^/]*?(?P<topic>[A-Za-z0-9._-]+)-(?P<topic_id>{_ID})/(?P<partition>0|[1-9][0-9]{{0,9}})/", re.DOTALL
+)
+PARTITION_PATH: Final = re.compile(rf".*[A-Za-z0-9._-]-{_ID}/(?:0|[1-9][0-9]{{0,9}})/", re.DOTALL)
+"""Every path that ``parse_directory`` knows."""
+
+STEM: Final = rf"[0-9]{{20}}-{_ID}"
+_FILE = re.compile(rf"(?P<stem>(?P<base>[0-9]{{20}})-(?P<segment_id>{_ID}))\.(?P<suffix>[a-z_-]+)")
+_MAX_LIST_SIZE = 10 << 20
+_INT = Struct(">i")
+_BASE_AND_WIDTH = Struct(">ib")
 
 
 class IndexKind(Enum):
@@ -287,3 +313,243 @@ def _shown(value: object) -> str:
         return repr(value[:120])
     is_short = isinstance(value, int) and value.bit_length() <= 64
     return repr(value) if is_short else _kind(value)
+
+
+class ObjectName(NamedTuple):
+    """An object's name, taken apart: ``stem`` is all of it before the dot."""
+
+    stem: str
+    base_offset: int
+    segment_id: str
+    suffix: str
+
+
+def parse_directory(path: str, key_prefix: str = "") -> TopicIdPartition | None:
+    """The partition that a directory is for, by its path alone; ``None`` if it is for none.
+
+    Args:
+        path: from the store's root on, with ``/`` at its end.
+        key_prefix: the plugin's ``key.prefix``, where it is known. What follows its last ``/`` comes before the topic
+            without anything between them.
+    """
+    element = "/".join(path.rsplit("/", 3)[-3:])
+    glued = key_prefix.rpartition("/")[2]
+    match = glued and element.startswith(glued) and _DIRECTORY.fullmatch(element.removeprefix(glued))
+    match = match or _DIRECTORY.fullmatch(element)
+    if not match or (partition := int(match["partition"])) > _MAX_INT:
+        return None
+    return TopicIdPartition(match["topic"], partition, match["topic_id"])
+
+
+def parse_name(name: str) -> ObjectName | None:
+    """The parts of an object's name; ``None`` if no segment's objects are named so."""
+    directory, slash, file = name.rpartition("/")
+    if not directory[-1:].isdigit():  # files of other layouts have similar names: this excludes most of them at once
+        return None
+    match = _FILE.fullmatch(file)
+    if match is None or (base := int(match["base"])) > _MAX_LONG or parse_directory(directory + slash) is None:
+        return None
+    return ObjectName(f"{directory}/{match['stem']}", base, match["segment_id"], match["suffix"])
+
+
+def main_path(partition: TopicIdPartition, base_offset: int, segment_id: str) -> str:
+    """What the names of a segment's objects have between the prefix and the dot."""
+    return f"{partition.topic}-{partition.topic_id}/{partition.partition}/{base_offset:020d}-{segment_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class CustomMetadata:
+    """What the broker's metadata keeps for the plugin; ``None`` where the broker is not configured to keep it.
+
+    ``remote_size`` is the sum of the segment's three objects. ``object_prefix`` and ``object_key`` replace
+    the configured prefix and of ``main_path`` in the names of the log and the indexes.
+    """
+
+    remote_size: int | None = None
+    object_prefix: str | None = None
+    object_key: str | None = None
+
+
+def parse_custom_metadata(data: bytes | memoryview) -> CustomMetadata:
+    """Decode the custom metadata of a remote segment. No bytes are no fields; unknown fields are ignored.
+
+    Raises:
+        ManifestError: the bytes are no section of tagged fields, or a field has not the form of its kind.
+    """
+    if not len(data):
+        return CustomMetadata()
+    view = memoryview(data)
+    count, position = _unsigned(view, 0, 5)
+    fields: dict[int, memoryview] = {}
+    previous = -1
+    for _ in range(count):
+        tag, position = _unsigned(view, position, 5)
+        size, position = _unsigned(view, position, 5)
+        if tag <= previous or size > len(view) - position:
+            raise _malformed(position)
+        fields[tag] = view[position : position + size]
+        previous, position = tag, position + size
+    if position != len(view):
+        raise _malformed(position)
+    return CustomMetadata(
+        _tagged_size(fields[0]) if 0 in fields else None,
+        _tagged_text(fields[1]) if 1 in fields else None,
+        _tagged_text(fields[2]) if 2 in fields else None,
+    )
+
+
+def _tagged_size(field: memoryview) -> int:
+    value, position = _unsigned(field, 0, 10)
+    if position != len(field) or value & 1 or value >> 1 > _MAX_LONG:  # zig-zag: an odd one is negative
+        raise _malformed(0)
+    return value >> 1
+
+
+def _tagged_text(field: memoryview) -> str:
+    length, position = _unsigned(field, 0, 5)
+    if position + length - 1 != len(field):
+        raise _malformed(position)
+    try:
+        return str(field[position:], "utf-8")
+    except UnicodeDecodeError:
+        raise _malformed(position) from None
+
+
+def _unsigned(data: memoryview, position: int, longest: int) -> tuple[int, int]:
+    """A variable-length number, and where it ends."""
+    value = 0
+    for index, byte in enumerate(data[position : position + longest]):
+        value |= (byte & 0x7F) << 7 * index
+        if byte < 0x80:
+            return value, position + index + 1
+    raise _malformed(position)
+
+
+def _malformed(position: int) -> ManifestError:
+    return ManifestError("custom metadata is malformed", position=position, expected="a section of tagged fields")
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkIndex:
+    """Of one log: how long its chunks are, and where each begins in the stored object.
+
+    Args:
+        original_chunk_size: bytes of each chunk of the plain file but the last.
+        original_file_size: bytes of the plain file.
+        starts: first byte of each stored chunk, from 0 on.
+        stored_size: bytes of the stored object.
+    """
+
+    original_chunk_size: int
+    original_file_size: int
+    starts: Sequence[int] = field(repr=False)
+    stored_size: int
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def original_range(self, chunk: int) -> ByteRange:
+        """The bytes of the plain file that a chunk holds."""
+        start = chunk * self.original_chunk_size
+        return ByteRange(start, min(start + self.original_chunk_size, self.original_file_size))
+
+    def stored_range(self, chunks: range) -> ByteRange:
+        """The bytes of the stored object that consecutive chunks take."""
+        return ByteRange(self.starts[chunks.start], self._stop(chunks.stop - 1))
+
+    def chunks_of(self, wanted: ByteRange) -> range:
+        """The chunks that hold a range of the plain file."""
+        return range(wanted.start // self.original_chunk_size, (wanted.stop - 1) // self.original_chunk_size + 1)
+
+    def stored_sizes(self, chunks: range) -> Iterable[int]:
+        """Bytes of each of these chunks as it is stored."""
+        return (self._stop(chunk) - self.starts[chunk] for chunk in chunks)
+
+    def _stop(self, chunk: int) -> int:
+        return self.starts[chunk + 1] if chunk + 1 < len(self.starts) else self.stored_size
+
+
+def fixed_chunks(chunk_size: int, file_size: int, stored_chunk_size: int, last_stored_size: int) -> ChunkIndex:
+    """The index of chunks that are all stored in the same size but the last.
+
+    Raises:
+        ManifestError: a chunk that holds something has no stored bytes, or an empty file has some.
+    """
+    count = -(-file_size // chunk_size)
+    if (last_stored_size > 0) != (count > 0) or (count > 1 and not stored_chunk_size):
+        raise ManifestError(
+            "the sizes of the stored chunks contradict the size of the file",
+            found=f"stored chunks of {stored_chunk_size} bytes, the last of {last_stored_size}",
+            expected=f"{count} chunks that are not empty",
+        )
+    starts = range(0, count * max(1, stored_chunk_size), max(1, stored_chunk_size))
+    return ChunkIndex(chunk_size, file_size, starts, max(0, count - 1) * stored_chunk_size + last_stored_size)
+
+
+def variable_chunks(chunk_size: int, file_size: int, sizes: Sequence[int]) -> ChunkIndex:
+    """The index of chunks whose stored sizes are listed.
+
+    Raises:
+        ManifestError: there are not as many sizes as chunks, or one is 0.
+    """
+    if len(sizes) != (count := -(-file_size // chunk_size)):
+        raise ManifestError(
+            "the list of chunks contradicts the size of the file",
+            found=f"{len(sizes)} chunks",
+            expected=f"{count} of {chunk_size} bytes for {file_size} bytes",
+        )
+    if 0 in sizes:
+        raise ManifestError("a stored chunk has no bytes", found=f"0 bytes for chunk {sizes.index(0)}")
+    starts = array("q", accumulate(sizes, initial=0))
+    stored_size = starts.pop()
+    return ChunkIndex(chunk_size, file_size, starts, stored_size)
+
+
+def decode_chunk_sizes(text: str) -> array[int]:
+    """The stored sizes of a ``transformedChunks``: base64 of one zstd frame around the list.
+
+    Raises:
+        ManifestError: it is something else, or longer than the plugin would take (10 MiB).
+    """
+    try:
+        frame = base64.b64decode(text, validate=True)
+        declared = zstandard.get_frame_parameters(frame).content_size
+        if declared > _MAX_LIST_SIZE:  # also where the frame has no size
+            raise ManifestError("the list of chunks is too long", expected=f"at most {_MAX_LIST_SIZE} bytes, declared")
+        data = zstandard.ZstdDecompressor().decompress(frame, allow_extra_data=False) if declared else b""
+    except (ValueError, zstandard.ZstdError):
+        raise ManifestError("the list of chunks is not base64 of a zstd frame") from None
+    return parse_chunk_sizes(data)
+
+
+def parse_chunk_sizes(data: bytes) -> array[int]:
+    """The sizes in the list: all but the last are differences to the smallest of them, in one to four bytes.
+
+    Raises:
+        ManifestError: the list is cut, too long, or holds a negative size.
+    """
+    count = _INT.unpack_from(data)[0] if len(data) >= _INT.size else -1
+    position = _INT.size
+    sizes = array("q")
+    if count > 1:
+        if len(data) < position + _BASE_AND_WIDTH.size:
+            raise _malformed_list(data)
+        base, width = _BASE_AND_WIDTH.unpack_from(data, position)
+        position += _BASE_AND_WIDTH.size
+        stop = position + (count - 1) * width
+        if base < 0 or not 1 <= width <= 4 or stop + _INT.size != len(data):
+            raise _malformed_list(data)
+        sizes.extend(base + int.from_bytes(data[at : at + width]) for at in range(position, stop, width))
+        position = stop
+    if count > 0 and len(data) == position + _INT.size:
+        sizes.append(_INT.unpack_from(data, position)[0])
+        position = len(data)
+    if count != len(sizes) or position != len(data) or (sizes and not 0 <= min(sizes) <= max(sizes) <= _MAX_INT):
+        raise _malformed_list(data)
+    return sizes
+
+
+def _malformed_list(data: bytes) -> ManifestError:
+    return ManifestError(
+        "the list of chunks is malformed", found=f"{len(data)} bytes", expected="count, base and sizes"
+    )

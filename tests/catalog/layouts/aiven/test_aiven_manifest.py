@@ -1,19 +1,64 @@
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
+from collections.abc import Generator
+from itertools import accumulate
 from typing import Any
 
 import aiven_vectors as vectors
 import pytest
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from segreader.catalog.layouts.aiven.manifest import IndexKind, IndexPart, parse_manifest, read_manifest
-from segreader.errors import ManifestError, ObjectNotFoundError
+from segreader.catalog.layouts.aiven.layout import cut_chunks
+from segreader.catalog.layouts.aiven.manifest import (
+    ChunkIndex,
+    CustomMetadata,
+    IndexKind,
+    IndexPart,
+    decode_chunk_sizes,
+    fixed_chunks,
+    main_path,
+    parse_chunk_sizes,
+    parse_custom_metadata,
+    parse_directory,
+    parse_manifest,
+    parse_name,
+    read_manifest,
+    variable_chunks,
+)
+from segreader.errors import ManifestError, ObjectNotFoundError, ShortReadError
 from segreader.format.checkpoints import LeaderEpoch
+from segreader.ranges import ByteRange
+from segreader.segment import TopicIdPartition
 
 SECRETS = (vectors.WRAPPED_KEY, vectors.AAD, vectors.DATA_KEY.hex())
+TOPIC_ID = "MWJ6FHTfRYy67jzwZdeqSQ"
+SEGMENT_ID = "tqimKeZwStOEOwRzT3L5oQ"
+FILE = f"00000000000000001000-{SEGMENT_ID}"
+OBJECT_KEY = f"orders-{TOPIC_ID}/7/{FILE}"
+ALL_FIELDS = "03 00 03 a6e201 01 08 08 7469657265642f 02 4c 4c " + OBJECT_KEY.encode().hex()
+LISTS = [
+    ([], "00000000"),
+    ([7], "0000000100000007"),
+    ([1000, 1300, 999, 50], "00000004 000003e7 02 0001 012d 0000 00000032"),
+    ([4000000, 4100000, 3999999, 12], "00000004 003d08ff 03 000001 0186a1 000000 0000000c"),
+    (
+        [221, 212, 219, 223, 268, 211, 216, 215, 227, 211, 208, 218, 224, 133],
+        "0000000e 000000d0 01 0d 04 0b 0f 3c 03 08 07 13 03 00 0a 10 00000085",
+    ),
+    ([1005], "00000001 000003ed"),
+    ([80, 91, 69], "00000003 00000050 01 00 0b 00000045"),
+]
+TEXTS = {
+    "KLUv/SAa0QAAAAAADgAAANABDQQLDzwDCAcTAwAKEAAAAIU=": LISTS[4][0],
+    "KLUv/SAIQQAAAAAAAQAAA+0=": LISTS[5][0],
+    "KLUv/SAPeQAAAAAAAwAAADQBAAsAAAAp": [52, 63, 41],
+    "KLUv/SAPeQAAAAAAAwAAAFABAAsAAABF": LISTS[6][0],
+}
 
 
 def parse(manifest: Any) -> Any:
@@ -271,3 +316,271 @@ def test_any_value_in_any_place_gives_a_manifest_or_is_refused(data: st.DataObje
     )
     with contextlib.suppress(ManifestError):
         parse(manifest)
+
+
+@pytest.mark.parametrize(
+    ("path", "topic"),
+    [
+        (f"orders-{TOPIC_ID}/7/", "orders"),
+        (f"tiered/orders-{TOPIC_ID}/7/", "orders"),
+        (f"a/b/c-d.e_f-{TOPIC_ID}/7/", "c-d.e_f"),
+        (f"x-{'-' * 22}/7/", "x"),
+        (f"all kinds:orders-{TOPIC_ID}/7/", "orders"),
+    ],
+)
+def test_the_partition_is_told_by_the_end_of_the_path(path: str, topic: str) -> None:
+    found = parse_directory(path)
+    assert found is not None
+    assert (found.topic, found.partition, len(found.topic_id or "")) == (topic, 7, 22)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "",
+        "/",
+        f"orders-{TOPIC_ID}/7",
+        f"orders-{TOPIC_ID}/",
+        f"orders-{TOPIC_ID}/07/",
+        f"orders-{TOPIC_ID}/-1/",
+        f"orders-{TOPIC_ID}/2147483648/",
+        f"orders-{TOPIC_ID}/\u0667/",
+        f"orders-{TOPIC_ID}/7/more/",
+        f"orders-7-{TOPIC_ID}/",
+        f"-{TOPIC_ID}/7/",
+        f"orders-{TOPIC_ID[:-1]}/7/",
+        "orders-0/",
+    ],
+)
+def test_no_other_path_is_a_partitions(path: str) -> None:
+    assert parse_directory(path) is None
+
+
+@pytest.mark.parametrize("above", ["", "bucket/", "old/place/"])
+def test_a_prefix_without_a_slash_is_taken_off_the_topic_where_it_is_known(above: str) -> None:
+    path = f"{above}tieredorders-{TOPIC_ID}/7/"
+    assert parse_directory(path) == TopicIdPartition("tieredorders", 7, TOPIC_ID)
+    assert parse_directory(path, "tiered") == TopicIdPartition("orders", 7, TOPIC_ID)
+    assert parse_directory(path, "old/tiered") == TopicIdPartition("orders", 7, TOPIC_ID)
+    assert parse_directory(path, "tiered/") == TopicIdPartition("tieredorders", 7, TOPIC_ID)
+    assert parse_directory(path, "tieredorders") == TopicIdPartition("tieredorders", 7, TOPIC_ID)
+
+
+def test_a_name_is_taken_apart() -> None:
+    name = parse_name(f"tiered/{OBJECT_KEY}.rsm-manifest")
+    assert name is not None
+    assert name == (f"tiered/{OBJECT_KEY}", 1000, SEGMENT_ID, "rsm-manifest")
+    assert main_path(TopicIdPartition("orders", 7, TOPIC_ID), 1000, SEGMENT_ID) == OBJECT_KEY
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        f"{FILE}.log",
+        f"orders-{TOPIC_ID}/7/{FILE}",
+        f"orders-{TOPIC_ID}/7/1000-{SEGMENT_ID}.log",
+        f"orders-{TOPIC_ID}/7/99999999999999999999-{SEGMENT_ID}.log",
+        f"orders-{TOPIC_ID}/7/\u0660{FILE[1:]}.log",
+        f"orders-7-{TOPIC_ID}/{FILE}.log",
+        f"orders-{TOPIC_ID}/7/{FILE}.log.tmp",
+        "orders-0/00000000000000000000.log",
+    ],
+)
+def test_no_other_name_is_a_segments(name: str) -> None:
+    assert parse_name(name) is None
+
+
+def test_custom_metadata_of_the_plugin_is_decoded() -> None:
+    all_fields = parse_custom_metadata(bytes.fromhex(ALL_FIELDS))
+    assert all_fields == CustomMetadata(14483, "tiered/", OBJECT_KEY)
+    assert parse_custom_metadata(bytes.fromhex("010003a6e201")) == CustomMetadata(14483)
+    assert parse_custom_metadata(bytes.fromhex("01010101")) == CustomMetadata(object_prefix="")
+    assert parse_custom_metadata(b"") == CustomMetadata()
+
+
+def test_a_field_of_a_later_version_is_passed_over() -> None:
+    assert parse_custom_metadata(bytes.fromhex("020003a6e2010905ffffffffff")) == CustomMetadata(14483)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        "02 00 03 a6e201",  # one field is missing
+        "01 00 03 a6e201 00",  # something follows
+        "02 01 01 01 00 01 02",  # tags fall
+        "02 00 01 02 00 01 02",  # a tag comes twice
+        "01 00 03 a7e201",  # the size is negative
+        "01 00 01 80",  # a number without an end
+        "01 01 01 00",  # a null
+        "01 01 03 03 ff ff",  # no UTF-8
+        "01 01 02 03 61",  # a text that is cut
+        "ffffffffff",
+    ],
+)
+def test_malformed_custom_metadata_is_refused(data: str) -> None:
+    with pytest.raises(ManifestError, match="custom metadata"):
+        parse_custom_metadata(bytes.fromhex(data))
+
+
+def test_custom_metadata_cut_at_each_byte_is_refused() -> None:
+    whole = bytes.fromhex(ALL_FIELDS)
+    for size in range(1, len(whole)):
+        with pytest.raises(ManifestError):
+            parse_custom_metadata(whole[:size])
+
+
+@given(st.binary(max_size=64))
+def test_any_bytes_are_custom_metadata_or_refused(data: bytes) -> None:
+    with contextlib.suppress(ManifestError):
+        parse_custom_metadata(data)
+
+
+@pytest.mark.parametrize(("sizes", "data"), LISTS)
+def test_lists_of_the_plugin_are_decoded(sizes: list[int], data: str) -> None:
+    assert list(parse_chunk_sizes(bytes.fromhex(data))) == sizes
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_texts_of_the_plugin_are_decoded(text: str) -> None:
+    assert list(decode_chunk_sizes(text)) == TEXTS[text]
+
+
+@pytest.mark.parametrize(("sizes", "data"), LISTS)
+def test_a_list_cut_or_made_longer_is_refused(sizes: list[int], data: str) -> None:
+    whole = bytes.fromhex(data)
+    for size in range(len(whole)):
+        with pytest.raises(ManifestError):
+            parse_chunk_sizes(whole[:size])
+    with pytest.raises(ManifestError):
+        parse_chunk_sizes(whole + b"\0")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        "ffffffff",  # a negative count
+        "7fffffff 00000001 01 00 00000001",  # a count that the bytes do not bear out
+        "00000001 ffffffff",  # a negative size
+        "00000002 ffffffff 01 00 00000001",  # a negative base
+        "00000002 00000001 00 00000001",  # no bytes for a size
+        "00000002 00000001 05 0000000000 00000001",  # five bytes for a size
+        "00000002 7fffffff 04 ffffffff 00000001",  # more than any chunk has
+    ],
+)
+def test_a_list_that_lies_is_refused(data: str) -> None:
+    with pytest.raises(ManifestError, match="malformed"):
+        parse_chunk_sizes(bytes.fromhex(data))
+
+
+def framed(data: bytes, **how: bool) -> str:
+    return base64.b64encode(zstandard.ZstdCompressor(**how).compress(data)).decode()  # type: ignore[arg-type]
+
+
+def test_a_list_that_would_take_more_than_ten_mebibytes_is_refused_before_it_is_made() -> None:
+    with pytest.raises(ManifestError, match="too long"):
+        decode_chunk_sizes(framed(bytes((10 << 20) + 1)))
+    with pytest.raises(ManifestError, match="too long"):
+        decode_chunk_sizes(framed(bytes.fromhex(LISTS[2][1]), write_content_size=False))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "?", "KLUv", "KLUv/SAIQQAAAAAAAQAAA+0", "ÄÖÜ=", framed(b""), framed(b"x") + "AAAA"]
+)
+def test_a_text_that_is_no_list_is_refused(text: str) -> None:
+    with pytest.raises(ManifestError):
+        decode_chunk_sizes(text)
+
+
+@given(st.binary(max_size=40))
+def test_any_bytes_are_a_list_or_refused(data: bytes) -> None:
+    with contextlib.suppress(ManifestError):
+        parse_chunk_sizes(data)
+
+
+@given(st.data())
+def test_a_range_maps_to_the_chunks_that_hold_its_bytes(data: st.DataObject) -> None:
+    """Against brute force: each byte of the file carries its chunk, each byte of the object too."""
+    chunk_size = data.draw(st.integers(1, 9))
+    file_size = data.draw(st.integers(1, 40))
+    count = -(-file_size // chunk_size)
+    if data.draw(st.booleans()):
+        one, last = data.draw(st.integers(1, 12)), data.draw(st.integers(1, 12))
+        sizes = [one] * (count - 1) + [last]
+        index = fixed_chunks(chunk_size, file_size, one, last)
+    else:
+        sizes = data.draw(st.lists(st.integers(1, 12), min_size=count, max_size=count))
+        index = variable_chunks(chunk_size, file_size, sizes)
+    start = data.draw(st.integers(0, file_size - 1))
+    wanted = ByteRange(start, data.draw(st.integers(start + 1, file_size)))
+
+    chunk_of_byte = [position // chunk_size for position in range(file_size)]
+    chunk_of_stored_byte = [chunk for chunk, size in enumerate(sizes) for _ in range(size)]
+    touched = set(chunk_of_byte[wanted.start : wanted.stop])
+    stored = index.stored_range(index.chunks_of(wanted))
+
+    assert list(index.chunks_of(wanted)) == sorted(touched)
+    assert [at for at, chunk in enumerate(chunk_of_stored_byte) if chunk in touched] == list(
+        range(stored.start, stored.stop)
+    )
+    assert list(index.stored_sizes(range(count))) == sizes
+    assert index.stored_size == sum(sizes)
+    assert [index.original_range(chunk).size for chunk in range(count)] == [
+        chunk_of_byte.count(chunk) for chunk in range(count)
+    ]
+
+
+def test_the_chunks_of_the_worked_example_lie_where_it_says() -> None:
+    index = fixed_chunks(64, 160, 92, 60)
+    assert [index.stored_range(range(at, at + 1)) for at in range(3)] == [
+        ByteRange(0, 92),
+        ByteRange(92, 184),
+        ByteRange(184, 244),
+    ]
+    assert index.stored_range(index.chunks_of(ByteRange(70, 131))) == ByteRange(92, 244)
+
+
+def test_an_empty_file_has_no_chunks() -> None:
+    for index in (fixed_chunks(64, 0, 64, 0), variable_chunks(64, 0, [])):
+        assert (len(index), index.stored_size) == (0, 0)
+
+
+@pytest.mark.parametrize(("file_size", "stored", "last"), [(0, 64, 1), (1, 64, 0), (65, 0, 1), (64, 64, 0)])
+def test_fixed_sizes_that_do_not_fit_the_file_are_refused(file_size: int, stored: int, last: int) -> None:
+    with pytest.raises(ManifestError, match="contradict"):
+        fixed_chunks(64, file_size, stored, last)
+
+
+@pytest.mark.parametrize("sizes", [[], [1], [1, 2, 3, 4], [1, 0, 2]])
+def test_variable_sizes_that_do_not_fit_the_file_are_refused(sizes: list[int]) -> None:
+    with pytest.raises(ManifestError):
+        variable_chunks(64, 160, sizes)
+
+
+def test_an_index_of_two_billion_chunks_takes_no_memory() -> None:
+    index: ChunkIndex = fixed_chunks(1, (1 << 31) - 1, 29, 29)
+    assert index.stored_range(range(1 << 30, (1 << 30) + 1)) == ByteRange(29 << 30, (29 << 30) + 29)
+
+
+@given(st.lists(st.integers(1, 9), max_size=8), st.lists(st.integers(1, 9), min_size=1, max_size=8))
+def test_chunks_are_cut_alike_from_pieces_of_any_size(sizes: list[int], piece_sizes: list[int]) -> None:
+    data = bytes(range(sum(sizes)))
+
+    def pieces() -> Generator[memoryview, None, None]:
+        position = turn = 0
+        while position < len(data):
+            size = piece_sizes[turn % len(piece_sizes)]
+            buffer = bytearray(data[position : position + size])
+            yield memoryview(buffer)
+            buffer[:] = bytes(len(buffer))
+            position, turn = position + size, turn + 1
+
+    starts = accumulate(sizes, initial=0)
+    assert [bytes(chunk) for chunk in cut_chunks(pieces(), sizes)] == [
+        data[start : start + size] for start, size in zip(starts, sizes, strict=False)
+    ]
+
+
+def test_pieces_that_end_too_early_are_a_short_read() -> None:
+    pieces = (memoryview(b"abc") for _ in range(1))
+    with pytest.raises(ShortReadError):
+        list(cut_chunks(pieces, [4]))

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from segreader.catalog.layouts.aiven.properties import parse_properties
-from segreader.catalog.layouts.aiven.settings import RsmConfig
+from segreader.catalog.layouts.aiven.settings import RsmConfig, parse_properties
 from segreader.errors import OptionError, StorageError
 from segreader.storage.options import find_storage_options
 from segreader.storage.signed_url import Secret
