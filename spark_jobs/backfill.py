@@ -11,9 +11,7 @@ import json
 import re
 import sys
 import time
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,6 @@ from typing import Any
 import click
 from pyspark.sql import SparkSession
 
-from segreader import errors
 from segreader.backfill.commit import collect, commit
 from segreader.backfill.done import DoneEntry, parse_done
 from segreader.backfill.job_plan import (
@@ -40,8 +37,7 @@ from segreader.backfill.report import complete, totals
 from segreader.backfill.table import write_table
 from segreader.backfill.task import DDL, Destination, SplitTask
 from segreader.cli.commands.plan import read_prices
-from segreader.cli.exit_codes import ExitCode, describe, exit_code
-from segreader.errors import SegreaderError
+from segreader.cli.exit_codes import ExitCode, describe
 from segreader.isolation import IsolationLevel
 from segreader.plan.cost import estimate, parse_prices
 from segreader.plan.split import ReadPlan
@@ -58,9 +54,9 @@ from spark_jobs.backfill_request import (
     renamed,
     require_files,
 )
-from spark_jobs.command_line import call, require_report_place
+from spark_jobs.command_line import master_flag, require_report_place, run
 from spark_jobs.report import RunReport, describe_bill, describe_plan, describe_report
-from spark_jobs.session import SPARK_ERRORS, JobSession, describe_failure, describe_job, job_session
+from spark_jobs.session import explained, job_session, map_indexes
 
 _FLAGS = {
     "load() plans anew, failOnDataLoss=false goes on": "--on-missing skip goes on without it",
@@ -158,10 +154,7 @@ _NOTES = 20
 @click.option("--prices", help="With --dry-run: a price file, as for segreader plan.")
 @click.option("--report", "report_file", help="Write the report as JSON to this file.")
 @click.option("--cleanup/--no-cleanup", default=True, show_default=True, help="Remove files of killed attempts.")
-@click.option(
-    "--master",
-    help="Spark master, or sc://host:port; default: that of spark-submit or SPARK_REMOTE, otherwise this machine.",
-)
+@master_flag
 def backfill(**given: Any) -> int:
     """Write the records of Kafka topics from their tiered segments to Parquet, without a broker unless you name one.
 
@@ -230,7 +223,7 @@ def backfill(**given: Any) -> int:
         click.echo(f"{len(before):,} of {len(plan.splits):,} splits are done already{whole}", err=True)
     if pending:
         click.echo("Starting Spark", err=True)
-        with job_session("segreader backfill", master=given["master"]) as session, _explained(session):
+        with job_session("segreader backfill", master=given["master"]) as session, explained(session):
             click.echo(f"Writing Parquet to {given['target']}", err=True)
             entries = job.write(session.spark, plan, before)
     found = commit(job.target, plan, entries, cleans=given["cleanup"])
@@ -286,10 +279,8 @@ class Job:
             on_missing=self.request.on_missing,
             on_corrupt=self.request.on_corrupt,
         )
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # of pandas, which this does not use
-            frame = spark.range(0, len(pending), 1, len(pending)).mapInArrow(task.__call__, DDL)
-        describe_job(spark, f"segreader: {len(pending):,} splits of {plan.location}")
+        text = f"segreader: {len(pending):,} splits of {plan.location}"
+        frame = map_indexes(spark, task.__call__, len(pending), DDL, text)
         with ProgressWatch(self.target, plan, before, _progress_line()) as watch:
             rows = frame.collect()
         entries = dict(watch.entries)
@@ -311,7 +302,7 @@ def _fill_table(request: JobRequest, given: dict[str, Any]) -> int:
     _tell_plan(plan)
     click.echo("Starting Spark", err=True)
     path = absolute(given["target"]) if given["target"] else None
-    with job_session("segreader backfill", master=given["master"]) as session, _explained(session):
+    with job_session("segreader backfill", master=given["master"]) as session, explained(session):
         counts = write_table(
             session.spark,
             plan,
@@ -367,30 +358,6 @@ def _progress_line() -> Callable[[str], None]:
     return tell
 
 
-@contextmanager
-def _explained(session: JobSession) -> Iterator[None]:
-    """Raise Spark's error as the one of ours that a task raised, where there is one."""
-    try:
-        yield
-    except SPARK_ERRORS as error:
-        if (told := told_by_a_task(error)) is None:
-            click.echo(f"Spark failed; what it printed is in {session.log or 'its own log'}", err=True)
-            raise
-        raise told from error
-
-
-def told_by_a_task(error: Exception) -> SegreaderError | None:
-    """The error of this library that a task or the planner raised.
-
-    Spark hands it over as text, so only its class and its message are left.
-    """
-    for name, message in reversed(re.findall(r"^segreader\.errors\.(\w+): (.*)$", str(error), re.MULTILINE)):
-        kind = getattr(errors, name, None)
-        if isinstance(kind, type) and issubclass(kind, SegreaderError):
-            return kind(message)
-    return None
-
-
 def main(arguments: list[str] | None = None, *, name: str = "segreader-backfill") -> int:
     """Run the job; returns its exit code.
 
@@ -398,21 +365,7 @@ def main(arguments: list[str] | None = None, *, name: str = "segreader-backfill"
         arguments: without the program's name; those of this process by default.
         name: by which it was called, for help and messages.
     """
-    try:
-        return call(backfill, name, arguments)
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        click.echo("Interrupted; run it again with the same arguments to finish", err=True)
-        return ExitCode.INTERRUPTED
-    except SPARK_ERRORS as error:
-        failure = describe_failure(error)
-        click.echo(f"{name}: {failure}. Run it again with the same arguments to finish", err=True)
-        return ExitCode.INTERNAL
-    except (SegreaderError, OSError) as error:
-        click.echo(f"{name}: {_in_words_of_the_job(error)}", err=True)
-        return exit_code(error)
+    return run(backfill, name, arguments, can_resume=True, words=_in_words_of_the_job)
 
 
 def _in_words_of_the_job(error: Exception) -> str:

@@ -145,27 +145,16 @@ layout_flags = _flags(
 """The flags for the layout that is read, and the one that is written."""
 
 
+def _policy(flag: str, text: str) -> Callable[[_F], _F]:
+    return click.option(flag, type=click.Choice(["fail", "skip"]), default="fail", show_default=True, help=text)
+
+
 loss_flags = _flags(
-    click.option(
-        "--on-gap",
-        type=click.Choice(["fail", "skip"]),
-        default="fail",
-        show_default=True,
-        help="Missing offsets: stop, or continue without them, list them in the report, and exit with 1.",
-    ),
-    click.option(
-        "--on-missing",
-        type=click.Choice(["fail", "skip"]),
-        default="fail",
-        show_default=True,
-        help="A segment deleted since the plan was made: stop, or continue without it, as above.",
-    ),
-    click.option(
+    _policy("--on-gap", "Missing offsets: stop, or continue without them, list them in the report, and exit with 1."),
+    _policy("--on-missing", "A segment deleted since the plan was made: stop, or continue without it, as above."),
+    _policy(
         "--on-corrupt",
-        type=click.Choice(["fail", "skip"]),
-        default="fail",
-        show_default=True,
-        help="A damaged batch: stop, or leave it out, name its bytes and offsets in the report, and end in 1.",
+        "A damaged batch: stop, or leave it out, name its bytes and offsets in the report, and end in 1.",
     ),
     click.option("--on-data-loss", type=click.Choice(["fail", "skip"]), hidden=True),
 )
@@ -240,26 +229,26 @@ def parse_request(given: dict[str, Any]) -> JobRequest:
         "file-bytes": str(parse_size(given["file_bytes"], "--file-bytes")),
     }
     options = {
-        **({} if location is None else {"location": location}),
-        **({} if servers is None else {"kafka.bootstrap.servers": servers}),
+        "location": location,
+        "kafka.bootstrap.servers": servers,
         **{f"kafka.{name.lower().removeprefix('kafka.')}": text for name, text in settings.items()},
-        **({} if given["broker_credentials"] == "default" else {"brokerCredentials": given["broker_credentials"]}),
+        "brokerCredentials": None if given["broker_credentials"] == "default" else given["broker_credentials"],
         **({"subscribePattern": topics["pattern"]} if "pattern" in topics else {"subscribe": topics["topic"]}),
-        **({} if topic_id is None else {"topicId": topic_id}),
+        "topicId": topic_id,
         **_bound("starting", start, "earliest"),
         **_bound("ending", end, "latest"),
         "isolationLevel": given["isolation"],
         "includeHeaders": "true",
-        **({"failOnDataLoss": "false"} if given["on_gap"] == "skip" else {}),
-        **({"layout": given["layout"]} if given["layout"] else {}),
-        **({"rsmConfig": rsm_config} if rsm_config else {}),
+        "failOnDataLoss": "false" if given["on_gap"] == "skip" else None,
+        "layout": given["layout"] or None,
+        "rsmConfig": rsm_config,
         **{_OPTIONS[name]: text for name, text in beside.items()},
         "credentials": given["credentials"],
         **{f"storage.{name}": text for name, text in parse_pairs("--storage-option", given["storage"]).items()},
     }
     return JobRequest(
         wanted={name: value for name, value in wanted.items() if value is not None},
-        options=options,
+        options={name: value for name, value in options.items() if value is not None},
         output=OutputOptions(
             layout=OutputLayout(given["output_layout"]),
             is_hive=given["hive"],

@@ -2,37 +2,58 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
 
-from segreader.cli.exit_codes import ExitCode
+from segreader.cli.exit_codes import ExitCode, describe, drop_stdout, exit_code
+from segreader.errors import SegreaderError
 from segreader.values import collect_seldom
+from spark_jobs.session import SPARK_ERRORS, describe_failure
 
 
-def call(command: click.Command, name: str, arguments: Sequence[str] | None) -> int:
-    """Run a command; the exit code that it returns.
+def run(
+    command: click.Command,
+    name: str,
+    arguments: Sequence[str] | None,
+    *,
+    can_resume: bool = False,
+    words: Callable[[Exception], str] = describe,
+) -> int:
+    """Run a command; its exit code. What goes wrong is one line on stderr.
 
     Args:
-        name: of the program, for its help.
+        name: of the program, for its help and messages.
         arguments: without the program's name; those of this process by default.
-
-    Raises:
-        click.ClickException: it was called wrongly.
+        can_resume: whether a run that was cut off goes on when it is started again.
+        words: the text for an error.
     """
-    if arguments is None:
-        collect_seldom()
     try:
+        if arguments is None:
+            collect_seldom()
         with command.make_context(name, list(sys.argv[1:] if arguments is None else arguments)) as context:
             return int(command.invoke(context) or ExitCode.OK)
     except click.exceptions.Exit as leave:
         return leave.exit_code
-    except BrokenPipeError:  # who reads what is told has gone; the work is done
-        _drop_output()
+    except BrokenPipeError:  # the reader of the output has gone; the work is done
+        drop_stdout()
         return ExitCode.PIPE_CLOSED
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        again = "; run it again with the same arguments to finish" if can_resume else ""
+        click.echo(f"Interrupted{again}", err=True)
+        return ExitCode.INTERRUPTED
+    except SPARK_ERRORS as error:
+        again = ". Run it again with the same arguments to finish" if can_resume else ""
+        click.echo(f"{name}: {describe_failure(error)}{again}", err=True)
+        return ExitCode.INTERNAL
+    except (SegreaderError, OSError) as error:
+        click.echo(f"{name}: {words(error)}", err=True)
+        return exit_code(error)
 
 
 def require_report_place(report: str | None) -> None:
@@ -45,11 +66,7 @@ def require_report_place(report: str | None) -> None:
         raise click.UsageError(f"--report {report}: name a file in a directory that is there")
 
 
-def _drop_output() -> None:
-    """Let what is still buffered go nowhere, or the interpreter complains about the pipe when it leaves."""
-    try:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
-    except (OSError, ValueError):
-        pass
+master_flag = click.option(
+    "--master",
+    help="Spark master, or sc://host:port; default: that of spark-submit or SPARK_REMOTE, otherwise this machine.",
+)

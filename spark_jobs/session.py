@@ -9,21 +9,25 @@ client: no JVM is here.
 from __future__ import annotations
 
 import os
+import re
 import socket
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import click
+import pyarrow as pa
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
+from segreader import errors
 from segreader.errors import OptionError, SegreaderError
 from spark_jobs.java import find_java_home
 
@@ -113,6 +117,45 @@ def job_session(
             spark.stop()
         if log is not None and is_explained:
             log.unlink(missing_ok=True)
+
+
+@contextmanager
+def explained(session: JobSession) -> Iterator[None]:
+    """Raise Spark's error as the one of ours that a task raised, where there is one."""
+    try:
+        yield
+    except SPARK_ERRORS as error:
+        if (told := told_by_a_task(error)) is None:
+            click.echo(f"Spark failed; what it printed is in {session.log or 'its own log'}", err=True)
+            raise
+        raise told from error
+
+
+def told_by_a_task(error: Exception) -> SegreaderError | None:
+    """The error of this library that a task or the planner raised.
+
+    Spark hands it over as text, so only its class and its message are left.
+    """
+    for name, message in reversed(re.findall(r"^segreader\.errors\.(\w+): (.*)$", str(error), re.MULTILINE)):
+        kind = getattr(errors, name, None)
+        if isinstance(kind, type) and issubclass(kind, SegreaderError):
+            return kind(message)
+    return None
+
+
+def map_indexes(
+    spark: SparkSession,
+    task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    count: int,
+    ddl: str,
+    text: str,
+) -> DataFrame:
+    """What a task makes of the numbers below ``count``, each in a task of its own; ``text`` describes it in the UI."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of pandas, which this does not use
+        frame = spark.range(0, count, 1, count).mapInArrow(task, ddl)
+    describe_job(spark, text)
+    return frame
 
 
 def describe_job(spark: SparkSession, text: str) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import sys
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,10 @@ import click
 from segreader.backfill.progress import shown_bytes
 from segreader.backfill.task import Destination
 from segreader.backfill.verify import DDL, SplitVerdict, Verification, VerifyTask, read_output
-from segreader.cli.exit_codes import ExitCode, describe, exit_code
-from segreader.errors import SegreaderError
-from spark_jobs.backfill import told_by_a_task
+from segreader.cli.exit_codes import ExitCode
 from spark_jobs.backfill_request import absolute, parse_pairs
-from spark_jobs.command_line import call, require_report_place
-from spark_jobs.session import SPARK_ERRORS, describe_failure, describe_job, job_session
+from spark_jobs.command_line import master_flag, require_report_place, run
+from spark_jobs.session import explained, job_session, map_indexes
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -40,10 +37,7 @@ from spark_jobs.session import SPARK_ERRORS, describe_failure, describe_job, job
     help="Endpoint or setting of the target's store; write a secret as NAME=env:VARIABLE, also set on executors.",
 )
 @click.option("--local", is_flag=True, help="Check in this process, without Spark.")
-@click.option(
-    "--master",
-    help="Spark master, or sc://host:port; default: that of spark-submit or SPARK_REMOTE, otherwise this machine.",
-)
+@master_flag
 @click.option("--report", "report_file", help="Write the result as JSON to this file.")
 @click.option("-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def verify(**given: Any) -> int:
@@ -101,17 +95,9 @@ def _with_spark(task: VerifyTask, master: str | None, url: str) -> tuple[SplitVe
     """Check all splits in tasks of Spark's; the verdicts in the order of the plan."""
     click.echo("Starting Spark", err=True)
     with job_session("segreader verify", master=master) as session:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # of pandas, which this does not use
-            frame = session.spark.range(0, len(task), 1, len(task)).mapInArrow(task.__call__, DDL)
-        describe_job(session.spark, f"segreader: verify {len(task):,} splits of {url}")
-        try:
-            rows = frame.collect()
-        except SPARK_ERRORS as error:
-            if (told := told_by_a_task(error)) is None:
-                click.echo(f"Spark failed; what it printed is in {session.log or 'its own log'}", err=True)
-                raise
-            raise told from error
+        text = f"segreader: verify {len(task):,} splits of {url}"
+        with explained(session):
+            rows = map_indexes(session.spark, task.__call__, len(task), DDL, text).collect()
     return tuple(SplitVerdict.from_json(json.loads(row["verdict"])) for row in rows)
 
 
@@ -134,20 +120,7 @@ def main(arguments: list[str] | None = None, *, name: str = "segreader-verify-ba
         arguments: without the program's name; those of this process by default.
         name: by which it was called, for help and messages.
     """
-    try:
-        return call(verify, name, arguments)
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        click.echo("Interrupted", err=True)
-        return ExitCode.INTERRUPTED
-    except SPARK_ERRORS as error:
-        click.echo(f"{name}: {describe_failure(error)}", err=True)
-        return ExitCode.INTERNAL
-    except (SegreaderError, OSError) as error:
-        click.echo(f"{name}: {describe(error)}", err=True)
-        return exit_code(error)
+    return run(verify, name, arguments)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,10 @@
-"""The exit code of a run, and the error text for people. The one place that decides both."""
+"""How a run ends: its exit code, and the error text for people. The one place that decides both."""
 
 from __future__ import annotations
 
+import os
+import sys
+from contextlib import suppress
 from enum import IntEnum
 
 from segreader import errors
@@ -61,3 +64,11 @@ def describe(error: BaseException) -> str:
         f"internal error: {type(error).__name__}: {error}. This is a defect of segreader: "
         "run it again with --debug and report what it prints"
     )
+
+
+def drop_stdout() -> None:
+    """Discard what is still buffered after the reader closed the pipe: the interpreter would complain at its exit."""
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import importlib
 import logging
-import os
 import sys
 from collections.abc import Sequence
 
 import click
 
-from segreader.cli.exit_codes import ExitCode, describe, exit_code
+from segreader.cli.exit_codes import ExitCode, describe, drop_stdout, exit_code
 from segreader.cli.output import debug_option, say, stdout
 
 _VERBS = (
@@ -115,15 +114,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         collect_seldom()
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    if "--debug" not in arguments and arguments[:1] != [
-        "backfill"
-    ]:  # or Python prints what libraries log as warnings, with their tracebacks
-        logging.lastResort = None
+    if "--debug" not in arguments and arguments[:1] != ["backfill"]:
+        logging.lastResort = None  # or Python prints what libraries log as warnings, with their tracebacks
     try:
         code = _run(arguments)
         stdout().flush()
     except BrokenPipeError:
-        _drop_stdout()
+        drop_stdout()
         return ExitCode.PIPE_CLOSED
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
@@ -162,16 +159,6 @@ def _cleaned(text: str) -> str:
     from segreader.storage.signed_url import redact
 
     return redact(text)
-
-
-def _drop_stdout() -> None:
-    """Let what is still buffered go nowhere, or the interpreter complains about the pipe when it leaves."""
-    try:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
-    except (OSError, ValueError):
-        pass
 
 
 if __name__ == "__main__":

@@ -24,7 +24,8 @@ from segreader.backfill.job_plan import read_plan
 from segreader.errors import CorruptBatchError, StorageError
 from segreader.storage.target.store import open_target
 from spark_jobs import verify
-from spark_jobs.backfill import main, told_by_a_task
+from spark_jobs.backfill import main
+from spark_jobs.session import told_by_a_task
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-jobs")]
 
