@@ -15,8 +15,7 @@ from segreader.backfill.job_plan import JobRequest
 from segreader.backfill.output import OutputLayout, OutputOptions
 from segreader.errors import OptionError
 from segreader.plan.request import Bounds, LiveEnd, Policy, parse_bounds, parse_time
-from segreader.spark.offsets import EARLIEST, LATEST
-from segreader.spark.option_values import parse_size
+from segreader.spark.option_values import EARLIEST, LATEST, parse_size
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 

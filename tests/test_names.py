@@ -12,7 +12,7 @@ import segreader
 from segreader.cli.commands.cat import cat
 from segreader.cli.commands.gateway import gateway
 from segreader.gateway.config import _PARSERS as SETTINGS
-from segreader.spark.option_names import NAMES, STORAGE
+from segreader.spark.options import NAMES, STORAGE
 from spark_jobs.backfill import backfill
 
 

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from segreader.backfill.job_plan import JobPlan
 from segreader.errors import OptionError
 from segreader.spark import register
-from segreader.spark.brokers import SERVERS
+from segreader.spark.credentials import SERVERS
 
 Counts = Mapping[tuple[str, int], tuple[int, int]]
 """Records and different offsets, by topic and partition."""

@@ -37,13 +37,10 @@ from segreader.live.metrics import LiveMetrics
 from segreader.plan.request import Policy
 from segreader.read.metrics import ScanMetrics
 from segreader.read.options import ReadOptions
-from segreader.spark.buffers import READ_BYTES, this_pool
 from segreader.spark.credentials import parse_provider, resolve_storage
-from segreader.spark.option_names import STORAGE, require_usable
-from segreader.spark.options import parse_options
+from segreader.spark.options import STORAGE, parse_options, require_usable
 from segreader.spark.schema import to_spark
-from segreader.spark.tracebacks import without_locals
-from segreader.spark.worker import freeze_imports, this_worker
+from segreader.spark.worker import READ_BYTES, freeze_imports, this_pool, this_worker, without_locals
 from segreader.storage.signed_url import redact
 from segreader.storage.target.store import TargetStore, open_target
 

@@ -41,7 +41,7 @@ from segreader.read.metrics import ScanMetrics
 from segreader.read.options import ReadOptions
 from segreader.spark.options import parse_options
 from segreader.spark.schema import to_spark
-from segreader.spark.tracebacks import without_locals
+from segreader.spark.worker import without_locals
 from segreader.storage.target.store import TargetStore
 
 DDL: Final = "verdict string"

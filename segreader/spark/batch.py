@@ -17,14 +17,11 @@ from segreader.read.decoders import decoder_of
 from segreader.read.metrics import MissingOffsets, ScanMetrics
 from segreader.read.options import ReadOptions
 from segreader.read.split_reader import SplitReader
-from segreader.spark.buffers import this_pool
 from segreader.spark.locations import kept_locations
 from segreader.spark.options import SparkOptions
-from segreader.spark.planning import SparkPlan, plan_splits
+from segreader.spark.planning import LightSplit, SparkPlan, plan_splits
 from segreader.spark.schema import READ_NAMES, arrow_schema, to_spark
-from segreader.spark.splits import LightSplit
-from segreader.spark.tracebacks import without_locals
-from segreader.spark.worker import freeze_imports, prepare_to_plan
+from segreader.spark.worker import freeze_imports, prepare_to_plan, show_log, this_pool, without_locals
 
 if TYPE_CHECKING:  # a worker that asks no broker does not wait for what could
     from segreader.plan.live import LivePart
@@ -170,11 +167,3 @@ def _lost(missing: MissingOffsets) -> str:
     """What a task passed over because ``failOnDataLoss`` is false."""
     end = "its end" if missing.stop is None else str(missing.stop - 1)
     return f"{missing.partition}: offsets {missing.start} to {end} are passed over: {missing.error}"
-
-
-def show_log() -> None:
-    """Let this package's log lines reach stderr if logging is not set up: in Spark's Python processes."""
-    if not logging.getLogger().hasHandlers() and not logger.hasHandlers():
-        package = logging.getLogger("segreader")
-        package.addHandler(logging.StreamHandler())
-        package.setLevel(logging.INFO)

@@ -30,7 +30,7 @@ from segreader.spark.live_cutting import cut_parts, joined
 from segreader.spark.live_parts import storage_of_locations
 from segreader.spark.live_source import LocationsSource
 from segreader.spark.locations import Locations
-from segreader.spark.offsets import EARLIEST, LATEST
+from segreader.spark.option_values import EARLIEST, LATEST
 from segreader.spark.options import SparkOptions
 from segreader.spark.planning import SMALL_SPLIT, SPLITS_A_CORE, require_same_partitions
 from segreader.spark.stream_offsets import TopicPartition, flat

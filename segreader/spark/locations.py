@@ -1,25 +1,37 @@
-"""The locations of one read as one store, and the partitions in them: as the driver and every task see them."""
+"""The locations of one read as one store, and the partitions in them: as the driver and every task see them.
+
+Where the credentials of a store may run out, it is opened again with others, and goes on where it was.
+"""
 
 from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
+from threading import Lock
+from typing import TypeVar
 
 from segreader.catalog.layouts import log_directory
 from segreader.catalog.layouts.base import PartitionPlace
 from segreader.catalog.listing import Wanted, find_all, find_places, read_place, refuse_two_topics
 from segreader.catalog.metadata_log import RemoteLogMetadata
-from segreader.errors import AmbiguousTopicError, ObjectNotFoundError, OptionError, UnknownLayoutError
+from segreader.errors import (
+    AccessDeniedError,
+    AmbiguousTopicError,
+    LocationExpiredError,
+    ObjectNotFoundError,
+    OptionError,
+    UnknownLayoutError,
+)
 from segreader.plan.lineage import ResolvedLog
+from segreader.ranges import ByteRange
 from segreader.segment import TopicIdPartition
 from segreader.spark.credentials import can_renew, resolve_storage
 from segreader.spark.options import SparkOptions
-from segreader.spark.renewing_store import RenewingStore
 from segreader.spark.worker import this_worker
-from segreader.storage.base import ObjectStore
+from segreader.storage.base import ObjectInfo, ObjectStore, read_listed
 from segreader.storage.location import open_store
 from segreader.storage.mounts import MountedStores
 from segreader.stored.beside import Beside, Catalog, Known, SourceLog, is_live
@@ -27,6 +39,8 @@ from segreader.stored.lineage import read_lineage
 from segreader.stored.source import LocationSource
 from segreader.stored.topic_ids import NEWEST, newest_ids
 
+_Result = TypeVar("_Result")
+_REFUSED = (AccessDeniedError, LocationExpiredError)
 _AT_MOST_NAMED = 8
 _OPTIONS = {
     "topic_id (--topic-id)": "topicId",
@@ -327,3 +341,98 @@ def _renewing(options: SparkOptions, store: ObjectStore, reopen: Callable[[], Ob
 
 def _mount(at: int) -> str:
     return f"{at}:/" if at else ""
+
+
+class RenewingStore:
+    """A store that is opened again when it refuses, once for each request: who is refused twice is refused.
+
+    Args:
+        store: the first one.
+        reopen: gives another one with fresh credentials.
+    """
+
+    def __init__(self, store: ObjectStore, reopen: Callable[[], ObjectStore]) -> None:
+        self._store = store
+        self._reopen = reopen
+        self._replaced: list[ObjectStore] = []
+        self._lock = Lock()
+
+    def __repr__(self) -> str:
+        return "RenewingStore()"
+
+    def url(self, name: str) -> str:
+        """As the store."""
+        return self._store.url(name)
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """As the store; what was listed before a refusal is not given again."""
+        yield from self._listed(lambda store: store.list(prefix))
+
+    def list_level(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """As the store; what was listed before a refusal is not given again."""
+        yield from self._listed(lambda store: store.list_level(prefix))
+
+    def size(self, name: str) -> int:
+        """Bytes of the object."""
+        return self._twice(lambda store: store.size(name))
+
+    def read_ranges(self, name: str, ranges: Sequence[ByteRange]) -> Sequence[bytes]:
+        """The bytes of each range, in the order asked for."""
+        return self._twice(lambda store: store.read_ranges(name, ranges))
+
+    def read_into(self, name: str, start: int, buffer: memoryview) -> None:
+        """Fill ``buffer`` with the bytes from ``start`` on."""
+        self._twice(lambda store: store.read_into(name, start, buffer))
+
+    def read_pieces(
+        self, name: str, wanted: ByteRange, *, expected_size: int | None = None, expected_tag: str | None = None
+    ) -> Generator[memoryview, None, None]:
+        """The bytes of one range in consecutive pieces; after a refusal from the next one on."""
+        at, refused_at = wanted.start, -1
+        while at < wanted.stop:
+            store = self._store
+            try:
+                rest = ByteRange(at, wanted.stop)
+                with closing(read_listed(store, name, rest, size=expected_size, tag=expected_tag)) as pieces:
+                    for piece in pieces:
+                        at += len(piece)
+                        yield piece
+                return
+            except _REFUSED:
+                if at == refused_at:
+                    raise
+                refused_at = at
+                self._renew(store)
+
+    def close(self) -> None:
+        """Close the store, and those before it."""
+        for store in (*self._replaced, self._store):
+            store.close()
+
+    def _twice(self, ask: Callable[[ObjectStore], _Result]) -> _Result:
+        store = self._store
+        try:
+            return ask(store)
+        except _REFUSED:
+            self._renew(store)
+            return ask(self._store)
+
+    def _listed(self, ask: Callable[[ObjectStore], Iterator[ObjectInfo]]) -> Iterator[ObjectInfo]:
+        given, store = 0, self._store
+        try:
+            for info in ask(store):
+                given += 1
+                yield info
+        except _REFUSED:
+            self._renew(store)
+            for number, info in enumerate(ask(self._store)):
+                if number >= given:
+                    yield info
+
+    def _renew(self, refused: ObjectStore) -> None:
+        """Open it again, unless another thread has done so."""
+        with self._lock:
+            if self._store is refused:
+                fresh = self._reopen()
+                self._replaced.append(refused)
+                self._store = fresh

@@ -1,4 +1,4 @@
-"""Every option of ``format("segreader")`` as values, checked against each other.
+"""Every option of ``format("segreader")``: its name, and the value that it becomes, checked against the others.
 
 Names and JSON forms are those of Spark's kafka source wherever it has the same thing (Spark 4
 ``KafkaSourceProvider``, ``JsonUtils``), so that a job moves by changing ``format``. Nothing here looks at
@@ -7,35 +7,90 @@ storage. Whether a batch is read or a stream Spark tells only later: see ``requi
 
 from __future__ import annotations
 
+import difflib
 import json
 import logging
 import re
+import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from segreader.errors import OptionError
 from segreader.isolation import IsolationLevel
 from segreader.plan.request import Bounds, Policy
 from segreader.read.options import ReadOptions
 from segreader.spark import option_values as values
-from segreader.spark.brokers import SERVERS, Brokers, parse_brokers
-from segreader.spark.credentials import parse_provider
-from segreader.spark.offsets import (
-    EARLIEST,
-    LATEST,
-    PartitionOffsets,
-    parse_assignment,
-    parse_offsets,
-    parse_timestamps,
-)
-from segreader.spark.option_names import STORAGE, by_names_of_today, is_reference, require_usable
-from segreader.spark.option_values import MIB, compile_pattern, parse_size
-from segreader.storage.options import Kind, canonical_name, kind_of, parse_values
+from segreader.spark.credentials import KAFKA, SERVERS, Brokers, is_reference, parse_brokers, parse_provider
+from segreader.spark.option_values import EARLIEST, LATEST, MIB, PartitionOffsets
+from segreader.storage.options import NAMES as STORAGE_NAMES
+from segreader.storage.options import Kind, StorageOptions, canonical_name, kind_of, parse_values
 from segreader.storage.signed_url import redact
 from segreader.stored.beside import Catalog
 from segreader.stored.topic_ids import NEWEST
 
-__all__ = ["SparkOptions", "TopicChoice", "compile_pattern", "parse_options", "parse_size", "require_batch"]
+NAMES = (
+    "location",
+    "path",
+    "subscribe",
+    "assign",
+    "subscribePattern",
+    "topicId",
+    "startingOffsets",
+    "endingOffsets",
+    "startingTimestamp",
+    "endingTimestamp",
+    "startingOffsetsByTimestamp",
+    "endingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "includeHeaders",
+    "rawColumns",
+    "isolationLevel",
+    "kafka.isolation.level",
+    "kafka.bootstrap.servers",
+    "brokerCredentials",
+    "failOnDataLoss",
+    "layout",
+    "rsmConfig",
+    "metadata",
+    "segmentsFrom",
+    "logDirectory",
+    "leaderEpochs",
+    "credentials",
+    "verify",
+    "splitBytes",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "batchBytes",
+    "batchRecords",
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "maxBytesPerTrigger",
+    "readBudget",
+)
+"""Every option but ``storage.<name>``, and ``kafka.<name>``, which are settings of a Kafka client."""
+
+STORAGE = "storage."
+"""What the names of storage options begin with."""
+
+_REFUSED = {
+    "kafka.key.deserializer": "keys are always given as bytes",
+    "kafka.value.deserializer": "values are always given as bytes",
+    "kafka.key.serializer": "keys are always given as bytes",
+    "kafka.value.serializer": "values are always given as bytes",
+    "kafka.auto.offset.reset": "use startingOffsets instead",
+    "kafka.enable.auto.commit": "nothing is committed to a broker",
+    "kafka.interceptor.classes": "no Java consumer runs",
+    "tail": "with kafka.bootstrap.servers a read goes on to the broker's end, without it it ends where the uploads do",
+}
+EARLIER = {"keys": "rsmConfig"}
+"""Earlier names of options, which are still taken."""
+_WITHOUT_EFFECT = ("groupidprefix", KAFKA, "kafkaconsumer.", "fetchoffset.")
+_SPARKS_OWN = ("paths", "owner", "provider", "option.")
+_SECRET = re.compile(r"secret|password|passwd|token|access[._-]?key|account[._-]?key|jaas", re.IGNORECASE)
+_SECRET_FIELDS = frozenset(field.name for field in fields(StorageOptions) if "Secret" in str(field.type))
+_CANONICAL = {name.lower(): name for name in (*NAMES, *_REFUSED)}
+_LONGEST_NAME = 60
 
 LARGEST_BATCH = 256 * MIB
 DEFAULT_SPLIT_BYTES = 128 * MIB
@@ -205,6 +260,74 @@ def require_batch(options: SparkOptions) -> None:
         logger.warning("without effect in a batch read: %s", ", ".join(options.limits))
 
 
+def by_names_of_today(options: Mapping[str, str]) -> dict[str, str]:
+    """The options by their names in lower case, those with an earlier name by that of today.
+
+    Args:
+        options: as Spark gives them: any case of names.
+
+    Raises:
+        OptionError: an option is given by both names.
+    """
+    given = {name.lower(): str(value) for name, value in options.items()}
+    for old, new in EARLIER.items():
+        if old not in given:
+            continue
+        if new.lower() in given:
+            raise OptionError(f"{old} is the earlier name of {new}: give one of them")
+        given[new.lower()] = given.pop(old)
+        text = f"the option {old} is deprecated, use {new}"
+        warnings.warn(text, DeprecationWarning, stacklevel=3)
+        logger.warning("%s", text)
+    return given
+
+
+def require_usable(given: Mapping[str, str], *, asks_brokers: bool = False) -> None:
+    """Refuse what cannot be an option, and say in one log line what has no effect.
+
+    Args:
+        given: by names in lower case, as Spark gives them.
+        asks_brokers: whether ``kafka.<name>`` have an effect: then they are judged elsewhere.
+
+    Raises:
+        OptionError: a name is unknown, bears a secret, or asks for what is not done here.
+    """
+    without_effect = []
+    for name, text in given.items():
+        shown = _CANONICAL.get(name, name)
+        if name in _REFUSED:
+            raise OptionError(f"{shown} has no place here: {_REFUSED[name]}")
+        if asks_brokers and name.startswith(KAFKA):
+            continue
+        if name.startswith(STORAGE) and is_reference(text):
+            continue
+        if _SECRET.search(name) or _is_secret_of_storage(name):
+            raise OptionError(
+                f"{shown} looks like a secret; Spark shows options in its UI and event log in clear",
+                hint="Name a provider with credentials (env:PREFIX or module:callable), or a variable "
+                f"({STORAGE}<name>=env:VARIABLE), or give the processes that read an identity; see "
+                "docs/how-to/spark.md",
+            )
+        if shown in NAMES or name.startswith((*_SPARKS_OWN, STORAGE)):
+            continue
+        if not name.startswith(_WITHOUT_EFFECT):
+            raise OptionError(f"unknown option {name[:_LONGEST_NAME]}", hint=_nearest(name))
+        without_effect.append(name)
+    if without_effect:
+        logger.info("without effect here: %s", ", ".join(sorted(without_effect)))
+
+
+def _is_secret_of_storage(name: str) -> bool:
+    return STORAGE_NAMES.get(name.removeprefix(STORAGE).replace("-", "_")) in _SECRET_FIELDS and name.startswith(
+        STORAGE
+    )
+
+
+def _nearest(name: str) -> str:
+    close = difflib.get_close_matches(name[:_LONGEST_NAME], [known.lower() for known in NAMES], n=1, cutoff=0.5)
+    return f"Did you mean {_CANONICAL[close[0]]}?" if close else f"There are {', '.join(NAMES)}, {STORAGE}<name>"
+
+
 def _locations(given: Mapping[str, str], *, is_required: bool) -> tuple[str, ...]:
     named = {name: given[name].strip() for name in ("location", "path", "paths") if given.get(name, "").strip()}
     if not named and not is_required:
@@ -304,7 +427,7 @@ def _topic_choice(given: Mapping[str, str]) -> TopicChoice:
     text = given[chosen[0].lower()]
     match chosen[0]:
         case "assign":
-            return TopicChoice(assigned=parse_assignment(text))
+            return TopicChoice(assigned=values.parse_assignment(text))
         case "subscribe":
             topics = dict.fromkeys(topic.strip() for topic in text.split(",") if topic.strip())
             if not topics:
@@ -345,7 +468,7 @@ def _starting(given: Mapping[str, str], choice: TopicChoice) -> _Bound:
     text = given.get(name.lower(), "earliest")
     if text.strip().lower() == "latest":
         return _Bound(name, is_latest=True)
-    return _Bound(name, _checked(name, parse_offsets(text, name, keyword="earliest"), choice))
+    return _Bound(name, _checked(name, values.parse_offsets(text, name, keyword="earliest"), choice))
 
 
 def _ending(given: Mapping[str, str], choice: TopicChoice) -> _Bound:
@@ -353,7 +476,7 @@ def _ending(given: Mapping[str, str], choice: TopicChoice) -> _Bound:
         return bound
     name = "endingOffsets"
     return _Bound(
-        name, _checked(name, parse_offsets(given.get(name.lower(), "latest"), name, keyword="latest"), choice)
+        name, _checked(name, values.parse_offsets(given.get(name.lower(), "latest"), name, keyword="latest"), choice)
     )
 
 
@@ -363,7 +486,7 @@ def _by_time(given: Mapping[str, str], side: str, choice: TopicChoice) -> _Bound
     if (time := values.optional_time(given, for_all)) is not None:
         return _Bound(for_all, times=time)
     if (text := given.get(by_partition.lower())) is not None:
-        return _Bound(by_partition, times=_checked(by_partition, parse_timestamps(text, by_partition), choice))
+        return _Bound(by_partition, times=_checked(by_partition, values.parse_timestamps(text, by_partition), choice))
     return None
 
 

@@ -11,11 +11,11 @@ from collections.abc import MutableMapping
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
-from segreader.spark.batch import SegmentReader, show_log
+from segreader.spark.batch import SegmentReader
 from segreader.spark.options import parse_options, require_batch
 from segreader.spark.read_limits import require_limits
 from segreader.spark.schema import project, spark_schema
-from segreader.spark.tracebacks import without_locals
+from segreader.spark.worker import show_log, without_locals
 
 NAME = "segreader"
 

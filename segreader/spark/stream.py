@@ -33,7 +33,7 @@ from segreader.spark.schema import project
 from segreader.spark.stream_offsets import OffsetJson, StreamOffsets, TopicPartition, from_json, to_json
 from segreader.spark.stream_options import StreamOptions, parse_stream_options
 from segreader.spark.stream_start import first_offsets
-from segreader.spark.tracebacks import without_locals
+from segreader.spark.worker import without_locals
 
 logger = logging.getLogger(__name__)
 

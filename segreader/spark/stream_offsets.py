@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from segreader.errors import OptionError
-from segreader.spark.offsets import PartitionOffsets
+from segreader.spark.option_values import PartitionOffsets
 
 TopicPartition: TypeAlias = tuple[str, int]
 StreamOffsets: TypeAlias = Mapping[TopicPartition, int]

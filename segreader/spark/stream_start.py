@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from segreader.errors import OffsetOutOfRangeError, OptionError
 from segreader.spark.data_loss import LossRule
 from segreader.spark.followed import FollowedLog, Look
-from segreader.spark.offsets import EARLIEST, LATEST
+from segreader.spark.option_values import EARLIEST, LATEST
 from segreader.spark.options import SparkOptions
 from segreader.spark.stream_offsets import StreamOffsets, TopicPartition, flat
 from segreader.spark.stream_options import StreamOptions

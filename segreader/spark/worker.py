@@ -1,26 +1,35 @@
-"""What a Python worker keeps from one task to the next: clients of stores and brokers, imports that are not collected.
+"""Spark's Python processes: what one keeps from one task to the next, and what it shows of an error.
 
 Spark gives a worker one task after another, of any query. To open a bucket takes requests for its region and for
 credentials, and handshakes; to open a target, the proof that it keeps its conditions; to ask brokers, a login. So
 clients are kept, by their place and by what they were opened with. What a client knows of objects is not: by the next
-task they may be others.
+task they may be others. Memory that batches are decoded into is kept, too: pages touched once are used again.
+
+With ``spark.sql.execution.pyspark.udf.tracebackWithLocals.enabled`` (Spark 4.3) a Python worker writes the local
+variables of every frame into the message of an error, and that goes to the driver, its event log and its pages. Values
+of ours mask secrets; those of cloud clients and of users' providers do not. So errors leave without the frames below
+(``without_locals``). What our errors know is in their text.
 """
 
 from __future__ import annotations
 
 import gc
+import inspect
+import logging
 import os
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from functools import cache
-from threading import Lock
-from typing import Final, Generic, Protocol, TypeVar
+from functools import cache, wraps
+from threading import Lock, local
+from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar, cast
 
+from segreader.format.columns import BufferPool
+from segreader.format.kernel import load_kernel
 from segreader.live.cluster import KafkaCluster
-from segreader.spark.brokers import Brokers
+from segreader.spark.credentials import Brokers
 from segreader.storage.base import ObjectStore
 from segreader.storage.http.settings import HttpSettings
 from segreader.storage.http.store import HttpStore
@@ -34,6 +43,15 @@ MOST_TARGETS: Final = 4
 MOST_CLUSTERS: Final = 4
 IN_FLIGHT: Final = 4
 """Ranges that a task has under way: half of what a read of its own has, for an executor runs several tasks."""
+
+READ_BYTES: Final = 24 << 20
+"""For batches that are let go of before the next one but one."""
+
+SHOWS_LOCALS: Final = "SPARK_TRACEBACK_WITH_LOCALS"
+"""The variable that Spark sets in the workers that do so. Source: PySpark 4.3 ``handle_worker_exception``."""
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 
 class _Closable(Protocol):
@@ -216,3 +234,53 @@ def prepare_to_plan() -> None:
     program = getattr(sys.modules.get("__main__"), "__spec__", None)
     if program is not None and program.name.startswith("pyspark."):
         collect_seldom()
+
+
+class _PerThread(local):
+    pool: BufferPool | None = None
+
+
+_KEPT: Final = _PerThread()
+
+
+def this_pool(max_bytes: int = READ_BYTES) -> BufferPool:
+    """The pool of this thread, which keeps at most so many bytes from now on."""
+    if _KEPT.pool is None:
+        _KEPT.pool = BufferPool(allocate=load_kernel().allocate)
+    _KEPT.pool.max_bytes = max_bytes
+    return _KEPT.pool
+
+
+def show_log() -> None:
+    """Let this package's log lines reach stderr if logging is not set up: in Spark's Python processes."""
+    package = logging.getLogger("segreader")
+    if not package.hasHandlers():  # nor the root
+        package.addHandler(logging.StreamHandler())
+        package.setLevel(logging.INFO)
+
+
+def without_locals(called: Callable[_P, _R]) -> Callable[_P, _R]:
+    """The function that Spark calls, whose errors end their traceback here where Spark would show variables."""
+    if inspect.isgeneratorfunction(called):
+
+        @wraps(called)
+        def generate(*args: _P.args, **kwargs: _P.kwargs) -> Iterator[Any]:
+            try:
+                yield from called(*args, **kwargs)
+            except Exception as error:
+                if not os.environ.get(SHOWS_LOCALS):
+                    raise
+                raise error.with_traceback(None) from None  # a context manager would put the traceback back
+
+        return cast(Callable[_P, _R], generate)
+
+    @wraps(called)
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        try:
+            return called(*args, **kwargs)
+        except Exception as error:
+            if not os.environ.get(SHOWS_LOCALS):
+                raise
+            raise error.with_traceback(None) from None
+
+    return call

@@ -29,7 +29,7 @@ from segreader.errors import (
 )
 from segreader.isolation import IsolationLevel
 from segreader.loader import LoadQuery, Position, ReaderPool, SplitEnumerator, StartingOffsets
-from segreader.spark.offsets import parse_offsets
+from segreader.spark.option_values import parse_offsets
 from segreader.stored.divergence import LogEnd
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import kafka_uuid

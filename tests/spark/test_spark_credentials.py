@@ -15,9 +15,9 @@ from segreader.errors import AccessDeniedError, LocationExpiredError, OptionErro
 from segreader.ranges import ByteRange
 from segreader.spark import locations
 from segreader.spark.credentials import can_renew, parse_provider, resolve_storage
+from segreader.spark.locations import RenewingStore
 from segreader.spark.options import parse_options
 from segreader.spark.planning import plan_splits
-from segreader.spark.renewing_store import RenewingStore
 from segreader.storage.base import ObjectInfo, ObjectStore
 from segreader.storage.options import find_storage_options
 from segreader.testing.builder import SegmentBuilder

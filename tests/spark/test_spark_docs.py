@@ -3,7 +3,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from segreader.spark.option_names import KAFKA, NAMES, STORAGE
+from segreader.spark.credentials import KAFKA
+from segreader.spark.options import NAMES, STORAGE
 from segreader.spark.schema import RAW_NAMES
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "spark.md"

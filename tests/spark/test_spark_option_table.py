@@ -17,10 +17,9 @@ from spark_rows import read_offsets, split_partitions
 from segreader.errors import OptionError
 from segreader.isolation import IsolationLevel
 from segreader.spark.batch import SegmentReader
-from segreader.spark.brokers import Brokers
-from segreader.spark.offsets import EARLIEST, LATEST
-from segreader.spark.option_names import NAMES
-from segreader.spark.options import SparkOptions, parse_options, require_batch
+from segreader.spark.credentials import Brokers
+from segreader.spark.option_values import EARLIEST, LATEST
+from segreader.spark.options import NAMES, SparkOptions, parse_options, require_batch
 from segreader.spark.stream_options import StreamOptions, parse_stream_options
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_local_tiered

@@ -6,7 +6,8 @@ import pytest
 
 from segreader.errors import OptionError
 from segreader.isolation import IsolationLevel
-from segreader.spark.options import SparkOptions, compile_pattern, parse_options, parse_size, require_batch
+from segreader.spark.option_values import compile_pattern, parse_size
+from segreader.spark.options import SparkOptions, parse_options, require_batch
 
 PLACE = {"location": "/data", "subscribe": "orders"}
 

@@ -15,7 +15,7 @@ from segreader.errors import AccessDeniedError
 from segreader.spark.batch import SegmentReader
 from segreader.spark.source import SegmentSource
 from segreader.spark.stream import SegmentStreamReader
-from segreader.spark.tracebacks import SHOWS_LOCALS, without_locals
+from segreader.spark.worker import SHOWS_LOCALS, without_locals
 
 
 def _deep(count: int) -> None:

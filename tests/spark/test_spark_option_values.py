@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from segreader.errors import OptionError
-from segreader.spark.offsets import parse_assignment, parse_offsets, parse_timestamps
+from segreader.spark.option_values import parse_assignment, parse_offsets, parse_timestamps
 
 
 def test_the_word_that_means_everything_is_no_offsets() -> None:
