@@ -28,75 +28,75 @@ _LAST = 2**63 - 1
 _LAST_PARTITION = 2**31 - 1
 
 
-def boolean(given: Mapping[str, str], name: str, *, default: bool) -> bool:
-    """``true`` or ``false``, in any case."""
-    return word(given, name, ("true", "false"), default=str(default).lower()) == "true"
+class Given(dict[str, str]):
+    """Options by their names in lower case, as Spark gives them; each is asked for by its documented name."""
+
+    def text(self, name: str) -> str:
+        """The text of an option; empty if it is not given."""
+        return self.get(name.lower(), "").strip()
+
+    def boolean(self, name: str, *, default: bool) -> bool:
+        """``true`` or ``false``, in any case."""
+        return self.word(name, ("true", "false"), default=str(default).lower()) == "true"
+
+    def word(self, name: str, words: tuple[str, ...], *, default: str) -> str:
+        """One of a few words, in any case.
+
+        Raises:
+            OptionError: another one.
+        """
+        text = self.get(name.lower(), default).strip().lower()
+        if text not in words:
+            raise OptionError(f"{name} is neither {' nor '.join(words)}", found=repr(text))
+        return text
+
+    def size(self, name: str, *, most: int | None = None) -> int | None:
+        """A number of bytes, as ``parse_size`` reads it, up to ``most``; ``None`` if the option is not given."""
+        if (text := self.get(name.lower())) is None:
+            return None
+        found = parse_size(text, name)
+        if most is not None and found > most:
+            raise OptionError(f"{name} is too large", found=found, expected=f"at most {most}")
+        return found
+
+    def count(self, name: str) -> int | None:
+        """A number from 1 on, or ``None`` if the option is not given.
+
+        Raises:
+            OptionError: not a number of digits, or zero.
+        """
+        if (text := self.get(name.lower())) is None:
+            return None
+        if not (number := _digits(text.strip())):
+            raise OptionError(f"{name} is not a number above zero", found=repr(text.strip()[:40]))
+        return number
+
+    def time(self, name: str) -> int | None:
+        """Milliseconds since 1970 UTC, in digits, or ``None`` if the option is not given.
+
+        Raises:
+            OptionError: anything else.
+        """
+        if (text := self.get(name.lower())) is None:
+            return None
+        if (time_ms := _digits(text.strip())) is None:
+            expected = "milliseconds since 1970 UTC: 1700000000000"
+            raise OptionError(f"{name} is not a time", found=repr(text.strip()[:40]), expected=expected)
+        return time_ms
+
+    def delay_ms(self, name: str) -> int | None:
+        """Milliseconds from ``15m``, ``30s``, ``500``: Spark's time strings, whose unit is ms by default."""
+        if (text := self.get(name.lower())) is None:
+            return None
+        match = _DELAY.fullmatch(text.strip())
+        if match is None or len(match[1]) > 15:
+            expected = "such as 15m, 30s or 500ms"
+            raise OptionError(f"{name} is not a time span", found=repr(text.strip()[:40]), expected=expected)
+        return int(match[1]) * _DELAY_MS[(match[2] or "ms").lower()]
 
 
-def word(given: Mapping[str, str], name: str, words: tuple[str, ...], *, default: str) -> str:
-    """One of a few words, in any case.
-
-    Raises:
-        OptionError: another one.
-    """
-    text = given.get(name.lower(), default).strip().lower()
-    if text not in words:
-        raise OptionError(f"{name} is neither {' nor '.join(words)}", found=repr(text))
-    return text
-
-
-def size(given: Mapping[str, str], name: str, *, default: int, most: int | None = None) -> int:
-    """A number of bytes, as ``parse_size`` reads it, up to ``most``."""
-    if (text := given.get(name.lower())) is None:
-        return default
-    found = parse_size(text, name)
-    if most is not None and found > most:
-        raise OptionError(f"{name} is too large", found=found, expected=f"at most {most}")
-    return found
-
-
-def optional_size(given: Mapping[str, str], name: str) -> int | None:
-    """A number of bytes, or ``None`` if the option is not given."""
-    return size(given, name, default=0) or None
-
-
-def optional_count(given: Mapping[str, str], name: str) -> int | None:
-    """A number from 1 on, or ``None`` if the option is not given.
-
-    Raises:
-        OptionError: not a number of digits, or zero.
-    """
-    if (text := given.get(name.lower())) is None:
-        return None
-    text = text.strip()
-    if not (text.isascii() and text.isdigit() and 0 < int(text[:20]) <= _LAST):
-        raise OptionError(f"{name} is not a number above zero", found=repr(text[:40]))
-    return int(text)
-
-
-def optional_time(given: Mapping[str, str], name: str) -> int | None:
-    """Milliseconds since 1970 UTC, in digits, or ``None`` if the option is not given.
-
-    Raises:
-        OptionError: anything else.
-    """
-    if (text := given.get(name.lower())) is None:
-        return None
-    text = text.strip()
-    if not (text.isascii() and text.isdigit() and int(text[:20]) <= _LAST):
-        raise OptionError(
-            f"{name} is not a time", found=repr(text[:40]), expected="milliseconds since 1970 UTC: 1700000000000"
-        )
-    return int(text)
-
-
-def delay_ms(given: Mapping[str, str], name: str, *, default: str) -> int:
-    """Milliseconds from ``15m``, ``30s``, ``500``: Spark's time strings, whose unit is ms by default."""
-    text = given.get(name.lower(), default).strip()
-    match = _DELAY.fullmatch(text)
-    if match is None or len(match[1]) > 15:
-        raise OptionError(f"{name} is not a time span", found=repr(text[:40]), expected="such as 15m, 30s or 500ms")
-    return int(match[1]) * _DELAY_MS[(match[2] or "ms").lower()]
+def _digits(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and int(text[:20]) <= _LAST else None
 
 
 def parse_size(text: str, name: str) -> int:

@@ -17,11 +17,21 @@ from dataclasses import dataclass, field, fields
 
 from segreader.errors import OptionError
 from segreader.isolation import IsolationLevel
+from segreader.plan.cut import DEFAULT_SPLIT_BYTES
 from segreader.plan.request import Bounds, Policy
 from segreader.read.options import ReadOptions
-from segreader.spark import option_values as values
 from segreader.spark.credentials import KAFKA, SERVERS, Brokers, is_reference, parse_brokers, parse_provider
-from segreader.spark.option_values import EARLIEST, LATEST, MIB, PartitionOffsets
+from segreader.spark.option_values import (
+    EARLIEST,
+    LATEST,
+    MIB,
+    Given,
+    PartitionOffsets,
+    compile_pattern,
+    parse_assignment,
+    parse_offsets,
+    parse_timestamps,
+)
 from segreader.storage.options import NAMES as STORAGE_NAMES
 from segreader.storage.options import Kind, StorageOptions, canonical_name, kind_of, parse_values
 from segreader.storage.signed_url import redact
@@ -93,9 +103,8 @@ _CANONICAL = {name.lower(): name for name in (*NAMES, *_REFUSED)}
 _LONGEST_NAME = 60
 
 LARGEST_BATCH = 256 * MIB
-DEFAULT_SPLIT_BYTES = 128 * MIB
 LARGEST_COUNT = 2**31 - 1
-LIMITS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxBytesPerTrigger", "maxTriggerDelay")
+DEFAULT_DELAY_MS = 900_000
 
 logger = logging.getLogger(__name__)
 
@@ -155,7 +164,7 @@ class SparkOptions:
         min_partitions: at least so many tasks.
         max_records_per_partition: at most so many offsets to a task.
         read_budget: stored bytes that a task may read in a second.
-        limits: the limits of triggers that are given; ``StreamOptions`` has their values.
+        limits: of triggers, by the options that give them: offsets, bytes, ms.
     """
 
     locations: tuple[str, ...]
@@ -180,7 +189,7 @@ class SparkOptions:
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
     read_budget: int | None = None
-    limits: tuple[str, ...] = ()
+    limits: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def fail_on_data_loss(self) -> bool:
@@ -193,6 +202,31 @@ class SparkOptions:
         return ", ".join((*self.locations, *([] if self.brokers is None else [self.brokers.servers])))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamOptions:
+    """The options of one stream.
+
+    Args:
+        read: what it has in common with a batch read.
+        max_offsets: read about so many offsets a trigger, or …
+        max_bytes: … about so many stored bytes.
+        min_offsets: wait until there are so many offsets …
+        max_delay_ms: … but at most so long.
+    """
+
+    read: SparkOptions
+    max_offsets: int | None = None
+    max_bytes: int | None = None
+    min_offsets: int | None = None
+    max_delay_ms: int = DEFAULT_DELAY_MS
+
+    @property
+    def starts_at_end(self) -> bool:
+        """Whether a new query has only what comes after its start."""
+        read = self.read
+        return read.starts_at_latest and read.starting_times is None and read.starting_offsets is None
+
+
 def parse_options(options: Mapping[str, str], *, on_missing: Policy | None = None) -> SparkOptions:
     """The options as values.
 
@@ -203,15 +237,16 @@ def parse_options(options: Mapping[str, str], *, on_missing: Policy | None = Non
     Raises:
         OptionError: an option is unknown, missing or malformed, bears a secret, or contradicts another.
     """
-    given = by_names_of_today(options)
+    given = _by_names_of_today(options)
     require_usable(given, asks_brokers=SERVERS in given)
     brokers = parse_brokers(given)
     locations = _locations(given, is_required=brokers is None)
     choice = _topic_choice(given)
-    starting = _starting(given, choice)
-    ending = _ending(given, choice)
+    falls_back = given.word("startingOffsetsByTimestampStrategy", ("error", "latest"), default="error") == "latest"
+    starting = _bound(given, "starting", choice, keyword="earliest")
+    ending = _bound(given, "ending", choice, keyword="latest")
     _require_order(starting, ending)
-    on_gap = Policy.FAIL if values.boolean(given, "failOnDataLoss", default=True) else Policy.SKIP
+    on_gap = Policy.FAIL if given.boolean("failOnDataLoss", default=True) else Policy.SKIP
     return SparkOptions(
         locations=locations,
         brokers=brokers,
@@ -221,26 +256,60 @@ def parse_options(options: Mapping[str, str], *, on_missing: Policy | None = Non
         ending_offsets=ending.offsets,
         starting_times=starting.times,
         ending_times=ending.times,
-        starts_at_latest=starting.is_latest,
-        include_headers=values.boolean(given, "includeHeaders", default=False),
-        raw_columns=values.boolean(given, "rawColumns", default=False),
+        starts_at_latest=starting.is_latest or (falls_back and starting.times is not None),
+        include_headers=given.boolean("includeHeaders", default=False),
+        raw_columns=given.boolean("rawColumns", default=False),
         isolation_level=_isolation_level(given),
         catalog=_catalog(given, locations, asks_brokers=brokers is not None),
         read_options=ReadOptions(
-            batch_rows=values.size(given, "batchRecords", default=65536, most=LARGEST_COUNT),
-            batch_bytes=values.size(given, "batchBytes", default=4 * MIB, most=LARGEST_BATCH),
-            check_crcs=values.word(given, "verify", ("crc", "none"), default="crc") == "crc",
+            batch_rows=given.size("batchRecords", most=LARGEST_COUNT) or 65536,
+            batch_bytes=given.size("batchBytes", most=LARGEST_BATCH) or 4 * MIB,
+            check_crcs=given.word("verify", ("crc", "none"), default="crc") == "crc",
             on_gap=on_gap,
             on_missing=on_missing or on_gap,
         ),
         storage=_storage(given, locations),
         credentials=parse_provider(given.get("credentials", "default")),
-        split_bytes=values.size(given, "splitBytes", default=DEFAULT_SPLIT_BYTES),
+        split_bytes=given.size("splitBytes") or DEFAULT_SPLIT_BYTES,
         may_shrink_splits="splitbytes" not in given,
-        min_partitions=values.optional_count(given, "minPartitions"),
-        max_records_per_partition=values.optional_count(given, "maxRecordsPerPartition"),
-        read_budget=values.optional_size(given, "readBudget"),
+        min_partitions=given.count("minPartitions"),
+        max_records_per_partition=given.count("maxRecordsPerPartition"),
+        read_budget=given.size("readBudget"),
         limits=_limits(given),
+    )
+
+
+def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
+    """The options of a stream as values.
+
+    Args:
+        options: as Spark gives them: any case of names, text values.
+
+    Raises:
+        OptionError: as ``parse_options``; an option has no meaning in a stream, or limits contradict each other.
+    """
+    read = parse_options(options)
+    if read.ending_offsets is not None or read.ending_times is not None:
+        raise OptionError(
+            "endingOffsets, endingTimestamp and endingOffsetsByTimestamp have no meaning in a stream",
+            hint="A stream continues with new uploads; use spark.read to read up to an end",
+        )
+    max_offsets, min_offsets = read.limits.get("maxOffsetsPerTrigger"), read.limits.get("minOffsetsPerTrigger")
+    max_bytes = read.limits.get("maxBytesPerTrigger")
+    if max_offsets is not None and max_bytes is not None:
+        raise OptionError("maxOffsetsPerTrigger and maxBytesPerTrigger exclude each other; give one")
+    if max_offsets is not None and min_offsets is not None and min_offsets > max_offsets:
+        raise OptionError(
+            "minOffsetsPerTrigger is more than maxOffsetsPerTrigger",
+            found=min_offsets,
+            expected=f"at most {max_offsets}",
+        )
+    return StreamOptions(
+        read=read,
+        max_offsets=max_offsets,
+        max_bytes=max_bytes,
+        min_offsets=min_offsets,
+        max_delay_ms=read.limits.get("maxTriggerDelay", DEFAULT_DELAY_MS),
     )
 
 
@@ -260,16 +329,9 @@ def require_batch(options: SparkOptions) -> None:
         logger.warning("without effect in a batch read: %s", ", ".join(options.limits))
 
 
-def by_names_of_today(options: Mapping[str, str]) -> dict[str, str]:
-    """The options by their names in lower case, those with an earlier name by that of today.
-
-    Args:
-        options: as Spark gives them: any case of names.
-
-    Raises:
-        OptionError: an option is given by both names.
-    """
-    given = {name.lower(): str(value) for name, value in options.items()}
+def _by_names_of_today(options: Mapping[str, str]) -> Given:
+    """The options by their names in lower case, those with an earlier name by that of today."""
+    given = Given({name.lower(): str(value) for name, value in options.items()})
     for old, new in EARLIER.items():
         if old not in given:
             continue
@@ -318,9 +380,8 @@ def require_usable(given: Mapping[str, str], *, asks_brokers: bool = False) -> N
 
 
 def _is_secret_of_storage(name: str) -> bool:
-    return STORAGE_NAMES.get(name.removeprefix(STORAGE).replace("-", "_")) in _SECRET_FIELDS and name.startswith(
-        STORAGE
-    )
+    field_name = STORAGE_NAMES.get(name.removeprefix(STORAGE).replace("-", "_"))
+    return name.startswith(STORAGE) and field_name in _SECRET_FIELDS
 
 
 def _nearest(name: str) -> str:
@@ -328,11 +389,11 @@ def _nearest(name: str) -> str:
     return f"Did you mean {_CANONICAL[close[0]]}?" if close else f"There are {', '.join(NAMES)}, {STORAGE}<name>"
 
 
-def _locations(given: Mapping[str, str], *, is_required: bool) -> tuple[str, ...]:
-    named = {name: given[name].strip() for name in ("location", "path", "paths") if given.get(name, "").strip()}
+def _locations(given: Given, *, is_required: bool) -> tuple[str, ...]:
+    named = {name: text for name in ("location", "path", "paths") if (text := given.text(name))}
     if not named and not is_required:
         for name in ("layout", "rsmConfig", "metadata", "segmentsFrom"):
-            if given.get(name.lower(), "").strip():
+            if given.text(name):
                 raise OptionError(f"{name} has no effect without a location: brokers return the locations of segments")
         return ()
     if not named:
@@ -367,10 +428,10 @@ def _require_public(name: str, place: str) -> None:
         )
 
 
-def _catalog(given: Mapping[str, str], locations: tuple[str, ...], *, asks_brokers: bool) -> Catalog:
+def _catalog(given: Given, locations: tuple[str, ...], *, asks_brokers: bool) -> Catalog:
     """The layout, the places of metadata topic, log directory and lineage, and whether the listing counts."""
     names = ("metadata", "logDirectory", "leaderEpochs")
-    places = {name: text for name in names if (text := given.get(name.lower(), "").strip())}
+    places = {name: text for name in names if (text := given.text(name))}
     for name, place in places.items():
         _require_public(name, place)
         if asks_brokers and name != "metadata":
@@ -378,8 +439,8 @@ def _catalog(given: Mapping[str, str], locations: tuple[str, ...], *, asks_broke
                 f"{name} cannot be used with brokers", hint="Leave it out: the leader provides the lineage"
             )
     segments_from = None
-    if given.get("segmentsfrom", "").strip():
-        segments_from = values.word(given, "segmentsFrom", ("listing", "metadata", "both"), default="both")
+    if given.text("segmentsFrom"):
+        segments_from = given.word("segmentsFrom", ("listing", "metadata", "both"), default="both")
     if segments_from in ("metadata", "both") and "metadata" not in places:
         raise OptionError(
             f"segmentsFrom={segments_from} needs the metadata topic",
@@ -391,7 +452,7 @@ def _catalog(given: Mapping[str, str], locations: tuple[str, ...], *, asks_broke
             found=", ".join(locations),
             expected="one location, or segmentsFrom=both",
         )
-    layout = given.get("layout", "").strip()
+    layout = given.text("layout")
     return Catalog(
         layout=None if layout.lower() in ("", "auto") else layout,
         rsm_config=given.get("rsmconfig"),
@@ -418,8 +479,8 @@ def _listed_locations(name: str, text: str) -> tuple[str, ...]:
     return stripped
 
 
-def _topic_choice(given: Mapping[str, str]) -> TopicChoice:
-    chosen = [name for name in ("assign", "subscribe", "subscribePattern") if given.get(name.lower(), "").strip()]
+def _topic_choice(given: Given) -> TopicChoice:
+    chosen = [name for name in ("assign", "subscribe", "subscribePattern") if given.text(name)]
     if not chosen:
         raise OptionError("subscribe is missing; give one of assign, subscribe, subscribePattern")
     if len(chosen) > 1:
@@ -427,22 +488,25 @@ def _topic_choice(given: Mapping[str, str]) -> TopicChoice:
     text = given[chosen[0].lower()]
     match chosen[0]:
         case "assign":
-            return TopicChoice(assigned=values.parse_assignment(text))
+            return TopicChoice(assigned=parse_assignment(text))
         case "subscribe":
-            topics = dict.fromkeys(topic.strip() for topic in text.split(",") if topic.strip())
-            if not topics:
+            if not (topics := _listed(text)):
                 raise OptionError("subscribe names no topic", found=repr(text))
-            return TopicChoice(topics=tuple(topics))
+            return TopicChoice(topics=topics)
         case _:
-            return TopicChoice(pattern=values.compile_pattern(text).pattern)
+            return TopicChoice(pattern=compile_pattern(text).pattern)
 
 
-def _topic_ids(given: Mapping[str, str], *, asks_brokers: bool) -> tuple[str, ...]:
+def _listed(text: str) -> tuple[str, ...]:
+    """What commas separate, once each."""
+    return tuple(dict.fromkeys(one.strip() for one in text.split(",") if one.strip()))
+
+
+def _topic_ids(given: Given, *, asks_brokers: bool) -> tuple[str, ...]:
     text = given.get("topicid")
     if text is None:
         return ()
-    ids = tuple(dict.fromkeys(one.strip() for one in text.split(",") if one.strip()))
-    if not ids:
+    if not (ids := _listed(text)):
         raise OptionError("topicId names no topic id", found=repr(text), expected="an id, several, or newest")
     if asks_brokers:
         raise OptionError("topicId cannot be used with brokers", hint="Leave it out: they have one topic of a name")
@@ -459,35 +523,19 @@ class _Bound:
     is_latest: bool = False
 
 
-def _starting(given: Mapping[str, str], choice: TopicChoice) -> _Bound:
-    strategy = "startingOffsetsByTimestampStrategy"
-    falls_back = values.word(given, strategy, ("error", "latest"), default="error") == "latest"
-    if (bound := _by_time(given, "starting", choice)) is not None:
-        return _Bound(bound.name, times=bound.times, is_latest=falls_back)
-    name = "startingOffsets"
-    text = given.get(name.lower(), "earliest")
-    if text.strip().lower() == "latest":
+def _bound(given: Given, side: str, choice: TopicChoice, *, keyword: str) -> _Bound:
+    """A start or an end: ``…Timestamp`` weighs more than ``…OffsetsByTimestamp``, and that more than ``…Offsets``."""
+    name = f"{side}Timestamp"
+    if (time := given.time(name)) is not None:
+        return _Bound(name, times=time)
+    name = f"{side}OffsetsByTimestamp"
+    if (text := given.get(name.lower())) is not None:
+        return _Bound(name, times=_checked(name, parse_timestamps(text, name), choice))
+    name = f"{side}Offsets"
+    text = given.get(name.lower(), keyword)
+    if side == "starting" and text.strip().lower() == "latest":
         return _Bound(name, is_latest=True)
-    return _Bound(name, _checked(name, values.parse_offsets(text, name, keyword="earliest"), choice))
-
-
-def _ending(given: Mapping[str, str], choice: TopicChoice) -> _Bound:
-    if (bound := _by_time(given, "ending", choice)) is not None:
-        return bound
-    name = "endingOffsets"
-    return _Bound(
-        name, _checked(name, values.parse_offsets(given.get(name.lower(), "latest"), name, keyword="latest"), choice)
-    )
-
-
-def _by_time(given: Mapping[str, str], side: str, choice: TopicChoice) -> _Bound | None:
-    """The bound by ``…Timestamp`` or else ``…OffsetsByTimestamp``; both weigh more than ``…Offsets``."""
-    for_all, by_partition = f"{side}Timestamp", f"{side}OffsetsByTimestamp"
-    if (time := values.optional_time(given, for_all)) is not None:
-        return _Bound(for_all, times=time)
-    if (text := given.get(by_partition.lower())) is not None:
-        return _Bound(by_partition, times=_checked(by_partition, values.parse_timestamps(text, by_partition), choice))
-    return None
+    return _Bound(name, _checked(name, parse_offsets(text, name, keyword=keyword), choice))
 
 
 def _checked(name: str, offsets: PartitionOffsets | None, choice: TopicChoice) -> PartitionOffsets | None:
@@ -499,9 +547,9 @@ def _checked(name: str, offsets: PartitionOffsets | None, choice: TopicChoice) -
     if offsets is None:
         return None
     if foreign := sorted(topic for topic in offsets if not choice.matches(topic)):
-        raise OptionError(f"{name} names a topic that is not chosen", found=_listed(foreign))
+        raise OptionError(f"{name} names a topic that is not chosen", found=", ".join(foreign))
     if missing := sorted(topic for topic in choice.names if topic not in offsets):
-        raise OptionError(f"{name} does not name the topic {_listed(missing)}")
+        raise OptionError(f"{name} does not name the topic {', '.join(missing)}")
     for topic, partitions in (choice.assigned or {}).items():
         if set(partitions) != set(offsets[topic]):
             raise OptionError(
@@ -526,7 +574,7 @@ def _require_order(starting: _Bound, ending: _Bound) -> None:
                     raise OptionError(f"{starting.name} {start} of {topic}-{partition} is beyond {ending.name} {stop}")
 
 
-def _isolation_level(given: Mapping[str, str]) -> IsolationLevel:
+def _isolation_level(given: Given) -> IsolationLevel:
     named = {name: given[name.lower()] for name in ("isolationLevel", "kafka.isolation.level") if name.lower() in given}
     if len({text.strip().lower() for text in named.values()}) > 1:
         raise OptionError("isolationLevel and kafka.isolation.level contradict each other; give one")
@@ -539,7 +587,7 @@ def _isolation_level(given: Mapping[str, str]) -> IsolationLevel:
     return IsolationLevel.READ_COMMITTED
 
 
-def _storage(given: Mapping[str, str], locations: Iterable[str]) -> dict[str, str]:
+def _storage(given: Given, locations: Iterable[str]) -> dict[str, str]:
     """The settings of the store by their own names; a secret is a reference, or was refused before."""
     settings = {name.removeprefix(STORAGE): text for name, text in given.items() if name.startswith(STORAGE)}
     for name, text in settings.items():
@@ -560,14 +608,11 @@ def _storage(given: Mapping[str, str], locations: Iterable[str]) -> dict[str, st
     return {canonical_name(name): text for name, text in settings.items()}
 
 
-def _limits(given: Mapping[str, str]) -> tuple[str, ...]:
-    """The names of the limits that are given; their values are checked here, too, for ``load()``."""
-    for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger"):
-        values.optional_count(given, name)
-    values.optional_size(given, "maxBytesPerTrigger")
-    values.delay_ms(given, "maxTriggerDelay", default="15m")
-    return tuple(name for name in LIMITS if name.lower() in given)
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(names)
+def _limits(given: Given) -> dict[str, int]:
+    limits = {
+        "maxOffsetsPerTrigger": given.count("maxOffsetsPerTrigger"),
+        "minOffsetsPerTrigger": given.count("minOffsetsPerTrigger"),
+        "maxBytesPerTrigger": given.size("maxBytesPerTrigger"),
+        "maxTriggerDelay": given.delay_ms("maxTriggerDelay"),
+    }
+    return {name: limit for name, limit in limits.items() if limit is not None}

@@ -58,8 +58,9 @@ def require_limits(options: SparkOptions) -> None:
         OptionError: a limit is given to Spark 4.0 or 4.1.
     """
     if options.limits and not HAS_LIMITS:
+        limit = next(iter(options.limits))
         raise OptionError(
-            f"{options.limits[0]} needs Spark 4.2 or later: before, no Python source is asked how much to read",
+            f"{limit} needs Spark 4.2 or later: before, no Python source is asked how much to read",
             hint="Leave it out: a trigger then reads all that is there",
         )
 

@@ -21,6 +21,7 @@ from segreader.spark.admission import TriggerDelay, count_backlog, take_bytes, t
 from segreader.spark.batch import SegmentReader, SplitPartition
 from segreader.spark.data_loss import LossRule
 from segreader.spark.followed import Look, SeenPartition, open_log
+from segreader.spark.options import StreamOptions, parse_stream_options
 from segreader.spark.read_limits import (
     ReadAllAvailable,
     ReadLimit,
@@ -31,7 +32,6 @@ from segreader.spark.read_limits import (
 )
 from segreader.spark.schema import project
 from segreader.spark.stream_offsets import OffsetJson, StreamOffsets, TopicPartition, from_json, to_json
-from segreader.spark.stream_options import StreamOptions, parse_stream_options
 from segreader.spark.stream_start import first_offsets
 from segreader.spark.worker import without_locals
 

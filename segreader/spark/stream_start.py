@@ -8,9 +8,8 @@ from segreader.errors import OffsetOutOfRangeError, OptionError
 from segreader.spark.data_loss import LossRule
 from segreader.spark.followed import FollowedLog, Look
 from segreader.spark.option_values import EARLIEST, LATEST
-from segreader.spark.options import SparkOptions
+from segreader.spark.options import SparkOptions, StreamOptions
 from segreader.spark.stream_offsets import StreamOffsets, TopicPartition, flat
-from segreader.spark.stream_options import StreamOptions
 
 
 def first_offsets(options: StreamOptions, log: FollowedLog, look: Look, rule: LossRule) -> dict[TopicPartition, int]:

@@ -31,10 +31,9 @@ from segreader.errors import AmbiguousTopicError, ObjectNotFoundError, OptionErr
 from segreader.loader import LoadQuery, ResumableReader, SplitEnumerator
 from segreader.polars import scan as scan_polars
 from segreader.spark.batch import SegmentReader
-from segreader.spark.options import parse_options
+from segreader.spark.options import parse_options, parse_stream_options
 from segreader.spark.read_limits import ReadAllAvailable
 from segreader.spark.stream import SegmentStreamReader
-from segreader.spark.stream_options import parse_stream_options
 from segreader.storage.target.store import open_target
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_broker_log, write_local_tiered

@@ -19,8 +19,14 @@ from segreader.isolation import IsolationLevel
 from segreader.spark.batch import SegmentReader
 from segreader.spark.credentials import Brokers
 from segreader.spark.option_values import EARLIEST, LATEST
-from segreader.spark.options import NAMES, SparkOptions, parse_options, require_batch
-from segreader.spark.stream_options import StreamOptions, parse_stream_options
+from segreader.spark.options import (
+    NAMES,
+    SparkOptions,
+    StreamOptions,
+    parse_options,
+    parse_stream_options,
+    require_batch,
+)
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_local_tiered
 from segreader.testing.records import FIRST_TIMESTAMP_MS as T0

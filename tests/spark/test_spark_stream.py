@@ -27,11 +27,10 @@ from segreader.errors import (
 from segreader.plan.split import Split
 from segreader.spark import read_limits
 from segreader.spark.batch import SplitPartition
-from segreader.spark.options import parse_options
+from segreader.spark.options import parse_options, parse_stream_options
 from segreader.spark.read_limits import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
 from segreader.spark.stream import SegmentStreamReader
 from segreader.spark.stream_offsets import from_json, to_json
-from segreader.spark.stream_options import parse_stream_options
 
 ALL = ReadAllAvailable()
 

@@ -8,8 +8,8 @@ import pytest
 from growing_log import GrowingLog
 
 from segreader.errors import ObjectNotFoundError, OffsetOutOfRangeError
+from segreader.spark.options import parse_stream_options
 from segreader.spark.stream import SegmentStreamReader
-from segreader.spark.stream_options import parse_stream_options
 
 
 @pytest.fixture

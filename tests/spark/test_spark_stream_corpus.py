@@ -12,9 +12,9 @@ from corpus import FIXTURES, Case, NormalRecord, cases, normal
 from sample import is_edge, sampled
 
 from segreader.format.batch import TimestampType
+from segreader.spark.options import parse_stream_options
 from segreader.spark.read_limits import ReadMaxBytes, ReadMaxRows
 from segreader.spark.stream import SegmentStreamReader
-from segreader.spark.stream_options import parse_stream_options
 
 COMMITTED = cases("tv2", "cluster", "aiven-plain", "aiven-encrypted", remote=True)
 UNCOMMITTED = cases("tv1", "k39", remote=True)
