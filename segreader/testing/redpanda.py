@@ -15,7 +15,7 @@ from typing import Literal
 
 from crc32c import crc32c
 
-from segreader.catalog.layouts.redpanda.keys import xxh32
+from segreader.catalog.layouts.redpanda.layout import xxh32
 from segreader.format.checkpoints import parse_producer_snapshot
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.records import FIRST_TIMESTAMP_MS

@@ -1,17 +1,25 @@
 """Redpanda's tiered storage: a manifest lists a partition's segments and where each of them is.
 
 Segments with hashed keys cannot be listed by partition; and a listing would show objects that were rewritten and are
-stale. So only manifests are read: the newest one, and the spill-over manifests that it names. Source: Redpanda 24.3
-``partition_manifest``, ``async_manifest_view``.
+stale. So only manifests are read: the newest one, and the spill-over manifests that it names.
+
+Keys have two styles: *hashed* ones begin with an xxHash-32 of the rest, *labelled* ones (24.2 on) with the cluster's
+uuid. A directory belongs to one style, and everything else is named after it: a topic may be mounted under another name
+than its manifest says. Offsets in keys are Redpanda's own, not Kafka's.
+
+Source: Redpanda 24.3 ``partition_manifest``, ``async_manifest_view``, ``partition_path_utils``, ``segment_path_utils``,
+``spillover_manifest``.
 """
 
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
+from typing import Final, Self
 
 from segreader.catalog.layouts.base import (
     AT_ONCE,
@@ -22,11 +30,13 @@ from segreader.catalog.layouts.base import (
     PartitionPlace,
     last_directory,
 )
-from segreader.catalog.layouts.redpanda.batches import RedpandaSegment
-from segreader.catalog.layouts.redpanda.binary_manifest import parse_binary_manifest
-from segreader.catalog.layouts.redpanda.files import FILE, RedpandaFiles, SegmentName
-from segreader.catalog.layouts.redpanda.keys import PARTITION_PATH, PartitionDirectory, is_label
-from segreader.catalog.layouts.redpanda.manifest import PartitionManifest, SegmentMeta, parse_json_manifest
+from segreader.catalog.layouts.redpanda.files import FILE, MAX_TERM, RedpandaFiles, RedpandaSegment, SegmentName
+from segreader.catalog.layouts.redpanda.manifest import (
+    PartitionManifest,
+    SegmentMeta,
+    parse_binary_manifest,
+    parse_json_manifest,
+)
 from segreader.errors import ManifestError
 from segreader.ranges import ByteRange
 from segreader.segment import Segment, SegmentFiles, TopicIdPartition
@@ -41,7 +51,16 @@ _OF_BUCKET: Final = re.compile(
 
 _MANIFESTS: Final = ("manifest.bin", "manifest.json")
 _MAX_MANIFEST: Final = 256 << 20
-_MAX_TERM: Final = (1 << 31) - 1
+_LABEL: Final = re.compile(r"[0-9a-f]0000000|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
+PARTITION_PATH: Final = re.compile(
+    rf"(?P<root>(?:[^/]+/)*?)(?P<label>{_LABEL.pattern})/meta/"
+    r"kafka/(?P<topic>[A-Za-z0-9._-]{1,249})/(?P<partition>\d{1,10})_(?P<revision>\d{1,19})/",
+    re.ASCII,
+)
+_HASHED_SIZE: Final = 8
+
+_PRIMES: Final = (2654435761, 2246822519, 3266489917, 668265263, 374761393)
+_MASK: Final = 0xFFFFFFFF
 
 
 class RedpandaLayout(Layout):
@@ -175,7 +194,7 @@ def _segments(
     are_lists_complete = all(meta.name_format >= 2 for meta in metas)
     found = []
     for meta, last in zip(metas, _last_offsets(metas), strict=True):
-        if meta.segment_term > _MAX_TERM:
+        if meta.segment_term > MAX_TERM:
             raise ManifestError(
                 "a segment's term is no leader epoch", source=source, found=meta.segment_term, expected="31 bits"
             )
@@ -218,3 +237,79 @@ def _last_offsets(metas: Sequence[SegmentMeta]) -> Iterable[int | None]:
     for one in metas[-1:]:
         is_certain = one.delta_offset_end is not None and one.next_kafka_offset != one.base_kafka_offset + 1
         yield one.next_kafka_offset - 1 if is_certain else None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDirectory:
+    """A directory that holds a partition's manifests, taken apart.
+
+    Args:
+        root: what comes before the first part of Redpanda's key; empty or ending in ``/``.
+        label: that first part: eight hex digits, or the cluster's uuid.
+        revision: of the topic when it was created: a topic of the same name that is made later has another one.
+    """
+
+    root: str
+    label: str
+    topic: str
+    partition: int
+    revision: int
+
+    @classmethod
+    def parse(cls, path: str) -> Self | None:
+        """The parts of a directory's path, which ends in ``/``; ``None`` if it has no partition of a user topic."""
+        match = PARTITION_PATH.fullmatch(path)
+        return cls.of(match) if match else None
+
+    @classmethod
+    def of(cls, match: re.Match[str]) -> Self:
+        """The parts of a path that ``PARTITION_PATH`` matches."""
+        return cls(match["root"], match["label"], match["topic"], int(match["partition"]), int(match["revision"]))
+
+    @property
+    def is_hashed(self) -> bool:
+        """Whether keys begin with a hash of the rest; otherwise with the cluster's uuid."""
+        return len(self.label) == _HASHED_SIZE
+
+    @property
+    def topic_id(self) -> str:
+        """What distinguishes this topic from others of its name: its revision, with the cluster's uuid if known."""
+        return str(self.revision) if self.is_hashed else f"{self.label}_{self.revision}"
+
+    def segment_key(self, name: str, archiver_term: int | None) -> str:
+        """Key of the segment of this name (see ``segment_name``); ``archiver_term`` is that of the uploader."""
+        path = f"kafka/{self.topic}/{self.partition}_{self.revision}/{name}"
+        label = f"{xxh32(path.encode()):08x}" if self.is_hashed else self.label
+        suffix = "" if archiver_term is None else f".{archiver_term}"
+        return f"{self.root}{label}/{path}{suffix}"
+
+
+def is_label(name: str) -> bool:
+    """Whether a directory of this name can hold manifests: a hash of four bits and zeros, or a cluster's uuid."""
+    return _LABEL.fullmatch(name) is not None
+
+
+def xxh32(data: bytes) -> int:
+    """xxHash-32 with seed 0. Source: the xxHash specification, version 0.1.2."""
+    one, two, three, four, five = _PRIMES
+    stripes, words = len(data) // 16 * 16, len(data) // 4 * 4
+    hashed = five
+    if stripes:
+        lanes = [(one + two) & _MASK, two, 0, -one & _MASK]
+        for stripe in struct.iter_unpack("<4I", data[:stripes]):
+            lanes = [_rotate(lane + word * two, 13) * one & _MASK for lane, word in zip(lanes, stripe, strict=True)]
+        hashed = sum(map(_rotate, lanes, (1, 7, 12, 18)))
+    hashed += len(data)
+    for (word,) in struct.iter_unpack("<I", data[stripes:words]):
+        hashed = _rotate(hashed + word * three, 17) * four
+    for byte in data[words:]:
+        hashed = _rotate(hashed + byte * five, 11) * one
+    hashed &= _MASK
+    hashed = (hashed ^ hashed >> 15) * two & _MASK
+    hashed = (hashed ^ hashed >> 13) * three & _MASK
+    return hashed ^ hashed >> 16
+
+
+def _rotate(value: int, bits: int) -> int:
+    value &= _MASK
+    return (value << bits | value >> (32 - bits)) & _MASK

@@ -7,8 +7,12 @@ from typing import Any
 
 import pytest
 
-from segreader.catalog.layouts.redpanda.binary_manifest import parse_binary_manifest
-from segreader.catalog.layouts.redpanda.manifest import PartitionManifest, SegmentMeta, parse_json_manifest
+from segreader.catalog.layouts.redpanda.manifest import (
+    PartitionManifest,
+    SegmentMeta,
+    parse_binary_manifest,
+    parse_json_manifest,
+)
 from segreader.errors import ManifestError
 from segreader.testing.redpanda import UNSET, encode_binary_manifest, encode_json_manifest
 
