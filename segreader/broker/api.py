@@ -16,12 +16,13 @@ from typing import Any, Final, Protocol, TypeVar
 
 from segreader.broker.codec import (
     FIRST_WITH_TOPIC_ID,
-    FetchAnswerParts,
+    AnswerParts,
     answer_body,
+    answer_parts,
     decode_answer,
     decode_body,
     encode_request,
-    fetch_answer_parts,
+    message_name,
 )
 from segreader.broker.connection import Answer, Call
 from segreader.broker.location import LOCATION_TAG, decode_location, extension_version, request_tags
@@ -396,20 +397,17 @@ def decode_fetch(version: int, frame: bytes | memoryview) -> FetchAnswer:
     Raises:
         ProtocolError: it is damaged, cut, or has bytes left over.
     """
-    parts = fetch_answer_parts(version)
-    reader = Reader(frame, flexible=True, what=f"Fetch {version} answer")
-    parts.header(reader)
-    top = parts.top(reader)
+    parts = answer_parts(Api.FETCH, version)
+    reader = Reader(frame, flexible=True, what=message_name(Api.FETCH, version))
+    top, topics = parts.top(reader)
     partitions: list[FetchedPartition] = []
-    for _ in range(reader.count(parts.least_topic)):
-        topic = parts.topic(reader)
-        at = reader.position
-        count = reader.count(parts.least_partition)
+    for _ in range(topics):
+        topic, count = parts.topic(reader)
         if len(partitions) + count > MAX_PARTITIONS:
-            raise reader.error("too many partitions", position=at, expected=f"{MAX_PARTITIONS} at most")
+            raise reader.error("too many partitions", expected=f"{MAX_PARTITIONS} at most")
         partitions.extend([_fetched_partition(reader, parts, topic.topic, topic.topic_id) for _ in range(count)])
         reader.tags()
-    end = parts.tags(reader)
+    end = parts.end.read(reader)
     reader.finish()
     nodes: tuple[Node, ...] = ()
     if end.node_endpoints:
@@ -422,13 +420,11 @@ def decode_fetch(version: int, frame: bytes | memoryview) -> FetchAnswer:
 _aborted = attrgetter("producer_id", "first_offset")
 
 
-def _fetched_partition(
-    reader: Reader, parts: FetchAnswerParts, topic: str | None, topic_id: str | None
-) -> FetchedPartition:
+def _fetched_partition(reader: Reader, parts: AnswerParts, topic: str | None, topic_id: str | None) -> FetchedPartition:
     head = parts.partition(reader)
     aborted, preferred_read_replica = head.aborted_transactions, head.preferred_read_replica
     records = reader.nullable_blob()
-    tags = parts.partition_tags(reader)
+    tags = parts.after_records(reader)
     diverging, leader = tags.diverging_epoch, tags.current_leader
     location: RemoteLogSegmentLocation | None = None
     location_error: str | None = None
@@ -541,7 +537,7 @@ def _software(text: str) -> str:
 
 def _only(api: Api, version: int, answers: Sequence[_T]) -> _T:
     if len(answers) != 1:
-        raise ProtocolError(f"{api.label} {version} answer: one group was asked for", found=len(answers), expected=1)
+        raise ProtocolError(f"{message_name(api, version)}: one group was asked for", found=len(answers), expected=1)
     return answers[0]
 
 

@@ -16,23 +16,14 @@ from functools import cache, partial
 from typing import Any, Final
 
 from segreader.broker.primitives import Reader, Writer
-from segreader.broker.protocol import (
-    ANSWERS,
-    FETCH_PARTITION,
-    FETCH_PARTITION_TAGS,
-    FETCH_TAGS,
-    FETCH_TOP,
-    FETCH_TOPIC,
-    REQUESTS,
-    Api,
-    is_flexible,
-    largest_answer,
-    response_header_version,
-)
-from segreader.errors import OptionError
+from segreader.broker.protocol import ANSWERS, ANSWERS_IN_PARTS, API_NAMES, FLEXIBLE_FROM, REQUESTS, Api, largest_answer
+from segreader.errors import OptionError, ProtocolError
 
 MAX_ELEMENTS: Final = 1 << 22
 """Elements of all arrays of one message: Metadata of 400,000 partitions with three replicas has fewer."""
+
+_REQUEST_HEAD: Final = struct.Struct(">hhi")
+SMALLEST_REQUEST: Final = _REQUEST_HEAD.size
 
 _FIXED: Final = {"bool": "?", "int8": "b", "int16": "h", "int32": "i", "int64": "q"}
 _ALWAYS: Final = (0, 1 << 15)
@@ -42,7 +33,29 @@ _Read = Callable[[Reader], Any]
 _Write = Callable[[Writer, Any], None]
 
 
-def encode_request(api: Api, version: int, message: Mapping[str, Any], *, correlation_id: int, client_id: str) -> bytes:
+def message_name(api: int, version: int, kind: str = "answer") -> str:
+    """A message's name in errors: ``Metadata 12 answer``."""
+    return f"{api_label(api)} {version} {kind}"
+
+
+def api_label(api: int) -> str:
+    """An API as Kafka names it, or its number."""
+    return API_NAMES.get(api) or f"API {api}"
+
+
+def is_flexible(api: Api, version: int) -> bool:
+    """Whether the body has compact lengths and tagged fields."""
+    return api in FLEXIBLE_FROM and version >= FLEXIBLE_FROM[api]
+
+
+def response_header_version(api: Api, version: int) -> int:
+    """0, or 1 with tagged fields. The answer to ApiVersions always has 0: its version is what is being found out."""
+    return 1 if is_flexible(api, version) and api is not Api.API_VERSIONS else 0
+
+
+def encode_request(
+    api: Api, version: int, message: Mapping[str, Any], *, correlation_id: int, client_id: str | None
+) -> bytes:
     """A whole frame, its size and header included.
 
     Args:
@@ -53,9 +66,7 @@ def encode_request(api: Api, version: int, message: Mapping[str, Any], *, correl
     """
     writer = Writer(flexible=is_flexible(api, version))
     try:
-        writer.int16(api)
-        writer.int16(version)
-        writer.int32(correlation_id)
+        writer.pack(_REQUEST_HEAD, api, version, correlation_id)
         writer.client_id(client_id)
         writer.tags()
         codec_of(REQUESTS[api], version, writer.flexible).write(writer, message)
@@ -64,13 +75,53 @@ def encode_request(api: Api, version: int, message: Mapping[str, Any], *, correl
     return writer.framed()
 
 
+@dataclass(frozen=True, slots=True)
+class RequestHead:
+    """How a request begins.
+
+    Args:
+        api: its key, which may be one that is not known here.
+        client_id: as the client says it.
+        position: of the first byte behind the client id; in flexible versions the header's tagged fields are there.
+    """
+
+    api: int
+    version: int
+    correlation_id: int
+    client_id: str | None
+    position: int
+
+
+def read_request_head(data: memoryview) -> RequestHead:
+    """The head of a request, behind its size.
+
+    Raises:
+        ProtocolError: it is cut, or the client id is not text.
+    """
+    if len(data) < SMALLEST_REQUEST:
+        raise ProtocolError("the head of a request is cut", found=f"{len(data)} bytes", expected=f"{SMALLEST_REQUEST}")
+    api, version, correlation_id = _REQUEST_HEAD.unpack_from(data)
+    what = message_name(api, version, "request")
+    reader = Reader(data, flexible=False, what=what, start=SMALLEST_REQUEST)
+    return RequestHead(api, version, correlation_id, reader.client_id(), reader.position)
+
+
+def request_body(data: memoryview, head: RequestHead) -> Reader:
+    """A reader at the first byte of the request's body, of an API that is known here."""
+    flexible = is_flexible(Api(head.api), head.version)
+    what = message_name(head.api, head.version, "request")
+    reader = Reader(data, flexible=flexible, what=what, start=head.position)
+    reader.tags()
+    return reader
+
+
 def answer_body(api: Api, version: int, frame: bytes | memoryview) -> Reader:
     """A reader at the first byte of an answer's body.
 
     Raises:
         ProtocolError: the header is damaged, or the answer larger than ``largest_answer``.
     """
-    reader = Reader(frame, flexible=bool(response_header_version(api, version)), what=f"{api.label} {version} answer")
+    reader = Reader(frame, flexible=bool(response_header_version(api, version)), what=message_name(api, version))
     if (limit := largest_answer(api)) is not None and reader.left > limit:
         raise reader.error("it is too large", found=f"{reader.left} bytes", expected=f"{limit} at most")
     reader.int32()
@@ -205,6 +256,8 @@ class StructCodec:
         self._untagged = {field.tag: field.absent for field in tagged}
         self._rest = [*self._absent, *self._untagged.values(), ()]
         self._make = partial(tuple.__new__, namedtuple("Message", [*names, "tags"]))
+        self._type: Any = self._make.args[0]
+        self._width = len(plain)
         self._bare = None if plain else self._make(self._rest)
 
     def read(self, reader: Reader) -> Any:
@@ -248,23 +301,38 @@ class StructCodec:
                 unknown.append((tag, value))
         return [*self._absent, *known.values(), tuple(unknown)]
 
-    def write(self, writer: Writer, message: Mapping[str, Any]) -> None:
+    def write(self, writer: Writer, message: Any) -> None:
         """Put the struct's fields of this version behind what was written.
+
+        Args:
+            message: the fields by name, or what ``read`` returned.
 
         Raises:
             struct.error, ValueError: a value does not fit its field.
         """
+        if self._row is not None and type(message) is self._type and not message[-1]:
+            writer.pack(self._row, *message[: self._width])
+            return
+        if hasattr(message, "_asdict"):
+            message = message._asdict()
+        self.write_fields(writer, message)
+        if self._is_closed:
+            writer.tags(self.tagged(message))
+
+    def write_fields(self, writer: Writer, message: Mapping[str, Any]) -> None:
+        """As ``write``, without the tagged fields that end it."""
         for write in self._writes:
             write(writer, message)
-        if not self._is_closed:
-            return
-        tags = list(message.get("tags", ()))
+
+    def tagged(self, message: Mapping[str, Any]) -> list[tuple[int, bytes | bytearray | memoryview]]:
+        """The tagged fields of a message that are not as they are by default, and those that are unknown here."""
+        tags = [(tag, value.unread if isinstance(value, Reader) else value) for tag, value in message.get("tags", ())]
         for tag, (field, step) in self._tagged.items():
             if message.get(field.attribute, field.absent) != field.absent:
                 value = Writer(flexible=True)
                 step.write(value, message)
                 tags.append((tag, value.data))
-        writer.tags(tags)
+        return tags
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,45 +463,51 @@ def codec_of(table: str, version: int, is_flexible: bool, is_closed: bool = True
     return StructCodec(fields_of(table), version, is_flexible, is_closed=is_closed)
 
 
+@cache
+def codec_until(table: str, last: str, version: int, is_flexible: bool) -> StructCodec:
+    """The codec of a table's fields up to one, by its name."""
+    fields = fields_of(table)
+    after = next(index for index, field in enumerate(fields, 1) if field.name == last)
+    return StructCodec(fields[:after], version, is_flexible, is_closed=False)
+
+
 FIRST_WITH_TOPIC_ID: Final = 13
+"""Version of Fetch."""
 
 _EMPTY_SIZE: Final = 1
 """Bytes of an empty array, of null, and of a section without tagged fields."""
 
 
-class FetchAnswerParts:
-    """Reads the parts of an answer of one version, in the order in which they come.
+class AnswerParts:
+    """Reads the parts of an answer of ``ANSWERS_IN_PARTS``, in the order in which they come.
 
-    That is the header, ``top`` and a count of topics; of each topic ``topic`` and a count of partitions, of each
-    partition ``partition``, its records and ``partition_tags``; a section of tagged fields for each topic; and
-    ``tags``. They give the named tuples of the tables in ``protocol``; ``least_topic`` and ``least_partition`` are the
-    bytes that one takes at least.
+    That is the header and ``top`` with a count of topics; of each topic ``topic`` with a count of partitions, of each
+    partition ``partition``, its records and ``after_records``; a section of tagged fields for each topic; and ``end``.
     """
 
-    def __init__(self, version: int) -> None:
-        self._has_ids = version >= FIRST_WITH_TOPIC_ID
-        topic = codec_of(FETCH_TOPIC, version, True, False)
-        partition = codec_of(FETCH_PARTITION, version, True, False)
-        self.top = codec_of(FETCH_TOP, version, True, False).read
-        self.topic = topic.read
+    def __init__(self, api: Api, version: int) -> None:
+        tables = ANSWERS_IN_PARTS[api]
+        self._top = codec_of(tables.top, version, True, False)
+        self._topic = codec_of(tables.topic, version, True, False)
+        partition = codec_of(tables.partition, version, True, False)
         self.partition = partition.read
-        self.partition_tags = codec_of(FETCH_PARTITION_TAGS, version, True).read
-        self.tags = codec_of(FETCH_TAGS, version, True).read
-        self.least_topic = topic.least + 2 * _EMPTY_SIZE
-        self.least_partition = partition.least + 2 * _EMPTY_SIZE
+        self.after_records = codec_of(tables.after_records, version, True).read
+        self.end = codec_of(tables.end, version, True)
+        self._least_topic = self._topic.least + 2 * _EMPTY_SIZE
+        self._least_partition = partition.least + 2 * _EMPTY_SIZE
 
-    @staticmethod
-    def header(reader: Reader) -> None:
-        """Read over the header."""
+    def top(self, reader: Reader) -> tuple[Any, int]:
+        """Header and top; how many topics follow."""
         reader.int32()
         reader.tags()
+        return self._top.read(reader), reader.count(self._least_topic)
 
-    def topic_key(self, reader: Reader) -> bytes:
-        """The topic as it is on the wire, its id or its name, where no text of it is wanted."""
-        return bytes(reader.take(16) if self._has_ids else reader.blob())
+    def topic(self, reader: Reader) -> tuple[Any, int]:
+        """A topic, and how many partitions follow."""
+        return self._topic.read(reader), reader.count(self._least_partition)
 
 
 @cache
-def fetch_answer_parts(version: int) -> FetchAnswerParts:
-    """The reader of the parts in this version."""
-    return FetchAnswerParts(version)
+def answer_parts(api: Api, version: int) -> AnswerParts:
+    """The reader of an answer's parts in this version."""
+    return AnswerParts(api, version)

@@ -81,6 +81,11 @@ class Reader:
         """Bytes that are not read yet."""
         return self._stop - self.position
 
+    @property
+    def unread(self) -> memoryview:
+        """These bytes."""
+        return self._data[self.position : self._stop]
+
     def error(
         self, message: str, *, position: int | None = None, found: object = None, expected: object = None
     ) -> ProtocolError:

@@ -15,8 +15,9 @@ errors (``RetriableException``, ``InvalidMetadataException``).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from segreader.broker.messages import ApiVersionRange, ApiVersions
 from segreader.errors import UnsupportedVersionError
@@ -47,6 +48,37 @@ class Api(IntEnum):
         return self.name.title().replace("_", "")
 
 
+_RUNS = (
+    (0, "Produce Fetch ListOffsets Metadata"),
+    (8, "OffsetCommit OffsetFetch FindCoordinator JoinGroup Heartbeat LeaveGroup SyncGroup DescribeGroups ListGroups"),
+    (17, "SaslHandshake ApiVersions CreateTopics DeleteTopics DeleteRecords InitProducerId OffsetForLeaderEpoch"),
+    (24, "AddPartitionsToTxn AddOffsetsToTxn EndTxn WriteTxnMarkers TxnOffsetCommit DescribeAcls CreateAcls"),
+    (31, "DeleteAcls DescribeConfigs AlterConfigs AlterReplicaLogDirs DescribeLogDirs SaslAuthenticate"),
+    (37, "CreatePartitions CreateDelegationToken RenewDelegationToken ExpireDelegationToken DescribeDelegationToken"),
+    (42, "DeleteGroups ElectLeaders IncrementalAlterConfigs AlterPartitionReassignments ListPartitionReassignments"),
+    (47, "OffsetDelete DescribeClientQuotas AlterClientQuotas DescribeUserScramCredentials AlterUserScramCredentials"),
+    (57, "UpdateFeatures"),
+    (60, "DescribeCluster DescribeProducers"),
+    (64, "UnregisterBroker DescribeTransactions ListTransactions"),
+    (68, "ConsumerGroupHeartbeat ConsumerGroupDescribe"),
+    (71, "GetTelemetrySubscriptions PushTelemetry"),
+    (74, "ListConfigResources DescribeTopicPartitions ShareGroupHeartbeat ShareGroupDescribe ShareFetch"),
+    (79, "ShareAcknowledge AddRaftVoter RemoveRaftVoter"),
+    (83, "InitializeShareGroupState ReadShareGroupState WriteShareGroupState DeleteShareGroupState"),
+    (87, "ReadShareGroupStateSummary StreamsGroupHeartbeat StreamsGroupDescribe DescribeShareGroupOffsets"),
+    (91, "AlterShareGroupOffsets DeleteShareGroupOffsets"),
+)
+
+API_NAMES: Final[Mapping[int, str]] = {
+    first + number: name for first, names in _RUNS for number, name in enumerate(names.split())
+}
+"""Key -> name as Kafka writes it: the APIs of Kafka 4.3 that clients use. Source: ``ApiKeys`` (4.3).
+
+The others run between brokers and controllers, or carry addresses of controllers (DescribeQuorum), which have none at a
+gateway.
+"""
+
+
 SUPPORTED: Final[dict[Api, ApiVersionRange]] = {
     Api.FETCH: ApiVersionRange(12, 18),
     Api.LIST_OFFSETS: ApiVersionRange(6, 11),
@@ -69,7 +101,7 @@ LARGEST_EARLY_ANSWER: Final = 1 << 20
 
 _EARLY: Final = frozenset({Api.API_VERSIONS, Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE, Api.FIND_COORDINATOR})
 
-_FLEXIBLE_FROM: Final[dict[Api, int]] = {
+FLEXIBLE_FROM: Final[dict[Api, int]] = {
     Api.PRODUCE: 9,
     Api.FETCH: 12,
     Api.LIST_OFFSETS: 6,
@@ -85,16 +117,7 @@ _FLEXIBLE_FROM: Final[dict[Api, int]] = {
     Api.SHARE_FETCH: 0,
     Api.SHARE_ACKNOWLEDGE: 0,
 }
-
-
-def is_flexible(api: Api, version: int) -> bool:
-    """Whether the body has compact lengths and tagged fields (KIP-482). SaslHandshake never has."""
-    return api in _FLEXIBLE_FROM and version >= _FLEXIBLE_FROM[api]
-
-
-def response_header_version(api: Api, version: int) -> int:
-    """0, or 1 with tagged fields. The answer to ApiVersions always has 0: its version is what is being found out."""
-    return 1 if is_flexible(api, version) and api is not Api.API_VERSIONS else 0
+"""The version from which on an API has compact lengths and tagged fields (KIP-482). SaslHandshake never has."""
 
 
 def largest_answer(api: Api) -> int | None:
@@ -213,6 +236,12 @@ REQUESTS: Final = {
     """,
 }
 
+PRODUCE_START: Final = """
+    TransactionalId string? 3+
+    Acks int16
+"""
+"""How a Produce request begins, in all versions."""
+
 ANSWERS: Final = {
     Api.LIST_OFFSETS: """
         ThrottleTimeMs int32 2+
@@ -226,28 +255,28 @@ ANSWERS: Final = {
             LeaderEpoch int32 4+ = -1
     """,
     Api.METADATA: """
-        ThrottleTimeMs int32
+        ThrottleTimeMs int32 3+
         Brokers []struct
           NodeId int32
           Host string
           Port int32
-          Rack string?
-        ClusterId string?
-        ControllerId int32
+          Rack string? 1+
+        ClusterId string? 2+
+        ControllerId int32 1+
         Topics []struct
           ErrorCode int16
           Name string?12+
           TopicId uuid 10+
-          IsInternal bool
+          IsInternal bool 1+
           Partitions []struct
             ErrorCode int16
             PartitionIndex int32
             LeaderId int32
-            LeaderEpoch int32
+            LeaderEpoch int32 7+
             ReplicaNodes []int32
             IsrNodes []int32
-            OfflineReplicas []int32
-          TopicAuthorizedOperations int32
+            OfflineReplicas []int32 5+
+          TopicAuthorizedOperations int32 8+
         ClusterAuthorizedOperations int32 8-10
         ErrorCode int16 13+
     """,
@@ -266,8 +295,13 @@ ANSWERS: Final = {
           ErrorCode int16
     """,
     Api.FIND_COORDINATOR: """
-        ThrottleTimeMs int32
-        Coordinators []struct
+        ThrottleTimeMs int32 1+
+        ErrorCode int16 0-3
+        ErrorMessage string? 1-3
+        NodeId int32 0-3
+        Host string 0-3
+        Port int32 0-3
+        Coordinators []struct 4+
           Key string
           NodeId int32
           Host string
@@ -323,51 +357,153 @@ ANSWERS: Final = {
         AuthBytes bytes
         SessionLifetimeMs int64 1+
     """,
+    Api.PRODUCE: """
+        Responses []struct
+          Name string 0-12
+          TopicId uuid 13+
+          PartitionResponses []struct
+            Index int32
+            ErrorCode int16
+            BaseOffset int64
+            LogAppendTimeMs int64
+            LogStartOffset int64
+            RecordErrors []struct
+              BatchIndex int32
+              BatchIndexErrorMessage string?
+            ErrorMessage string?
+        ThrottleTimeMs int32
+        NodeEndpoints []struct tag 0
+          NodeId int32
+          Host string
+          Port int32
+          Rack string?
+    """,
+    Api.DESCRIBE_CLUSTER: """
+        ThrottleTimeMs int32
+        ErrorCode int16
+        ErrorMessage string?
+        EndpointType int8 1+ = 1
+        ClusterId string
+        ControllerId int32
+        Brokers []struct
+          BrokerId int32
+          Host string
+          Port int32
+          Rack string?
+          IsFenced bool 2+
+        ClusterAuthorizedOperations int32
+    """,
+    Api.SHARE_ACKNOWLEDGE: """
+        ThrottleTimeMs int32
+        ErrorCode int16
+        ErrorMessage string?
+        AcquisitionLockTimeoutMs int32 2+
+        Responses []struct
+          TopicId uuid
+          Partitions []struct
+            PartitionIndex int32
+            ErrorCode int16
+            ErrorMessage string?
+            CurrentLeader struct
+              LeaderId int32
+              LeaderEpoch int32
+        NodeEndpoints []struct
+          NodeId int32
+          Host string
+          Port int32
+          Rack string?
+    """,
 }
-"""All but Fetch, whose answer is read in parts: records stay where they are, and a gateway passes them on unread."""
+"""All but those of ``ANSWERS_IN_PARTS``. A gateway reads some versions that are not in ``SUPPORTED``."""
 
-FETCH_TOP: Final = """
-    ThrottleTimeMs int32
-    ErrorCode int16
-    SessionId int32
-"""
-"""Topics follow, with their count before them, and ``FETCH_TAGS``."""
 
-FETCH_TOPIC: Final = """
-    Topic string 0-12
-    TopicId uuid 13+
-"""
-"""Partitions follow, with their count before them, and a section of tagged fields."""
+class Parts(NamedTuple):
+    """An answer with records, of which the rest is in tables: records stay where they are, or are passed on unread."""
 
-FETCH_PARTITION: Final = """
-    PartitionIndex int32
-    ErrorCode int16
-    HighWatermark int64
-    LastStableOffset int64
-    LogStartOffset int64
-    AbortedTransactions []struct?
-      ProducerId int64
-      FirstOffset int64
-    PreferredReadReplica int32
-"""
-"""Records follow, and ``FETCH_PARTITION_TAGS``."""
+    top: str
+    """A count of topics follows."""
+    topic: str
+    """A count of partitions follows."""
+    partition: str
+    """Records follow."""
+    after_records: str
+    end: str
+    """Behind the topics, each of which ends with a section of tagged fields."""
 
-FETCH_PARTITION_TAGS: Final = """
-    DivergingEpoch struct tag 0
-      Epoch int32
-      EndOffset int64
-    CurrentLeader struct tag 1
-      LeaderId int32
-      LeaderEpoch int32
-"""
 
-FETCH_TAGS: Final = """
-    NodeEndpoints []struct 16+ tag 0
-      NodeId int32
-      Host string
-      Port int32
-      Rack string?
-"""
+ANSWERS_IN_PARTS: Final = {
+    Api.FETCH: Parts(
+        top="""
+            ThrottleTimeMs int32
+            ErrorCode int16
+            SessionId int32
+        """,
+        topic="""
+            Topic string 0-12
+            TopicId uuid 13+
+        """,
+        partition="""
+            PartitionIndex int32
+            ErrorCode int16
+            HighWatermark int64
+            LastStableOffset int64
+            LogStartOffset int64
+            AbortedTransactions []struct?
+              ProducerId int64
+              FirstOffset int64
+            PreferredReadReplica int32
+        """,
+        after_records="""
+            DivergingEpoch struct tag 0
+              Epoch int32
+              EndOffset int64
+            CurrentLeader struct tag 1
+              LeaderId int32
+              LeaderEpoch int32
+        """,
+        end="""
+            NodeEndpoints []struct 16+ tag 0
+              NodeId int32
+              Host string
+              Port int32
+              Rack string?
+        """,
+    ),
+    Api.SHARE_FETCH: Parts(
+        top="""
+            ThrottleTimeMs int32
+            ErrorCode int16
+            ErrorMessage string?
+            AcquisitionLockTimeoutMs int32
+        """,
+        topic="""
+            TopicId uuid
+        """,
+        partition="""
+            PartitionIndex int32
+            ErrorCode int16
+            ErrorMessage string?
+            AcknowledgeErrorCode int16
+            AcknowledgeErrorMessage string?
+            CurrentLeader struct
+              LeaderId int32
+              LeaderEpoch int32
+        """,
+        after_records="""
+            AcquiredRecords []struct
+              FirstOffset int64
+              LastOffset int64
+              DeliveryCount int16
+        """,
+        end="""
+            NodeEndpoints []struct
+              NodeId int32
+              Host string
+              Port int32
+              Rack string?
+        """,
+    ),
+}
 
 
 class ErrorCode(IntEnum):

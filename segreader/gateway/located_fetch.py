@@ -9,46 +9,36 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from functools import partial
 
-from segreader.broker.codec import FetchAnswerParts, codec_of, fetch_answer_parts
-from segreader.broker.location import LOCATION_TAG, encode_location
 from segreader.broker.messages import IndexLocation, RemoteLogSegmentLocation
-from segreader.broker.primitives import Writer
-from segreader.broker.protocol import FETCH_PARTITION, Api, ErrorCode
+from segreader.broker.protocol import Api, ErrorCode
 from segreader.errors import CatalogError, FormatError, StorageError, UnsupportedVersionError
-from segreader.gateway.answers import (
-    FetchTop,
+from segreader.gateway.catalogue import OFFSET_INDEX, TRANSACTION_INDEX, Catalogue, StoredSegment
+from segreader.gateway.fetch_messages import (
+    EXTENSION,
+    FlaggedFetch,
     MoreTopics,
-    PartitionHead,
-    pass_answer,
+    PartitionAsked,
+    ProbeAnswer,
+    ProbedPartition,
+    encode_topics,
     pass_fetch,
-    read_top,
-    top_bytes,
-    walk_topics,
+    whole_answer,
 )
-from segreader.gateway.audit import AuditLog, LocationGiven
-from segreader.gateway.catalogue import Catalogue, StoredSegment
-from segreader.gateway.fetch_requests import FIRST_VERSION, FlaggedFetch, PartitionAsked, tail_probe, zero_probe
-from segreader.gateway.frames import SIZE, tag_section, what
-from segreader.gateway.metrics import GatewayMetrics, Refused
-from segreader.gateway.objects import OFFSET_INDEX, TRANSACTION_INDEX
+from segreader.gateway.metrics import AuditLog, GatewayMetrics, LocationGiven, Refused
 from segreader.gateway.relay import Relay
 from segreader.gateway.remote_plans import RemotePlan, RemotePlanner
-from segreader.gateway.rewriting import EXTENSION_TAG, EXTENSION_VERSION, rewrite_tags
+from segreader.gateway.rewriting import rewrite_end
 from segreader.gateway.signing import ObjectAccess, Signer
-from segreader.gateway.streams import FrameSource
+from segreader.gateway.wire import FrameSource
 
 _STORE_READS = 4
 """Reads of the store that one request has under way at a time."""
 
 _FIRST_WITH_ZERO_PROBE = 11
 """Version of ListOffsets that came with Kafka 4.2, whose brokers read nothing remote for a PartitionMaxBytes of 0."""
-
-_NULL, _EMPTY, _NO_TAGS = b"\x00", b"\x01", b"\x00"
-EXTENSION: Mapping[int, bytes] = {EXTENSION_TAG: EXTENSION_VERSION}
 
 
 class LocatedFetch:
@@ -84,7 +74,7 @@ class LocatedFetch:
     async def answer(self, link: Relay, request: FlaggedFetch) -> None:
         """Send the client the answer to its request. Later requests of this client wait meanwhile."""
         head = request.head
-        if request.session_id > 0:
+        if request.fields.session_id > 0:
             self._metrics.refused[Refused.IN_SESSION] += len(request.partitions)
             frame = request.encode(request.partitions, head.correlation_id, has_session=True)
             await link.ask(
@@ -92,7 +82,7 @@ class LocatedFetch:
                 head.version,
                 frame,
                 head.correlation_id,
-                lambda source: pass_answer(source, link.to_client, Api.FETCH, head.version, link.addresses),
+                lambda source: link.pass_answer(source, Api.FETCH, head.version),
                 held_s=_held_s(request),
             )
             return
@@ -115,16 +105,15 @@ class LocatedFetch:
         offered = link.offered.get(Api.LIST_OFFSETS)
         is_zero = offered is not None and offered.last >= _FIRST_WITH_ZERO_PROBE
         if is_zero:
-            probes = [zero_probe(plan.asked) for plan in plans]
+            probes = [plan.asked.zero_probe() for plan in plans]
         else:
-            known = await self._planner.know_ends(link, plans, request.isolation)
+            known = await self._planner.know_ends(link, plans, request.fields.isolation_level)
             plain += [plan.asked for plan in plans if plan not in known]
             self._metrics.refused[Refused.NO_ANSWER] += len(plans) - len(known)
-            plans, probes = known, [tail_probe(plan.asked, plan.end_offset) for plan in known]
+            plans, probes = known, [plan.asked.tail_probe(plan.end_offset) for plan in known]
         probe = await self._probe(link, request, probes)
-        assert probe.top is not None
-        head, throttle_ms = request.head, probe.top.throttle_ms
-        if probe.top.error or (throttle_ms > 0 and not probe.partitions):
+        head, throttle_ms = request.head, probe.throttle_ms
+        if probe.error or (throttle_ms > 0 and not probe.partitions):
             # Over its quota a client gets no topics; the broker reads nothing more from it until that time is over.
             self._metrics.refused[Refused.NO_ANSWER] += len(plans)
             await link.to_client.send(whole_answer(head.correlation_id, throttle_ms, []))
@@ -133,7 +122,7 @@ class LocatedFetch:
         errors: list[tuple[RemotePlan, ProbedPartition]] = []
         wanted: list[tuple[RemotePlan, ProbedPartition]] = []
         for plan in plans:
-            probed = probe.partitions.get((plan.asked.key, plan.asked.partition))
+            probed = probe.partitions.get((plan.asked.topic, plan.asked.partition))
             cause = self._cause(plan, probed, request, is_zero=is_zero)
             if cause is not None:
                 self._metrics.refused[cause] += 1
@@ -141,7 +130,7 @@ class LocatedFetch:
                 plain.append(plan.asked)
             else:
                 (errors if cause is Refused.PROBE_ERROR else wanted).append((plan, probed))
-        given: list[tuple[bytes, bytes]] = []
+        given: list[tuple[str | None, bytes]] = []
         room = asyncio.Semaphore(_STORE_READS)
         if len(wanted) == 1:  # without a task of its own: that is most of them
             found = [await self._locate(wanted[0][0], room)]
@@ -153,31 +142,22 @@ class LocatedFetch:
                 plain.append(plan.asked)
             else:
                 self._metrics.locations_given += 1
-                given.append((plan.asked.key, located(probed.head, location)))
+                given.append((plan.asked.topic, probed.located(location)))
         if plain:
             plain += [plan.asked for plan, _ in errors]  # whose answer tells where the leader is, too
-            topics = topics_of(given, has_ids=request.has_ids)
+            topics = encode_topics(head.version, given)
             await self._fetch_plainly(link, request, plain, MoreTopics(topics, throttle_ms), waits=not given)
             return
-        given += [(plan.asked.key, refused(probed)) for plan, probed in errors]
-        tail = None
-        if errors:
-            tail = await self._tail(link, probe, head.version)
-        topics = topics_of(given, has_ids=request.has_ids)
-        await link.to_client.send(whole_answer(head.correlation_id, throttle_ms, topics, tail))
+        given += [(plan.asked.topic, probed.refused()) for plan, probed in errors]
+        end = await self._end(link, probe, head.version) if errors else None
+        topics = encode_topics(head.version, given)
+        await link.to_client.send(whole_answer(head.correlation_id, throttle_ms, topics, end))
         await link.to_client.flush()
 
-    async def _tail(self, link: Relay, probe: ProbeAnswer, version: int) -> bytes:
-        rewrite = partial(
-            rewrite_tags,
-            memoryview(probe.tail),
-            what(Api.FETCH, version),
-            link.addresses,
-            EXTENSION,
-            has_endpoints=version >= 16,
-        )
-        tail = rewrite()
-        return rewrite() if await link.addresses.settle() else tail
+    async def _end(self, link: Relay, probe: ProbeAnswer, version: int) -> bytes:
+        rewrite = partial(rewrite_end, memoryview(probe.end), Api.FETCH, version, link.addresses, more=EXTENSION)
+        end = rewrite()
+        return rewrite() if await link.addresses.settle() else end
 
     async def _probe(self, link: Relay, request: FlaggedFetch, probes: Sequence[PartitionAsked]) -> ProbeAnswer:
         """Ask the broker whether this client may read, who leads and where the logs end; nothing remote is read."""
@@ -194,14 +174,14 @@ class LocatedFetch:
         """Why a probed partition gets no location; ``None`` if there is no reason."""
         if probed is None:
             return Refused.NO_ANSWER
-        told = probed.head.fields
+        told = probed.fields
         if told.error_code:
             is_of_probe = told.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and not is_zero
             return Refused.OUT_OF_RANGE if is_of_probe else Refused.PROBE_ERROR
         if probed.has_tags or told.log_start_offset < 0:
             return Refused.OTHER_HISTORY
-        end = told.last_stable_offset if request.isolation else told.high_watermark
-        self._planner.told_end(plan, request.isolation, end)
+        end = told.last_stable_offset if request.fields.isolation_level else told.high_watermark
+        self._planner.told_end(plan, request.fields.isolation_level, end)
         offset = plan.asked.fetch_offset
         if not told.log_start_offset <= offset < end:
             return Refused.OUT_OF_RANGE
@@ -288,7 +268,7 @@ _HANDED_OUT = (OFFSET_INDEX, TRANSACTION_INDEX)
 
 def _held_s(request: FlaggedFetch) -> float:
     """How long a broker may hold the answer, in seconds."""
-    return min(max(request.max_wait_ms, 0) / 1000, _LONGEST_HOLD_S)
+    return float(min(max(request.fields.max_wait_ms, 0) / 1000, _LONGEST_HOLD_S))
 
 
 def _location(
@@ -316,95 +296,3 @@ def _location(
         leader_epochs=tuple(epochs),
         indexes=tuple(indexes),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class ProbedPartition:
-    """What a probe told of one partition: ``raw`` are its bytes up to the length of the records, ``tags`` those behind
-    them."""
-
-    head: PartitionHead
-    raw: bytes
-    tags: bytes
-
-    @property
-    def has_tags(self) -> bool:
-        """Whether the broker said more, for example that the client's position is of another history."""
-        return self.tags != _NO_TAGS
-
-
-@dataclass(slots=True)
-class ProbeAnswer:
-    """The answer to a probe without its records; ``tail`` are the tagged fields that end it."""
-
-    top: FetchTop | None = None
-    partitions: dict[tuple[bytes, int], ProbedPartition] = field(default_factory=dict)
-    tail: bytes = _NO_TAGS
-
-    async def take(self, source: FrameSource, version: int) -> None:
-        """Read the answer; its records are dropped as they come.
-
-        Raises:
-            ProtocolError: it is no Fetch answer.
-        """
-
-        def found(key: bytes, head: PartitionHead, raw: bytes, tags: bytes) -> None:
-            self.partitions[key, head.fields.partition_index] = ProbedPartition(head, raw, tags)
-
-        await source.parsed(FetchAnswerParts.header)
-        top, _ = await source.parsed(partial(read_top, fetch_answer_parts(version)))
-        self.top = top
-        await walk_topics(source, version, top, None, found)
-        self.tail = await source.rest()
-
-
-def located(head: PartitionHead, location: RemoteLogSegmentLocation) -> bytes:
-    """A partition with a location in the place of records."""
-    writer = Writer(flexible=True)
-    fields = head.fields._asdict() | {"error_code": 0, "aborted_transactions": None, "preferred_read_replica": -1}
-    codec_of(FETCH_PARTITION, FIRST_VERSION, True, False).write(writer, fields)
-    writer.blob(b"")
-    writer.tags([(LOCATION_TAG, encode_location(location))])
-    return bytes(writer.data)
-
-
-def refused(probed: ProbedPartition) -> bytes:
-    """A partition as the broker answered it, with its error and without records."""
-    return probed.raw + (_NULL if probed.head.records_size is None else _EMPTY) + probed.tags
-
-
-def topics_of(partitions: Iterable[tuple[bytes, bytes]], *, has_ids: bool) -> list[bytes]:
-    """Partitions as topics of an answer.
-
-    Args:
-        partitions: the topic's key and the partition's bytes.
-        has_ids: whether the key is an id, or a name.
-    """
-    of_topic: dict[bytes, list[bytes]] = {}
-    for key, data in partitions:
-        of_topic.setdefault(key, []).append(data)
-    topics = []
-    for key, data_of in of_topic.items():
-        writer = Writer(flexible=True)
-        if has_ids:
-            writer.raw(key)
-        else:
-            writer.blob(key)
-        writer.count(len(data_of))
-        for data in data_of:
-            writer.raw(data)
-        writer.tags()
-        topics.append(bytes(writer.data))
-    return topics
-
-
-def whole_answer(correlation_id: int, throttle_ms: int, topics: list[bytes], tail: bytes | None = None) -> bytes:
-    """A frame that holds these topics alone.
-
-    Args:
-        tail: the tagged fields that end it; by default the extension's version.
-    """
-    header = correlation_id.to_bytes(4, "big", signed=True) + _NO_TAGS
-    end = tag_section([(EXTENSION_TAG, EXTENSION_VERSION)]) if tail is None else tail
-    data = b"".join((header, top_bytes(throttle_ms, 0, len(topics)), *topics, end))
-    return SIZE.pack(len(data)) + data

@@ -1,6 +1,8 @@
 """One client's connection and the one to its broker: requests one way, answers the other, in their order.
 
-What authenticates a client passes through like everything else: it is not looked at, kept or logged.
+Only APIs and versions that can be passed on are offered and passed. Answers go on unchanged, in slices as they come, or
+with the gateway's addresses in the place of the brokers'. What authenticates a client passes through like everything
+else: it is not looked at, kept or logged.
 """
 
 from __future__ import annotations
@@ -8,33 +10,33 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from struct import Struct
-from typing import Protocol
+from typing import Final, Protocol
 
 from segreader import __version__
 from segreader.broker import api
-from segreader.broker.messages import ApiVersionRange
-from segreader.broker.protocol import Api
-from segreader.errors import BrokerError, ConnectionFailedError, ProtocolError, UnsupportedVersionError
-from segreader.gateway.addresses import AddressTable
-from segreader.gateway.answers import Deliver, pass_answer
-from segreader.gateway.config import Limits
-from segreader.gateway.fetch_requests import FlaggedFetch, may_be_flagged, parse_flagged_fetch
-from segreader.gateway.frames import (
-    SIZE,
+from segreader.broker.codec import (
     SMALLEST_REQUEST,
     RequestHead,
+    answer_body,
     api_label,
-    expects_answer,
-    parse_request_head,
-    what,
+    codec_of,
+    message_name,
+    read_request_head,
+    request_body,
 )
+from segreader.broker.location import extension_tag
+from segreader.broker.messages import ApiVersionRange
+from segreader.broker.primitives import Reader, Writer
+from segreader.broker.protocol import ANSWERS, API_NAMES, PRODUCE_START, Api, ErrorCode
+from segreader.errors import BrokerError, ConnectionFailedError, ProtocolError, UnsupportedVersionError
+from segreader.gateway.config import Limits
+from segreader.gateway.fetch_messages import FlaggedFetch, pass_fetch, read_flagged_fetch
 from segreader.gateway.metrics import GatewayMetrics
-from segreader.gateway.rewriting import NEWEST, may_pass, rewrite_api_versions, unsupported_version
-from segreader.gateway.streams import FrameSource, Outlet, read_size
-from segreader.gateway.wire import Wire
+from segreader.gateway.rewriting import HEAD_APIS, AddressTable, rewrite_start, rewrite_whole, rewrites
+from segreader.gateway.wire import SIZE, FrameSource, Outlet, Wire, read_size
 
 _log = logging.getLogger(__name__)
 
@@ -45,6 +47,28 @@ _LONGEST_ANSWER_S = 1800.0
 
 _LONGEST_LOOK = 72 << 10
 """What a look at the head of a request may need: two strings of 32 KiB and tagged fields."""
+
+
+PARSED: Final[Mapping[int, ApiVersionRange]] = {
+    Api.PRODUCE: ApiVersionRange(0, 13),
+    Api.FETCH: ApiVersionRange(0, 18),
+    Api.LIST_OFFSETS: ApiVersionRange(0, 11),
+    Api.METADATA: ApiVersionRange(0, 13),
+    Api.FIND_COORDINATOR: ApiVersionRange(0, 6),
+    Api.SASL_HANDSHAKE: ApiVersionRange(1, 1),
+    Api.API_VERSIONS: ApiVersionRange(0, 5),
+    Api.SASL_AUTHENTICATE: ApiVersionRange(0, 2),
+    Api.DESCRIBE_CLUSTER: ApiVersionRange(0, 2),
+    Api.SHARE_FETCH: ApiVersionRange(1, 2),
+    Api.SHARE_ACKNOWLEDGE: ApiVersionRange(1, 2),
+}
+"""Versions that can be looked into; other APIs pass in any version. SASL tokens of handshake 0 are no frames."""
+
+_NEWEST: Final = PARSED[Api.API_VERSIONS].last
+_NEVER: Final = frozenset((52, 53, 54, Api.DESCRIBE_QUORUM, 58, 59, 82))
+"""Answers with addresses of controllers."""
+
+Deliver = Callable[[FrameSource], Awaitable[None]]
 
 
 class Locating(Protocol):
@@ -168,30 +192,28 @@ class Relay:
         for look in (_FIRST_LOOK, _LONGEST_LOOK):
             held += await source.some(look - len(held))
             try:
-                head = parse_request_head(memoryview(held))
-                is_answered = expects_answer(memoryview(held), head)
+                head = read_request_head(memoryview(held))
+                is_answered = _expects_answer(memoryview(held), head)
                 break
             except ProtocolError:
                 if look == _LONGEST_LOOK or not source.left:
                     raise
         assert head is not None
-        if why := may_pass(head.api, head.version, is_strict=self._is_strict):
-            if head.api == Api.API_VERSIONS and head.version > NEWEST:
+        if why := _may_pass(head.api, head.version, is_strict=self._is_strict):
+            if head.api == Api.API_VERSIONS and head.version > _NEWEST:
                 await source.pass_on(source.left, None)
                 await self.idle()
-                await self.to_client.send(unsupported_version(head.correlation_id))
+                await self.to_client.send(_unsupported_version(head.correlation_id))
                 await self.to_client.flush()
                 return
             raise ProtocolError(why)
         self.metrics.requests[api_label(head.api)] += 1
         if self._locating is not None and head.api == Api.FETCH and source.size <= self.limits.flagged_request_bytes:
             held += await source.rest(self.limits.flagged_request_bytes)
-            if may_be_flagged(held, head):
-                request = parse_flagged_fetch(memoryview(held), head)
-                if request is not None:
-                    await self.idle()
-                    await self._locating.answer(self, request)
-                    return
+            if (request := read_flagged_fetch(held, head)) is not None:
+                await self.idle()
+                await self._locating.answer(self, request)
+                return
         if is_answered:
             self._expect(head.correlation_id, head.api, head.version, self._deliverer(head))
         await self.to_broker.send(SIZE.pack(source.size) + held)
@@ -201,7 +223,40 @@ class Relay:
     def _deliverer(self, head: RequestHead) -> Deliver:
         if head.api == Api.API_VERSIONS:
             return lambda source: self._deliver_api_versions(source, head.version)
-        return lambda source: pass_answer(source, self.to_client, head.api, head.version, self.addresses)
+        return lambda source: self.pass_answer(source, head.api, head.version)
+
+    async def pass_answer(self, source: FrameSource, api: int, version: int) -> None:
+        """Pass one answer on to the client, with the gateway's addresses in the place of the brokers'.
+
+        Raises:
+            ProtocolError: it is no such answer.
+        """
+        client, addresses = self.to_client, self.addresses
+        if not rewrites(api, version):
+            await client.send(SIZE.pack(source.size))
+            await source.pass_on(source.left, client)
+        elif api in HEAD_APIS:
+            await self._pass_start(source, Api(api), version)
+        elif api in (Api.FETCH, Api.SHARE_FETCH):
+            await pass_fetch(source, client, Api(api), version, addresses)
+        else:
+            frame = memoryview(await source.rest())
+            answer = rewrite_whole(frame, Api(api), version, addresses)
+            if await addresses.settle():
+                answer = rewrite_whole(frame, Api(api), version, addresses)
+            await client.send(SIZE.pack(len(answer)) + answer)
+
+    async def _pass_start(self, source: FrameSource, api: Api, version: int) -> None:
+        def rewrite(reader: Reader) -> tuple[bytes, int]:
+            start, size = rewrite_start(reader.unread, api, version, self.addresses)
+            reader.take(size)
+            return start, size
+
+        (start, _), raw = await source.parsed(rewrite)
+        if await self.addresses.settle():
+            start, _ = rewrite_start(memoryview(raw), api, version, self.addresses)
+        await self.to_client.send(SIZE.pack(source.size + len(start) - len(raw)) + start)
+        await source.pass_on(source.left, self.to_client)
 
     async def _deliver_api_versions(self, source: FrameSource, version: int) -> None:
         frame = await source.rest()
@@ -257,7 +312,7 @@ class Relay:
                 await begun.wait()
         except TimeoutError:
             # A client that gave up meanwhile would not be noticed: nothing is read from it now.
-            raise ConnectionFailedError(f"no answer to {what(api, version, 'request')} in time") from None
+            raise ConnectionFailedError(f"no answer to {message_name(api, version, 'request')} in time") from None
         await done  # the client may take its time
 
     async def question(self, api: Api, version: int, encode: Callable[[int], bytes]) -> memoryview:
@@ -307,7 +362,7 @@ class Relay:
             if not self._pending:
                 raise ProtocolError("an unexpected response", found=f"correlation id {correlation_id}")
             pending = self._pending[0]
-            name = what(pending.api, pending.version)
+            name = message_name(pending.api, pending.version)
             if correlation_id != pending.correlation_id:
                 raise ProtocolError(
                     f"{name}: the answer to another request",
@@ -329,3 +384,83 @@ class Relay:
             self._has_room.set()
             if not self._pending:
                 self._is_idle.set()
+
+
+def _may_pass(api: int, version: int, *, is_strict: bool) -> str | None:
+    """Why a request is not passed on; ``None`` if it is."""
+    if api in _NEVER or (is_strict and api not in API_NAMES):
+        return f"{message_name(api, version, 'request')} is not passed on by this gateway"
+    parsed = PARSED.get(api)
+    if parsed is not None and not parsed.first <= version <= parsed.last:
+        return f"{message_name(api, version, 'request')}: only versions {parsed.first} to {parsed.last} are passed on"
+    return None
+
+
+def _expects_answer(data: memoryview, head: RequestHead) -> bool:
+    """Whether a request is answered at all: only Produce with ``acks`` 0 is not.
+
+    Args:
+        data: the request behind its size, at least up to ``acks``.
+
+    Raises:
+        ProtocolError: the bytes end before ``acks``.
+    """
+    if head.api != Api.PRODUCE:
+        return True
+    reader = request_body(data, head)
+    return bool(codec_of(PRODUCE_START, head.version, reader.flexible, False).read(reader).acks != 0)
+
+
+def rewrite_api_versions(
+    frame: memoryview, version: int, *, is_strict: bool = True, announces: bool = True
+) -> tuple[bytes, Mapping[int, ApiVersionRange]]:
+    """A whole answer to ApiVersions with what the gateway can pass, and the ranges that the broker itself offers.
+
+    An answer with an error has the layout of version 0, and stays as it is.
+
+    Args:
+        is_strict: leave out APIs that are not known here, too.
+        announces: add the extension's tag.
+
+    Raises:
+        ProtocolError: it is no such answer.
+    """
+    reader = answer_body(Api.API_VERSIONS, version, frame)
+    body_at = reader.position
+    if reader.int16() == ErrorCode.UNSUPPORTED_VERSION:
+        return bytes(frame), {}
+    reader.position = body_at
+    codec = codec_of(ANSWERS[Api.API_VERSIONS], version, reader.flexible)
+    message = codec.read(reader)
+    reader.finish()
+    entries = []
+    for one in message.api_keys:
+        if one.api_key in _NEVER or (is_strict and one.api_key not in API_NAMES):
+            continue
+        if (parsed := PARSED.get(one.api_key)) is not None:
+            first, last = max(one.min_version, parsed.first), min(one.max_version, parsed.last)
+            one = one._replace(min_version=first, max_version=last)
+        if one.min_version <= one.max_version:
+            entries.append(one)
+    tags = message.tags
+    if announces and reader.flexible:
+        extension = extension_tag()
+        tags = (*(one for one in tags if one[0] != extension[0]), extension)
+    writer = Writer(flexible=reader.flexible)
+    writer.raw(frame[:body_at])
+    codec.write(writer, message._replace(api_keys=entries, tags=tags))
+    offered = {one.api_key: ApiVersionRange(one.min_version, one.max_version) for one in message.api_keys}
+    return bytes(writer.data), offered
+
+
+def _unsupported_version(correlation_id: int) -> bytes:
+    """The frame that answers a version of ApiVersions that is newer than this gateway: the client asks with an older.
+
+    Source: KIP-511.
+    """
+    writer = Writer(flexible=False)
+    writer.int32(correlation_id)
+    offered = {"api_key": Api.API_VERSIONS, "min_version": PARSED[Api.API_VERSIONS].first, "max_version": _NEWEST}
+    answer = {"error_code": ErrorCode.UNSUPPORTED_VERSION, "api_keys": [offered]}
+    codec_of(ANSWERS[Api.API_VERSIONS], 0, False).write(writer, answer)
+    return writer.framed()

@@ -30,8 +30,7 @@ from segreader.broker.protocol import Api, ErrorCode, choose_version
 from segreader.catalog.metadata_log import RemoteLogSegmentMetadata
 from segreader.errors import SegreaderError
 from segreader.gateway.catalogue import Catalogue
-from segreader.gateway.fetch_requests import FlaggedFetch, PartitionAsked
-from segreader.gateway.history import common_stop, epochs_used
+from segreader.gateway.fetch_messages import FlaggedFetch, PartitionAsked
 from segreader.gateway.metrics import Refused
 from segreader.isolation import IsolationLevel
 
@@ -179,7 +178,7 @@ class RemotePlanner:
         found: list[_Open] = []
         seen: set[tuple[str, int]] = set()
         for asked in request.partitions:
-            told = request.topic_of(asked)
+            told = asked.topic
             topic_id = told if request.has_ids else ids.get(told or "")
             topic = None if topic_id is None else self._catalogue.topic_name(topic_id) if request.has_ids else told
             if topic is None or topic_id is None or (topic_id, asked.partition) in seen:
@@ -202,7 +201,7 @@ class RemotePlanner:
 
     async def _topic_ids(self, link: Asking, request: FlaggedFetch) -> dict[str, str]:
         """Ids of topics given by name, requested each time: a name may have come back with another id."""
-        names = sorted({topic for one in request.partitions if (topic := request.topic_of(one)) is not None})
+        names = sorted({one.topic for one in request.partitions if one.topic is not None})
         version = choose_version(Api.METADATA, ApiVersions(0, link.offered))
         frame = await link.question(
             Api.METADATA,
@@ -336,3 +335,43 @@ def _epochs(segment: RemoteLogSegmentMetadata) -> list[tuple[int, int]]:
 
 def _client_id(request: FlaggedFetch) -> str:
     return request.head.client_id or ""
+
+
+def epochs_used(epochs: Sequence[tuple[int, int]], first: int, last: int) -> list[tuple[int, int]]:
+    """The epochs, and their first offsets, that offsets ``first`` to ``last`` of a segment lie in.
+
+    An epoch without an offset of its own, which begins where the next one does, is left out.
+    """
+    used = []
+    for index, (epoch, start) in enumerate(epochs):
+        stop = epochs[index + 1][1] if index + 1 < len(epochs) else last + 1
+        if start < stop and stop > first and start <= last:
+            used.append((epoch, start))
+    return used
+
+
+def common_stop(epochs: Sequence[tuple[int, int]], first: int, last: int, ends: Mapping[int, EpochEnd]) -> int:
+    """The offset behind the last one, from ``first`` on, that the segment and the leader have in common.
+
+    Args:
+        epochs: of the segment, each with its first offset there; ascending.
+        first: the offset to begin with, which the segment holds.
+        last: the segment's last offset.
+        ends: what the leader says of each epoch of ``epochs_used``.
+
+    Returns:
+        ``first`` if even that one is not common.
+    """
+    used = epochs_used(epochs, first, last)
+    if not used or used[0][1] > first:
+        return first
+    stop = first
+    for index, (epoch, _) in enumerate(used):
+        wanted = used[index + 1][1] if index + 1 < len(used) else last + 1
+        told = ends.get(epoch)
+        if told is None or told.error or told.leader_epoch != epoch or told.end_offset <= stop:
+            break
+        stop = min(told.end_offset, wanted)
+        if told.end_offset < wanted or (told.end_offset > wanted and index + 1 < len(used)):
+            break
+    return stop

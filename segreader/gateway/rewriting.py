@@ -1,47 +1,120 @@
-"""Replace brokers' addresses in answers by the gateway's, and limit ApiVersions to what the gateway can pass on.
+"""Put the gateway's addresses in the place of the brokers' in answers, and open a listener before an answer names it.
 
-Every other byte stays as it is.
+Brokers are learned from the answers that pass through. A new one gets its own listener before the answer that named it
+goes on, so no client is sent to a closed port. All else in an answer stays as it is.
 
 Source: the message schemas of Apache Kafka 4.3; KIP-951 for ``NodeEndpoints``, KIP-932 for the share APIs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
 
-from segreader.broker.location import extension_tag
-from segreader.broker.messages import ApiVersionRange
+from segreader.broker.codec import StructCodec, answer_body, answer_parts, codec_of, codec_until, message_name
 from segreader.broker.primitives import Reader, Writer
-from segreader.broker.protocol import Api, ErrorCode, is_flexible, response_header_version
-from segreader.gateway.frames import API_NAMES, Edits, tag_section, what
-
-EXTENSION_TAG, EXTENSION_VERSION = extension_tag()
-
-PARSED: Final[Mapping[int, ApiVersionRange]] = {
-    Api.PRODUCE: ApiVersionRange(0, 13),
-    Api.FETCH: ApiVersionRange(0, 18),
-    Api.LIST_OFFSETS: ApiVersionRange(0, 11),
-    Api.METADATA: ApiVersionRange(0, 13),
-    Api.FIND_COORDINATOR: ApiVersionRange(0, 6),
-    Api.SASL_HANDSHAKE: ApiVersionRange(1, 1),
-    Api.API_VERSIONS: ApiVersionRange(0, 5),
-    Api.SASL_AUTHENTICATE: ApiVersionRange(0, 2),
-    Api.DESCRIBE_CLUSTER: ApiVersionRange(0, 2),
-    Api.SHARE_FETCH: ApiVersionRange(1, 2),
-    Api.SHARE_ACKNOWLEDGE: ApiVersionRange(1, 2),
-}
-"""Versions that can be looked into; other APIs pass in any version. SASL tokens of handshake 0 are no frames."""
-
-PASSED: Final = frozenset(API_NAMES)
-"""Keys that are offered. A newer one may carry addresses in fields unknown here."""
+from segreader.broker.protocol import ANSWERS, Api, ErrorCode
+from segreader.errors import OptionError
 
 HEAD_APIS: Final = frozenset((Api.METADATA, Api.FIND_COORDINATOR, Api.DESCRIBE_CLUSTER))
 """Answers that have their addresses before all that may be long."""
 
+FILLER_TAG: Final = 12495
+"""A tagged field without a meaning, the last number of those reserved for the location extension."""
+
+MAX_NODES: Final = 1000
+"""Brokers of one cluster that get a listener."""
+
+_LARGEST_PORT = 65535
+_LONGEST_HOST = 255
+
+
+@dataclass(frozen=True, slots=True)
+class PortPlan:
+    """Which port a broker gets.
+
+    Args:
+        base: plus the node id; the base itself is where clients begin.
+        ports: node id -> port, in place of that rule where it is not empty: other brokers have no port then.
+    """
+
+    base: int
+    ports: Mapping[int, int]
+
+    def __post_init__(self) -> None:
+        for port in (self.base, *self.ports.values()):
+            if not 0 < port <= _LARGEST_PORT:
+                raise OptionError("not a port to listen at", found=port, expected=f"1 to {_LARGEST_PORT}")
+        if len({self.base, *self.ports.values()}) != len(self.ports) + 1:
+            raise OptionError("two brokers have one port", hint="Every broker needs a port of its own at the gateway")
+
+    def port_of(self, node_id: int) -> int | None:
+        """The port of a broker, or ``None`` if it has none here."""
+        if self.ports:
+            return self.ports.get(node_id)
+        port = self.base + node_id
+        return port if node_id >= 0 and port <= _LARGEST_PORT else None
+
+
+class AddressTable:
+    """Brokers by node id: ``Addresses``.
+
+    Args:
+        advertised_host: under which clients reach the gateway.
+        open_listener: called once for each broker; false if its port cannot be had.
+    """
+
+    def __init__(
+        self, advertised_host: str, plan: PortPlan, open_listener: Callable[[int, int], Awaitable[bool]]
+    ) -> None:
+        self._host = advertised_host
+        self._plan = plan
+        self._open_listener = open_listener
+        self._brokers: dict[int, tuple[str, int]] = {}
+        self._opening: dict[int, asyncio.Task[bool]] = {}
+        self._refused: set[int] = set()
+
+    @property
+    def nodes(self) -> Mapping[int, tuple[str, int]]:
+        """Where each known broker is."""
+        return self._brokers
+
+    def broker(self, node_id: int) -> tuple[str, int] | None:
+        """Where a broker is now."""
+        return self._brokers.get(node_id)
+
+    def translate(self, node_id: int, host: str, port: int) -> tuple[str, int] | None:
+        """The gateway's address for a broker that says to be at ``host`` and ``port``; ``None``: it has none.
+
+        A broker that is new gets its listener soon: ``settle`` waits for that.
+        """
+        at = self._plan.port_of(node_id)
+        if at is None or node_id in self._refused or not 0 < port <= _LARGEST_PORT or not 0 < len(host) < _LONGEST_HOST:
+            return None
+        if node_id not in self._brokers and len(self._brokers) >= MAX_NODES:
+            return None
+        if node_id not in self._brokers:
+            self._opening[node_id] = asyncio.ensure_future(self._open_listener(node_id, at))
+        self._brokers[node_id] = (host, port)
+        return self._host, at
+
+    async def settle(self) -> bool:
+        """Wait until all listeners are open; true if one could not be, so that answers must be looked at anew."""
+        has_failed = False
+        while self._opening:
+            node_id, opening = next(iter(self._opening.items()))
+            is_open = await asyncio.shield(opening)
+            if self._opening.pop(node_id, None) is not None and not is_open:
+                self._refused.add(node_id)
+                self._brokers.pop(node_id, None)
+                has_failed = True
+        return has_failed
+
 
 class Addresses(Protocol):
-    """From a broker to where clients of the gateway must connect to for it."""
+    """From a broker to where clients of the gateway must connect to for it: ``AddressTable``."""
 
     def translate(self, node_id: int, host: str, port: int) -> tuple[str, int] | None:
         """Host and port at the gateway of the broker ``node_id``, which says to be there; ``None``: it has none."""
@@ -54,18 +127,8 @@ def rewrites(api: int, version: int) -> bool:
     return (api == Api.FETCH and version >= 16) or (api == Api.PRODUCE and version >= 10)
 
 
-def answer_body(frame: memoryview, api: Api, version: int) -> Reader:
-    """A reader at the first byte of an answer's body; the frame begins with its correlation id."""
-    has_tags = response_header_version(api, version) == 1
-    reader = Reader(frame, flexible=has_tags, what=what(api, version))
-    reader.take(4)
-    reader.tags()
-    reader.flexible = is_flexible(api, version)
-    return reader
-
-
-def rewrite_head(frame: memoryview, api: Api, version: int, addresses: Addresses) -> tuple[Edits, int]:
-    """The edits of an answer of ``HEAD_APIS``, and where its addresses end: nothing behind needs a look.
+def rewrite_start(frame: memoryview, api: Api, version: int, addresses: Addresses) -> tuple[bytes, int]:
+    """How an answer of ``HEAD_APIS`` begins with the gateway's addresses, and how many bytes that stands for.
 
     Args:
         frame: from the correlation id on; as much of it as there is.
@@ -73,276 +136,151 @@ def rewrite_head(frame: memoryview, api: Api, version: int, addresses: Addresses
     Raises:
         ProtocolError: it ends too early, or is no such answer.
     """
-    reader, edits = answer_body(frame, api, version), Edits()
-    _HEADS[api](reader, version, addresses, edits)
-    return edits, reader.position
-
-
-def _metadata(reader: Reader, version: int, addresses: Addresses, edits: Edits) -> None:
-    if version >= 3:
-        reader.take(4)
-    _endpoints(reader, addresses, edits, has_rack=version >= 1)
-
-
-def _describe_cluster(reader: Reader, version: int, addresses: Addresses, edits: Edits) -> None:
-    reader.take(6)
-    reader.nullable_string()
-    is_of_brokers = version < 1 or reader.int8() == 1
-    reader.nullable_string()
-    reader.take(4)
-    if is_of_brokers:
-        _endpoints(reader, addresses, edits, more=1 if version >= 2 else 0)
-
-
-def _find_coordinator(reader: Reader, version: int, addresses: Addresses, edits: Edits) -> None:
-    if version >= 1:
-        reader.take(4)
-    if version < 4:
-        error_at = reader.position
-        reader.take(2)
-        if version >= 1:
-            reader.nullable_string()
-        if not _coordinator(reader, addresses, found := Edits()):
-            edits.replace(error_at, error_at + 2, _NOT_AVAILABLE)
-        edits.join(found)
-        return
-    for _ in range(reader.count(13)):
-        reader.string()
-        is_here = _coordinator(reader, addresses, edits)
-        error_at = reader.position
-        reader.take(2)
-        if not is_here:
-            edits.replace(error_at, error_at + 2, _NOT_AVAILABLE)
-        reader.nullable_string()
-        reader.tags()
-
-
-def _coordinator(reader: Reader, addresses: Addresses, edits: Edits) -> bool:
-    """Edit one node, host and port; false: the node has no address here, and is taken out."""
-    start = reader.position
-    node_id, host, port = reader.int32(), reader.string(), reader.int32()
-    if node_id < 0:
-        return True
-    address = addresses.translate(node_id, host, port)
+    reader = answer_body(api, version, frame)
+    body_at = reader.position
+    last = "Coordinators" if api is Api.FIND_COORDINATOR else "Brokers"
+    codec = codec_until(ANSWERS[api], last, version, reader.flexible)
+    message = codec.read(reader)
     writer = Writer(flexible=reader.flexible)
-    writer.int32(node_id if address else -1)
-    _put(writer, address or ("", -1))
-    edits.replace(start, reader.position, writer.data)
-    return address is not None
+    writer.raw(frame[:body_at])
+    codec.write(writer, _START_AT_GATEWAY[api](message, addresses))
+    return bytes(writer.data), reader.position
 
 
-_NOT_AVAILABLE = int(ErrorCode.COORDINATOR_NOT_AVAILABLE).to_bytes(2, "big")
-_HEADS: dict[Api, Callable[[Reader, int, Addresses, Edits], None]] = {
+def _metadata(message: Any, addresses: Addresses) -> Any:
+    return message._replace(brokers=_nodes(message.brokers, addresses))
+
+
+def _describe_cluster(message: Any, addresses: Addresses) -> Any:
+    return _metadata(message, addresses) if message.endpoint_type == 1 else message  # else of controllers
+
+
+def _find_coordinator(message: Any, addresses: Addresses) -> Any:
+    if message.coordinators:
+        return message._replace(coordinators=[_coordinator(one, addresses) for one in message.coordinators])
+    return message if message.host is None else _coordinator(message, addresses)
+
+
+def _coordinator(one: Any, addresses: Addresses) -> Any:
+    if one.node_id < 0:
+        return one
+    if (address := addresses.translate(one.node_id, one.host, one.port)) is None:
+        return one._replace(node_id=-1, host="", port=-1, error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return one._replace(host=address[0], port=address[1])
+
+
+_START_AT_GATEWAY: dict[Api, Callable[[Any, Addresses], Any]] = {
     Api.METADATA: _metadata,
     Api.FIND_COORDINATOR: _find_coordinator,
     Api.DESCRIBE_CLUSTER: _describe_cluster,
 }
 
 
-def _put(writer: Writer, address: tuple[str, int]) -> None:
-    writer.string(address[0])
-    writer.int32(address[1])
+def _nodes(nodes: Iterable[Any], addresses: Addresses) -> tuple[Any, ...]:
+    """Nodes at the gateway; those that have no address there are left out."""
+    found = [(node, addresses.translate(node[0], node.host, node.port)) for node in nodes]
+    return tuple([node._replace(host=at[0], port=at[1]) for node, at in found if at is not None])
 
 
-def _endpoints(reader: Reader, addresses: Addresses, edits: Edits, *, has_rack: bool = True, more: int = 0) -> None:
-    """An array of nodes: those that have no address here are left out.
-
-    Args:
-        more: bytes of further fields of a node, before its tagged fields.
-    """
-    least = 11 if reader.flexible else 12 if has_rack else 10
-    counted_at, count, nodes_at = reader.position, reader.count(least + more), reader.position
-    nodes = []
-    for _ in range(count):
-        start = reader.position
-        node_id, host_at = reader.int32(), reader.position
-        address = addresses.translate(node_id, reader.string(), reader.int32())
-        host_until = reader.position
-        if has_rack:
-            reader.nullable_string()
-        reader.take(more)
-        reader.tags()
-        nodes.append((start, host_at, host_until, reader.position, address))
-    if (kept := sum(node[4] is not None for node in nodes)) != count:
-        writer = Writer(flexible=reader.flexible)
-        writer.count(kept)
-        edits.replace(counted_at, nodes_at, writer.data)
-    for start, host_at, host_until, stop, address in nodes:
-        if address is None:
-            edits.replace(start, stop, b"")
-        else:
-            writer = Writer(flexible=reader.flexible)
-            _put(writer, address)
-            edits.replace(host_at, host_until, writer.data)
-
-
-def rewrite_produce(frame: memoryview, version: int, addresses: Addresses) -> bytes:
-    """A whole Produce answer, version 10 or later, with the gateway's addresses.
+def rewrite_whole(frame: memoryview, api: Api, version: int, addresses: Addresses) -> bytes:
+    """A whole answer to Produce or ShareAcknowledge with the gateway's addresses.
 
     Raises:
         ProtocolError: it is no such answer, or bytes are left over.
     """
-    reader = answer_body(frame, Api.PRODUCE, version)
-    for _ in range(reader.count(3)):
-        reader.take(16) if version >= 13 else reader.string()
-        for _ in range(reader.count(33)):
-            reader.take(30)
-            for _ in range(reader.count(6)):
-                reader.take(4)
-                reader.nullable_string()
-                reader.tags()
-            reader.nullable_string()
-            reader.tags()
-        reader.tags()
-    reader.take(4)
-    at = reader.position
-    return bytes(frame[:at]) + rewrite_tags(frame[at:], what(Api.PRODUCE, version), addresses)
+    reader = answer_body(api, version, frame)
+    body_at = reader.position
+    codec = codec_of(ANSWERS[api], version, reader.flexible)
+    message = codec.read(reader)
+    reader.finish()
+    if not message.node_endpoints:
+        return bytes(frame)
+    writer = Writer(flexible=reader.flexible)
+    writer.raw(frame[:body_at])
+    codec.write(writer, message._replace(node_endpoints=_nodes(message.node_endpoints, addresses)))
+    return bytes(writer.data)
 
 
-def rewrite_share_acknowledge(frame: memoryview, version: int, addresses: Addresses) -> bytes:
-    """A whole ShareAcknowledge answer with the gateway's addresses; raises as ``rewrite_produce``."""
-    reader = answer_body(frame, Api.SHARE_ACKNOWLEDGE, version)
-    reader.take(6)
-    reader.nullable_string()
-    reader.take(4 if version >= 2 else 0)
-    for _ in range(reader.count(18)):
-        reader.take(16)
-        for _ in range(reader.count(17)):
-            reader.take(6)
-            reader.nullable_string()
-            reader.take(8)
-            reader.tags()
-            reader.tags()
-        reader.tags()
-    at = reader.position
-    return bytes(frame[:at]) + rewrite_array_and_tags(frame[at:], what(Api.SHARE_ACKNOWLEDGE, version), addresses)
-
-
-def rewrite_tags(
-    tail: memoryview,
-    name: str,
+def rewrite_end(
+    end: memoryview,
+    api: Api,
+    version: int,
     addresses: Addresses,
+    *,
     more: Mapping[int, bytes] | None = None,
     size: int | None = None,
-    *,
-    has_endpoints: bool = True,
 ) -> bytes:
-    """The tagged fields that end a Fetch or Produce answer, with the gateway's addresses in ``NodeEndpoints``.
+    """What follows the topics of an answer to Fetch or ShareFetch, with the gateway's addresses.
 
     Args:
-        tail: the section, to the end of the frame.
-        name: of the message, for errors.
-        more: fields to add; one of the same number is taken out.
-        size: what the section must take, if the frame's size was already sent. ``NodeEndpoints`` that do not fit
-            are left out: they are a hint, and a client without it asks for Metadata.
-        has_endpoints: whether this version has ``NodeEndpoints`` at all.
+        end: to the end of the frame.
+        more: tagged fields to add; one of the same number is taken out.
+        size: what it must take, if the frame's size was already sent. Addresses that do not fit are left out: they are
+            a hint, and a client without it asks for Metadata.
 
     Raises:
-        ProtocolError: it is no such section, or bytes are left over.
+        ProtocolError: it is no such end, or bytes are left over.
     """
-    reader, added = Reader(tail, flexible=True, what=name), more or {}
-    found = {tag: value.take(value.left) for tag, value in reader.tags() if tag not in added}
+    codec = answer_parts(api, version).end
+    reader = Reader(end, flexible=True, what=message_name(api, version))
+    message = codec.read(reader)
     reader.finish()
-    if not has_endpoints or _NODE_ENDPOINTS not in found:
-        return tag_section([*((tag, bytes(value)) for tag, value in found.items()), *added.items()], size)
-    kept = {tag: bytes(value) for tag, value in found.items() if tag != _NODE_ENDPOINTS} | dict(added)
-    value, edits = Reader(found[_NODE_ENDPOINTS], flexible=True, what=name), Edits()
-    _endpoints(value, addresses, edits)
-    value.finish()
-    endpoints = edits.applied(found[_NODE_ENDPOINTS])
+    if not message.node_endpoints and not more:
+        return bytes(end)
+    tags = [*(one for one in message.tags if not more or one[0] not in more), *(more or {}).items()]
+    fields = message._asdict() | {"tags": tags, "node_endpoints": _nodes(message.node_endpoints, addresses)}
     try:
-        return tag_section([(_NODE_ENDPOINTS, endpoints), *kept.items()], size)
+        return _end(codec, fields, size)
     except ValueError:
-        return tag_section(kept.items(), size)
+        return _end(codec, fields | {"node_endpoints": ()}, size)
 
 
-def rewrite_array_and_tags(tail: memoryview, name: str, addresses: Addresses, size: int | None = None) -> bytes:
-    """As ``rewrite_tags``, of the share APIs, whose ``NodeEndpoints`` are an array before the tagged fields."""
-    reader, edits = Reader(tail, flexible=True, what=name), Edits()
-    _endpoints(reader, addresses, edits)
-    array = edits.applied(tail[: reader.position])
-    tags = [(tag, bytes(value.take(value.left))) for tag, value in reader.tags()]
-    reader.finish()
-    if size is not None and len(array) + len(tag_section(tags)) > size:
-        array = _EMPTY_ARRAY
-    return array + tag_section(tags, None if size is None else size - len(array))
+def _end(codec: StructCodec, fields: Mapping[str, Any], size: int | None) -> bytes:
+    writer = Writer(flexible=True)
+    codec.write_fields(writer, fields)
+    left = None if size is None else size - len(writer.data)
+    return bytes(writer.data) + tag_section(codec.tagged(fields), left)
 
 
-_NODE_ENDPOINTS = 0
-_EMPTY_ARRAY = b"\x01"
+def tag_section(tags: Iterable[tuple[int, bytes | bytearray | memoryview]], size: int | None = None) -> bytes:
+    """The tagged fields that end a struct, by rising tag, in exactly ``size`` bytes if one is given.
 
-
-NEWEST: Final = PARSED[Api.API_VERSIONS].last
-_NEVER = frozenset((52, 53, 54, Api.DESCRIBE_QUORUM, 58, 59, 82))
-"""Answers with addresses of controllers."""
-
-
-def rewrite_api_versions(
-    frame: memoryview, version: int, *, is_strict: bool = True, announces: bool = True
-) -> tuple[bytes, Mapping[int, ApiVersionRange]]:
-    """A whole answer to ApiVersions with what the gateway can pass, and the ranges that the broker itself offers.
-
-    An answer with an error has the layout of version 0, and stays as it is.
-
-    Args:
-        is_strict: leave out APIs that are not known here, too.
-        announces: add the extension's tag.
+    A size is met without a trace where a longer form of the count will do, and else with ``FILLER_TAG``.
 
     Raises:
-        ProtocolError: it is no such answer.
+        ValueError: they do not fit into that size.
     """
-    reader = answer_body(frame, Api.API_VERSIONS, version)
-    if reader.int16() == ErrorCode.UNSUPPORTED_VERSION:
-        return bytes(frame), {}
-    counted_at = reader.position
-    offered: dict[int, ApiVersionRange] = {}
-    entries: list[tuple[int, int, int, bytes]] = []
-    for _ in range(reader.count(7 if reader.flexible else 6)):
-        api, first, last = reader.int16(), reader.int16(), reader.int16()
-        tags_at = reader.position
-        reader.tags()
-        offered[api] = ApiVersionRange(first, last)
-        parsed = PARSED.get(api, offered[api])
-        first, last = max(first, parsed.first), min(last, parsed.last)
-        if first <= last and (api in PASSED or not (is_strict or api in _NEVER)):
-            entries.append((api, first, last, bytes(frame[tags_at : reader.position])))
-    writer = Writer(flexible=reader.flexible)
-    writer.raw(frame[:counted_at])
-    writer.count(len(entries))
-    for api, first, last, tags in entries:
-        for number in (api, first, last):
-            writer.int16(number)
-        writer.raw(tags)
-    if version >= 1:
-        writer.raw(reader.take(4))
-    if reader.flexible:
-        kept = {tag: bytes(value.take(value.left)) for tag, value in reader.tags()}
-        if announces:
-            kept[EXTENSION_TAG] = EXTENSION_VERSION
-        writer.tags(kept.items())
-    reader.finish()
-    return bytes(writer.data), offered
+    writer, tags = Writer(flexible=True), list(tags)
+    writer.tags(tags)
+    plain = bytes(writer.data)
+    if size is None or len(plain) == size:
+        return plain
+    if (missing := size - len(plain)) < 0:
+        raise ValueError(f"{len(plain)} bytes do not fit into {size}")
+    if missing >= _LONGEST_COUNT:
+        writer = Writer(flexible=True)
+        writer.tags([*tags, (FILLER_TAG, bytes(_filler_size(missing)))])
+        plain = bytes(writer.data)
+        missing = size - len(plain)
+    return _longer_count(plain, missing)
 
 
-def unsupported_version(correlation_id: int) -> bytes:
-    """The frame that answers a version of ApiVersions that is newer than this gateway: the client asks with an older.
-
-    Source: KIP-511.
-    """
-    writer = Writer(flexible=False)
-    writer.int32(correlation_id)
-    writer.int16(ErrorCode.UNSUPPORTED_VERSION)
-    writer.count(1)
-    for number in (Api.API_VERSIONS, PARSED[Api.API_VERSIONS].first, NEWEST):
-        writer.int16(number)
-    return writer.framed()
+_LONGEST_COUNT = 5
 
 
-def may_pass(api: int, version: int, *, is_strict: bool = True) -> str | None:
-    """Why a request is not passed on; ``None`` if it is."""
-    if api in _NEVER or (is_strict and api not in PASSED):
-        return f"{what(api, version, 'request')} is not passed on by this gateway"
-    parsed = PARSED.get(api)
-    if parsed is not None and not parsed.first <= version <= parsed.last:
-        return f"{what(api, version, 'request')}: only versions {parsed.first} to {parsed.last} are passed on"
-    return None
+def _filler_size(room: int) -> int:
+    """How long a filler may be that takes ``room`` bytes with its tag and its size, or a byte less."""
+    for size_bytes, smallest in ((1, 0), (2, 1 << 7), (3, 1 << 14), (4, 1 << 21)):
+        filler = room - 2 - size_bytes
+        if smallest <= filler < 1 << 7 * size_bytes:
+            return filler
+    return _filler_size(room - 1)
+
+
+def _longer_count(section: bytes, more: int) -> bytes:
+    """The same section, its count in ``more`` bytes more: a varint may have groups that say nothing."""
+    if not more:
+        return section
+    end = next(index for index, byte in enumerate(section) if byte < 0x80)
+    groups = [*section[: end + 1], *([0] * more)]
+    return bytes([*(group | 0x80 for group in groups[:-1]), groups[-1]]) + section[end + 1 :]

@@ -15,15 +15,13 @@ from segreader.broker.client import BrokerClient
 from segreader.broker.settings import ClientSettings
 from segreader.catalog.metadata_consumer import MetadataConsumer
 from segreader.errors import BrokerError, ConnectionFailedError, OptionError, SegreaderError
-from segreader.gateway.addresses import AddressTable, PortPlan
-from segreader.gateway.audit import AuditLog
-from segreader.gateway.catalogue import Catalogue
+from segreader.gateway.catalogue import Catalogue, ObjectFinder
 from segreader.gateway.config import GatewayConfig, parse_address
 from segreader.gateway.located_fetch import LocatedFetch
-from segreader.gateway.metrics import GatewayMetrics, serve_metrics
-from segreader.gateway.objects import ObjectFinder
+from segreader.gateway.metrics import AuditLog, GatewayMetrics, serve_metrics
 from segreader.gateway.relay import Locating, Relay
 from segreader.gateway.remote_plans import RemotePlanner
+from segreader.gateway.rewriting import AddressTable, PortPlan
 from segreader.gateway.signing import make_signer
 from segreader.gateway.wire import Wire, connect, serve
 from segreader.storage.location import open_store

@@ -10,6 +10,7 @@ from frames import body, frames
 from kio.schema.errors import ErrorCode as KafkaErrorCode
 
 from segreader.broker import api as wire
+from segreader.broker.codec import is_flexible, response_header_version
 from segreader.broker.messages import ApiVersionRange, ApiVersions
 from segreader.broker.protocol import (
     SUPPORTED,
@@ -17,11 +18,9 @@ from segreader.broker.protocol import (
     ErrorCode,
     choose_version,
     describe,
-    is_flexible,
     is_retriable,
     makes_metadata_stale,
     name_of,
-    response_header_version,
 )
 from segreader.errors import UnsupportedVersionError
 

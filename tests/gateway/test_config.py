@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from segreader.errors import OptionError
-from segreader.gateway.addresses import PortPlan
 from segreader.gateway.config import _PARSERS, GatewayConfig, Limits, parse_address, parse_life
+from segreader.gateway.rewriting import PortPlan
 from segreader.testing.aiven import write_rsm_config
 
 LEAST = {"bootstrap_servers": "b1:9092,b2:9092", "listen": "127.0.0.1:19092", "location": "s3://bucket/tiered"}

@@ -12,10 +12,10 @@ from frames import Frame, frames
 from gateway_upstream import HOST, relayed, run
 
 from segreader.broker import api
+from segreader.broker.codec import read_request_head
 from segreader.broker.protocol import Api
 from segreader.errors import ProtocolError
 from segreader.gateway.config import Limits
-from segreader.gateway.frames import parse_request_head
 
 RECORDED = [
     one
@@ -132,7 +132,7 @@ def test_a_broker_whose_port_cannot_be_had_is_left_out_of_metadata() -> None:
 def test_produce_without_acks_is_not_waited_for() -> None:
     async def test() -> None:
         def handler(request: bytes) -> bytes | None:
-            return None if parse_request_head(memoryview(request)).api == 0 else plain_answer(request)
+            return None if read_request_head(memoryview(request)).api == 0 else plain_answer(request)
 
         async with relayed(handler) as around:
             for version in (3, 8, 9, 11):

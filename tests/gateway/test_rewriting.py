@@ -21,15 +21,14 @@ from segreader.broker.messages import FetchAnswer, FetchedPartition, LeaderAndEp
 from segreader.broker.primitives import Reader, Writer
 from segreader.broker.protocol import Api
 from segreader.errors import ProtocolError
-from segreader.gateway.frames import FILLER_TAG, tag_section
+from segreader.gateway.relay import rewrite_api_versions
 from segreader.gateway.rewriting import (
+    FILLER_TAG,
     HEAD_APIS,
-    rewrite_api_versions,
-    rewrite_array_and_tags,
-    rewrite_head,
-    rewrite_produce,
-    rewrite_share_acknowledge,
-    rewrite_tags,
+    rewrite_end,
+    rewrite_start,
+    rewrite_whole,
+    tag_section,
 )
 
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
@@ -78,7 +77,7 @@ def read_tags(data: bytes) -> dict[int, bytes]:
 
 def test_unknown_tags_of_nodes_and_of_the_answer_stay() -> None:
     tail = tag_section([(0, nodes(1, 2)), (9, b"other"), (12480, b"\0\1")])
-    found = read_tags(rewrite_tags(memoryview(tail), "x", Table()))
+    found = read_tags(rewrite_end(memoryview(tail), Api.FETCH, 17, Table()))
     assert found.keys() == {0, 9, 12480}
     assert found[9] == b"other"
     assert read_nodes(found[0]) == [
@@ -89,7 +88,7 @@ def test_unknown_tags_of_nodes_and_of_the_answer_stay() -> None:
 
 def test_a_node_without_an_address_here_is_left_out() -> None:
     tail = tag_section([(0, nodes(1, 2, 3))])
-    found = read_tags(rewrite_tags(memoryview(tail), "x", Table(frozenset({2}))))
+    found = read_tags(rewrite_end(memoryview(tail), Api.FETCH, 17, Table(frozenset({2}))))
     assert [one[0] for one in read_nodes(found[0])] == [1, 3]
 
 
@@ -113,7 +112,7 @@ def test_a_filler_may_be_long(more: int) -> None:
 @pytest.mark.parametrize("host", ["x", HOST, LONG])
 def test_where_the_size_was_told_addresses_fit_or_are_left_out(host: str) -> None:
     tail = tag_section([(0, nodes(1, 2, host="broker-name")), (9, b"other")])
-    new = rewrite_tags(memoryview(tail), "x", Table(host=host), size=len(tail))
+    new = rewrite_end(memoryview(tail), Api.FETCH, 17, Table(host=host), size=len(tail))
     assert len(new) == len(tail)
     found = read_tags(new)
     assert found[9] == b"other"
@@ -126,7 +125,7 @@ def test_where_the_size_was_told_addresses_fit_or_are_left_out(host: str) -> Non
 @pytest.mark.parametrize("host", ["x", LONG])
 def test_the_array_of_the_share_apis_fits_or_is_empty(host: str) -> None:
     tail = nodes(1, 2, host="broker-name") + tag_section([(9, b"other")])
-    new = rewrite_array_and_tags(memoryview(tail), "x", Table(host=host), size=len(tail))
+    new = rewrite_end(memoryview(tail), Api.SHARE_FETCH, 2, Table(host=host), size=len(tail))
     assert len(new) == len(tail)
     array = new[:1] if host == LONG else new[: len(nodes(1, 2, host="x"))]
     assert [one[1] for one in read_nodes(array)] == ([] if host == LONG else ["x", "x"])
@@ -209,7 +208,7 @@ def produce_answer(version: int, *, tags: bytes) -> bytes:
 def test_produce_answers_name_the_gateway(version: int) -> None:
     frame = produce_answer(version, tags=tag_section([(0, nodes(2)), (5, b"y")]))
     start = len(produce_answer(version, tags=b""))
-    new = rewrite_produce(memoryview(frame), version, Table())
+    new = rewrite_whole(memoryview(frame), Api.PRODUCE, version, Table())
     assert new[:start] == frame[:start]
     assert [one[:3] for one in read_nodes(read_tags(new[start:])[0])] == [(2, HOST, 10_002)]
 
@@ -232,7 +231,7 @@ def test_share_acknowledge_answers_name_the_gateway(version: int) -> None:
         writer.tags()
     start = len(writer.data)
     frame = bytes(writer.data) + nodes(2) + b"\0"
-    new = rewrite_share_acknowledge(memoryview(frame), version, Table())
+    new = rewrite_whole(memoryview(frame), Api.SHARE_ACKNOWLEDGE, version, Table())
     assert new[:start] == frame[:start]
     assert [one[:3] for one in read_nodes(new[start:-1])] == [(2, HOST, 10_002)]
 
@@ -302,9 +301,9 @@ def test_find_coordinator_names_the_gateway_or_says_that_there_is_none(version: 
         return bytes(writer.data)
 
     def rewritten(frame: bytes) -> bytes:
-        edits, end = rewrite_head(memoryview(frame), Api.FIND_COORDINATOR, version, Table(frozenset({9})))
-        assert end <= len(frame)
-        return edits.applied(frame)
+        start, size = rewrite_start(memoryview(frame), Api.FIND_COORDINATOR, version, Table(frozenset({9})))
+        assert size <= len(frame)
+        return start + frame[size:]
 
     assert rewritten(answer(1, LONG, 9092, 0)) == answer(1, HOST, 10_001, 0)
     assert rewritten(answer(9, "b", 9092, 0)) == answer(-1, "", -1, 15)
@@ -338,20 +337,17 @@ def test_describe_cluster_names_the_gateway_for_brokers_only(version: int, endpo
         return bytes(writer.data)
 
     frame = answer("b", 9000)
-    edits, _ = rewrite_head(memoryview(frame), Api.DESCRIBE_CLUSTER, version, Table())
+    start, size = rewrite_start(memoryview(frame), Api.DESCRIBE_CLUSTER, version, Table())
     is_of_brokers = version == 0 or endpoint_type == 1
-    assert edits.applied(frame) == (answer(HOST, 10_000) if is_of_brokers else frame)
+    assert start + frame[size:] == (answer(HOST, 10_000) if is_of_brokers else frame)
 
 
 def looked_into(api: int, version: int, frame: bytes) -> None:
     data = memoryview(frame)
     if api in HEAD_APIS:
-        edits, _ = rewrite_head(data, Api(api), version, Table())
-        edits.applied(data)
-    elif api == Api.PRODUCE:
-        rewrite_produce(data, version, Table())
-    elif api == Api.SHARE_ACKNOWLEDGE:
-        rewrite_share_acknowledge(data, version, Table())
+        rewrite_start(data, Api(api), version, Table())
+    elif api in (Api.PRODUCE, Api.SHARE_ACKNOWLEDGE):
+        rewrite_whole(data, Api(api), version, Table())
     elif api == Api.API_VERSIONS:
         rewrite_api_versions(data, version)
 

@@ -12,8 +12,7 @@ from gateway_upstream import run
 
 from segreader.errors import ConnectionFailedError
 from segreader.gateway import wire as module
-from segreader.gateway.splicing import CAN_SPLICE
-from segreader.gateway.wire import SLICE, Wire, connect, serve
+from segreader.gateway.wire import CAN_SPLICE, SLICE, Wire, connect, serve
 
 
 async def pair(context: tuple[ssl.SSLContext, ssl.SSLContext] | None = None) -> tuple[Wire, Wire, asyncio.Server]:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from kafka.protocol import metadata, sasl
-from kafka.protocol.admin import configs
+from kafka.protocol import metadata, producer, sasl
+from kafka.protocol.admin import cluster, configs
 from kafka.protocol.api_header import RequestHeader
 from kafka.protocol.consumer import fetch, group, offsets
 from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 
-_MODULES = (metadata, sasl, configs, fetch, group, offsets)
+_MODULES = (metadata, sasl, cluster, configs, fetch, group, offsets, producer)
 
 
 def kafka_python_class(api: str, kind: str) -> Any:
-    """kafka-python's ``Request`` or ``Response`` of an API."""
+    """kafka-python's ``Request`` or ``Response`` of an API; it has none of the share APIs."""
     return next(getattr(one, api + kind) for one in _MODULES if hasattr(one, api + kind))
 
 

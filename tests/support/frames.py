@@ -87,6 +87,8 @@ def plain(value: Any) -> Any:
         return base64.urlsafe_b64encode(value.bytes)[:22].decode()
     if isinstance(value, datetime.timedelta):
         return round(value / datetime.timedelta(milliseconds=1))
+    if isinstance(value, datetime.datetime):
+        return round(value.timestamp() * 1000)
     if type(value).__name__ == "ErrorCode":
         return value.value
     if isinstance(value, bytes | bytearray | memoryview):

@@ -13,10 +13,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from segreader.gateway.addresses import AddressTable, PortPlan
 from segreader.gateway.config import Limits
 from segreader.gateway.metrics import GatewayMetrics
 from segreader.gateway.relay import Relay
+from segreader.gateway.rewriting import AddressTable, PortPlan
 from segreader.gateway.wire import Wire, connect, serve
 
 HOST = "gateway.example"

@@ -32,11 +32,9 @@ from segreader.broker.protocol import SUPPORTED, Api
 from segreader.catalog.metadata_log import RemoteLogSegmentMetadata
 from segreader.format.checkpoints import LeaderEpoch, LeaderEpochs
 from segreader.format.remote_log_metadata import RemoteLogSegmentMetadataRecord, TopicIdPartitionEntry
-from segreader.gateway.audit import AuditLog
-from segreader.gateway.catalogue import Catalogue
+from segreader.gateway.catalogue import Catalogue, ObjectFinder
 from segreader.gateway.located_fetch import LocatedFetch
-from segreader.gateway.metrics import GatewayMetrics
-from segreader.gateway.objects import ObjectFinder
+from segreader.gateway.metrics import AuditLog, GatewayMetrics
 from segreader.gateway.remote_plans import RemotePlanner
 from segreader.gateway.signing import ObjectAccess
 from segreader.isolation import IsolationLevel
@@ -293,7 +291,9 @@ class Located:
     catalogue: Catalogue
 
 
-def located_over(root: Path, *, partitions: int = 1, elsewhere: Any = None, **settings: Any) -> Located:
+def located_over(
+    root: Path, *, partitions: int = 1, elsewhere: Any = None, signer: Any = None, **settings: Any
+) -> Located:
     """Segments on disk for some partitions, and what answers the flag with them."""
     builders = segments_of_100()
     segments = []
@@ -301,7 +301,7 @@ def located_over(root: Path, *, partitions: int = 1, elsewhere: Any = None, **se
         write_local_tiered(root / "remote", TOPIC, builders, partition=partition)
         for number, builder in enumerate(builders):
             segments.append(segment_of(builder, partition=partition, last_offset=100 * number + 99))
-    known, signer, metrics = Known(segments), Signer(), GatewayMetrics()
+    known, signer, metrics = Known(segments), signer or Signer(), GatewayMetrics()
     finder = ObjectFinder(LocalStore(root), "remote/", "auto")
     catalogue = Catalogue(known, finder, readers=2, cache_bytes=1 << 20, max_lag_s=30, metrics=metrics)
     audit = AuditLog(str(root / "audit.jsonl"))

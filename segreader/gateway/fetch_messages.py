@@ -1,0 +1,333 @@
+"""Fetch on the wire: requests with the flag for locations, taken apart and put together again, and answers to them.
+
+Answers pass from broker to client in slices as they come. They have their size first and their addresses last. What
+follows the topics is held; if addresses need another number of bytes, the tagged fields around them absorb the
+difference (``rewriting.tag_section``). A parser of the parts between records raises where bytes are missing, and is
+called again with more.
+Source: Fetch 12-18 and ShareFetch 1-2 of Apache Kafka 4.3; docs/reference/protocol.md for the extension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any, Final, NamedTuple
+
+from segreader.broker.codec import (
+    FIRST_WITH_TOPIC_ID,
+    AnswerParts,
+    RequestHead,
+    answer_parts,
+    codec_of,
+    encode_request,
+    request_body,
+)
+from segreader.broker.location import LOCATION_TAG, RESERVED_TAGS, encode_location, extension_tag, requested_formats
+from segreader.broker.messages import RemoteLogSegmentLocation
+from segreader.broker.primitives import Reader, Writer
+from segreader.broker.protocol import ANSWERS_IN_PARTS, REQUESTS, Api
+from segreader.gateway.rewriting import AddressTable, rewrite_end
+from segreader.gateway.wire import SIZE, FrameSource, Held, Outlet, Sink
+
+FIRST_VERSION: Final = 12
+"""The first one with tagged fields."""
+
+EXTENSION: Final[Mapping[int, bytes]] = dict([extension_tag()])
+"""What an answer to a request with the flag has at its end."""
+
+_FLAG = bytes((LOCATION_TAG & 0x7F | 0x80, LOCATION_TAG >> 7))
+_NO_SESSION: Final = {"session_id": 0, "session_epoch": -1, "forgotten_topics_data": ()}
+_NO_TAGS = b"\x00"
+_TABLES = ANSWERS_IN_PARTS[Api.FETCH]
+_HELD_WHOLE: Final = 64 << 10
+"""Fetch answers up to this size get addresses of any length; of larger ones the size is sent before they are known."""
+
+_EXTENSION_SIZE = 5
+"""Bytes that the extension's tag takes: two for its number, one for its size, two for the version."""
+
+
+class PartitionAsked(NamedTuple):
+    """One partition of the request, of the topic with this id, or this name below version 13."""
+
+    topic: str | None
+    partition: int
+    current_leader_epoch: int
+    fetch_offset: int
+    last_fetched_epoch: int
+    log_start_offset: int
+    partition_max_bytes: int
+    tags: tuple[Any, ...]
+
+    def zero_probe(self) -> PartitionAsked:
+        """What a broker from 4.2 on answers without a remote read: may this client read, who leads, where it ends."""
+        return self._replace(partition_max_bytes=0)
+
+    def tail_probe(self, end_offset: int) -> PartitionAsked:
+        """What every broker answers without a remote read: the end of the log, as far as it may be read."""
+        return self._replace(fetch_offset=end_offset, partition_max_bytes=1)
+
+
+@dataclass(frozen=True, slots=True)
+class FlaggedFetch:
+    """A Fetch request that asks for locations.
+
+    Args:
+        fields: those of the whole request, without the extension's tags.
+        partitions: in the client's order, which is that of serving.
+        formats: the storage formats that the client reads.
+    """
+
+    head: RequestHead
+    fields: Any
+    partitions: tuple[PartitionAsked, ...]
+    formats: tuple[str, ...]
+
+    @property
+    def has_ids(self) -> bool:
+        """Whether topics are identified by their ids."""
+        return self.head.version >= FIRST_WITH_TOPIC_ID
+
+    def encode(
+        self,
+        partitions: Iterable[PartitionAsked],
+        correlation_id: int,
+        *,
+        has_session: bool = False,
+        waits: bool = True,
+    ) -> bytes:
+        """The whole request for these partitions, without the extension's tags.
+
+        Args:
+            has_session: keep the session and what it forgets; else there is none.
+            waits: whether the broker may hold the answer for as long as the client said.
+        """
+        fields = self.fields._asdict()
+        fields["topics"] = [
+            {"topic": topic, "topic_id": topic, "partitions": list(group)}
+            for topic, group in groupby(partitions, lambda one: one.topic)
+        ]
+        if not has_session:
+            fields |= _NO_SESSION
+        if not waits:
+            fields["max_wait_ms"] = 0
+        return encode_request(
+            Api.FETCH, self.head.version, fields, correlation_id=correlation_id, client_id=self.head.client_id
+        )
+
+
+def read_flagged_fetch(frame: bytes, head: RequestHead) -> FlaggedFetch | None:
+    """The request behind its size, if it is a Fetch with the flag; ``None`` if not.
+
+    Raises:
+        ProtocolError: it is no Fetch request, or bytes are left over.
+    """
+    if head.api != Api.FETCH or head.version < FIRST_VERSION or _FLAG not in frame:
+        return None
+    reader = request_body(memoryview(frame), head)
+    fields = codec_of(REQUESTS[Api.FETCH], head.version, True).read(reader)
+    reader.finish()
+    if (formats := requested_formats(fields.tags)) is None:
+        return None
+    partitions = tuple(
+        [
+            PartitionAsked(topic.topic if topic.topic_id is None else topic.topic_id, *one)
+            for topic in fields.topics
+            for one in topic.partitions
+        ]
+    )
+    kept = tuple([one for one in fields.tags if one[0] not in RESERVED_TAGS])
+    return FlaggedFetch(head, fields._replace(tags=kept), partitions, formats)
+
+
+@dataclass(frozen=True, slots=True)
+class MoreTopics:
+    """What a gateway adds to a Fetch answer of a broker.
+
+    Args:
+        topics: each as on the wire.
+        throttle_ms: that the broker asked for in another answer.
+    """
+
+    topics: Sequence[bytes] = ()
+    throttle_ms: int = 0
+
+
+async def pass_fetch(
+    source: FrameSource,
+    client: Outlet,
+    api: Api,
+    version: int,
+    addresses: AddressTable,
+    more: MoreTopics | None = None,
+) -> None:
+    """Pass a Fetch or ShareFetch answer on, records in slices as they come.
+
+    Args:
+        more: topics to add to a Fetch answer, and the extension's version: the answer to a request with the flag.
+
+    Raises:
+        ProtocolError: it is no such answer.
+    """
+    parts = answer_parts(api, version)
+    is_small = source.size <= _HELD_WHOLE
+    held = Held()
+    sink: Sink = held if is_small else client
+    growth = 0
+    (top, topics), begin = await source.parsed(parts.top)
+    if more is not None:
+        raw = begin
+        throttle_ms = max(top.throttle_time_ms, more.throttle_ms)
+        begin = raw[:4] + _top(throttle_ms, top.error_code, topics + len(more.topics)) + b"".join(more.topics)
+        growth = len(begin) - len(raw) + _EXTENSION_SIZE
+    if not is_small:
+        await client.send(SIZE.pack(source.size + growth))
+    await sink.send(begin)
+    await walk_topics(source, parts, topics, sink)
+    end = memoryview(await source.rest())
+    size = None if is_small else len(end) + (_EXTENSION_SIZE if more is not None else 0)
+    extension = EXTENSION if more is not None else None
+    new = rewrite_end(end, api, version, addresses, more=extension, size=size)
+    if await addresses.settle():
+        new = rewrite_end(end, api, version, addresses, more=extension, size=size)
+    if is_small:
+        answer = b"".join((*held.pieces, new))
+        await client.send(SIZE.pack(len(answer)) + answer)
+    else:
+        await client.send(new)
+
+
+async def walk_topics(
+    source: FrameSource,
+    parts: AnswerParts,
+    topics: int,
+    sink: Sink | None,
+    found: Callable[[Any, Any, int | None, bytes], None] | None = None,
+) -> None:
+    """Pass the topics of an answer on, or drop them, up to what ends it.
+
+    Args:
+        found: gets each partition: its topic, its fields before the records, the length of these, and the bytes behind.
+    """
+
+    def read_partition(reader: Reader) -> tuple[Any, int | None]:
+        return parts.partition(reader), reader.blob_size()
+
+    for _ in range(topics):
+        (topic, partitions), raw = await source.parsed(parts.topic)
+        if sink is not None:
+            await sink.send(raw)
+        for _ in range(partitions):
+            (head, size), raw = await source.parsed(read_partition)
+            if sink is not None:
+                await sink.send(raw)
+            await source.pass_on(size or 0, sink)
+            _, behind = await source.parsed(parts.after_records)
+            if sink is not None:
+                await sink.send(behind)
+            if found is not None:
+                found(topic, head, size, behind)
+        _, raw = await source.parsed(Reader.tags)
+        if sink is not None:
+            await sink.send(raw)
+
+
+@dataclass(frozen=True, slots=True)
+class ProbedPartition:
+    """What a probe told of one partition: its fields, whether its records were null, and the tagged fields behind."""
+
+    fields: Any
+    is_null: bool
+    tags: bytes
+
+    @property
+    def has_tags(self) -> bool:
+        """Whether the broker said more, for example that the client's position is of another history."""
+        return self.tags != _NO_TAGS
+
+    def located(self, location: RemoteLogSegmentLocation) -> bytes:
+        """The partition of an answer with a location in the place of records."""
+        fields = self.fields._replace(error_code=0, aborted_transactions=None, preferred_read_replica=-1)
+        (writer := Writer(flexible=True)).tags([(LOCATION_TAG, encode_location(location))])
+        return _partition(fields, b"", writer.data)
+
+    def refused(self) -> bytes:
+        """The partition as the broker answered it, with its error and without records."""
+        return _partition(self.fields, None if self.is_null else b"", self.tags)
+
+
+@dataclass(slots=True)
+class ProbeAnswer:
+    """The answer to a probe without its records; ``end`` is what follows the topics."""
+
+    throttle_ms: int = 0
+    error: int = 0
+    partitions: dict[tuple[str | None, int], ProbedPartition] = field(default_factory=dict)
+    end: bytes = _NO_TAGS
+
+    async def take(self, source: FrameSource, version: int) -> None:
+        """Read the answer; its records are dropped as they come.
+
+        Raises:
+            ProtocolError: it is no Fetch answer.
+        """
+
+        def found(topic: Any, fields: Any, size: int | None, tags: bytes) -> None:
+            key = topic.topic if topic.topic_id is None else topic.topic_id, fields.partition_index
+            self.partitions[key] = ProbedPartition(fields, size is None, tags)
+
+        parts = answer_parts(Api.FETCH, version)
+        (top, topics), _ = await source.parsed(parts.top)
+        self.throttle_ms, self.error = top.throttle_time_ms, top.error_code
+        await walk_topics(source, parts, topics, None, found)
+        self.end = await source.rest()
+
+
+def encode_topics(version: int, partitions: Iterable[tuple[str | None, bytes]]) -> list[bytes]:
+    """Partitions, each with its topic's id or name, as topics of an answer."""
+    of_topic: dict[str | None, list[bytes]] = {}
+    for topic, data in partitions:
+        of_topic.setdefault(topic, []).append(data)
+    topics = []
+    for topic, data_of in of_topic.items():
+        writer = Writer(flexible=True)
+        codec_of(_TABLES.topic, version, True, False).write(writer, {"topic": topic, "topic_id": topic})
+        writer.count(len(data_of))
+        for data in data_of:
+            writer.raw(data)
+        writer.tags()
+        topics.append(bytes(writer.data))
+    return topics
+
+
+def whole_answer(correlation_id: int, throttle_ms: int, topics: list[bytes], end: bytes | None = None) -> bytes:
+    """A frame that holds these topics alone.
+
+    Args:
+        end: the tagged fields that end it; by default the extension's version.
+    """
+    writer = Writer(flexible=True)
+    writer.int32(correlation_id)
+    for data in (_top(throttle_ms, 0, len(topics)), *topics, end or b""):
+        writer.raw(data)
+    if end is None:
+        writer.tags(EXTENSION.items())
+    return writer.framed()
+
+
+def _top(throttle_ms: int, error: int, topics: int) -> bytes:
+    """How an answer without a session begins behind its correlation id, up to its topics."""
+    writer = Writer(flexible=True)
+    writer.tags()
+    fields = {"throttle_time_ms": throttle_ms, "error_code": error, "session_id": 0}
+    codec_of(_TABLES.top, FIRST_VERSION, True, False).write(writer, fields)
+    writer.count(topics)
+    return bytes(writer.data)
+
+
+def _partition(fields: Any, records: bytes | None, tags: bytes | bytearray) -> bytes:
+    writer = Writer(flexible=True)
+    codec_of(_TABLES.partition, FIRST_VERSION, True, False).write(writer, fields)
+    writer.blob(records)
+    writer.raw(tags)
+    return bytes(writer.data)
