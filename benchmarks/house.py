@@ -9,9 +9,12 @@ runs does not count. Nothing needs Java or brokers: the Spark read is the data s
 from __future__ import annotations
 
 import ast
+import asyncio
+import contextlib
 import logging
 import pickle
 import sys
+import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -38,6 +41,7 @@ def main() -> None:
     rows: list[tuple[str, object]] = [
         ("files a local `scan()` enters (open, plan, read)", len(entered(scan_locally))),
         ("files a Spark read enters", len(entered(read_for_spark))),
+        ("files a flagged Fetch enters in the gateway", len(entered_by_a_flagged_fetch())),
         ("modules without the test kit", len(paths)),
         ("lines without the test kit", sum(len(path.read_text().splitlines()) for path in paths)),
         ("circles of imports inside packages", sum(bool(_breakers(graph, one)) for one in _packages(graph))),
@@ -48,7 +52,7 @@ def main() -> None:
     for name, value in rows:
         print(f"| {name:{width}} | {value} |")
     if "-v" in sys.argv:
-        print(*sorted(entered(scan_locally)), sep="\n")
+        print(*sorted(entered(scan_locally)), "", *sorted(entered_by_a_flagged_fetch()), sep="\n")
 
 
 def scan_locally() -> None:
@@ -69,7 +73,38 @@ def read_for_spark() -> None:
             pass
 
 
-def entered(work: Callable[[], None]) -> set[str]:
+def entered_by_a_flagged_fetch() -> set[str]:
+    """The files that a gateway enters to give a location to a client that it knows.
+
+    The broker is the tests' leader, whose answers are recorded while the same is done for the first time.
+    """
+    sys.path.insert(0, str(ROOT / "tests/support"))
+    from gateway_upstream import relayed
+    from located_broker import Leader, flagged, located_over
+
+    from segreader.gateway.signing import BaseUrlSigner
+
+    leader, recorded = Leader(), dict[bytes, bytes]()
+
+    def answer(request: bytes) -> bytes:
+        correlation_id, known = request[4:8], request[:4] + request[8:]
+        if known not in recorded:
+            recorded[known] = leader(request)
+        return recorded[known][:4] + correlation_id + recorded[known][8:]
+
+    with tempfile.TemporaryDirectory() as root, asyncio.Runner() as runner:
+        signer = BaseUrlSigner("https://bucket.example", life_s=900)
+        located = located_over(Path(root), signer=signer)
+        with contextlib.closing(located.catalogue):
+            gateway = relayed(answer, locating=located.fetch)
+            around, frame = runner.run(gateway.__aenter__()), flagged((0, 142))
+            found = entered(lambda: runner.run(around.client.ask(frame)))
+            runner.run(gateway.__aexit__(None, None, None))
+        assert located.metrics.locations_given == 2
+    return found
+
+
+def entered(work: Callable[[], object]) -> set[str]:
     """The files of the library of which a function runs in any thread while the work is done."""
     found: set[str] = set()
 
