@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from segreader.errors import ObjectNotFoundError
-from segreader.plan.split import Split
+from segreader.plan.split import ReadPlan, Split
 from segreader.read.decoders import decoder_of
 from segreader.read.metrics import MissingOffsets, ScanMetrics
 from segreader.read.options import ReadOptions
@@ -33,19 +33,14 @@ logger = logging.getLogger(__name__)
 class SplitPartition(InputPartition):
     """One split, or one part of a live log, as Spark's unit of work: names and numbers, no client and no secret."""
 
-    def __init__(self, split: LightSplit | LivePart | Split) -> None:
-        super().__init__(LightSplit(split) if isinstance(split, Split) else split)
-
-    @property
-    def light(self) -> LightSplit:
-        """The split as it travels."""
-        light: LightSplit = self.value
-        return light
+    def __init__(self, split: LightSplit | LivePart) -> None:
+        super().__init__(split)
 
     @property
     def split(self) -> Split:
         """The split, maybe without its aborted transactions."""
-        return self.light.split
+        split: Split = self.value.split
+        return split
 
     @property
     def part(self) -> LivePart | None:
@@ -70,8 +65,9 @@ class SegmentReader(DataSourceReader):
         prepare_to_plan()
         show_log()
         planned = self._plan()
-        _tell(planned, self.options)
-        return [SplitPartition(split) for split in planned.light_splits()]
+        splits = planned.light_splits()
+        _log_plan(planned.plan, splits, self.options)
+        return [SplitPartition(split) for split in splits]
 
     @without_locals
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -85,11 +81,12 @@ class SegmentReader(DataSourceReader):
         freeze_imports()
         show_log()
         metrics, batches = self._open(partition)
-        began = time.monotonic()
+        budget, began = self.options.read_budget, time.monotonic()
         schema = arrow_schema(self.columns)
         for batch in batches:
             yield to_spark(batch, schema)
-            self._keep_to_budget(metrics.bytes_read, began)
+            if budget is not None:
+                time.sleep(max(0.0, metrics.bytes_read / budget - (time.monotonic() - began)))
         for note in (*metrics.notes, *map(_lost, metrics.missing)):
             logger.warning("%s", note)
 
@@ -106,49 +103,36 @@ class SegmentReader(DataSourceReader):
         read_options = replace(options.read_options, columns=tuple(READ_NAMES[name] for name in self.columns))
         if partition.part is None:
             metrics = ScanMetrics()
-            return metrics, self._stored(partition, read_options, metrics)
+            return metrics, self._stored(partition.value, read_options, metrics)
         from segreader.live.metrics import LiveMetrics
         from segreader.spark.live_parts import read_part
 
         counted = LiveMetrics()
         return counted, read_part(options, partition.part, read_options, counted)
 
-    def _stored(
-        self, partition: SplitPartition, read_options: ReadOptions, metrics: ScanMetrics
-    ) -> Iterator[pa.RecordBatch]:
+    def _stored(self, split: LightSplit, options: ReadOptions, metrics: ScanMetrics) -> Iterator[pa.RecordBatch]:
         with kept_locations(self.options) as locations:
             try:
-                split = partition.light.open(locations.store, locations.resolve)
-                reader = SplitReader(
-                    locations.store, read_options, metrics=metrics, pool=this_pool(), decoder=decoder_of(read_options)
-                )
-                yield from reader.read(split)
+                whole = split.open(locations.store, locations.resolve)
+                decoder = decoder_of(options)
+                reader = SplitReader(locations.store, options, metrics=metrics, pool=this_pool(), decoder=decoder)
+                yield from reader.read(whole)
             except ObjectNotFoundError as error:
                 error.hint = "It was deleted after the plan was made: load() plans anew, failOnDataLoss=false goes on"
                 raise
 
-    def _keep_to_budget(self, bytes_read: int, began: float) -> None:
-        """Wait until no more was read in a second than ``readBudget`` allows."""
-        if self.options.read_budget is not None:
-            time.sleep(max(0.0, bytes_read / self.options.read_budget - (time.monotonic() - began)))
 
-
-def _tell(planned: SparkPlan | LiveRead, options: SparkOptions) -> None:
+def _log_plan(plan: ReadPlan, splits: Sequence[LightSplit | LivePart], options: SparkOptions) -> None:
     """Say in the log what is read, and what is remarkable about it.
 
     Raises:
         FormatError: damage hides an end, and no task would meet it.
     """
-    plan = planned.plan
-    if isinstance(planned, SparkPlan):
-        partitions, splits = len(plan.partitions), len(plan.splits)
-    else:
-        partitions, splits = len({part.partition for part in planned.parts}), len(planned.parts)
     logger.info(
         "%s: %d partitions, %d splits, %d bytes stored, %s",
         plan.location,
-        partitions,
-        splits,
+        len({one.split.partition if isinstance(one, LightSplit) else one.partition for one in splits}),
+        len(splits),
         plan.size,
         options.isolation_level,
     )

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from threading import Lock
 from typing import TypeVar
 
@@ -29,7 +30,7 @@ from segreader.plan.lineage import ResolvedLog
 from segreader.ranges import ByteRange
 from segreader.segment import TopicIdPartition
 from segreader.spark.credentials import can_renew, resolve_storage
-from segreader.spark.options import SparkOptions
+from segreader.spark.options import SparkOptions, TopicChoice
 from segreader.spark.worker import this_worker
 from segreader.storage.base import ObjectInfo, ObjectStore, read_listed
 from segreader.storage.location import open_store
@@ -68,8 +69,10 @@ class Locations:
         opened_local: tuple[ObjectStore, str] | None = None,
     ) -> None:
         self.sources = tuple(opened or (open_source(options, location) for location in options.locations))
+        self._prefixes = tuple(_mount(at) + source.prefix for at, source in enumerate(self.sources))
         stores = [
-            _store_of(options, location, one) for location, one in zip(options.locations, self.sources, strict=True)
+            _renewing(options, source.store, partial(_reopened, options, location))
+            for location, source in zip(options.locations, self.sources, strict=True)
         ]
         self._options = options
         self._notes: Mapping[str, str] = {}
@@ -98,9 +101,9 @@ class Locations:
         choice = self._options.choice
         known = [] if metadata is None else [one for one in metadata.partitions() if choice.matches(one.topic)]
         found: dict[TopicIdPartition, list[PartitionPlace]] = defaultdict(list)
-        for at, source in enumerate(self.sources):
+        for source, prefix in zip(self.sources, self._prefixes, strict=True):
             try:
-                here = self._find_in(source, _mount(at) + source.prefix)
+                here = self._find_in(source, prefix, choice)
             except (ObjectNotFoundError, UnknownLayoutError):
                 if not known:
                     raise
@@ -131,14 +134,9 @@ class Locations:
     def places_of(self, topic: str) -> list[list[PartitionPlace]]:
         """Where each partition of a topic lies, of every topic id that bore the name; none where nothing of it lies."""
         found: dict[TopicIdPartition, list[PartitionPlace]] = defaultdict(list)
-        for at, source in enumerate(self.sources):
-            prefix = _mount(at) + source.prefix
-            places = find_places(self.store, prefix, source.layouts, Wanted(topic))
-            if not places:  # a directory above may bear a name as a partition's
-                places = find_all(self.store, prefix, source.layouts)
-            for place in places:
-                if place.partition.topic == topic:
-                    found[place.partition].append(place)
+        for source, prefix in zip(self.sources, self._prefixes, strict=True):
+            for place in self._find_in(source, prefix, TopicChoice(topics=(topic,))):
+                found[place.partition].append(place)
         return [found[one] for one in sorted(found, key=lambda one: one.order)]
 
     def read(self, places: Sequence[PartitionPlace], known: Known) -> SourceLog:
@@ -174,17 +172,17 @@ class Locations:
         store, prefix = _open_beside(options, place)
         return _renewing(options, store, lambda: _open_beside(options, place)[0]), prefix
 
-    def _find_in(self, source: LocationSource, prefix: str) -> list[PartitionPlace]:
-        """The places of the chosen topics in one location. By name only directories that can be theirs are visited."""
-        choice, store = self._options.choice, self.store
+    def _find_in(self, source: LocationSource, prefix: str, choice: TopicChoice) -> list[PartitionPlace]:
+        """The places of some topics in one location. By name only directories that can be theirs are visited."""
         if choice.pattern is not None:
-            everything = find_places(store, prefix, source.layouts)
-            return [place for place in everything if choice.matches(place.partition.topic)]
-        by_topic = {topic: find_places(store, prefix, source.layouts, Wanted(topic)) for topic in choice.names}
-        if not all(by_topic.values()):  # a directory above may bear a name as a partition's
-            everything = find_all(store, prefix, source.layouts)
-            return [place for place in everything if choice.matches(place.partition.topic)]
-        return [place for places in by_topic.values() for place in places]
+            places = find_places(self.store, prefix, source.layouts)
+        else:
+            by_topic = [find_places(self.store, prefix, source.layouts, Wanted(topic)) for topic in choice.names]
+            if all(by_topic):
+                places = [place for of_topic in by_topic for place in of_topic]
+            else:  # a directory above may bear a name as a partition's
+                places = find_all(self.store, prefix, source.layouts)
+        return [place for place in places if choice.matches(place.partition.topic)]
 
     def _of_chosen_ids(
         self, found: dict[TopicIdPartition, list[PartitionPlace]], metadata: RemoteLogMetadata | None
@@ -248,8 +246,8 @@ class Locations:
     def _some_topics(self) -> str:
         """What is there instead, for an error."""
         names: set[str] = set()
-        for at, source in enumerate(self.sources):
-            places = find_places(self.store, _mount(at) + source.prefix, source.layouts)
+        for source, prefix in zip(self.sources, self._prefixes, strict=True):
+            places = find_places(self.store, prefix, source.layouts)
             names |= {place.partition.topic for place in places}
         shown = sorted(names)
         rest = len(shown) - _AT_MOST_NAMED
@@ -331,8 +329,8 @@ def _storage_beside(options: SparkOptions, place: str) -> Mapping[str, object]:
     return resolve_storage(options.credentials, place, options.storage) if "://" in place else {}
 
 
-def _store_of(options: SparkOptions, location: str, source: LocationSource) -> ObjectStore:
-    return _renewing(options, source.store, lambda: open_source(options, location).store)
+def _reopened(options: SparkOptions, location: str) -> ObjectStore:
+    return open_source(options, location).store
 
 
 def _renewing(options: SparkOptions, store: ObjectStore, reopen: Callable[[], ObjectStore]) -> ObjectStore:
