@@ -17,8 +17,7 @@ from segreader.read.base_scan import BaseScan
 from segreader.read.metrics import ScanMetrics, texts_of
 from segreader.scans import Scan, scan
 from segreader.tables.plans import FilteredPlans
-from segreader.tables.rows import LiveRows, PartOfRows, Rows, StoredRows, sum_of
-from segreader.tables.scanner import Columns, TopicScanner
+from segreader.tables.rows import Columns, LiveRows, PartOfRows, Rows, StoredRows, TopicScanner, sum_of
 
 _BATCH_ROWS = 1 << 16
 _LOCAL_SPLIT_BYTES = 16 << 20

@@ -1,12 +1,22 @@
-"""Plans of a stored topic for filters: what was listed and read of its partitions once serves all of them."""
+"""Plans of a stored topic for filters: what was listed and read of its partitions once serves all of them.
+
+Filters come as Arrow expressions, which cannot be taken apart. But Arrow skips the files of a dataset whose partition
+expression contradicts a filter, so each region becomes a file that is never opened (``Regions``). Offsets are found by
+trying: ranges are halved until their ends and their middle may match, too (``matching_offsets``).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from threading import Lock
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.fs
 
 from segreader.plan.split import ReadPlan
 from segreader.ranges import OffsetRange
@@ -18,8 +28,150 @@ from segreader.stored.max_timestamp import certain_newest_ms
 from segreader.stored.partition_planner import PartitionPlanner
 from segreader.stored.source import SourceLog
 from segreader.stored.time_offsets import offsets_between
-from segreader.tables.bounds import matching_offsets
-from segreader.tables.regions import Region, Regions
+
+_LARGEST = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Records of a partition: offsets ``start <= offset < stop``, none newer than ``newest_ms``, if that is known.
+
+    ``stop`` is ``None`` where the region is open.
+    """
+
+    topic: str
+    partition: int
+    start: int = 0
+    stop: int | None = None
+    newest_ms: int | None = None
+
+
+class Regions:
+    """Tells the regions of a table that a filter may match.
+
+    Args:
+        schema: of the table. Columns that it does not have cannot be in a filter.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._partitions: dict[tuple[str, int], pc.Expression] = {}
+        self._format, self._files = ds.IpcFileFormat(), pyarrow.fs.LocalFileSystem()
+
+    def matching(self, predicate: pc.Expression, regions: Sequence[Region]) -> list[Region]:
+        """Those that may hold a record for which ``predicate`` is true, in their order. Others hold none."""
+        files = [
+            self._format.make_fragment(str(at), self._files, partition_expression=self._guarantee(region))
+            for at, region in enumerate(regions)
+        ]
+        dataset = ds.FileSystemDataset(files, self._schema, self._format, self._files)
+        try:
+            chosen = {int(fragment.path) for fragment in dataset.get_fragments(filter=predicate)}
+        except pa.ArrowInvalid:  # a filter may have no value at an offset that no record has: 3 * offset is too large
+            return list(regions)
+        return [region for at, region in enumerate(regions) if at in chosen]
+
+    def _guarantee(self, region: Region) -> pc.Expression:
+        """What is true of every record of a region."""
+        told = self._of_partition(region.topic, region.partition)
+        for name, low, high in (
+            ("offset", region.start, None if region.stop is None or region.stop > _LARGEST else region.stop - 1),
+            *_times(region.newest_ms),
+        ):
+            if name not in self._schema.names:
+                continue
+            kind, field = self._schema.field(name).type, pc.field(name)
+            if low is not None and low == high:
+                told = told & (field == pa.scalar(low, kind))
+                continue
+            if low is not None:
+                told = told & (field >= pa.scalar(low, kind))
+            if high is not None:
+                told = told & (field <= pa.scalar(high, kind))
+        return told
+
+    def _of_partition(self, topic: str, partition: int) -> pc.Expression:
+        if (topic, partition) not in self._partitions:
+            told = pc.scalar(True)
+            for name, value in (("topic", topic), ("partition", partition)):
+                if name in self._schema.names:
+                    told = told & (pc.field(name) == pa.scalar(value, self._schema.field(name).type))
+            self._partitions[topic, partition] = told
+        return self._partitions[topic, partition]
+
+
+def _times(newest_ms: int | None) -> list[tuple[str, None, int]]:
+    """The largest value of each column of times."""
+    if newest_ms is None:
+        return []
+    columns: list[tuple[str, None, int]] = [("timestamp_ms", None, newest_ms)]
+    if newest_ms * 1000 <= _LARGEST:
+        columns.append(("timestamp", None, newest_ms * 1000))
+    return columns
+
+
+_END: Final = 1 << 63
+"""Beyond every offset: what an open range is cut at to be halved."""
+
+_STEPS: Final = tuple(1 << shift for shift in range(12, 62, 4))
+"""How far beyond the last known place to cut: most logs end at one of the first."""
+
+_MOST: Final = 64
+"""Ranges to follow at once. Where a filter matches here and there, more of them would cost more than they save."""
+
+
+def matching_offsets(
+    regions: Regions, predicate: pc.Expression, whole: Region, places: Sequence[int]
+) -> list[OffsetRange]:
+    """Ranges of the offsets of ``whole`` that hold every record that ``predicate`` matches; rising, and apart.
+
+    Args:
+        places: offsets to cut at first, such as those where segments begin.
+    """
+    stop = _END if whole.stop is None else whole.stop
+    known = [at for at in places if whole.start < at < stop]
+    beyond = [max([whole.start, *known]) + step for step in _STEPS]
+    cuts = sorted({whole.start, *known, *(at for at in beyond if at < stop), stop})
+    found: list[Region] = []
+    if not regions.matching(predicate, [whole]):
+        return []
+    pending = regions.matching(predicate, _points(whole, whole.start, stop))
+    pending = [whole] if len(pending) == 3 else [replace(whole, start=a, stop=b) for a, b in pairwise(cuts)]
+    while pending:
+        pending = regions.matching(predicate, pending)
+        if len(pending) + len(found) > _MOST:
+            found += pending
+            break
+        halves = []
+        points = [_points(one, one.start, _END if one.stop is None else one.stop) for one in pending]
+        may_match = set(regions.matching(predicate, [point for some in points for point in some]))
+        for one, some in zip(pending, points, strict=True):
+            last = _END if one.stop is None else one.stop
+            if last - one.start == 1 or may_match.issuperset(some):
+                found.append(one)
+                continue
+            middle = one.start + (last - one.start) // 2
+            halves += [replace(one, stop=middle), replace(one, start=middle)]
+        pending = halves
+    return _joined(found, whole)
+
+
+def _points(region: Region, start: int, stop: int) -> list[Region]:
+    """The first, the middle and the last offset of a range, each as a region."""
+    return [replace(region, start=at, stop=at + 1) for at in (start, start + (stop - start) // 2, stop - 1)]
+
+
+def _joined(found: Sequence[Region], whole: Region) -> list[OffsetRange]:
+    """The regions as ranges, those that touch as one."""
+    ranges: list[OffsetRange] = []
+    for one in sorted(found, key=lambda region: region.start):
+        stop = None if one.stop is None or (whole.stop is None and one.stop >= _END) else one.stop
+        if ranges and ranges[-1].stop == one.start:
+            ranges[-1] = OffsetRange(ranges[-1].start, stop)
+        else:
+            ranges.append(OffsetRange(one.start, stop))
+    return ranges
+
 
 _OLDEST_MS = -(1 << 63) // 1000 + 1
 
