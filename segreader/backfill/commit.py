@@ -17,7 +17,7 @@ from segreader.backfill.job_plan import JobPlan
 from segreader.backfill.output import MANIFEST, PLAN, STAGING, SUCCESS, done_name, split_of_file
 from segreader.backfill.report import Completeness, complete, totals
 from segreader.errors import ObjectNotFoundError, StorageError
-from segreader.storage.read_all import read_each
+from segreader.storage.base import read_each
 from segreader.storage.target.store import TargetStore
 
 Entries = Mapping[str, DoneEntry]

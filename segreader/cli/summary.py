@@ -19,8 +19,7 @@ from segreader.format.records import iter_records, parse_control_key
 from segreader.format.scanner import BatchReady, Done, NeedData, SegmentScanner, Tail
 from segreader.isolation import TransactionReplay
 from segreader.segment import Segment
-from segreader.storage.base import ObjectStore
-from segreader.storage.read_all import read_each, read_whole
+from segreader.storage.base import ObjectStore, read_each, read_whole
 
 _MESSAGE_OVERHEAD = {0: 26, 1: 34}  # bytes of a message besides its key and value
 

@@ -17,8 +17,7 @@ from segreader.evidence.findings import Findings
 from segreader.evidence.rules import Code
 from segreader.plan.lineage import ResolvedLog
 from segreader.segment import Segment, SegmentState, TopicIdPartition
-from segreader.storage.base import ObjectInfo, ObjectStore
-from segreader.storage.view import StoreView
+from segreader.storage.base import ObjectInfo, ObjectStore, StoreView
 
 _MISSING: Final = {
     "log": Code.MISSING_LOG,

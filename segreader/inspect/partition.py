@@ -15,8 +15,7 @@ from segreader.catalog.listing import PartitionLog, Wanted, find_all, find_place
 from segreader.catalog.metadata_log import RemoteLogMetadata, from_metadata
 from segreader.errors import ObjectNotFoundError
 from segreader.segment import Segment, SegmentState, TopicIdPartition
-from segreader.storage.base import ObjectStore
-from segreader.storage.read_all import read_each
+from segreader.storage.base import ObjectStore, read_each
 from segreader.stored.indexed_times import UNREADABLE, times_of_log
 from segreader.stored.segment_ends import read_last_offset
 from segreader.stored.source import LocationSource, UrlSource

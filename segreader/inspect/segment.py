@@ -13,8 +13,7 @@ from segreader.format.checkpoints import LeaderEpochs
 from segreader.inspect.partition import AnySource, places_of, read_log
 from segreader.plan.lineage import Dropped
 from segreader.segment import Segment, SegmentState, TopicIdPartition
-from segreader.storage.base import ObjectStore
-from segreader.storage.read_all import read_each
+from segreader.storage.base import ObjectStore, read_each
 from segreader.stored.indexed_times import UNREADABLE, times_of_segment
 from segreader.stored.lineage import read_lineage
 from segreader.stored.segment_ends import OPEN_END, read_last_offset

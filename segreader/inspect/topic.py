@@ -13,7 +13,7 @@ from segreader.catalog.listing import PartitionLog, find_places
 from segreader.catalog.metadata_log import RemoteLogMetadata
 from segreader.inspect.partition import AnySource, read_log
 from segreader.segment import SegmentState, TopicIdPartition
-from segreader.storage.read_all import read_each
+from segreader.storage.base import read_each
 from segreader.stored.indexed_times import UNREADABLE
 from segreader.stored.source import LocationSource, UrlSource
 

@@ -27,7 +27,7 @@ from segreader.plan.request import Policy
 from segreader.plan.split import EndReason, Split
 from segreader.ranges import OffsetRange
 from segreader.segment import TopicIdPartition
-from segreader.storage.read_all import read_each
+from segreader.storage.base import read_each
 from segreader.stored.indexed_times import note_if_older
 from segreader.stored.partition_planner import PartitionPlanner
 from segreader.stored.source import SourceLog

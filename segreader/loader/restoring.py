@@ -14,8 +14,7 @@ from segreader.loader.splits import LoaderSplit
 from segreader.plan.cut import offset_at
 from segreader.plan.split import Split
 from segreader.ranges import ByteRange, OffsetRange
-from segreader.storage.base import ObjectStore
-from segreader.storage.read_all import read_whole
+from segreader.storage.base import ObjectStore, read_whole
 
 _WORTH_AN_INDEX: Final = 64 << 10
 """Of a split with fewer bytes the index is not asked: reading them costs less."""

@@ -45,8 +45,7 @@ from segreader.read.metrics import Hole, MissingOffsets, ScanMetrics, records_wi
 from segreader.read.options import ReadOptions
 from segreader.read.segment_tail import ends_early, truncated
 from segreader.segment import TopicIdPartition
-from segreader.storage.base import ObjectStore, read_listed
-from segreader.storage.read_all import read_whole
+from segreader.storage.base import ObjectStore, read_listed, read_whole
 
 _MARKED = CONTROL_FLAG | TRANSACTIONAL_FLAG
 _DECISION, _SKIP = int(Table.DECISION), int(Decision.SKIP)

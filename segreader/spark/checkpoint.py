@@ -13,9 +13,8 @@ from typing import Final
 
 from segreader.errors import ObjectNotFoundError, OptionError
 from segreader.spark.stream_offsets import OffsetJson, from_json, to_json
-from segreader.storage.base import ObjectStore
+from segreader.storage.base import ObjectStore, read_whole
 from segreader.storage.location import open_store
-from segreader.storage.read_all import read_whole
 
 _VERSION: Final = "v1"
 _SHOWN: Final = 200

@@ -16,8 +16,7 @@ from segreader.plan.cut import UNCUT, Cutting, SplitOffsets, cut
 from segreader.plan.live import LivePart, ReadFrom, epochs_after
 from segreader.plan.split import Split
 from segreader.ranges import OffsetRange
-from segreader.storage.base import ObjectStore
-from segreader.storage.read_all import read_each, read_whole
+from segreader.storage.base import ObjectStore, read_each, read_whole
 
 _INDEXES_AT_ONCE: Final = 32
 

@@ -34,8 +34,7 @@ from segreader.spark.option_values import EARLIEST, LATEST
 from segreader.spark.options import SparkOptions
 from segreader.spark.planning import SMALL_SPLIT, SPLITS_A_CORE, require_same_partitions
 from segreader.spark.stream_offsets import TopicPartition, flat
-from segreader.storage.base import ObjectStore
-from segreader.storage.read_all import read_each
+from segreader.storage.base import ObjectStore, read_each
 
 Range = tuple[int | None, int | None]
 """First offset and stop; ``None`` for the first there is, and for the end."""

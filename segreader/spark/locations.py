@@ -32,9 +32,8 @@ from segreader.segment import TopicIdPartition
 from segreader.spark.credentials import can_renew, resolve_storage
 from segreader.spark.options import SparkOptions, TopicChoice
 from segreader.spark.worker import this_worker
-from segreader.storage.base import ObjectInfo, ObjectStore, read_listed
+from segreader.storage.base import MountedStores, ObjectInfo, ObjectStore, read_listed
 from segreader.storage.location import open_store
-from segreader.storage.mounts import MountedStores
 from segreader.stored.beside import Beside, Catalog, Known, SourceLog, is_live
 from segreader.stored.lineage import read_lineage
 from segreader.stored.source import LocationSource

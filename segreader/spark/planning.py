@@ -34,8 +34,7 @@ from segreader.segment import TopicIdPartition
 from segreader.spark.locations import Locations
 from segreader.spark.option_values import EARLIEST, LATEST, PartitionOffsets
 from segreader.spark.options import SparkOptions, Times
-from segreader.storage.base import ObjectStore
-from segreader.storage.read_all import read_each, read_whole
+from segreader.storage.base import ObjectStore, read_each, read_whole
 from segreader.stored.partition_planner import PartitionPlanner
 from segreader.stored.segment_ends import OPEN_END, read_last_offset
 from segreader.stored.time_offsets import offset_for_time

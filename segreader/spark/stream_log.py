@@ -26,7 +26,7 @@ from segreader.spark.locations import Locations
 from segreader.spark.options import SparkOptions
 from segreader.spark.planning import SparkPlan
 from segreader.spark.stream_offsets import TopicPartition
-from segreader.storage.read_all import read_each
+from segreader.storage.base import read_each
 from segreader.stored.beside import SourceLog
 from segreader.stored.divergence import common_end, decided_end, log_end
 from segreader.stored.lineage import ReadableLog, read_lineage

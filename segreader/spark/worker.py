@@ -30,12 +30,11 @@ from segreader.format.columns import BufferPool
 from segreader.format.kernel import load_kernel
 from segreader.live.cluster import KafkaCluster
 from segreader.spark.credentials import Brokers
-from segreader.storage.base import ObjectStore
+from segreader.storage.base import ObjectStore, StoreView, VirtualFile
 from segreader.storage.http.settings import HttpSettings
 from segreader.storage.http.store import HttpStore
 from segreader.storage.location import open_store
 from segreader.storage.target.store import TargetStore, open_target
-from segreader.storage.view import StoreView, VirtualFile
 from segreader.values import collect_seldom
 
 MOST_STORES: Final = 8

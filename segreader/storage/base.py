@@ -1,12 +1,21 @@
-"""Object stores: named objects, their sizes, and ranges of their bytes. Nothing of Kafka."""
+"""Object stores: named objects, their sizes, and ranges of their bytes. Nothing of Kafka.
+
+``ObjectStore`` is what a store can do. ``StoreView`` and ``MountedStores`` are laid over other stores: some names as
+files that are stored in another form, and several stores as one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from heapq import merge
+from operator import attrgetter
+from typing import Final, Protocol, TypeVar
 
-from segreader.errors import ObjectChangedError
+from segreader.errors import ObjectChangedError, ShortReadError
 from segreader.ranges import ByteRange
 
 _LONGEST_TAG = 100
@@ -135,3 +144,244 @@ def level_of(listed: Iterable[ObjectInfo], prefix: str) -> Iterator[ObjectInfo]:
         elif (directory := info.name[: slash + 1]) != last:
             last = directory
             yield ObjectInfo(directory, -1)
+
+
+class VirtualFile(Protocol):
+    """A plain file that is made from the bytes of stored objects."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the plain file."""
+
+    def pieces(self, wanted: ByteRange, *, expected_tag: str | None = None) -> Generator[memoryview, None, None]:
+        """Consecutive pieces of the range, which is within the file; each is valid until the next is asked for.
+
+        Args:
+            expected_tag: of the stored object that a log is made from.
+        """
+
+
+class StoreView(ABC):
+    """A store whose names are those of another one, but for those that ``open`` explains.
+
+    Subclasses say which; everything else goes to the store below. As any store it may be shared by threads.
+    """
+
+    def __init__(self, store: ObjectStore) -> None:
+        self.inner = store
+
+    @abstractmethod
+    def open(self, name: str) -> VirtualFile | None:
+        """The file of this name; ``None`` if the store below knows the name itself.
+
+        Raises:
+            ObjectNotFoundError: it would be a file of this view, and is not there.
+        """
+
+    def url(self, name: str) -> str:
+        """As the store below."""
+        return self.inner.url(name)
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """The stored objects, not the files of the view."""
+        return self.inner.list(prefix)
+
+    def list_level(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """The stored objects, not the files of the view."""
+        return self.inner.list_level(prefix)
+
+    def size(self, name: str) -> int:
+        """Bytes of the plain file."""
+        file = self.open(name)
+        return self.inner.size(name) if file is None else file.size
+
+    def read_ranges(self, name: str, ranges: Sequence[ByteRange]) -> Sequence[bytes]:
+        """The bytes of each range, in the order asked for."""
+        file = self.open(name)
+        if file is None:
+            return self.inner.read_ranges(name, ranges)
+        out = []
+        for wanted in ranges:
+            self._require_inside(name, wanted, file.size)
+            out.append(b"".join(bytes(piece) for piece in file.pieces(wanted)))  # a piece lives until the next
+        return out
+
+    def read_into(self, name: str, start: int, buffer: memoryview) -> None:
+        """Fill ``buffer`` with the bytes from ``start`` on."""
+        file = self.open(name)
+        if file is None:
+            self.inner.read_into(name, start, buffer)
+        elif len(buffer):
+            wanted = ByteRange(start, start + len(buffer))
+            self._require_inside(name, wanted, file.size)
+            done = 0
+            for piece in file.pieces(wanted):
+                buffer[done : done + len(piece)] = piece
+                done += len(piece)
+
+    def read_pieces(
+        self, name: str, wanted: ByteRange, *, expected_size: int | None = None, expected_tag: str | None = None
+    ) -> Generator[memoryview, None, None]:
+        """The bytes of one range in consecutive pieces; a tag is that of the stored object."""
+        file = self.open(name)
+        if file is None:
+            yield from read_listed(self.inner, name, wanted, size=expected_size, tag=expected_tag)
+            return
+        if expected_size is not None and file.size != expected_size:
+            raise replaced(self.url(name), found=f"{file.size} bytes", expected=f"{expected_size} bytes")
+        self._require_inside(name, wanted, file.size)
+        yield from file.pieces(wanted, expected_tag=expected_tag)
+
+    def close(self) -> None:
+        """Close the store below."""
+        self.inner.close()
+
+    def _require_inside(self, name: str, wanted: ByteRange, size: int) -> None:
+        if wanted.stop > size:
+            raise ShortReadError(
+                "the file ends before the range does",
+                source=self.url(name),
+                position=size,
+                found=f"{max(0, size - wanted.start)} bytes",
+                expected=f"{wanted.size} bytes from byte {wanted.start}",
+                hint="List the location again",
+            )
+
+
+class MountedStores:
+    """Several stores as one, each under a prefix of names; closing it closes them all.
+
+    Args:
+        mounts: the stores by prefix. A name goes, without the prefix, to the store of the longest one that it begins
+            with; the one of ``""`` has all others, and what it has under another one's prefix is not seen.
+
+    Raises:
+        ValueError: no store is mounted at ``""``.
+    """
+
+    def __init__(self, mounts: Mapping[str, ObjectStore]) -> None:
+        if "" not in mounts:
+            raise ValueError("one store must be mounted at the empty prefix")
+        self._mounts = dict(sorted(mounts.items(), key=lambda mount: -len(mount[0])))
+
+    def __repr__(self) -> str:
+        return f"MountedStores({self._mounts!r})"
+
+    @property
+    def inner(self) -> ObjectStore:
+        """The store of all names that are under no other one's prefix."""
+        return self._mounts[""]
+
+    def url(self, name: str) -> str:
+        """The URL that the object's own store gives."""
+        store, inner = self._find(name)
+        return store.url(inner)
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """The objects of all stores whose names begin so, in order of name."""
+        return merge(
+            *(self._named(mount, store.list(prefix[len(mount) :])) for mount, store in self._under(prefix)),
+            key=attrgetter("name"),
+        )
+
+    def list_level(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """Objects and directories of one level; a prefix with ``/`` is a directory there, whatever its store holds."""
+        directories: set[str] = set()
+        levels = []
+        for mount, store in self._under(prefix):
+            name, is_below, _ = mount[len(prefix) :].partition("/")
+            if is_below:
+                directories.add(f"{prefix}{name}/")
+            else:
+                levels.append(self._named(mount, store.list_level(prefix[len(mount) :])))
+        mounted = [ObjectInfo(name, -1) for name in sorted(directories)]
+        others = ((info for info in level if info.name not in directories) for level in levels)
+        return merge(mounted, *others, key=attrgetter("name"))
+
+    def size(self, name: str) -> int:
+        """Bytes of the object."""
+        store, inner = self._find(name)
+        return store.size(inner)
+
+    def read_ranges(self, name: str, ranges: Sequence[ByteRange]) -> Sequence[bytes]:
+        """The bytes of each range, in the order asked for."""
+        store, inner = self._find(name)
+        return store.read_ranges(inner, ranges)
+
+    def read_into(self, name: str, start: int, buffer: memoryview) -> None:
+        """Fill ``buffer`` with the bytes from ``start`` on."""
+        store, inner = self._find(name)
+        store.read_into(inner, start, buffer)
+
+    def read_pieces(
+        self, name: str, wanted: ByteRange, *, expected_size: int | None = None, expected_tag: str | None = None
+    ) -> Generator[memoryview, None, None]:
+        """The bytes of one range in consecutive pieces."""
+        store, inner = self._find(name)
+        return read_listed(store, inner, wanted, size=expected_size, tag=expected_tag)
+
+    def close(self) -> None:
+        """Close every store, also where one of them fails."""
+        with ExitStack() as stack:
+            for store in self._mounts.values():
+                stack.callback(store.close)
+
+    def _find(self, name: str) -> tuple[ObjectStore, str]:
+        mount = next(mount for mount in self._mounts if name.startswith(mount))
+        return self._mounts[mount], name[len(mount) :]
+
+    def _under(self, prefix: str) -> Iterator[tuple[str, ObjectStore]]:
+        """The stores that may have a name that begins so."""
+        for mount, store in self._mounts.items():
+            if mount.startswith(prefix) or prefix.startswith(mount):
+                yield mount, store
+            if prefix.startswith(mount):
+                return  # every such name is this one's, or of a longer prefix
+
+    def _named(self, mount: str, listed: Iterator[ObjectInfo]) -> Iterator[ObjectInfo]:
+        """What a store lists, by its names here; without what another store hides."""
+        longer = tuple(other for other in self._mounts if len(other) > len(mount) and other.startswith(mount))
+        for info in listed:
+            name = mount + info.name
+            if not (longer and name.startswith(longer)):
+                yield replace(info, name=name)
+
+
+_AT_ONCE: Final = 16
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+
+def read_whole(store: ObjectStore, name: str, size: int | None = None) -> bytes:
+    """All bytes of an object. ``size`` saves asking for it."""
+    if size is None:
+        size = store.size(name)
+    return store.read_ranges(name, [ByteRange(0, size)])[0] if size else b""
+
+
+def read_each(read: Callable[[_Item], _Result], items: Sequence[_Item]) -> list[_Result]:
+    """``read`` of every item, in their order, several at a time; the first error in that order is raised."""
+    if len(items) < 3:
+        return [read(item) for item in items]
+    answers: dict[int, _Result] = {}
+    failures: dict[int, BaseException] = {}
+    places = iter(range(len(items)))
+
+    def work() -> None:
+        while not failures and (at := next(places, None)) is not None:
+            try:
+                answers[at] = read(items[at])
+            except BaseException as error:
+                failures[at] = error
+
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="segreader-small") as workers:
+        try:  # every worker takes the next item: a future for each would cost more than reading it from memory
+            for worker in [workers.submit(work) for _ in range(min(_AT_ONCE, len(items)))]:
+                worker.result()
+        except BaseException as error:
+            failures[len(items)] = error  # so that the others end
+            raise
+    if failures:
+        raise failures[min(failures)]
+    return [answers[at] for at in range(len(items))]

@@ -17,8 +17,7 @@ from segreader.catalog.metadata_topic import read_remote_log_metadata
 from segreader.errors import FormatError, ObjectNotFoundError, OptionError
 from segreader.format.checkpoints import LeaderEpochs, parse_leader_epochs, parse_partition_metadata
 from segreader.segment import Segment, TopicIdPartition
-from segreader.storage.base import ObjectStore
-from segreader.storage.read_all import read_whole
+from segreader.storage.base import ObjectStore, read_whole
 from segreader.stored.topic_ids import ids_by_topic
 
 LOCAL = "log-directory:"

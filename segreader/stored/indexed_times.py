@@ -18,8 +18,7 @@ from segreader.format.index_files import parse_time_index
 from segreader.plan.request import TimeRange
 from segreader.ranges import ByteRange, OffsetRange
 from segreader.segment import Segment
-from segreader.storage.base import ObjectStore
-from segreader.storage.read_all import read_each, read_whole
+from segreader.storage.base import ObjectStore, read_each, read_whole
 
 UNREADABLE: Final = (FormatError, CatalogError, ObjectNotFoundError, ObjectChangedError, AccessDeniedError)
 """What keeps one partition or one small file from being read, and nothing else."""

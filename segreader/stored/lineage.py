@@ -36,8 +36,7 @@ from segreader.plan.lineage import (
 from segreader.plan.request import Policy
 from segreader.ranges import ByteRange
 from segreader.segment import Segment
-from segreader.storage.base import ObjectStore
-from segreader.storage.read_all import read_each, read_whole
+from segreader.storage.base import ObjectStore, read_each, read_whole
 from segreader.stored.segment_ends import (
     OPEN_END,
     EndedSegments,

@@ -40,8 +40,7 @@ from segreader.ranges import ByteRange, OffsetRange
 from segreader.read.options import ReadOptions
 from segreader.read.segment_tail import ends_early
 from segreader.segment import Segment
-from segreader.storage.base import ObjectStore
-from segreader.storage.read_all import read_each, read_whole
+from segreader.storage.base import ObjectStore, read_each, read_whole
 from segreader.stored.lineage import ReadableLog, read_lineage
 from segreader.stored.segment_ends import OPEN_END, read_last_offset, shows_cleaning
 from segreader.stored.source import SourceLog

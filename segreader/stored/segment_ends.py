@@ -37,8 +37,7 @@ from segreader.format.scanner import (
 from segreader.plan.lineage import EpochSpan
 from segreader.ranges import ByteRange
 from segreader.segment import Segment, SegmentFiles
-from segreader.storage.base import ObjectStore
-from segreader.storage.read_all import read_each, read_whole
+from segreader.storage.base import ObjectStore, read_each, read_whole
 
 OPEN_END: Final = 1 << 63
 """The last offset of a segment whose end is not known, and that nothing follows: no offset is as large."""

@@ -29,9 +29,8 @@ from segreader.catalog.listing import (
 from segreader.catalog.metadata_log import RemoteLogMetadata
 from segreader.errors import ObjectNotFoundError, OptionError, UnknownLayoutError
 from segreader.segment import Segment, TopicIdPartition
-from segreader.storage.base import ObjectStore
+from segreader.storage.base import MountedStores, ObjectStore
 from segreader.storage.location import open_store
-from segreader.storage.mounts import MountedStores
 from segreader.storage.options import options_without_secrets
 from segreader.storage.signed_url import redact
 from segreader.stored.beside import Beside, Catalog, Known, SourceLog, is_live
@@ -283,7 +282,7 @@ class UrlSource:
         rsm_config: str | os.PathLike[str] | None = None,
     ) -> None:
         from segreader.storage.http.settings import HttpSettings
-        from segreader.storage.http.url_list import UrlList, UrlListStore, split_url
+        from segreader.storage.http.store import UrlList, UrlListStore, split_url
         from segreader.storage.options import address_policy, find_storage_options
 
         options = find_storage_options("https://", storage_options)

@@ -27,8 +27,7 @@ from segreader.plan.request import TimeRange
 from segreader.ranges import ByteRange, OffsetRange
 from segreader.read.segment_tail import require_whole
 from segreader.segment import Segment
-from segreader.storage.base import ObjectStore, read_listed
-from segreader.storage.read_all import read_each, read_whole
+from segreader.storage.base import ObjectStore, read_each, read_listed, read_whole
 from segreader.stored.log_offsets import read_log_end
 
 _AT_ONCE: Final = 16

@@ -33,8 +33,7 @@ from segreader.plan.lineage import Part, ResolvedLog
 from segreader.plan.request import Policy
 from segreader.ranges import OffsetRange
 from segreader.read.transaction_replay import VANISHED, Replayed, replay_parts
-from segreader.storage.base import ObjectStore
-from segreader.storage.read_all import read_each, read_whole
+from segreader.storage.base import ObjectStore, read_each, read_whole
 
 _AT_ONCE: Final = 16
 

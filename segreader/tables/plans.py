@@ -22,7 +22,7 @@ from segreader.plan.split import ReadPlan
 from segreader.ranges import OffsetRange
 from segreader.scans import Scan
 from segreader.segment import TopicIdPartition
-from segreader.storage.read_all import read_each
+from segreader.storage.base import read_each
 from segreader.stored.lineage import ReadableLog
 from segreader.stored.max_timestamp import certain_newest_ms
 from segreader.stored.partition_planner import PartitionPlanner

@@ -34,8 +34,7 @@ from segreader.format.index_files import AbortedTransaction, OffsetIndex, TimeIn
 from segreader.format.scanner import LARGEST_RELATIVE_OFFSET, Batch, Done, Tail
 from segreader.plan.lineage import DropReason, Part, ResolvedLog
 from segreader.segment import Segment, StemFiles
-from segreader.storage.base import ObjectStore
-from segreader.storage.read_all import read_whole
+from segreader.storage.base import ObjectStore, read_whole
 from segreader.verify.batch_checks import AuditEnd, Audits, audit_log
 
 _NO_STOP: Final = 1 << 63

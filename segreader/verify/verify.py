@@ -42,9 +42,7 @@ from segreader.evidence.transaction_checks import check_last_batch, check_neighb
 from segreader.format.checkpoints import LeaderEpochs
 from segreader.plan.lineage import Part
 from segreader.segment import Segment, SegmentFiles
-from segreader.storage.base import ObjectInfo, ObjectStore
-from segreader.storage.read_all import read_each
-from segreader.storage.view import StoreView
+from segreader.storage.base import ObjectInfo, ObjectStore, StoreView, read_each
 from segreader.stored.source import LocationSource
 from segreader.stored.topic_ids import NEWEST
 from segreader.verify.segment_checks import Copies, SegmentAudit, look_at_segment, read_checkpoint

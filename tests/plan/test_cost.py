@@ -12,8 +12,8 @@ from segreader.plan.cost import RANGE_SIZE, PriceTable, estimate, parse_prices
 from segreader.plan.split import ReadPlan, Split
 from segreader.ranges import ByteRange, OffsetRange
 from segreader.segment import TopicIdPartition
-from segreader.storage.http.coalesce import cut
 from segreader.storage.http.settings import HttpSettings
+from segreader.storage.http.store import cut
 
 MIB = 1 << 20
 

@@ -7,9 +7,8 @@ import pytest
 
 from segreader.errors import ObjectNotFoundError
 from segreader.ranges import ByteRange
-from segreader.storage.base import ObjectStore
+from segreader.storage.base import MountedStores, ObjectStore
 from segreader.storage.local import LocalStore
-from segreader.storage.mounts import MountedStores
 
 
 def made(root: Path, *names: str) -> LocalStore:

@@ -24,8 +24,7 @@ from segreader.ranges import ByteRange
 from segreader.storage.base import ObjectInfo, ObjectStore
 from segreader.storage.cloud.fsspec_store import FsspecStore
 from segreader.storage.http.settings import HttpSettings
-from segreader.storage.http.store import HttpStore
-from segreader.storage.http.url_list import UrlList, UrlListStore
+from segreader.storage.http.store import HttpStore, UrlList, UrlListStore
 from segreader.storage.location import open_store
 from segreader.storage.metrics import StorageMetrics
 from segreader.storage.signed_url import SignedUrl

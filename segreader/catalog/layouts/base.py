@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
 from segreader.segment import Segment, TopicIdPartition
-from segreader.storage.base import ObjectInfo, ObjectStore
-from segreader.storage.view import StoreView
+from segreader.storage.base import ObjectInfo, ObjectStore, StoreView
 
 AT_ONCE: Final = 16
 """Requests under way while a catalogue is made."""

@@ -20,8 +20,7 @@ from segreader.catalog.layouts.pinterest import PinterestLayout
 from segreader.catalog.layouts.redpanda.layout import RedpandaLayout
 from segreader.catalog.layouts.uber import UberLayout
 from segreader.errors import OptionError
-from segreader.storage.base import ObjectStore
-from segreader.storage.view import StoreView, VirtualFile
+from segreader.storage.base import ObjectStore, StoreView, VirtualFile
 
 _PATTERN = "pattern:"
 

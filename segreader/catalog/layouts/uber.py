@@ -23,8 +23,7 @@ from segreader.catalog.layouts.file_sets import counts_from, read_base_offset
 from segreader.errors import CorruptIndexError, ManifestError, ObjectNotFoundError
 from segreader.ranges import ByteRange
 from segreader.segment import Segment, SegmentFiles, TopicIdPartition
-from segreader.storage.base import ObjectInfo, ObjectStore, read_listed
-from segreader.storage.view import StoreView, VirtualFile
+from segreader.storage.base import ObjectInfo, ObjectStore, StoreView, VirtualFile, read_listed
 
 HEADER_SIZE: Final = 25
 PARTS: Final = ("index", "timeindex", "leader_epoch_checkpoint", "snapshot", "txnindex", "log")

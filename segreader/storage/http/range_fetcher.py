@@ -26,8 +26,15 @@ from segreader.ranges import ByteRange
 from segreader.storage.base import ObjectInfo, find_listed, replaced
 from segreader.storage.guard import check_url, peer_check
 from segreader.storage.http.answer import ERROR_BODY_SIZE, Identity, changed, check_head, refusal
-from segreader.storage.http.connections import Connections, transport_failure
-from segreader.storage.http.exchange import Exchange, SomeReader, Stop, Stopped, Timers
+from segreader.storage.http.connections import (
+    Connections,
+    Exchange,
+    SomeReader,
+    Stop,
+    Stopped,
+    Timers,
+    transport_failure,
+)
 from segreader.storage.http.pacing import ConcurrencyLimiter, HedgePolicy, Race
 from segreader.storage.http.settings import HttpSettings
 from segreader.storage.http.url_leases import Lease, UrlLeases

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from segreader.ranges import ByteRange
-from segreader.storage.http.coalesce import Fetch, coalesce, cut
+from segreader.storage.http.store import Fetch, coalesce, cut
 
 ranges = st.builds(lambda start, size: ByteRange(start, start + size), st.integers(0, 500), st.integers(1, 60))
 

@@ -4,7 +4,7 @@ import pytest
 
 import segreader
 from segreader.errors import LocationExpiredError, ObjectNotFoundError, OptionError
-from segreader.storage.http.url_list import UrlList
+from segreader.storage.http.store import UrlList
 
 
 def test_names_are_host_and_path_without_the_signature() -> None:

@@ -46,8 +46,7 @@ from segreader.catalog.layouts.base import (
 from segreader.errors import ManifestError, ObjectChangedError, ObjectNotFoundError, SegreaderError, ShortReadError
 from segreader.ranges import ByteRange
 from segreader.segment import Segment, SegmentFiles, StemFiles, TopicIdPartition
-from segreader.storage.base import ObjectStore, read_listed
-from segreader.storage.view import StoreView, VirtualFile
+from segreader.storage.base import ObjectStore, StoreView, VirtualFile, read_listed
 
 INDEX_KINDS = {
     "index": IndexKind.OFFSET,

@@ -35,8 +35,7 @@ from segreader.errors import CorruptBatchError, FormatError, ManifestError, Trun
 from segreader.format.batch import CONTROL_FLAG, HEADER_SIZE, LOG_OVERHEAD, MAX_BASE_OFFSET, TRANSACTIONAL_FLAG
 from segreader.format.index_files import AbortedTransaction
 from segreader.ranges import ByteRange
-from segreader.storage.base import ObjectStore
-from segreader.storage.view import StoreView, VirtualFile
+from segreader.storage.base import ObjectStore, StoreView, VirtualFile
 
 FILE: Final = re.compile(
     r"(?P<key>(?:.*/)?(?P<base>\d{1,19})-(?:(?P<last>\d{1,19})-\d{1,19}-)?(?P<term>\d{1,19})-v1\.log(?:\.\d{1,19})?)"
