@@ -127,7 +127,7 @@ def _of_location(source: LocationSource | UrlSource, selection: Selection) -> _L
     """All stored segments, even those that leader epochs drop; with the metadata topic only finished ones."""
     from segreader.catalog.listing import Wanted
     from segreader.catalog.metadata_log import join
-    from segreader.inspect.partition import places_of, read_log
+    from segreader.inspect import places_of, read_log
     from segreader.stored.source import UrlSource
 
     topic, topic_id, partitions = selection.topic, selection.topic_id, selection.partitions

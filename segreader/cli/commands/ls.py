@@ -25,9 +25,7 @@ from segreader.cli.output import (
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from segreader.inspect.partition import PartitionOverview
-    from segreader.inspect.segment import SegmentOverview, SegmentsOverview
-    from segreader.inspect.topic import TopicOverview
+    from segreader.inspect import PartitionOverview, SegmentOverview, SegmentsOverview, TopicOverview
     from segreader.segment import SegmentState, TopicIdPartition
     from segreader.stored.source import LocationSource, UrlSource
 
@@ -105,7 +103,7 @@ class _Listing:
             say(f"note: {self._hidden} incomplete sets and foreign objects are not shown; --all shows them")
 
     def _topics(self) -> Iterator[Row]:
-        from segreader.inspect.topic import read_topics
+        from segreader.inspect import read_topics
 
         for row in read_topics(self._source):
             for error in row.errors:
@@ -114,7 +112,7 @@ class _Listing:
                 yield _topic_row(row)
 
     def _partitions(self) -> Iterator[Row]:
-        from segreader.inspect.partition import read_partitions
+        from segreader.inspect import read_partitions
 
         wanted = self._selection
         for row in read_partitions(self._source, topic=wanted.topic, topic_id=wanted.topic_id):
@@ -124,7 +122,7 @@ class _Listing:
             yield _partition_row(row)
 
     def _segments(self) -> Iterator[Row]:
-        from segreader.inspect.segment import read_segments
+        from segreader.inspect import read_segments
 
         wanted = self._selection
         for one in read_segments(

@@ -1,1 +1,0 @@
-"""What ``segreader ls`` and ``inspect`` show: topics, partitions and segments, from listings and small files."""
