@@ -37,9 +37,9 @@ from segreader.live.metrics import LiveMetrics
 from segreader.plan.request import Policy
 from segreader.read.metrics import ScanMetrics
 from segreader.read.options import ReadOptions
+from segreader.spark.batch import to_spark
 from segreader.spark.credentials import parse_provider, resolve_storage
 from segreader.spark.options import STORAGE, parse_options, require_usable
-from segreader.spark.schema import to_spark
 from segreader.spark.worker import READ_BYTES, freeze_imports, this_pool, this_worker, without_locals
 from segreader.storage.signed_url import redact
 from segreader.storage.target.store import TargetStore, open_target

@@ -6,18 +6,42 @@ It has no ``pushFilters``: with pushdown on, Spark 4.1 to 4.3 return wrong rows 
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import MutableMapping
 
+import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader
-from pyspark.sql.types import StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
-from segreader.spark.batch import SegmentReader
-from segreader.spark.options import parse_options, require_batch
+from segreader.errors import OptionError
+from segreader.read.arrow import FIELDS, HEADERS
+from segreader.spark.batch import KAFKA_NAMES, RAW_NAMES, READ_NAMES, SegmentReader
+from segreader.spark.options import parse_options, parse_stream_options, require_batch
 from segreader.spark.read_limits import require_limits
-from segreader.spark.schema import project, spark_schema
 from segreader.spark.worker import show_log, without_locals
 
 NAME = "segreader"
+
+_SPARK_TYPES: dict[pa.DataType, DataType] = {
+    pa.binary(): BinaryType(),
+    pa.string(): StringType(),
+    pa.int32(): IntegerType(),
+    pa.int64(): LongType(),
+    pa.bool_(): BooleanType(),
+    pa.timestamp("us", tz="UTC"): TimestampType(),
+    HEADERS: ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])),
+}
 
 
 class SegmentSource(DataSource):
@@ -50,6 +74,54 @@ class SegmentSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A reader of these columns that goes on with what is uploaded."""
-        from segreader.spark.stream import stream_reader  # a batch read does without
+        from segreader.spark.stream import SegmentStreamReader  # a batch read does without
 
-        return stream_reader(self.options, schema)
+        return SegmentStreamReader(parse_stream_options(self.options), project(schema))
+
+
+def spark_schema(*, include_headers: bool, raw_columns: bool = False) -> StructType:
+    """The schema of a read without a schema of the user's: that of Spark's kafka source, and then ours.
+
+    Source: ``KafkaRecordToRowConverter`` (Spark 4).
+    """
+    names = [name for name in KAFKA_NAMES if include_headers or name != "headers"]
+    names += RAW_NAMES if raw_columns else ()
+    return StructType([StructField(name, _spark_type(name)) for name in names])
+
+
+def project(schema: StructType) -> tuple[str, ...]:
+    """The names of the columns that a schema of the user's asks for.
+
+    It may have any of the columns in any order, with their own types. Columns left out are not decoded.
+
+    Raises:
+        OptionError: a column is unknown, has another type, appears twice or may not be null; or there is none.
+    """
+    names = tuple(schema.names)
+    if not names:
+        raise OptionError("the schema has no column", expected=", ".join(READ_NAMES))
+    if len(set(names)) < len(names):
+        raise OptionError("the schema names a column twice", found=", ".join(names))
+    for field in schema.fields:
+        if field.name not in READ_NAMES:
+            near = difflib.get_close_matches(field.name, READ_NAMES, n=1, cutoff=0.5)
+            raise OptionError(
+                f"the schema has an unknown column {field.name}",
+                expected=", ".join(READ_NAMES),
+                hint=f"Did you mean {near[0]}?" if near else None,
+            )
+        expected = _spark_type(field.name)
+        if field.dataType != expected:
+            raise OptionError(
+                f"the schema gives {field.name} another type",
+                found=field.dataType.simpleString(),
+                expected=expected.simpleString(),
+                hint="Cast the column after reading",
+            )
+        if not field.nullable:
+            raise OptionError(f"the schema says that {field.name} is never null", hint="Take NOT NULL away")
+    return names
+
+
+def _spark_type(name: str) -> DataType:
+    return _SPARK_TYPES[FIELDS[READ_NAMES[name]].type]

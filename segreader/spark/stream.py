@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.types import StructType
 
 from segreader.ranges import OffsetRange
 from segreader.spark.admission import TriggerDelay, count_backlog, take_bytes, take_rows
 from segreader.spark.batch import SegmentReader, SplitPartition
 from segreader.spark.data_loss import LossRule
 from segreader.spark.followed import Look, SeenPartition, open_log
-from segreader.spark.options import StreamOptions, parse_stream_options
+from segreader.spark.options import StreamOptions
 from segreader.spark.read_limits import (
     ReadAllAvailable,
     ReadLimit,
@@ -30,7 +29,6 @@ from segreader.spark.read_limits import (
     ReadMinRows,
     SupportsTriggerAvailableNow,
 )
-from segreader.spark.schema import project
 from segreader.spark.stream_offsets import OffsetJson, StreamOffsets, TopicPartition, from_json, to_json
 from segreader.spark.stream_start import first_offsets
 from segreader.spark.worker import without_locals
@@ -254,15 +252,6 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._delay is None or self._is_frozen or isinstance(limit, ReadAllAvailable):
             return False
         return self._delay.holds_back(backlog, int(self._clock() * 1000))
-
-
-def stream_reader(options: Mapping[str, str], schema: StructType) -> SegmentStreamReader:
-    """A stream reader with the options as Spark gives them.
-
-    Raises:
-        OptionError: as ``parse_stream_options`` and ``project``.
-    """
-    return SegmentStreamReader(parse_stream_options(options), project(schema))
 
 
 def _stops(look: Look) -> dict[TopicPartition, int]:

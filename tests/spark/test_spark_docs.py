@@ -3,9 +3,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from segreader.spark.batch import RAW_NAMES
 from segreader.spark.credentials import KAFKA
 from segreader.spark.options import NAMES, STORAGE
-from segreader.spark.schema import RAW_NAMES
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "spark.md"
 

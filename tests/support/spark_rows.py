@@ -8,9 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from segreader.spark.batch import SegmentReader, SplitPartition
+from segreader.spark.batch import SegmentReader, SplitPartition, arrow_schema
 from segreader.spark.options import parse_options
-from segreader.spark.schema import arrow_schema
 
 
 def split_partitions(location: str | Path, **options: str) -> list[SplitPartition]:
