@@ -12,14 +12,12 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
 from segreader.catalog.layouts import local_tiered, log_directory
 from segreader.catalog.layouts.base import (
-    AT_ONCE,
     LOG_DIRECTORY,
     REMOTE_DIRECTORY,
     Directory,
@@ -33,7 +31,7 @@ from segreader.format.compression import DEFAULT_LIMIT, Decompressor
 from segreader.format.message_set import parse_message_set_entry
 from segreader.ranges import ByteRange
 from segreader.segment import Segment, SegmentFiles, TopicIdPartition
-from segreader.storage.base import ObjectInfo, ObjectStore
+from segreader.storage.base import ObjectInfo, ObjectStore, read_each
 
 UNKNOWN_TOPIC: Final = "unknown"
 """The topic of logs whose names and request have none."""
@@ -112,24 +110,16 @@ class _Seen:
 def _walk(store: ObjectStore, prefix: str, layouts: Sequence[Layout], wanted: Wanted) -> _Seen:
     seen = _Seen()
     pending = [prefix]
-    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="segreader-list") as workers:
-        for _ in range(_DEEPEST):
-            visits = (
-                [_visit(store, path, layouts, wanted) for path in pending]
-                if len(pending) < 4
-                else workers.map(lambda path: _visit(store, path, layouts, wanted), pending)
-            )
-            following: list[str] = []
-            for visit in visits:
-                seen.places.extend(visit.places)
-                following.extend(visit.following)
-                seen.files += visit.files
-                seen.directories += 1
-                seen.names.extend(visit.names[: max(0, _SAMPLE - len(seen.names))])
-                seen.passed_over |= visit.passed_over
-            pending = following
-            if not pending:
-                break
+    for _ in range(_DEEPEST):
+        visits = read_each(lambda path: _visit(store, path, layouts, wanted), pending)
+        for visit in visits:
+            seen.places.extend(visit.places)
+            seen.files += visit.files
+            seen.directories += 1
+            seen.names.extend(visit.names[: max(0, _SAMPLE - len(seen.names))])
+            seen.passed_over |= visit.passed_over
+        if not (pending := [path for visit in visits for path in visit.following]):
+            break
     seen.places.sort(key=lambda place: (place.partition.order, place.prefixes))
     return seen
 

@@ -15,9 +15,6 @@ from typing import ClassVar, Final
 from segreader.segment import Segment, TopicIdPartition
 from segreader.storage.base import ObjectInfo, ObjectStore, StoreView
 
-AT_ONCE: Final = 16
-"""Requests under way while a catalogue is made."""
-
 LOG_DIRECTORY: Final = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<partition>0|[1-9]\d{0,9})")
 LOG_FILE: Final = re.compile(r"(?P<base>\d{20})\.(?P<kind>log|index|timeindex|txnindex|snapshot)")
 REMOTE_DIRECTORY: Final = re.compile(

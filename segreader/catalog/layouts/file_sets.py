@@ -9,18 +9,17 @@ import base64
 import struct
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final
 
-from segreader.catalog.layouts.base import AT_ONCE, IncompleteSegment, PartitionFiles
+from segreader.catalog.layouts.base import IncompleteSegment, PartitionFiles
 from segreader.errors import CorruptIndexError, FormatError, LimitExceededError, ObjectNotFoundError, TruncatedError
 from segreader.format.batch import COMMON_SIZE, HEADER_SIZE, check_common, parse_batch_header
 from segreader.format.compression import DEFAULT_LIMIT, Decompressor
 from segreader.format.message_set import iter_messages, parse_message_header
 from segreader.ranges import ByteRange
 from segreader.segment import Segment, SegmentFiles, TopicIdPartition
-from segreader.storage.base import ObjectInfo, ObjectStore
+from segreader.storage.base import ObjectInfo, ObjectStore, read_each
 
 UNKNOWN_OFFSET: Final = -1
 """Base offset of an incomplete set whose names do not contain it."""
@@ -98,9 +97,8 @@ def list_prefixes(store: ObjectStore, prefixes: Sequence[str]) -> Iterator[Objec
     if len(prefixes) == 1:
         yield from store.list(prefixes[0])
         return
-    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="segreader-list") as workers:
-        for level in workers.map(lambda prefix: list(store.list_level(prefix)), prefixes):
-            yield from (info for info in level if not info.name.endswith("/"))
+    for level in read_each(lambda prefix: list(store.list_level(prefix)), prefixes):
+        yield from (info for info in level if not info.name.endswith("/"))
 
 
 def gather(
@@ -129,8 +127,7 @@ def assemble(store: ObjectStore, gathered: Gathered, notes: Sequence[str] = ()) 
     whole = [one for one in gathered.sets.values() if "log" in one.files]
     incomplete = [_incomplete(one) for one in gathered.sets.values() if "log" not in one.files]
     if any(one.name.base_offset is None or one.files["log"].size < 0 for one in whole):
-        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="segreader-first") as workers:
-            read = list(workers.map(lambda one: _read_segment(store, one), whole))
+        read = read_each(lambda one: _read_segment(store, one), whole)
     else:
         read = [(_segment(one, one.name.base_offset or 0, one.files["log"].size), None) for one in whole]
     segments = [segment for segment, _ in read if segment is not None]

@@ -29,9 +29,8 @@ from segreader.catalog.layouts.base import (
 )
 from segreader.catalog.layouts.file_sets import FileName, assemble, gather
 from segreader.errors import StorageError
-from segreader.ranges import ByteRange
 from segreader.segment import Segment, TopicIdPartition
-from segreader.storage.base import ObjectInfo, ObjectStore
+from segreader.storage.base import ObjectInfo, ObjectStore, read_whole
 
 NAME: Final = "pinterest"
 WATERMARK: Final = "offset.wm"
@@ -161,8 +160,7 @@ def hint_notes(
                 if size > _LARGEST:
                     notes.append(f"{info.name} is not read: it has {size} bytes, more than {_LARGEST}")
                     continue
-                data = store.read_ranges(info.name, [ByteRange(0, size)])[0] if size else b""
-                text = compare(data, partition, bases)
+                text = compare(read_whole(store, info.name, size), partition, bases)
             except StorageError as error:
                 text = f"cannot be read: {error}"
             except (ValueError, RecursionError):

@@ -12,18 +12,17 @@ import re
 import struct
 from collections import OrderedDict
 from collections.abc import Generator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from threading import Lock
 from typing import Final
 
-from segreader.catalog.layouts.base import AT_ONCE, REMOTE_PARTITION_PATH, Layout, Names, PartitionFiles, PartitionPlace
+from segreader.catalog.layouts.base import REMOTE_PARTITION_PATH, Layout, Names, PartitionFiles, PartitionPlace
 from segreader.catalog.layouts.file_sets import counts_from, read_base_offset
 from segreader.errors import CorruptIndexError, ManifestError, ObjectNotFoundError
 from segreader.ranges import ByteRange
 from segreader.segment import Segment, SegmentFiles, TopicIdPartition
-from segreader.storage.base import ObjectInfo, ObjectStore, StoreView, VirtualFile, read_listed
+from segreader.storage.base import ObjectInfo, ObjectStore, StoreView, VirtualFile, read_each, read_listed
 
 HEADER_SIZE: Final = 25
 PARTS: Final = ("index", "timeindex", "leader_epoch_checkpoint", "snapshot", "txnindex", "log")
@@ -58,8 +57,7 @@ class UberLayout(Layout):
             else:
                 foreign.append(info.name)
         view = UberView(store)
-        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="segreader-first") as workers:
-            read = list(workers.map(lambda info: _read_segment(view, place.partition, info), files))
+        read = read_each(lambda info: _read_segment(view, place.partition, info), files)
         notes = [note for _, note in read if note is not None]
         return PartitionFiles([segment for segment, _ in read if segment is not None], (), foreign, notes)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import dataclass, field
 from threading import Lock
@@ -35,7 +35,6 @@ from segreader.catalog.layouts.aiven.manifest import (
 )
 from segreader.catalog.layouts.aiven.settings import RsmConfig
 from segreader.catalog.layouts.base import (
-    AT_ONCE,
     Directory,
     IncompleteSegment,
     Layout,
@@ -46,7 +45,7 @@ from segreader.catalog.layouts.base import (
 from segreader.errors import ManifestError, ObjectChangedError, ObjectNotFoundError, SegreaderError, ShortReadError
 from segreader.ranges import ByteRange
 from segreader.segment import Segment, SegmentFiles, StemFiles, TopicIdPartition
-from segreader.storage.base import ObjectStore, StoreView, VirtualFile, read_listed
+from segreader.storage.base import ObjectStore, StoreView, VirtualFile, read_each, read_listed
 
 INDEX_KINDS = {
     "index": IndexKind.OFFSET,
@@ -57,7 +56,7 @@ INDEX_KINDS = {
     "txnindex": IndexKind.TRANSACTION,
 }
 
-_ROUND = 64 * AT_ONCE
+_ROUND = 1024
 _TELLING = frozenset((LOG, INDEXES, MANIFEST))
 _WRITTEN = frozenset((LOG, INDEXES, MANIFEST, *INDEX_KINDS)) - {"leader_epoch_checkpoint"}
 PLAIN_FILE = re.compile(rf"{PARTITION_PATH.pattern}{STEM}\.(?:{'|'.join((LOG, *INDEX_KINDS))})", re.DOTALL)
@@ -165,10 +164,9 @@ def _read_manifests(
         except ObjectNotFoundError:
             return None  # deleted since it was listed
 
-    with ThreadPoolExecutor(AT_ONCE, "aiven-manifests") as pool:
-        for start in range(0, len(sets), _ROUND):
-            some = sets[start : start + _ROUND]
-            yield from zip(some, pool.map(read, some), strict=True)
+    for start in range(0, len(sets), _ROUND):
+        some = sets[start : start + _ROUND]
+        yield from zip(some, read_each(read, some), strict=True)
 
 
 def _check_sizes(store: ObjectStore, objects: _ObjectSet, manifest: SegmentManifest) -> None:

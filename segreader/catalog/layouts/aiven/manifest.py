@@ -30,7 +30,7 @@ from segreader.errors import ManifestError
 from segreader.format.checkpoints import LeaderEpoch, LeaderEpochs
 from segreader.ranges import ByteRange
 from segreader.segment import TopicIdPartition
-from segreader.storage.base import ObjectStore
+from segreader.storage.base import ObjectStore, read_whole
 
 SEAL_SIZE = 28
 """Bytes that encryption adds: 12 of the initialisation vector in front, 16 of the tag behind."""
@@ -127,7 +127,7 @@ def read_manifest(store: ObjectStore, stem: str, size: int = -1) -> SegmentManif
     try:
         if not 0 < size <= _MAX_MANIFEST_SIZE:
             raise ManifestError("not the size of a manifest", found=f"{size} bytes")
-        manifest = parse_manifest(store.read_ranges(name, [ByteRange(0, size)])[0])
+        manifest = parse_manifest(read_whole(store, name, size))
         if (known := manifest.segment) is not None:
             known_path = main_path(known.partition, known.base_offset, known.segment_id)
             if not stem.endswith(known_path):

@@ -35,7 +35,7 @@ from segreader.errors import CorruptBatchError, FormatError, ManifestError, Trun
 from segreader.format.batch import CONTROL_FLAG, HEADER_SIZE, LOG_OVERHEAD, MAX_BASE_OFFSET, TRANSACTIONAL_FLAG
 from segreader.format.index_files import AbortedTransaction
 from segreader.ranges import ByteRange
-from segreader.storage.base import ObjectStore, StoreView, VirtualFile
+from segreader.storage.base import ObjectStore, StoreView, VirtualFile, read_whole
 
 FILE: Final = re.compile(
     r"(?P<key>(?:.*/)?(?P<base>\d{1,19})-(?:(?P<last>\d{1,19})-\d{1,19}-)?(?P<term>\d{1,19})-v1\.log(?:\.\d{1,19})?)"
@@ -182,8 +182,7 @@ def _make_transaction_index(store: ObjectStore, segment: SegmentName) -> bytes:
             found=f"{size} bytes",
             expected=f"at most {_MAX_LIST}",
         )
-    data = store.read_ranges(name, [ByteRange(0, size)])[0] if size else b""
-    ranges = parse_transaction_ranges(data, source=store.url(name))
+    ranges = parse_transaction_ranges(read_whole(store, name, size), source=store.url(name))
     if not ranges:
         return b""
     with closing(_stored_pieces(store, segment)) as stored:

@@ -16,13 +16,11 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, Self
 
 from segreader.catalog.layouts.base import (
-    AT_ONCE,
     Directory,
     Layout,
     Names,
@@ -38,9 +36,8 @@ from segreader.catalog.layouts.redpanda.manifest import (
     parse_json_manifest,
 )
 from segreader.errors import ManifestError
-from segreader.ranges import ByteRange
 from segreader.segment import Segment, SegmentFiles, TopicIdPartition
-from segreader.storage.base import ObjectStore
+from segreader.storage.base import ObjectStore, read_each, read_whole
 
 _OF_BUCKET: Final = re.compile(
     r"(?:.*/)?(?:[0-9a-f]{8}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
@@ -89,9 +86,8 @@ class RedpandaLayout(Layout):
         if not all(map(_OF_BUCKET.fullmatch, directory.directories)):
             return ()
         folders = [f"{path}meta/kafka/" for path in directory.directories if is_label(last_directory(path))]
-        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="segreader-list") as workers:
-            for _ in ("topics", "partitions"):
-                folders = [name for level in workers.map(lambda path: _folders(store, path), folders) for name in level]
+        for _ in ("topics", "partitions"):
+            folders = [name for level in read_each(lambda path: _folders(store, path), folders) for name in level]
         found = [(path, partition) for path in folders if (partition := self.partition_of(path)) is not None]
         return [PartitionPlace(partition, (path,), self.name) for path, partition in found]
 
@@ -138,9 +134,8 @@ def _read(store: ObjectStore, name: str, size: int) -> PartitionManifest:
             found=f"{size} bytes",
             expected=f"at most {_MAX_MANIFEST}",
         )
-    data = store.read_ranges(name, [ByteRange(0, size)])[0] if size else b""
     parse = parse_json_manifest if name.endswith(".json") else parse_binary_manifest
-    return parse(data, source=store.url(name))
+    return parse(read_whole(store, name, size), source=store.url(name))
 
 
 def _read_older(store: ObjectStore, path: str, one: SegmentMeta, files: dict[str, int]) -> tuple[SegmentMeta, ...]:

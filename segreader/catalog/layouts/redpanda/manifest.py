@@ -401,42 +401,27 @@ def _segment_table(reader: _EnvelopeReader) -> tuple[SegmentMeta, ...]:
     reader.leave(outer)
     if len({len(column) for column in columns}) > 1:
         raise _Damage(f"columns of different lengths: {[len(column) for column in columns]}", begin)
-    segments = tuple(_segment_of_row(*row) for row in zip(*columns, strict=True))
+    rows = zip(*columns, strict=True)
+    segments = tuple(
+        SegmentMeta(
+            base_offset=base,
+            committed_offset=committed,
+            size_bytes=size,
+            is_compacted=compacted != 0,
+            base_timestamp=first_ms,
+            max_timestamp=last_ms,
+            delta_offset=_known(delta),
+            delta_offset_end=_known(delta_end),
+            archiver_term=_known(archiver),
+            segment_term=term,
+            name_format=form,
+            metadata_size_hint=hint,
+        )
+        for compacted, size, base, committed, first_ms, last_ms, delta, _, archiver, term, delta_end, form, hint in rows
+    )
     for segment in segments:
         segment.check()
     return segments
-
-
-def _segment_of_row(
-    is_compacted: int,
-    size_bytes: int,
-    base_offset: int,
-    committed_offset: int,
-    base_timestamp: int,
-    max_timestamp: int,
-    delta_offset: int,
-    ntp_revision: int,
-    archiver_term: int,
-    segment_term: int,
-    delta_offset_end: int,
-    sname_format: int,
-    metadata_size_hint: int,
-) -> SegmentMeta:
-    """A row of the table: one value of each column, in their order."""
-    return SegmentMeta(
-        base_offset=base_offset,
-        committed_offset=committed_offset,
-        size_bytes=size_bytes,
-        is_compacted=is_compacted != 0,
-        base_timestamp=base_timestamp,
-        max_timestamp=max_timestamp,
-        delta_offset=_known(delta_offset),
-        delta_offset_end=_known(delta_offset_end),
-        archiver_term=_known(archiver_term),
-        segment_term=segment_term,
-        name_format=sname_format,
-        metadata_size_hint=metadata_size_hint,
-    )
 
 
 def _column(reader: _EnvelopeReader, is_rising: bool) -> list[int]:
