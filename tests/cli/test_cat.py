@@ -19,7 +19,7 @@ from corpus import Case, case, cases, normal
 from sample import at_edges
 
 from segreader.cli.main import main
-from segreader.cli.records import CSV_FIELDS
+from segreader.cli.row_writer import CSV_FIELDS
 from segreader.plan.split import ReadPlan
 from segreader.ranges import ByteRange
 from segreader.scans import Scan

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, closing, nullcontext
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from segreader.cli.exit_codes import ExitCode
 from segreader.cli.options import Selection, live_options, scan_options, selection_options
-from segreader.cli.output import debug_option, encoding_options, is_terminal, output_option
+from segreader.cli.output import debug_option, encoding_options, is_terminal, output_option, say
+from segreader.cli.progress import progress
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from segreader.cli.row_writer import RecordTexts
+    from segreader.read.base_scan import BaseScan
 
 _BINARY = ("parquet", "arrow")
 
@@ -82,24 +90,126 @@ def cat(
             raise click.UsageError(f"An encoding has no effect with {form}, which keeps bytes as bytes. Leave it out")
         if output_file is None and is_terminal():
             raise click.UsageError(f"{form} is not for a terminal. Name an --output-file, or redirect stdout")
-    from segreader.cli.records import columns_for, print_records
+    from segreader.cli.row_writer import RecordTexts
     from segreader.format.columns import DEFAULT_MAX_ROWS
+    from segreader.read.options import DEFAULT_COLUMNS
+    from segreader.read.records import RECORD_COLUMNS
     from segreader.scans import scan
 
     found = scan(
         **select().scan_arguments(),
         **asked,
-        columns=columns_for(form),
+        columns=(*DEFAULT_COLUMNS, "leader_epoch") if form in _BINARY else RECORD_COLUMNS,
         batch_rows=min(limit or DEFAULT_MAX_ROWS, DEFAULT_MAX_ROWS),
         on_missing=on_missing,
     )
-    is_whole = print_records(
-        found,
-        form,
-        key_encoding=key_encoding or "auto",
-        value_encoding=value_encoding or "auto",
-        limit=limit,
-        output_file=output_file,
-        stats=stats,
-    )
+    texts = RecordTexts(key_encoding or "auto", value_encoding or "auto")
+    is_whole = _print(found, form, texts, limit=limit, output_file=output_file, stats=stats)
     return ExitCode.OK if is_whole else ExitCode.FINDINGS
+
+
+def _print(
+    scan: BaseScan, form: str, texts: RecordTexts, *, limit: int | None, output_file: str | None, stats: bool
+) -> bool:
+    """Print the records of a scan as they come, and holes and notes on stderr.
+
+    Returns:
+        Whether nothing damaged was left out.
+
+    Raises:
+        SegreaderError: as ``Scan.to_batches``, after the records before it are printed.
+    """
+    from segreader.cli.row_writer import opened, row_writer
+
+    scan.plan()  # before a file is emptied for a request that cannot be met
+    teller = _Teller(scan)
+    with (
+        opened(output_file) as file,
+        _ticking(scan, output_file) as tick,
+        row_writer(form, file, scan.schema, texts) as write,
+    ):
+        try:
+            for batch in _limited(scan, limit):
+                write(batch)
+                teller.tell()
+                tick()
+        finally:
+            teller.tell()
+            if stats:
+                _say_stats(scan)
+    return _tell_ends(scan, limit)
+
+
+def _tell_ends(scan: BaseScan, limit: int | None) -> bool:
+    """Tell what is missing and where partitions end early; returns whether nothing is missing."""
+    from segreader.read.metrics import lacks
+
+    plan = scan.plan()
+    for gap in plan.gaps:
+        say(f"missing: {gap.text}")
+    for one in scan.metrics.missing:
+        say(f"missing: {one.text}")
+    if limit is None:
+        for end in plan.ends:
+            if end.reason.is_early:
+                say(end.text)
+    if plan.dropped:
+        say(f"note: {len(plan.dropped)} parts of segments hold no offsets of the live log; segreader plan names them")
+    return not lacks(plan, scan.metrics)
+
+
+def _say_stats(scan: BaseScan) -> None:
+    """Tell on stderr what a read cost, a name and a value a line."""
+    from segreader.live.metrics import LiveMetrics
+    from segreader.storage.metrics import metrics_of
+
+    metrics = scan.metrics
+    rows: dict[str, object] = {"kernel": metrics.kernel, "records": metrics.records, "batches": metrics.batches}
+    rows |= {"bytes_read": metrics.bytes_read, "bytes_decompressed": metrics.body_bytes}
+    rows |= {"control_batches": metrics.control_batches, "aborted_batches": metrics.aborted_batches}
+    stored = metrics_of(scan.store)
+    rows |= stored.as_dict() if stored is not None else {"requests": metrics.requests}
+    if isinstance(metrics, LiveMetrics):
+        rows |= metrics.as_dict()
+    for name, value in rows.items():
+        say(f"{name:<20} {f'{value:.4f}' if isinstance(value, float) else value}")
+
+
+def _ticking(scan: BaseScan, output_file: str | None) -> AbstractContextManager[Callable[[], None]]:
+    """A progress bar, unless the records themselves go to the terminal."""
+    return nullcontext(lambda: None) if output_file is None and is_terminal() else progress(lambda: _standing(scan))
+
+
+def _standing(scan: BaseScan) -> tuple[int, int, int]:
+    return scan.metrics.bytes_read, scan.plan().size, scan.metrics.records
+
+
+def _limited(scan: BaseScan, limit: int | None) -> Iterator[pa.RecordBatch]:
+    left = limit
+    if left == 0:
+        return
+    with closing(scan.to_batches()) as batches:  # type: ignore[type-var]
+        for batch in batches:
+            if left is None:
+                yield batch
+                continue
+            yield batch.slice(0, left)
+            left -= min(left, batch.num_rows)
+            if not left:
+                return
+
+
+class _Teller:
+    """Remembers which holes and notes of a scan have been printed on stderr."""
+
+    def __init__(self, scan: BaseScan) -> None:
+        self._scan, self._holes, self._notes = scan, 0, 0
+
+    def tell(self) -> None:
+        """Tell those that are new."""
+        metrics = self._scan.metrics
+        for note in metrics.notes[self._notes :]:
+            say(f"note: {note}")
+        for hole in metrics.holes[self._holes :]:
+            say(f"left out: {hole.text}")
+        self._notes, self._holes = len(metrics.notes), len(metrics.holes)

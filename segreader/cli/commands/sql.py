@@ -96,14 +96,14 @@ def sql(
             raise click.UsageError(f"An encoding has no effect with {form}, which keeps bytes as bytes. Leave it out")
         if output_file is None and is_terminal():
             raise click.UsageError(f"{form} is not for a terminal. Name an --output-file, or redirect stdout")
-    from segreader.cli.records import opened
-    from segreader.cli.sql_rows import distinct, row_writer
+    from segreader.cli.row_writer import ValueTexts, distinct, opened, row_writer
 
     with _tables(storage_options, broker_options, allow_files) as (engine, tables), _typed(tables):
         text = tables.prepare(query)
         reader = engine.run(lambda: engine.connection.sql(text).to_arrow_reader(8192))
         schema = distinct(reader.schema)
-        with opened(output_file) as file, row_writer(form, file, schema, encoding or "auto") as write:
+        texts = ValueTexts(schema, encoding or "auto")
+        with opened(output_file) as file, row_writer(form, file, schema, texts) as write:
             try:
                 while (batch := engine.run(lambda: next(reader, None))) is not None:
                     write(batch.rename_columns(schema.names))

@@ -1,0 +1,410 @@
+"""Record batches as JSON, CSV, tables, Parquet or Arrow: what ``segreader cat`` and ``segreader sql`` print.
+
+What a row looks like as text is given by ``RecordTexts``, for records, or ``ValueTexts``, for rows of any columns.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from json.encoder import encode_basestring as quoted
+from typing import IO, TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+
+from segreader.cli.output import (
+    ENCODINGS,
+    Encode,
+    console,
+    json_array,
+    json_line,
+    ndjson,
+    printable,
+    shown_time,
+    stdout,
+    styled,
+)
+from segreader.format.batch import TimestampType
+from segreader.read.records import RECORD_COLUMNS
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+CSV_FIELDS = (
+    "topic",
+    "partition",
+    "offset",
+    "timestamp",
+    "timestamp_type",
+    "leader_epoch",
+    "key",
+    "key_encoding",
+    "value",
+    "value_encoding",
+    "headers",
+)
+_TYPE_NAMES = {int(kind): kind.java_name for kind in TimestampType}
+_PAGE_ROWS = 200
+_ROW_GROUP_BYTES = 64 << 20
+_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+WriteBatch = Callable[[pa.RecordBatch], None]
+
+
+class RowTexts(Protocol):
+    """How the rows of a batch become text."""
+
+    def json(self, batch: pa.RecordBatch) -> list[str]:
+        """Each row as a JSON object, without a line end."""
+
+    @property
+    def csv_head(self) -> str:
+        """The first line of a CSV file, without its end."""
+
+    def csv(self, batch: pa.RecordBatch) -> Iterator[str]:
+        """Each row as a line of CSV, without its end."""
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """The head of a table."""
+
+    def cells(self, batch: pa.RecordBatch) -> Iterator[list[str | Text]]:
+        """Each row of a table."""
+
+
+def row_writer(form: str, file: IO[bytes], schema: pa.Schema, texts: RowTexts) -> AbstractContextManager[WriteBatch]:
+    """What writes batches of a schema in a format; ``parquet`` and ``arrow`` keep bytes as bytes."""
+    match form:
+        case "parquet":
+            return _parquet_file(file, schema)
+        case "arrow":
+            return _arrow_stream(file, schema)
+        case "table":
+            return nullcontext(_table(file, texts))
+        case "csv":
+            return nullcontext(_csv(file, texts))
+    return _json(form, file, texts)
+
+
+@contextmanager
+def opened(path: str | None) -> Iterator[IO[bytes]]:
+    """The file to write to; stdout, if none is named."""
+    if path is None:
+        yield stdout()
+        return
+    with open(path, "wb") as file:
+        yield file
+
+
+@contextmanager
+def _json(form: str, file: IO[bytes], texts: RowTexts) -> Iterator[WriteBatch]:
+    with json_array(file) if form == "json" else ndjson(file) as write:
+        yield lambda batch: write(texts.json(batch))
+
+
+def _csv(file: IO[bytes], texts: RowTexts) -> WriteBatch:
+    file.write(f"{texts.csv_head}\n".encode())
+
+    def write(batch: pa.RecordBatch) -> None:
+        file.write("".join(f"{line}\n" for line in texts.csv(batch)).encode())
+
+    return write
+
+
+def _csv_cell(text: str) -> str:
+    """A null is an empty cell, so an empty text is a quoted one."""
+    if text and not any(mark in text for mark in ',"\r\n'):
+        return text
+    return '"' + text.replace('"', '""') + '"'
+
+
+def _table(file: IO[bytes], texts: RowTexts) -> WriteBatch:
+    from rich.table import Table
+
+    out = console(io.TextIOWrapper(file, "utf-8", write_through=True) if file is not stdout() else None)
+
+    def write(batch: pa.RecordBatch) -> None:
+        for start in range(0, batch.num_rows, _PAGE_ROWS):
+            page = Table(*texts.columns, box=None, pad_edge=False)
+            for cells in texts.cells(batch.slice(start, _PAGE_ROWS)):
+                page.add_row(*cells)
+            out.print(page)
+
+    return write
+
+
+@contextmanager
+def _arrow_stream(file: IO[bytes], schema: pa.Schema) -> Iterator[WriteBatch]:
+    """An Arrow IPC stream. It is ended properly even when an error ends the records."""
+    with pa.ipc.new_stream(pa.PythonFile(_Counted(file), "w"), schema) as writer:
+        yield writer.write_batch
+
+
+@contextmanager
+def _parquet_file(file: IO[bytes], schema: pa.Schema) -> Iterator[WriteBatch]:
+    """A Parquet file, zstd, in row groups of about 64 MiB. It is ended properly even when an error ends the records."""
+    import pyarrow.parquet as pq
+
+    held: list[pa.RecordBatch] = []
+    size = 0
+    with pq.ParquetWriter(pa.PythonFile(_Counted(file), "w"), schema, compression="zstd") as writer:
+
+        def flush() -> None:
+            nonlocal size
+            if held:
+                writer.write_table(pa.Table.from_batches(held, schema))
+            held.clear()
+            size = 0
+
+        def write(batch: pa.RecordBatch) -> None:
+            nonlocal size
+            held.append(batch)
+            size += batch.nbytes
+            if size >= _ROW_GROUP_BYTES:
+                flush()
+
+        try:
+            yield write
+        finally:
+            flush()
+
+
+class _Counted(io.RawIOBase):
+    """A file that knows its position although it may be a pipe."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self._position = file, 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._file.write(data)
+        self._position += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self._position
+
+    def flush(self) -> None:
+        self._file.flush()
+
+
+class RecordTexts:
+    """Rows of ``RECORD_COLUMNS`` as text. With ``auto``, base64 is named in a field beside the bytes.
+
+    Args:
+        key_encoding, value_encoding: how bytes become text, names of ``ENCODINGS``; a table has ``auto``.
+    """
+
+    columns = ("partition", "offset", "time (UTC)", "key", "value", "headers")
+    csv_head = ",".join(CSV_FIELDS)
+
+    def __init__(self, key_encoding: str, value_encoding: str) -> None:
+        self._encode_key, self._encode_value = ENCODINGS[key_encoding], ENCODINGS[value_encoding]
+        # Only with auto would a reader not know what a text is: there base64 is named.
+        self._key_note = ',"key_encoding":"base64"' if key_encoding == "auto" else ""
+        self._value_note = ',"value_encoding":"base64"' if value_encoding == "auto" else ""
+
+    def json(self, batch: pa.RecordBatch) -> list[str]:
+        encode_key, encode_value = self._encode_key, self._encode_value
+        key_note, value_note = self._key_note, self._value_note
+        lines = []
+        names = {kind: quoted(name) for kind, name in _TYPE_NAMES.items()}
+        for topic, partition, offset, time_ms, kind, epoch, key, value, headers in _records(batch):
+            notes = ""
+            if key is None:
+                key_text = "null"
+            else:
+                text, used = encode_key(key)
+                key_text = quoted(text)
+                if used == "base64":
+                    notes = key_note
+            if value is None:
+                value_text = "null"
+            else:
+                text, used = encode_value(value)
+                value_text = quoted(text)
+                if used == "base64":
+                    notes += value_note
+            header_text = _headers_json(headers, encode_value, value_note) if headers else "[]"
+            lines.append(
+                f'{{"topic":"{topic}","partition":{partition},"offset":{offset},"timestamp":{time_ms},'
+                f'"timestamp_type":{names[kind]},"leader_epoch":{"null" if epoch is None else epoch},'
+                f'"key":{key_text},"value":{value_text},"headers":{header_text}{notes}}}'
+            )
+        return lines
+
+    def csv(self, batch: pa.RecordBatch) -> Iterator[str]:
+        for topic, partition, offset, time_ms, kind, epoch, key, value, headers in _records(batch):
+            start = f"{topic},{partition},{offset},{time_ms},{_TYPE_NAMES[kind]},{'' if epoch is None else epoch}"
+            key_text, key_used = _csv_bytes(key, self._encode_key)
+            value_text, value_used = _csv_bytes(value, self._encode_value)
+            header_text = _csv_cell(_headers_json(headers, self._encode_value, self._value_note))
+            yield f"{start},{key_text},{key_used},{value_text},{value_used},{header_text}"
+
+    def cells(self, batch: pa.RecordBatch) -> Iterator[list[str | Text]]:
+        for topic, partition, offset, time_ms, _, _, key, value, headers in _records(batch):
+            named = ", ".join(f"{printable(h['key'], 20)}={_payload(h['value'])}" for h in headers)
+            shown = (_payload(key), _payload(value), styled(named))
+            yield [f"{topic}-{partition}", str(offset), shown_time(time_ms), *shown]
+
+
+def _records(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
+    return zip(*(batch.column(name).to_pylist() for name in RECORD_COLUMNS), strict=True)
+
+
+def _payload(data: bytes | None) -> Text:
+    return styled("null", "dim") if data is None else styled(printable(ENCODINGS["auto"](data)[0]))
+
+
+def _csv_bytes(data: bytes | None, encode: Encode) -> tuple[str, str]:
+    """A cell, and the name of its encoding."""
+    if data is None:
+        return "", ""
+    text, used = encode(data)
+    return _csv_cell(text), used
+
+
+def _headers_json(headers: list[dict[str, Any]], encode: Encode, note: str) -> str:
+    texts = []
+    for header in headers:
+        value_text, used = "null", ""
+        if (value := header["value"]) is not None:
+            text, used = encode(value)
+            value_text = quoted(text)
+        texts.append(f'{{"key":{quoted(header["key"])},"value":{value_text}{note if used == "base64" else ""}}}')
+    return f"[{','.join(texts)}]"
+
+
+class ValueTexts:
+    """Rows of any columns as text. With ``auto``, base64 is named in a field beside the bytes, as for records.
+
+    Args:
+        encoding: how bytes become text, a name of ``ENCODINGS``.
+    """
+
+    def __init__(self, schema: pa.Schema, encoding: str) -> None:
+        self._schema, self._encode, self._is_auto = schema, ENCODINGS[encoding], encoding == "auto"
+        self.columns = schema.names
+
+    def json(self, batch: pa.RecordBatch) -> list[str]:
+        lines = []
+        for values in self._rows(batch):
+            row: dict[str, Any] = {}
+            for name, value in zip(batch.schema.names, values, strict=True):
+                _put(row, name, value, self._encode, is_named=self._is_auto)
+            lines.append(json_line(row))
+        return lines
+
+    @property
+    def csv_head(self) -> str:
+        """With ``auto``, each column of bytes has one beside it that names the encoding."""
+        names = []
+        for field in self._schema:
+            names += [field.name] + [f"{field.name}_encoding"] * (self._is_auto and _is_bytes(field.type))
+        return ",".join(_csv_cell(name) for name in names)
+
+    def csv(self, batch: pa.RecordBatch) -> Iterator[str]:
+        for values in self._rows(batch):
+            pairs = zip(values, batch.schema.types, strict=True)
+            yield ",".join(text for value, kind in pairs for text in self._csv_cells(value, kind))
+
+    def _csv_cells(self, value: Any, kind: pa.DataType) -> Iterator[str]:
+        if _is_bytes(kind):
+            text, used = _csv_bytes(value, self._encode)
+            yield text
+            if self._is_auto:
+                yield used
+            return
+        plain = _plain(value, self._encode)
+        yield "" if plain is None else _csv_cell(plain if isinstance(plain, str) else json_line(plain))
+
+    def cells(self, batch: pa.RecordBatch) -> Iterator[list[str | Text]]:
+        for values in self._rows(batch):
+            yield [self._cell(value) for value in values]
+
+    def _cell(self, value: Any) -> Text:
+        plain = _plain(value, self._encode)
+        if plain is None:
+            return styled("null", "dim")
+        return styled(printable(plain if isinstance(plain, str) else json_line(plain)))
+
+    @staticmethod
+    def _rows(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
+        return zip(*map(_values, batch.columns), strict=True)
+
+
+def distinct(schema: pa.Schema) -> pa.Schema:
+    """The schema with a number behind names that came before, as in ``key_2``: a row has one value of a name."""
+    names: list[str] = []
+    for name in schema.names:
+        number, shown = 1, name
+        while shown in names or (number > 1 and shown in schema.names):
+            number += 1
+            shown = f"{name}_{number}"
+        names.append(shown)
+    return pa.schema([field.with_name(name) for field, name in zip(schema, names, strict=True)], schema.metadata)
+
+
+def _put(row: dict[str, Any], name: str, value: Any, encode: Encode, *, is_named: bool) -> None:
+    if isinstance(value, bytes):
+        row[name], used = encode(value)
+        if is_named and used == "base64":
+            row[f"{name}_encoding"] = used
+    else:
+        row[name] = _plain(value, encode, is_named=is_named)
+
+
+def _plain(value: Any, encode: Encode, *, is_named: bool = False) -> Any:
+    """A value as JSON has it: numbers, texts, lists and objects."""
+    match value:
+        case float() if not math.isfinite(value):
+            return str(value)
+        case None | bool() | int() | float() | str():
+            return value
+        case bytes():
+            return encode(value)[0]
+        case datetime() if value.tzinfo is not None:
+            return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+        case date() | time():
+            return value.isoformat()
+        case timedelta():
+            return value.total_seconds()
+        case Decimal():
+            return int(value) if value == value.to_integral_value() and value.as_tuple().exponent == 0 else str(value)
+        case dict():
+            row: dict[str, Any] = {}
+            for name, one in value.items():
+                _put(row, name, one, encode, is_named=is_named)
+            return row
+        case list() | tuple():
+            return [_plain(one, encode, is_named=is_named) for one in value]
+    return str(value)
+
+
+def _values(column: pa.Array) -> list[Any]:
+    """The values of a column as Python has them; a time that no calendar reaches stays a number."""
+    kind = column.type
+    if not pa.types.is_timestamp(kind):
+        return list(column.to_pylist())
+    return [_time(one, _PER_SECOND[kind.unit], kind.tz is not None) for one in column.cast(pa.int64()).to_pylist()]
+
+
+def _time(count: int | None, per_second: int, is_zoned: bool) -> datetime | int | None:
+    if count is None:
+        return None
+    try:
+        found = _EPOCH + timedelta(microseconds=count * 1_000_000 // per_second)
+    except OverflowError:
+        return count
+    return found if is_zoned else found.replace(tzinfo=None)
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind))
