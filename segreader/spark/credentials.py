@@ -1,4 +1,4 @@
-"""Who gives credentials, of stores and of brokers: a name in the options, resolved where it is used.
+"""Credentials of stores and brokers: options name who gives them, and each process asks for itself.
 
 Spark shows options in its UI and its event log, in clear, so no option can hold a secret. A variable's name
 (``env:VARIABLE``) or a provider's, with ``credentials`` for stores and ``brokerCredentials`` for brokers, can:
@@ -123,7 +123,7 @@ def resolve_storage(
     Args:
         provider: its name.
         location: what they are for.
-        settings: ``storage.*`` of the read; they weigh more than what the provider says.
+        settings: ``storage.*`` of the read; they override what the provider gives.
         environ: variables; those of this process by default.
 
     Raises:
@@ -192,7 +192,7 @@ def call_provider(provider: str, location: str, option: str = "credentials") -> 
         option: which option names it, for messages.
 
     Raises:
-        OptionError: it cannot be imported, or fails; what it says is not told.
+        OptionError: it cannot be imported, or fails; the text of its error is not shown.
     """
     module, _, path = provider.partition(":")
     try:
@@ -207,7 +207,7 @@ def call_provider(provider: str, location: str, option: str = "credentials") -> 
     try:
         given: object = target(location)
     except Exception as error:
-        raise OptionError(f"{option}={provider} failed: {type(error).__name__}") from None  # its text may tell all
+        raise OptionError(f"{option}={provider} failed: {type(error).__name__}") from None  # its text may hold a secret
     return given
 
 
@@ -224,7 +224,7 @@ def _called(provider: str, location: str) -> Mapping[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class Brokers:
-    """Who is asked, and how. Picklable, and without a secret.
+    """The brokers of a read and the settings of their client. Picklable; holds no secret.
 
     Args:
         servers: ``host:port``, separated by commas.

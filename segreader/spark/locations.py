@@ -81,7 +81,7 @@ class Locations:
         self.shown = ", ".join(source.shown for source in self.sources)
 
     def read_metadata(self) -> RemoteLogMetadata | None:
-        """What the metadata topic says by now of the chosen topics; ``None`` if it is not to be asked."""
+        """The segments of the chosen topics by the metadata topic, as of now; ``None`` if it is not used."""
         names = self._options.choice.names
         return self._beside.read_metadata(topic=names[0] if len(names) == 1 else None)
 
@@ -131,7 +131,7 @@ class Locations:
         return Known(metadata, self._beside.read_leader_epochs([one[0].partition for one in places]))
 
     def places_of(self, topic: str) -> list[list[PartitionPlace]]:
-        """Where each partition of a topic lies, of every topic id that bore the name; none where nothing of it lies."""
+        """The places of each partition of a topic, of every topic id that had the name."""
         found: dict[TopicIdPartition, list[PartitionPlace]] = defaultdict(list)
         for source, prefix in zip(self.sources, self._prefixes, strict=True):
             for place in self._find_in(source, prefix, TopicChoice(topics=(topic,))):

@@ -19,7 +19,7 @@ EARLIEST = -2
 LATEST = -1
 
 PartitionOffsets: TypeAlias = Mapping[str, Mapping[int, int]]
-"""Offset by topic and partition; ``EARLIEST`` and ``LATEST`` stand for the ends."""
+"""Offset by topic and partition; ``EARLIEST`` and ``LATEST`` mean the ends."""
 
 _SIZE = re.compile(r"(\d+)\s*(?:([kmgt])(?:i?b)?|b)?", re.IGNORECASE)
 _DELAY = re.compile(r"(\d+)\s*(ms|s|m|min|h|d)?", re.IGNORECASE)

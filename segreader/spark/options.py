@@ -2,7 +2,7 @@
 
 Names and JSON forms are those of Spark's kafka source wherever it has the same thing (Spark 4
 ``KafkaSourceProvider``, ``JsonUtils``), so that a job moves by changing ``format``. Nothing here looks at
-storage. Whether a batch is read or a stream Spark tells only later: see ``require_batch``.
+storage. Spark says only later whether a batch is read or a stream: see ``require_batch``.
 """
 
 from __future__ import annotations
@@ -137,17 +137,17 @@ class TopicChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkOptions:
-    """The options of one read, checked against each other. Of the ways to say a start or an end the weightiest is left.
+    """The options of one read, checked against each other; of several starts or ends the one that takes precedence.
 
     Args:
         locations: directories or URLs that hold the segments; there may be none where brokers are asked.
-        brokers: who tells where each partition ends, and has what is not uploaded; ``None`` reads what is uploaded.
+        brokers: they know where each partition ends, and have what is not uploaded; ``None`` reads what is uploaded.
         choice: which topics.
         topic_ids: which of them, where a topic was deleted and created again: ids, or ``newest``.
         starting_offsets: first offset of each partition; ``None`` reads from the earliest, or by ``starting_times``.
         ending_offsets: offset after the last of each partition; ``None`` reads to the end, or by ``ending_times``.
-        bounds: the same offsets for every partition, in place of these two; a partition gives what it has of them. No
-            option says it: a job does.
+        bounds: the same offsets for every partition, in place of these two; a partition gives what it has of them. Set
+            by jobs, by no option.
         starting_times: each partition begins with the first record that is not older.
         ending_times: each partition ends before the first record that is not older, or else at its end.
         starts_at_latest: where nothing is as new as ``starting_times``, read nothing instead of failing; or, without
@@ -159,8 +159,8 @@ class SparkOptions:
             itself.
         storage: settings of the store by name; a secret among them is a reference: ``env:VARIABLE``.
         credentials: name of what gives credentials: see ``segreader.spark.credentials``.
-        split_bytes: how many stored bytes one task shall read.
-        may_shrink_splits: whether they may be smaller where the cluster could do more at once: nobody said a size.
+        split_bytes: stored bytes that one task reads.
+        may_shrink_splits: whether splits may be smaller where cores would be idle: no size was given.
         min_partitions: at least so many tasks.
         max_records_per_partition: at most so many offsets to a task.
         read_budget: stored bytes that a task may read in a second.
@@ -232,7 +232,7 @@ def parse_options(options: Mapping[str, str], *, on_missing: Policy | None = Non
 
     Args:
         options: as Spark gives them: any case of names, text values.
-        on_missing: in place of what ``failOnDataLoss`` says.
+        on_missing: overrides ``failOnDataLoss``.
 
     Raises:
         OptionError: an option is unknown, missing or malformed, bears a secret, or contradicts another.
@@ -345,7 +345,7 @@ def _by_names_of_today(options: Mapping[str, str]) -> Given:
 
 
 def require_usable(given: Mapping[str, str], *, asks_brokers: bool = False) -> None:
-    """Refuse what cannot be an option, and say in one log line what has no effect.
+    """Refuse what cannot be an option; name in one log line what has no effect.
 
     Args:
         given: by names in lower case, as Spark gives them.
@@ -524,7 +524,7 @@ class _Bound:
 
 
 def _bound(given: Given, side: str, choice: TopicChoice, *, keyword: str) -> _Bound:
-    """A start or an end: ``…Timestamp`` weighs more than ``…OffsetsByTimestamp``, and that more than ``…Offsets``."""
+    """A start or an end: ``…Timestamp`` before ``…OffsetsByTimestamp`` before ``…Offsets``."""
     name = f"{side}Timestamp"
     if (time := given.time(name)) is not None:
         return _Bound(name, times=time)
@@ -561,7 +561,7 @@ def _checked(name: str, offsets: PartitionOffsets | None, choice: TopicChoice) -
 
 
 def _require_order(starting: _Bound, ending: _Bound) -> None:
-    """Refuse a start beyond its end, as far as both are told in the same way."""
+    """Refuse a start beyond its end, where both are offsets or both are times."""
     if isinstance(starting.times, int) and isinstance(ending.times, int) and starting.times > ending.times:
         raise OptionError(f"{starting.name} {starting.times} is beyond {ending.name} {ending.times}")
     for starts, ends in ((starting.times, ending.times), (starting.offsets, ending.offsets)):

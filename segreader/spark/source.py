@@ -56,7 +56,7 @@ class SegmentSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What ``format()`` and ``USING`` say."""
+        """The name for ``format()`` and ``USING``."""
         return NAME
 
     def schema(self) -> StructType:

@@ -91,8 +91,8 @@ class Clients(Generic[_Client]):
     def lend(self, place: str, opened_with: Hashable, open_client: Callable[[], _Client]) -> Iterator[_Client]:
         """The client of a place for the time of the block, opened if none is kept that was opened with the same.
 
-        One whose block ends with an error is closed: who tries again shall not meet it. Nobody's client is closed
-        before its last block has ended.
+        A client whose block ends with an error is closed, so that a retry gets another; but never before the last block
+        that uses it has ended.
 
         Args:
             place: only one client of each is kept.
@@ -160,14 +160,14 @@ class OpenedStore:
 
 
 class LentStore(StoreView):
-    """A store that stays open when its borrower closes it."""
+    """A store that stays open when its user closes it."""
 
     def open(self, name: str) -> VirtualFile | None:
         """All files are those of the store."""
         return None
 
     def close(self) -> None:
-        """Whoever lent it does that."""
+        """Nothing: the worker closes it."""
 
 
 class Worker:
