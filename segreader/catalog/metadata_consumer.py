@@ -249,7 +249,6 @@ class MetadataConsumer:
         return any(known.error is not None for known in self._partitions)
 
     def _offsets(self, timestamp: int) -> dict[int, int]:
-        """An offset of each metadata partition."""
         wanted = [OffsetWanted(METADATA_TOPIC, number, timestamp) for number in range(len(self._partitions))]
         answered = self._client.list_offsets(wanted, IsolationLevel.READ_UNCOMMITTED)
         for one in answered:
@@ -294,7 +293,6 @@ class MetadataConsumer:
 
 
 def _last_epoch(records: memoryview) -> int:
-    """The leader epoch of the last whole batch."""
     position, epoch = 0, -1
     with contextlib.suppress(FormatError):
         while position + _BATCH_HEADER <= len(records):

@@ -83,7 +83,6 @@ def read_remote_log_metadata(
 
 
 def _find_logs(store: ObjectStore, prefix: str) -> dict[int, dict[int, ObjectInfo]]:
-    """The logs of each metadata partition by base offset, in order."""
     place = f"{prefix}/" if prefix and not prefix.endswith("/") else prefix
     is_one = re.fullmatch(rf"(?:.*/)?{METADATA_TOPIC}-\d+/", place)
     logs: dict[int, dict[int, ObjectInfo]] = defaultdict(dict)
@@ -200,7 +199,6 @@ class MetadataBatches:
                 return
 
     def _apply_rows(self) -> None:
-        """Hand on the values in the buffers, and begin anew."""
         columns = self._columns
         offsets = _numbers(columns, Buffer.OFFSET, "q", columns.rows)
         try:
@@ -272,7 +270,6 @@ class _MetadataPartitionReader(MetadataBatches):
 
 
 def _values(columns: ColumnBuffers) -> Iterable[bytes | None]:
-    """The value of each record in the buffers."""
     bounds = _numbers(columns, Buffer.VALUE_OFFSETS, "i", columns.rows + 1)
     data = _bytes(columns, Buffer.VALUE_DATA, bounds[-1])
     values = [data[start:stop] for start, stop in pairwise(bounds)]

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
-from segreader.segment import Segment, TopicIdPartition
+from segreader.segment import Segment, SegmentFiles, TopicIdPartition
 from segreader.storage.base import ObjectInfo, ObjectStore, StoreView
 
 LOG_DIRECTORY: Final = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<partition>0|[1-9]\d{0,9})")
@@ -112,14 +112,14 @@ class Names:
     file: re.Pattern[str] | None = None
     child: re.Pattern[str] | None = None
 
-    def are_of_partition(self, directory: Directory) -> bool:
-        """Whether a directory can be a partition's own."""
+    def show_partition(self, directory: Directory) -> bool:
+        """Whether a directory's names can be those of a partition's own."""
         if self.directory is not None and not self.directory.fullmatch(directory.path):
             return False
         return self.file is None or any(map(self.file.fullmatch, directory.file_names))
 
-    def are_below(self, directory: Directory) -> bool:
-        """Whether a directory can be above those of partitions, and show it."""
+    def show_above(self, directory: Directory) -> bool:
+        """Whether a directory's names can be those of one above the partitions."""
         return self.child is not None and any(map(self.child.fullmatch, directory.directories))
 
 
@@ -156,9 +156,9 @@ class Layout(ABC):
         Args:
             store: asked where names are not enough; without it the answer is what the names prove.
         """
-        if store is not None and self.names.are_below(directory):
+        if store is not None and self.names.show_above(directory):
             return self.claim_below(directory, store)
-        return self.claim(directory, store) if self.names.are_of_partition(directory) else ()
+        return self.claim(directory, store) if self.names.show_partition(directory) else ()
 
     def claim(self, directory: Directory, store: ObjectStore | None) -> Sequence[PartitionPlace]:
         """As ``places``, for a directory that can be a partition's own by its names."""
@@ -181,6 +181,20 @@ class Layout(ABC):
     def view(self, store: ObjectStore) -> StoreView:
         """A store in which ``plain_files`` are plain Kafka files; every other name means what it means in ``store``."""
         raise NotImplementedError
+
+
+def segment_files(files: Mapping[str, ObjectInfo]) -> SegmentFiles:
+    """The objects of one segment by their kinds, a log among them."""
+    names = {kind: info.name for kind, info in files.items()}
+    return SegmentFiles(
+        log=names["log"],
+        offset_index=names.get("index"),
+        time_index=names.get("timeindex"),
+        transaction_index=names.get("txnindex"),
+        producer_snapshot=names.get("snapshot"),
+        leader_epochs=names.get("leader_epoch_checkpoint"),
+        sizes={info.name: info.size for info in files.values() if info.size >= 0},
+    )
 
 
 def is_offset(text: str) -> bool:

@@ -12,13 +12,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from segreader.catalog.layouts.base import IncompleteSegment, PartitionFiles
+from segreader.catalog.layouts.base import IncompleteSegment, PartitionFiles, segment_files
 from segreader.errors import CorruptIndexError, FormatError, LimitExceededError, ObjectNotFoundError, TruncatedError
 from segreader.format.batch import COMMON_SIZE, HEADER_SIZE, check_common, parse_batch_header
 from segreader.format.compression import DEFAULT_LIMIT, Decompressor
 from segreader.format.message_set import iter_messages, parse_message_header
 from segreader.ranges import ByteRange
-from segreader.segment import Segment, SegmentFiles, TopicIdPartition
+from segreader.segment import Segment, TopicIdPartition
 from segreader.storage.base import ObjectInfo, ObjectStore, read_each
 
 UNKNOWN_OFFSET: Final = -1
@@ -169,21 +169,12 @@ def _read_segment(store: ObjectStore, one: FileSet) -> tuple[Segment | None, str
 
 
 def _segment(one: FileSet, base_offset: int, log_size: int) -> Segment:
-    names = {kind: info.name for kind, info in one.files.items()}
     log = one.files["log"]
     return Segment(
         partition=one.name.partition,
         base_offset=base_offset,
         log_size=log_size,
-        files=SegmentFiles(
-            log=log.name,
-            offset_index=names.get("index"),
-            time_index=names.get("timeindex"),
-            transaction_index=names.get("txnindex"),
-            producer_snapshot=names.get("snapshot"),
-            leader_epochs=names.get("leader_epoch_checkpoint"),
-            sizes={info.name: info.size for info in one.files.values() if info.size >= 0},
-        ),
+        files=segment_files(one.files),
         segment_id=one.name.segment_id,
         version=one.name.generation << _TIME_BITS | min(max(log.modified_ms or 0, 0), (1 << _TIME_BITS) - 1),
         log_tag=log.tag,

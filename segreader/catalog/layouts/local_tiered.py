@@ -7,7 +7,7 @@ Source: ``RemoteTopicPartitionDirectory``, ``RemoteLogSegmentFileset`` (4.0).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from segreader.catalog.layouts.base import (
     REMOTE_FILE,
@@ -20,8 +20,9 @@ from segreader.catalog.layouts.base import (
     PartitionPlace,
     is_offset,
     last_directory,
+    segment_files,
 )
-from segreader.segment import Segment, SegmentFiles, TopicIdPartition
+from segreader.segment import Segment, TopicIdPartition
 from segreader.storage.base import ObjectInfo, ObjectStore
 
 NAME = "local-tiered"
@@ -79,44 +80,29 @@ def sort_files(objects: Iterable[ObjectInfo]) -> PartitionFiles:
         if (partition := partitions[directory]) is None:
             foreign.extend(info.name for info in files.values())
             continue
-        segment = _segment(partition, int(base), segment_id, files) if "log" in files else None
+        segment = None
+        if (log := files.get("log")) is not None:
+            segment = Segment(
+                partition=partition,
+                base_offset=int(base),
+                log_size=log.size,
+                files=segment_files(files),
+                segment_id=segment_id,
+                version=log.modified_ms or 0,
+                log_tag=log.tag,
+            )
         is_upload = is_written and _LAST_WRITTEN not in files  # in progress or given up
         if not files.keys() >= _REQUIRED.keys():
             first = min(info.name for info in files.values())
             missing = tuple(kind for kind in _REQUIRED if kind not in files)
             unread = segment if is_upload else None
-            epochs = _name(files, "leader_epoch_checkpoint")
-            incomplete.append(IncompleteSegment(int(base), first, missing, segment_id, unread, epochs))
+            epochs = files.get("leader_epoch_checkpoint")
+            incomplete.append(
+                IncompleteSegment(int(base), first, missing, segment_id, unread, epochs.name if epochs else None)
+            )
         if segment is None or is_upload:
             continue
         if not is_written and not notes:
             notes.append(f"{directory}: no set of files here has a .{_LAST_WRITTEN}, which is written last: logs alone")
         segments.append(segment)
     return PartitionFiles(segments, incomplete, foreign, notes)
-
-
-def _segment(
-    partition: TopicIdPartition, base_offset: int, segment_id: str, files: Mapping[str, ObjectInfo]
-) -> Segment:
-    return Segment(
-        partition=partition,
-        base_offset=base_offset,
-        log_size=files["log"].size,
-        files=SegmentFiles(
-            log=files["log"].name,
-            offset_index=_name(files, "index"),
-            time_index=_name(files, "timeindex"),
-            transaction_index=_name(files, "txnindex"),
-            producer_snapshot=_name(files, "snapshot"),
-            leader_epochs=_name(files, "leader_epoch_checkpoint"),
-            sizes={info.name: info.size for info in files.values() if info.size >= 0},
-        ),
-        segment_id=segment_id,
-        version=files["log"].modified_ms or 0,
-        log_tag=files["log"].tag,
-    )
-
-
-def _name(files: Mapping[str, ObjectInfo], kind: str) -> str | None:
-    info = files.get(kind)
-    return None if info is None else info.name

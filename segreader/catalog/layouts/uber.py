@@ -127,7 +127,6 @@ class _Part:
 
 
 def _read_segment(view: UberView, partition: TopicIdPartition, info: ObjectInfo) -> tuple[Segment | None, str | None]:
-    """The segment in a file, if there is one, and a note of what is wrong."""
     is_certain, note = False, None
     try:
         header = view.header(info.name, info.size)

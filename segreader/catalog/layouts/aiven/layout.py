@@ -170,7 +170,6 @@ def _read_manifests(
 
 
 def _check_sizes(store: ObjectStore, objects: _ObjectSet, manifest: SegmentManifest) -> None:
-    """Compare the manifest's sizes of the log and the indexes with those of the objects."""
     log, expected = objects.sizes[LOG], manifest.chunks.stored_size
     if 0 <= log != expected:
         raise ManifestError(

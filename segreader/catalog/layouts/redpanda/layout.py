@@ -81,7 +81,7 @@ class RedpandaLayout(Layout):
 
         With hashed keys each segment has a directory of its own beside those of the manifests.
         """
-        if self.names.are_of_partition(directory):
+        if self.names.show_partition(directory):
             return self.claim(directory, store)
         if not all(map(_OF_BUCKET.fullmatch, directory.directories)):
             return ()

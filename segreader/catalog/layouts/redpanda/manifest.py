@@ -373,7 +373,6 @@ def _manifest(reader: _EnvelopeReader) -> PartitionManifest:
 
 
 def _replaced(reader: _EnvelopeReader) -> str:
-    """One object that was rewritten: its short name."""
     _, outer = reader.enter()
     reader.int64()  # ntp_revision
     base_offset = reader.int64()
@@ -446,7 +445,6 @@ def _column(reader: _EnvelopeReader, is_rising: bool) -> list[int]:
 
 
 def _packed(reader: _EnvelopeReader, is_rising: bool, before: int) -> list[int]:
-    """The whole rows of a frame."""
     _, outer = reader.enter()
     last = reader.int64() & _UNSIGNED
     reader.int64()  # the last value, which decoding gives as well
