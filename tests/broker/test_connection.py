@@ -6,7 +6,7 @@ import gc
 import socket
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from fake_broker import CLOSE, SILENCE, FakeBroker, Heard, Raw, one_broker
@@ -27,7 +27,7 @@ LATE = 1 << 60
 class Echo:
     """The other end of a socket pair, driven by hand."""
 
-    def __init__(self, settings: ClientSettings = SETTINGS, clock: Clock | None = None) -> None:
+    def __init__(self, settings: ClientSettings, clock: Clock | None) -> None:
         ours, self.theirs = socket.socketpair()
         self.clock = clock or Clock()
         self.metrics = ClientMetrics()
@@ -45,11 +45,22 @@ def call(name: str = "Fetch", answer_bytes: int = 0) -> Call[memoryview]:
 
 
 @pytest.fixture
-def echo() -> Iterator[Echo]:
-    made = Echo()
-    yield made
-    made.connection.close()
-    made.theirs.close()
+def make_echo() -> Iterator[Callable[..., Echo]]:
+    made: list[Echo] = []
+
+    def make(settings: ClientSettings = SETTINGS, clock: Clock | None = None) -> Echo:
+        made.append(Echo(settings, clock))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.connection.close()
+        one.theirs.close()
+
+
+@pytest.fixture
+def echo(make_echo: Callable[..., Echo]) -> Echo:
+    return make_echo()
 
 
 def open_to(broker: FakeBroker, settings: ClientSettings = SETTINGS, clock: Clock | None = None) -> OpenConnection:
@@ -95,8 +106,8 @@ def test_a_wrong_correlation_id_closes_the_connection(echo: Echo) -> None:
 
 
 @pytest.mark.parametrize("size", [-1, 0, 3, (1 << 20) + 1, 0x7FFFFFFF])
-def test_an_impossible_size_is_refused_before_memory_is_taken(size: int) -> None:
-    echo = Echo(ClientSettings(max_frame_bytes=1 << 20))
+def test_an_impossible_size_is_refused_before_memory_is_taken(make_echo: Callable[..., Echo], size: int) -> None:
+    echo = make_echo(ClientSettings(max_frame_bytes=1 << 20))
     pending = echo.connection.send(call())
     echo.theirs.sendall(struct.pack(">i", size))
 
@@ -105,8 +116,8 @@ def test_an_impossible_size_is_refused_before_memory_is_taken(size: int) -> None
     assert not echo.connection.is_open
 
 
-def test_a_fetch_may_be_answered_with_twice_what_it_asks_for() -> None:
-    echo = Echo(ClientSettings(max_frame_bytes=1 << 10))
+def test_a_fetch_may_be_answered_with_twice_what_it_asks_for(make_echo: Callable[..., Echo]) -> None:
+    echo = make_echo(ClientSettings(max_frame_bytes=1 << 10))
     pending = echo.connection.send(call(answer_bytes=1 << 20))
     body = bytes((2 << 20) - 4)
     thread = threading.Thread(target=echo.answer, args=(1, body))
@@ -151,9 +162,9 @@ def test_the_operations_end_is_before_the_request_timeout(echo: Echo) -> None:
         echo.connection.receive(pending, until_ms=echo.connection.now_ms())
 
 
-def test_an_answer_that_waits_for_a_slow_reader_is_not_late() -> None:
+def test_an_answer_that_waits_for_a_slow_reader_is_not_late(make_echo: Callable[..., Echo]) -> None:
     clock = HandClock()
-    echo = Echo(clock=clock)
+    echo = make_echo(clock=clock)
     pending = echo.connection.send(call())
     echo.answer(1, b"early")
     clock.at_s += 3600
@@ -191,8 +202,8 @@ def test_a_throttle_time_beyond_the_operations_end_is_told_and_not_waited_for() 
         opened.connection.close()
 
 
-def test_a_wait_ends_when_the_client_is_closed() -> None:
-    echo = Echo(clock=HandClock())
+def test_a_wait_ends_when_the_client_is_closed(make_echo: Callable[..., Echo]) -> None:
+    echo = make_echo(clock=HandClock())
     echo.connection._throttle(1000)
     echo.stopped.set()
 

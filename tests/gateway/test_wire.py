@@ -5,28 +5,57 @@ from __future__ import annotations
 import asyncio
 import random
 import ssl
+from collections.abc import Awaitable, Callable
 
 import pytest
 import trustme
-from gateway_upstream import run
+from gateway_upstream import run as run_async
 
 from segreader.errors import ConnectionFailedError
 from segreader.gateway import wire as module
 from segreader.gateway.wire import CAN_SPLICE, SLICE, Wire, connect, serve
 
 
-async def pair(context: tuple[ssl.SSLContext, ssl.SSLContext] | None = None) -> tuple[Wire, Wire, asyncio.Server]:
-    """Both ends of a connection."""
-    accepted: asyncio.Future[Wire] = asyncio.get_running_loop().create_future()
-    closed = asyncio.Event()
+class Pairs:
+    """Both ends of the connections of one test."""
 
-    async def keep(wire: Wire) -> None:
-        accepted.set_result(wire)
-        await closed.wait()
+    def __init__(self) -> None:
+        self._wires: list[Wire] = []
+        self._servers: list[asyncio.Server] = []
+        self._is_over = asyncio.Event()
 
-    server = await serve(keep, "127.0.0.1", 0, context=context and context[0])
-    near = await connect("127.0.0.1", server.sockets[0].getsockname()[1], context=context and context[1])
-    return near, await accepted, server
+    async def open(self, context: tuple[ssl.SSLContext, ssl.SSLContext] | None = None) -> tuple[Wire, Wire]:
+        accepted: asyncio.Future[Wire] = asyncio.get_running_loop().create_future()
+
+        async def keep(wire: Wire) -> None:
+            accepted.set_result(wire)
+            await self._is_over.wait()
+
+        server = await serve(keep, "127.0.0.1", 0, context=context and context[0])
+        self._servers.append(server)
+        near = await connect("127.0.0.1", server.sockets[0].getsockname()[1], context=context and context[1])
+        self._wires += (near, await accepted)
+        return near, await accepted
+
+    async def close(self) -> None:
+        self._is_over.set()
+        for wire in self._wires:
+            wire.abort()
+        for server in self._servers:
+            server.close()
+        for _ in range(3):  # until the loop has closed them
+            await asyncio.sleep(0)
+
+
+def run(test: Callable[[Pairs], Awaitable[None]]) -> None:
+    async def closing() -> None:
+        pairs = Pairs()
+        try:
+            await test(pairs)
+        finally:
+            await pairs.close()
+
+    run_async(closing)
 
 
 async def everything(wire: Wire, size: int) -> bytes:
@@ -47,8 +76,8 @@ async def pour(wire: Wire, data: bytes) -> None:
 def test_bytes_are_read_in_any_sizes() -> None:
     data = random.Random(1).randbytes(300_000)
 
-    async def test() -> None:
-        near, far, _ = await pair()
+    async def test(pairs: Pairs) -> None:
+        near, far = await pairs.open()
         pouring = asyncio.ensure_future(pour(near, data))
         chosen, got = random.Random(2), b""
         while len(got) < len(data):
@@ -67,8 +96,8 @@ def test_bytes_are_read_in_any_sizes() -> None:
 
 
 def test_a_stream_that_ends_within_what_is_wanted_is_told() -> None:
-    async def test() -> None:
-        near, far, _ = await pair()
+    async def test(pairs: Pairs) -> None:
+        near, far = await pairs.open()
         near.write(b"abc")
         near.close()
         with pytest.raises(ConnectionFailedError, match="middle of a frame"):
@@ -78,8 +107,8 @@ def test_a_stream_that_ends_within_what_is_wanted_is_told() -> None:
 
 
 def test_reading_stops_while_too_much_waits() -> None:
-    async def test() -> None:
-        near, far, _ = await pair()
+    async def test(pairs: Pairs) -> None:
+        near, far = await pairs.open()
         pouring = asyncio.ensure_future(pour(near, bytes(64 << 20)))
         await asyncio.sleep(0.5)
         assert far.waiting <= 2 * SLICE
@@ -92,8 +121,8 @@ def test_reading_stops_while_too_much_waits() -> None:
 
 
 def test_who_waits_for_room_hears_that_the_other_side_is_gone() -> None:
-    async def test() -> None:
-        near, far, _ = await pair()
+    async def test(pairs: Pairs) -> None:
+        near, far = await pairs.open()
         pouring = asyncio.ensure_future(pour(near, bytes(64 << 20)))
         await asyncio.sleep(0.2)
         far.abort()
@@ -109,9 +138,9 @@ def test_who_waits_for_room_hears_that_the_other_side_is_gone() -> None:
 def test_bytes_go_from_socket_to_socket_and_others_stay(size: int) -> None:
     data = random.Random(size).randbytes(size)
 
-    async def test() -> None:
-        source, middle_in, _ = await pair()
-        middle_out, target, _ = await pair()
+    async def test(pairs: Pairs) -> None:
+        source, middle_in = await pairs.open()
+        middle_out, target = await pairs.open()
         moved: list[int] = []
         middle_out.write(b"before")
         pouring = asyncio.ensure_future(pour(source, data + b"after"))
@@ -135,9 +164,9 @@ def test_bytes_go_from_socket_to_socket_and_others_stay(size: int) -> None:
 
 @pytest.mark.skipif(not CAN_SPLICE, reason="this system has no splice")
 def test_a_source_that_ends_and_a_target_that_goes_are_told() -> None:
-    async def test() -> None:
-        source, middle_in, _ = await pair()
-        middle_out, target, _ = await pair()
+    async def test(pairs: Pairs) -> None:
+        source, middle_in = await pairs.open()
+        middle_out, target = await pairs.open()
         splicing = asyncio.ensure_future(middle_in.splice_to(middle_out, 1000, lambda _: None))
         await asyncio.sleep(0.1)
         source.write(b"x" * 10)
@@ -145,7 +174,7 @@ def test_a_source_that_ends_and_a_target_that_goes_are_told() -> None:
         with pytest.raises(ConnectionFailedError, match="middle of a frame"):
             await splicing
 
-        source, middle_in, _ = await pair()
+        source, middle_in = await pairs.open()
         pouring = asyncio.ensure_future(pour(source, bytes(64 << 20)))
         splicing = asyncio.ensure_future(middle_in.splice_to(middle_out, 64 << 20, lambda _: None))
         await asyncio.sleep(0.2)
@@ -161,9 +190,9 @@ def test_a_source_that_ends_and_a_target_that_goes_are_told() -> None:
 def test_a_splice_that_is_given_up_leaves_no_file_open() -> None:
     import os
 
-    async def test() -> None:
-        _, middle_in, _ = await pair()
-        middle_out, _, _ = await pair()
+    async def test(pairs: Pairs) -> None:
+        _, middle_in = await pairs.open()
+        middle_out, _ = await pairs.open()
         before = len(os.listdir("/proc/self/fd"))
         for _ in range(20):
             splicing = asyncio.ensure_future(middle_in.splice_to(middle_out, 1000, lambda _: None))
@@ -182,9 +211,9 @@ def test_with_tls_nothing_is_spliced() -> None:
     client = ssl.create_default_context()
     authority.configure_trust(client)
 
-    async def test() -> None:
-        near, far, _ = await pair((server, client))
-        plain, other, _ = await pair()
+    async def test(pairs: Pairs) -> None:
+        near, far = await pairs.open((server, client))
+        plain, other = await pairs.open()
         assert await near.splice_to(plain, 10, lambda _: None) == 0
         assert await plain.splice_to(near, 10, lambda _: None) == 0
         near.write(b"secret")
@@ -199,9 +228,9 @@ def test_with_tls_nothing_is_spliced() -> None:
 def test_where_there_is_no_splice_bytes_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CAN_SPLICE", False)
 
-    async def test() -> None:
-        near, _, _ = await pair()
-        other, _, _ = await pair()
+    async def test(pairs: Pairs) -> None:
+        near, _ = await pairs.open()
+        other, _ = await pairs.open()
         assert await near.splice_to(other, 10, lambda _: None) == 0
 
     run(test)
