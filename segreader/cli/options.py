@@ -1,16 +1,19 @@
-"""Options that commands share: where a topic is, which partitions and records are wanted, which cluster is asked."""
+"""Arguments that commands share: where a topic is, which partitions and records are wanted, which cluster is asked."""
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import wraps
+from inspect import signature
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from segreader.cli.location import parse_location, parse_options, parse_topic, storage_option
 from segreader.cli.output import say
+from segreader.errors import ObjectNotFoundError, OptionError
 
 if TYPE_CHECKING:
     from segreader.storage.signed_url import Secret
@@ -18,6 +21,9 @@ if TYPE_CHECKING:
 
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+
+_TOPIC = re.compile(r"([^/]+)(?:/([0-9]{1,10}))?")
+_LARGEST_PARTITION = (1 << 31) - 1
 
 _CATALOG = (
     click.option(
@@ -77,6 +83,102 @@ TIMES_HELP = "2026-11-01T00:00Z, -1h (before now; s m h d w), now, or ms since 1
 """What a time may look like, for the help of options."""
 
 
+def _gathered(
+    name: str, make: Callable[..., Any], *options: Callable[[Any], Any], also: tuple[str, ...] = ()
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A decorator: the command gets these options together, as ``name``, which ``make`` makes of them.
+
+    Args:
+        also: what other decorators give the command, and this one takes in.
+    """
+    own = (*(one.name for one in getattr(_with(options, lambda: None), "__click_params__", ())), *also)
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(command)
+        def gathered(*arguments: Any, **given: Any) -> Any:
+            made = make(**{one: given.pop(one) for one in own if one in given})
+            return command(*arguments, **{name: made}, **given)
+
+        return _with(options, gathered)
+
+    return decorate
+
+
+def _with(options: tuple[Callable[[Any], Any], ...], command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def storage_option(command: _F) -> _F:
+    """The option ``--storage-option``, which every command takes that reads buckets."""
+    return click.option(
+        "--storage-option",
+        "storage_options",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="Credential, endpoint or setting of the store; can be repeated. NAME=@FILE and NAME=env:VARIABLE keep a "
+        "secret out of the process list. docs/reference/options.md lists the names.",
+    )(command)
+
+
+def parse_options(texts: tuple[str, ...]) -> dict[str, Secret]:
+    """Options given as ``NAME=VALUE``, for a store or a Kafka client; a value may be in a file or a variable.
+
+    Raises:
+        OptionError: one is no ``NAME=VALUE``, or its file or variable is not there.
+    """
+    if not texts:
+        return {}
+    from segreader.storage.options import parse_storage_options
+
+    return parse_storage_options(texts)
+
+
+def parse_location(text: str) -> tuple[str | None, list[str] | None]:
+    """A location, or the URLs that ``@FILE`` (``-`` is stdin) lists one a line; blank lines and ``#`` are passed over.
+
+    Raises:
+        ObjectNotFoundError: there is no such file. OptionError: it lists nothing.
+    """
+    if text != "-" and not text.startswith("@"):
+        return text, None
+    name = text.removeprefix("@")
+    try:
+        lines = sys.stdin.read() if name == "-" else _read(name)
+    except OSError as error:
+        raise ObjectNotFoundError("the list of URLs cannot be read", source=name, found=error.strerror) from None
+    except UnicodeDecodeError:
+        raise OptionError("the list of URLs is not text", found=name) from None
+    urls = [line.strip() for line in lines.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    if not urls:
+        raise OptionError("the list of URLs is empty", found=name, expected="one URL a line")
+    return None, urls
+
+
+def _read(name: str) -> str:
+    with open(name, encoding="utf-8") as file:
+        return file.read()
+
+
+def parse_topic(text: str | None) -> tuple[str | None, int | None]:
+    """The topic and the partition that ``orders`` or ``orders/3`` names; ``None`` for what is not said.
+
+    A topic's name has no slash.
+
+    Raises:
+        OptionError: it is something else.
+    """
+    if text is None:
+        return None, None
+    match = _TOPIC.fullmatch(text)
+    partition = int(match[2]) if match and match[2] else None
+    if match is None or (partition is not None and partition > _LARGEST_PARTITION):
+        shown = repr(text if len(text) <= 300 else text[:300] + "…")
+        raise OptionError("not a topic", found=shown, expected="a topic's name, or name/partition as in orders/3")
+    return match[1], partition
+
+
 @dataclass(frozen=True, slots=True)
 class Selection:
     """Where a command reads, and which partitions of it.
@@ -120,8 +222,6 @@ class Selection:
 
     def scan_arguments(self) -> dict[str, Any]:
         """The arguments of ``segreader.scan`` that say the same."""
-        from dataclasses import fields
-
         live = {} if self.live is None else self.live.scan_arguments()
         return (
             live
@@ -141,76 +241,50 @@ def _is_cluster(location: str | None) -> bool:
     return location is not None and location.lower().startswith("kafka://")
 
 
-def catalog_options(command: _F) -> Callable[..., Any]:
-    """The options of ``Catalog``; the command gets them together, as ``make_catalog``, which it calls."""
+def _catalog(**given: str | None) -> Callable[[], Catalog]:
+    def make() -> Catalog:
+        from segreader.stored.source import Catalog
 
-    @wraps(command)
-    def with_catalog(
-        *arguments: Any,
-        layout: str | None,
-        rsm_config: str | None,
-        metadata: str | None,
-        segments_from: str | None,
-        log_directory: str | None,
-        leader_epochs: str | None,
-        **others: Any,
-    ) -> Any:
-        def make_catalog() -> Catalog:
-            from segreader.stored.source import Catalog
+        return Catalog(**given)
 
-            return Catalog(
-                layout=layout,
-                rsm_config=rsm_config,
-                metadata=metadata,
-                segments_from=segments_from,
-                log_directory=log_directory,
-                leader_epochs=leader_epochs,
+    return make
+
+
+catalog_options = _gathered("make_catalog", _catalog, *_CATALOG)
+"""The options of ``Catalog``; the command gets them together, as ``make_catalog``, which it calls."""
+
+
+def _selection(
+    location: str | None,
+    topic_argument: str | None,
+    topic: str | None,
+    topic_id: str | None,
+    partitions: tuple[int, ...],
+    storage_options: tuple[str, ...],
+    make_catalog: Callable[[], Catalog],
+    live: LiveChoice | None = None,
+) -> Callable[[], Selection]:
+    def select() -> Selection:
+        catalog = make_catalog()
+        name, wanted = _topic_and_partitions(topic_argument, topic, partitions)
+        has_brokers = live is not None and live.bootstrap_servers is not None
+        if location is None and catalog.rsm_config is None and not has_brokers:
+            raise click.UsageError(
+                "Missing argument 'LOCATION'. It is optional only with an --rsm-config that names a bucket"
             )
+        place, urls = (None, None) if location is None else parse_location(location)
+        return Selection(place, urls, name, topic_id, wanted, parse_options(storage_options), catalog, live)
 
-        return command(*arguments, make_catalog=make_catalog, **others)
-
-    return _decorated(with_catalog, _CATALOG)
+    return select
 
 
-def selection_options(command: _F) -> Callable[..., Any]:
+def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """LOCATION, TOPIC and the options that say where and what; the command gets them together, as ``select``.
 
     Calling it reads ``@FILE`` and files of secrets; usage errors that need neither come first.
     """
-
-    @wraps(command)
-    def with_selection(
-        *arguments: Any,
-        location: str | None,
-        topic_argument: str | None,
-        topic: str | None,
-        topic_id: str | None,
-        partitions: tuple[int, ...],
-        storage_options: tuple[str, ...],
-        make_catalog: Callable[[], Catalog],
-        live: LiveChoice | None = None,
-        **others: Any,
-    ) -> Any:
-        def select() -> Selection:
-            catalog = make_catalog()
-            name, wanted = _topic_and_partitions(topic_argument, topic, partitions)
-            has_brokers = live is not None and live.bootstrap_servers is not None
-            if location is None and catalog.rsm_config is None and not has_brokers:
-                raise click.UsageError(
-                    "Missing argument 'LOCATION'. It is optional only with an --rsm-config that names a bucket"
-                )
-            place, urls = (None, None) if location is None else parse_location(location)
-            return Selection(place, urls, name, topic_id, wanted, parse_options(storage_options), catalog, live)
-
-        return command(*arguments, select=select, **others)
-
-    return _decorated(storage_option(catalog_options(with_selection)), _PARTITIONS)
-
-
-def _decorated(command: Callable[..., Any], options: tuple[Callable[[Any], Any], ...]) -> Callable[..., Any]:
-    for option in reversed(options):
-        command = option(command)
-    return command
+    select = _gathered("select", _selection, also=tuple(signature(_selection).parameters))
+    return _with((*_PARTITIONS, storage_option), catalog_options(select(command)))
 
 
 def _topic_and_partitions(
@@ -280,71 +354,33 @@ class LiveChoice:
 
     def scan_arguments(self) -> dict[str, Any]:
         """The arguments of ``segreader.scan`` that say the same."""
-        return {
-            "bootstrap_servers": self.bootstrap_servers,
-            "broker_options": self.broker_options,
-            "group": self.group,
-            "prefer": self.prefer,
-            "locations": self.locations,
-        }
+        return {one.name: getattr(self, one.name) for one in fields(self)}
 
 
-def live_options(command: _F) -> Callable[..., Any]:
-    """The options of a command that reads a live topic; the command gets them together, as ``live``."""
-
-    @wraps(command)
-    def with_live(
-        *arguments: Any,
-        bootstrap_servers: str | None,
-        broker_options: tuple[str, ...],
-        group: str | None = None,
-        prefer: str = "broker",
-        no_locations: bool = False,
-        **others: Any,
-    ) -> Any:
-        live = LiveChoice(bootstrap_servers, parse_broker_options(broker_options), group, prefer, not no_locations)
-        return command(*arguments, live=live, **others)
-
-    return _decorated(with_live, (*_CLUSTER_OPTIONS, *_LIVE_SCAN_OPTIONS))
+def _live(bootstrap_servers: str | None, broker_options: tuple[str, ...], **others: Any) -> LiveChoice:
+    locations = not others.pop("no_locations", False)
+    return LiveChoice(bootstrap_servers, parse_options(broker_options), locations=locations, **others)
 
 
-def live_offsets_options(command: _F) -> Callable[..., Any]:
-    """As ``live_options``, for a command that reads no records."""
-
-    @wraps(command)
-    def with_live(
-        *arguments: Any, bootstrap_servers: str | None, broker_options: tuple[str, ...], **others: Any
-    ) -> Any:
-        return command(*arguments, live=LiveChoice(bootstrap_servers, parse_broker_options(broker_options)), **others)
-
-    return _decorated(with_live, _CLUSTER_OPTIONS)
+def _cluster(bootstrap_servers: str, broker_options: tuple[str, ...]) -> LiveChoice:
+    return _live(bootstrap_servers.removeprefix("kafka://"), broker_options)
 
 
-def cluster_options(command: _F) -> Callable[..., Any]:
-    """As ``live_offsets_options``, for a command that is about a cluster: one must be named."""
+live_options = _gathered("live", _live, *_CLUSTER_OPTIONS, *_LIVE_SCAN_OPTIONS)
+"""The options of a command that reads a live topic; the command gets them together, as ``live``."""
 
-    @wraps(command)
-    def with_cluster(*arguments: Any, bootstrap_servers: str, broker_options: tuple[str, ...], **others: Any) -> Any:
-        live = LiveChoice(bootstrap_servers.removeprefix("kafka://"), parse_broker_options(broker_options))
-        return command(*arguments, live=live, **others)
+live_offsets_options = _gathered("live", _live, *_CLUSTER_OPTIONS)
+"""As ``live_options``, for a command that reads no records."""
 
-    required = click.option(
+cluster_options = _gathered(
+    "live",
+    _cluster,
+    click.option(
         "--bootstrap-servers", required=True, metavar="HOST:PORT,…", help="Bootstrap brokers, separated by commas."
-    )
-    return _decorated(with_cluster, (required, _BROKER_OPTION))
-
-
-def parse_broker_options(texts: tuple[str, ...]) -> dict[str, Secret]:
-    """The broker options of a command line; a value may stand in a file or a variable.
-
-    Raises:
-        OptionError: one is no ``NAME=VALUE``, or its file or variable is not there.
-    """
-    if not texts:
-        return {}
-    from segreader.storage.options import parse_storage_options
-
-    return parse_storage_options(texts)
+    ),
+    _BROKER_OPTION,
+)
+"""As ``live_offsets_options``, for a command that is about a cluster: one must be named."""
 
 
 class _OnGap(click.Choice):  # type: ignore[type-arg]
@@ -396,32 +432,5 @@ _RECORD_OPTIONS = (
     ),
 )
 
-
-def scan_options(command: _F) -> Callable[..., Any]:
-    """The command gets these options together, as ``asked``: arguments of ``segreader.scan``."""
-
-    @wraps(command)
-    def with_asked(
-        *arguments: Any,
-        offsets: str | None,
-        since: str | None,
-        until: str | None,
-        isolation_level: str,
-        on_gap: str,
-        on_corrupt: str,
-        **others: Any,
-    ) -> Any:
-        asked = {
-            "offsets": offsets,
-            "since": since,
-            "until": until,
-            "isolation_level": isolation_level,
-            "on_gap": on_gap,
-            "on_corrupt": on_corrupt,
-        }
-        return command(*arguments, asked=asked, **others)
-
-    decorated: Callable[..., Any] = with_asked
-    for option in reversed(_RECORD_OPTIONS):
-        decorated = option(decorated)
-    return decorated
+scan_options = _gathered("asked", dict, *_RECORD_OPTIONS)
+"""The command gets these options together, as ``asked``: arguments of ``segreader.scan``."""

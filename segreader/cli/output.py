@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 Row = Mapping[str, Any]
 _F = TypeVar("_F", bound=Callable[..., Any])
+_Row = TypeVar("_Row", bound=Row)
 
 _WIDTH_OF_A_PIPE = 160
 
@@ -40,6 +41,31 @@ def output_option(*formats: str) -> Callable[[_F], _F]:
         callback=default,
         help="How to print. Default: table on a terminal, ndjson (one JSON object a line) in a pipe.",
     )
+
+
+_BINARY = ("parquet", "arrow")
+
+output_file_option = click.option(
+    "--output-file",
+    type=click.Path(dir_okay=False),
+    is_eager=True,
+    metavar="FILE",
+    help="Write to FILE instead of stdout.",
+)
+
+
+def require_place(form: str, output_file: str | None, *, has_encoding: bool) -> None:
+    """Refuse a binary format on a terminal, or with an encoding, which has no effect on it.
+
+    Raises:
+        click.UsageError: it says which.
+    """
+    if form not in _BINARY:
+        return
+    if has_encoding:
+        raise click.UsageError(f"An encoding has no effect with {form}, which keeps bytes as bytes. Leave it out")
+    if output_file is None and is_terminal():
+        raise click.UsageError(f"{form} is not for a terminal. Name an --output-file, or redirect stdout")
 
 
 def debug_option(command: _F) -> _F:
@@ -146,6 +172,14 @@ def write_json_rows(rows: Iterable[Row], form: str) -> None:
     with json_array(stdout()) if form == "json" else ndjson(stdout()) as write:
         for row in rows:
             write([json_line(row)])
+
+
+def print_rows(rows: Iterable[_Row], form: str, print_table: Callable[[list[_Row]], None]) -> None:
+    """Print rows as JSON, as they come, or as the table that ``print_table`` makes of all of them."""
+    if form == "table":
+        print_table(list(rows))
+    else:
+        write_json_rows(rows, form)
 
 
 Write = Callable[[list[str]], None]

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any, Final
 
-from segreader.cli.location import parse_location, parse_topic
+from segreader.cli.options import parse_location, parse_topic
 from segreader.errors import OptionError
 from segreader.read.options import DEFAULT_COLUMNS
 from segreader.scans import scan

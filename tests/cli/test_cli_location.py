@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from segreader.cli.location import parse_location
+from segreader.cli.options import parse_location
 from segreader.errors import ObjectNotFoundError, OptionError
 
 

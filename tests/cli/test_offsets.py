@@ -11,8 +11,8 @@ from corpus import Case, case, cases
 from pages import page
 
 from segreader.cli.exit_codes import ExitCode
-from segreader.cli.location import parse_topic
 from segreader.cli.main import main
+from segreader.cli.options import parse_topic
 from segreader.errors import OptionError
 
 DOCS = page("reference/cli-records")

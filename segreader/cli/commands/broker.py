@@ -9,18 +9,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from segreader.cli.exit_codes import ExitCode
-from segreader.cli.location import parse_options, storage_option
-from segreader.cli.options import LiveChoice, catalog_options, cluster_options
+from segreader.cli.options import LiveChoice, catalog_options, cluster_options, parse_options, storage_option
 from segreader.cli.output import (
     console,
     debug_option,
     new_facts,
     new_table,
     output_option,
+    print_rows,
     printable,
     shown_size,
     styled,
-    write_json_rows,
 )
 
 if TYPE_CHECKING:
@@ -69,11 +68,7 @@ def describe(topics: tuple[str, ...], live: LiveChoice, shows_all: bool, form: s
     """
     cluster = _open(live)
     try:
-        rows = _marks(cluster, topics, shows_all)
-        if form == "table":
-            _print_marks(list(rows))
-        else:
-            write_json_rows(rows, form)
+        print_rows(_marks(cluster, topics, shows_all), form, _print_marks)
     finally:
         cluster.close()
     return ExitCode.OK
@@ -123,10 +118,7 @@ def locate(
         cluster.close()
         if source is not None:
             source.store.close()
-    if form == "table":
-        _print_fields(row)
-    else:
-        write_json_rows([row], form)
+    print_rows([row], form, _print_fields)
     return ExitCode.OK
 
 
@@ -178,9 +170,9 @@ def _located_row(found: LocatedOffset) -> Row:
     return row
 
 
-def _print_fields(row: Row) -> None:
+def _print_fields(rows: list[Row]) -> None:
     table = new_facts()
-    for name, value in row.items():
+    for name, value in rows[0].items():
         if value is not None:
             shown = f"{value} ({shown_size(value)})" if name == "size" else str(value)
             table.add_row(styled(name.replace("_", " "), "dim"), styled(printable(shown, 1000), overflow="fold"))

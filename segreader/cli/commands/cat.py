@@ -10,7 +10,15 @@ import click
 
 from segreader.cli.exit_codes import ExitCode
 from segreader.cli.options import Selection, live_options, scan_options, selection_options
-from segreader.cli.output import debug_option, encoding_options, is_terminal, output_option, say
+from segreader.cli.output import (
+    debug_option,
+    encoding_options,
+    is_terminal,
+    output_file_option,
+    output_option,
+    require_place,
+    say,
+)
 from segreader.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -18,8 +26,6 @@ if TYPE_CHECKING:
 
     from segreader.cli.row_writer import RecordTexts
     from segreader.read.base_scan import BaseScan
-
-_BINARY = ("parquet", "arrow")
 
 _EPILOG = """\b
 Examples:
@@ -48,13 +54,7 @@ Examples:
     help="If a segment vanishes while it is read, as retention does: fail, or skip it with a note on stderr (exit "
     "code 1).",
 )
-@click.option(
-    "--output-file",
-    type=click.Path(dir_okay=False),
-    is_eager=True,
-    metavar="FILE",
-    help="Write to FILE instead of stdout.",
-)
+@output_file_option
 @click.option("--stats", is_flag=True, help="Print the cost of the read on stderr: requests, bytes, retries, waits.")
 @output_option("ndjson", "json", "csv", "table", "parquet", "arrow")
 @debug_option
@@ -85,11 +85,7 @@ def cat(
     leader_epoch, key, value and headers; see docs/reference/cli-records.md. parquet and arrow (an
     IPC stream) keep bytes as bytes.
     """
-    if form in _BINARY:
-        if key_encoding or value_encoding:
-            raise click.UsageError(f"An encoding has no effect with {form}, which keeps bytes as bytes. Leave it out")
-        if output_file is None and is_terminal():
-            raise click.UsageError(f"{form} is not for a terminal. Name an --output-file, or redirect stdout")
+    require_place(form, output_file, has_encoding=bool(key_encoding or value_encoding))
     from segreader.cli.row_writer import RecordTexts
     from segreader.format.columns import DEFAULT_MAX_ROWS
     from segreader.read.options import DEFAULT_COLUMNS
@@ -99,7 +95,7 @@ def cat(
     found = scan(
         **select().scan_arguments(),
         **asked,
-        columns=(*DEFAULT_COLUMNS, "leader_epoch") if form in _BINARY else RECORD_COLUMNS,
+        columns=(*DEFAULT_COLUMNS, "leader_epoch") if form in ("parquet", "arrow") else RECORD_COLUMNS,
         batch_rows=min(limit or DEFAULT_MAX_ROWS, DEFAULT_MAX_ROWS),
         on_missing=on_missing,
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from segreader.cli.exit_codes import ExitCode
-from segreader.cli.location import parse_options, storage_option
+from segreader.cli.options import parse_options, storage_option
 from segreader.cli.output import (
     console,
     debug_option,

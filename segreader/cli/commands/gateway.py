@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from segreader.cli.location import parse_options, storage_option
+from segreader.cli.options import parse_options, storage_option
 from segreader.cli.output import debug_option, say
 
 _EPILOG = """\b

@@ -16,12 +16,12 @@ from segreader.cli.output import (
     new_facts,
     new_table,
     output_option,
+    print_rows,
     printable,
     shown_partitions,
     shown_size,
     shown_time,
     styled,
-    write_json_rows,
 )
 from segreader.cli.progress import progress
 
@@ -76,10 +76,7 @@ def inspect(select: Callable[[], Selection], since: str | None, until: str | Non
         found = _of_location(source, selection) if times is None else _of_times(source, selection, times)
         store, logs = source.store, [(place, segments) for place, segments in found if segments]
     summaries = _Summaries(store, logs)
-    if form == "table":
-        print_summaries(list(summaries.rows()))
-    else:
-        write_json_rows(summaries.rows(), form)
+    print_rows(summaries.rows(), form, _print_summaries)
     return ExitCode.OK if summaries.is_sound else ExitCode.FINDINGS
 
 
@@ -192,7 +189,7 @@ _SHOWN = 10
 _BAR_WIDTH = 30
 
 
-def print_summaries(rows: Sequence[Row]) -> None:
+def _print_summaries(rows: Sequence[Row]) -> None:
     """Print the summaries of some partitions."""
     out = console()
     if len(rows) == 1:

@@ -14,12 +14,12 @@ from segreader.cli.output import (
     debug_option,
     new_table,
     output_option,
+    print_rows,
     printable,
     say,
     shown_size,
     shown_time,
     styled,
-    write_json_rows,
 )
 
 if TYPE_CHECKING:
@@ -68,10 +68,7 @@ def ls(select: Callable[[], Selection], has_all: bool, form: str) -> int:
     try:
         listing = _Listing(source, selection, has_all)
         rows, tables = listing.rows()
-        if form == "table":
-            _TABLES[tables](list(rows))
-        else:
-            write_json_rows(rows, form)
+        print_rows(rows, form, _TABLES[tables])
         listing.tell()
     finally:
         source.store.close()

@@ -14,10 +14,10 @@ from segreader.cli.output import (
     debug_option,
     new_table,
     output_option,
+    print_rows,
     say,
     shown_partitions,
     shown_time,
-    write_json_rows,
 )
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def offsets(
     logs = source.logs(topic=wanted.topic, topic_id=wanted.topic_id, partitions=wanted.partitions)
     rows = (_row(source, log, times_ms, records_only) for log in logs)
     try:
-        _write(rows, times_ms, form)
+        print_rows(rows, form, lambda rows: _print_table(rows, times_ms))
     finally:
         source.store.close()
     return ExitCode.OK
@@ -137,7 +137,7 @@ def _print_live(wanted: Selection, times_ms: Sequence[int], form: str) -> None:
     cluster = KafkaCluster(brokers or "", wanted.live.broker_options)
     try:
         rows = _live_rows(cluster, wanted.topic, wanted.topic_id, wanted.partitions, times_ms)
-        _write(rows, times_ms, form)
+        print_rows(rows, form, lambda rows: _print_table(rows, times_ms))
     finally:
         cluster.close()
 
@@ -182,13 +182,6 @@ def _live_rows(
                 for answer in [times[number, max(0, time_ms)]]
             ],
         }
-
-
-def _write(rows: Iterator[Row], times_ms: Sequence[int], form: str) -> None:
-    if form == "table":
-        _print_table(list(rows), times_ms)
-    else:
-        write_json_rows(rows, form)
 
 
 def _print_table(rows: Sequence[Row], times_ms: Sequence[int]) -> None:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from segreader.cli.exit_codes import ExitCode
-from segreader.cli.location import parse_options, storage_option
-from segreader.cli.output import ENCODINGS, debug_option, is_terminal, output_option, say
+from segreader.cli.options import parse_options, storage_option
+from segreader.cli.output import ENCODINGS, debug_option, output_file_option, output_option, require_place, say
 from segreader.errors import OptionError, install_hint
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from segreader.tables.dataset import TopicDataset
 
 _T = TypeVar("_T")
-_BINARY = ("parquet", "arrow")
 _GRACE_S: Final = 3.0
 """So long DuckDB has to hear of an interrupt."""
 
@@ -59,13 +58,7 @@ Examples:
     help="How a BLOB becomes text. auto, the default: UTF-8 where it is printable text, else base64 with a field that "
     "says so.",
 )
-@click.option(
-    "--output-file",
-    type=click.Path(dir_okay=False),
-    is_eager=True,
-    metavar="FILE",
-    help="Write to FILE instead of stdout.",
-)
+@output_file_option
 @output_option("ndjson", "json", "csv", "table", "parquet", "arrow")
 @debug_option
 def sql(
@@ -91,11 +84,7 @@ def sql(
     Only what the query needs is read: its columns, and by its conditions on topic, partition, "offset" and timestamp.
     The query sees topics and nothing else: no files, unless they are allowed, and no variables of the environment.
     """
-    if form in _BINARY:
-        if encoding:
-            raise click.UsageError(f"An encoding has no effect with {form}, which keeps bytes as bytes. Leave it out")
-        if output_file is None and is_terminal():
-            raise click.UsageError(f"{form} is not for a terminal. Name an --output-file, or redirect stdout")
+    require_place(form, output_file, has_encoding=bool(encoding))
     from segreader.cli.row_writer import ValueTexts, distinct, opened, row_writer
 
     with _tables(storage_options, broker_options, allow_files) as (engine, tables), _typed(tables):
