@@ -69,12 +69,10 @@ class StemFiles:
     Args:
         stem: everything before the dot.
         has_transaction_index: ``False`` where it is known that there is none.
-        leader_epochs_suffix: what the layout calls the leader-epoch checkpoint.
     """
 
     stem: str
     has_transaction_index: bool = True
-    leader_epochs_suffix: str = "leader_epoch_checkpoint"
 
     @property
     def log(self) -> str:
@@ -98,7 +96,7 @@ class StemFiles:
 
     @property
     def leader_epochs(self) -> str | None:
-        return f"{self.stem}.{self.leader_epochs_suffix}"
+        return self.stem + ".leader_epoch_checkpoint"
 
     @property
     def sizes(self) -> Mapping[str, int]:

@@ -83,7 +83,6 @@ def estimate(
     prices: PriceTable | None = None,
     *,
     planning_requests: int | None = None,
-    range_size: int = RANGE_SIZE,
 ) -> CostEstimate:
     """What reading the plan once will cost.
 
@@ -91,11 +90,10 @@ def estimate(
         plan: what will be read.
         prices: to tell it in money.
         planning_requests: how many requests making the plan took, where that is known.
-        range_size: bytes of one request; each split is read in pieces of this size.
     """
     return CostEstimate(
         objects=len({split.log for split in plan.splits}),
-        requests=sum(-(-split.positions.size // range_size) for split in plan.splits),
+        requests=sum(-(-split.positions.size // RANGE_SIZE) for split in plan.splits),
         size=plan.size,
         planning_requests=planning_requests,
         prices=prices,

@@ -8,7 +8,7 @@ from operator import gt
 from typing import NamedTuple
 
 from segreader.errors import CorruptBatchError, CorruptIndexError, FormatError, SegreaderError
-from segreader.evidence.index_checks import is_beside
+from segreader.evidence.log_checks import is_beside
 from segreader.format.batch import COMMON_SIZE, DELETE_HORIZON_FLAG, check_common
 from segreader.format.columns import TABLE_WIDTH, Decision, Table
 from segreader.format.scanner import LARGEST_RELATIVE_OFFSET, BatchRun

@@ -146,6 +146,32 @@ def level_of(listed: Iterable[ObjectInfo], prefix: str) -> Iterator[ObjectInfo]:
             yield ObjectInfo(directory, -1)
 
 
+def walk_levels(list_level: Callable[[str], Iterator[ObjectInfo]], prefix: str) -> Iterator[ObjectInfo]:
+    """Every object whose name begins with ``prefix``, in order of name, by the store's levels; one of each is held."""
+    levels = [list_level(prefix)]
+    while levels:
+        for info in levels[-1]:
+            if info.name.endswith("/"):
+                levels.append(list_level(info.name))
+                break
+            yield info
+        else:
+            levels.pop()
+
+
+def require_inside(source: str, wanted: ByteRange, size: int) -> None:
+    """Raise ``ShortReadError`` if the range passes the end of an object of this size."""
+    if wanted.stop > size:
+        raise ShortReadError(
+            "the object ends before the range does",
+            source=source,
+            position=size,
+            found=f"{max(0, size - wanted.start)} bytes",
+            expected=f"{wanted.size} bytes from byte {wanted.start}",
+            hint="It was cut since it was listed; list the location again",
+        )
+
+
 class VirtualFile(Protocol):
     """A plain file that is made from the bytes of stored objects."""
 
@@ -202,7 +228,7 @@ class StoreView(ABC):
             return self.inner.read_ranges(name, ranges)
         out = []
         for wanted in ranges:
-            self._require_inside(name, wanted, file.size)
+            require_inside(self.url(name), wanted, file.size)
             out.append(b"".join(bytes(piece) for piece in file.pieces(wanted)))  # a piece lives until the next
         return out
 
@@ -213,7 +239,7 @@ class StoreView(ABC):
             self.inner.read_into(name, start, buffer)
         elif len(buffer):
             wanted = ByteRange(start, start + len(buffer))
-            self._require_inside(name, wanted, file.size)
+            require_inside(self.url(name), wanted, file.size)
             done = 0
             for piece in file.pieces(wanted):
                 buffer[done : done + len(piece)] = piece
@@ -229,23 +255,12 @@ class StoreView(ABC):
             return
         if expected_size is not None and file.size != expected_size:
             raise replaced(self.url(name), found=f"{file.size} bytes", expected=f"{expected_size} bytes")
-        self._require_inside(name, wanted, file.size)
+        require_inside(self.url(name), wanted, file.size)
         yield from file.pieces(wanted, expected_tag=expected_tag)
 
     def close(self) -> None:
         """Close the store below."""
         self.inner.close()
-
-    def _require_inside(self, name: str, wanted: ByteRange, size: int) -> None:
-        if wanted.stop > size:
-            raise ShortReadError(
-                "the file ends before the range does",
-                source=self.url(name),
-                position=size,
-                found=f"{max(0, size - wanted.start)} bytes",
-                expected=f"{wanted.size} bytes from byte {wanted.start}",
-                hint="List the location again",
-            )
 
 
 class MountedStores:

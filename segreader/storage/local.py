@@ -14,7 +14,7 @@ from segreader.errors import (
     StorageError,
 )
 from segreader.ranges import ByteRange
-from segreader.storage.base import ObjectInfo, replaced
+from segreader.storage.base import ObjectInfo, replaced, walk_levels
 
 PIECE_SIZE = 1 << 20
 """Bytes read at once: enough to amortise a system call, small enough to stay in the processor's cache."""
@@ -48,15 +48,7 @@ class LocalStore:
 
         A link to a directory that the path has already come through is left out, in ``list_level`` too.
         """
-        levels = [self.list_level(prefix)]
-        while levels:
-            for info in levels[-1]:
-                if info.name.endswith("/"):
-                    levels.append(self.list_level(info.name))
-                    break
-                yield info
-            else:
-                levels.pop()
+        return walk_levels(self.list_level, prefix)
 
     def list_level(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """Files and directories of one level, in order of name. A directory that is not there holds nothing."""

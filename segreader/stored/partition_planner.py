@@ -9,8 +9,7 @@ from typing import Final
 
 from segreader.errors import FormatError, ObjectChangedError, ObjectNotFoundError, SegmentGapError
 from segreader.evidence.findings import Findings, notes_of_many
-from segreader.evidence.index_checks import check_offset_index
-from segreader.evidence.log_checks import last_timed_offset
+from segreader.evidence.log_checks import check_offset_index, last_timed_offset
 from segreader.format.batch import HEADER_SIZE, parse_batch_header
 from segreader.format.index_files import OffsetIndex, parse_offset_index
 from segreader.isolation import AbortedTransactions, IsolationLevel

@@ -17,8 +17,7 @@ from crc32c import crc32c
 
 from segreader.errors import FormatError, ObjectNotFoundError
 from segreader.evidence.findings import Findings, notes_of_many
-from segreader.evidence.index_checks import check_offset_index
-from segreader.evidence.log_checks import largest_named, look_at_log, why_not_emptied
+from segreader.evidence.log_checks import check_offset_index, largest_named, look_at_log, why_not_emptied
 from segreader.evidence.rules import Code
 from segreader.format.batch import CRC_START, RecordBatchHeader
 from segreader.format.checkpoints import LeaderEpochs

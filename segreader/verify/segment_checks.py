@@ -12,15 +12,18 @@ import crc32c
 
 from segreader.errors import CorruptBatchError, FormatError, ObjectNotFoundError, SegreaderError
 from segreader.evidence.findings import Findings
-from segreader.evidence.index_checks import (
+from segreader.evidence.lineage_checks import SegmentFacts, check_epochs, epoch_spans
+from segreader.evidence.log_checks import (
+    LogFacts,
     OffsetIndexAudit,
     TimeIndexAudit,
+    check_jumps,
     check_offset_index,
+    check_tail,
     check_time_index,
     check_time_index_bounds,
+    look_at_log,
 )
-from segreader.evidence.lineage_checks import SegmentFacts, check_epochs, epoch_spans
-from segreader.evidence.log_checks import LogFacts, check_jumps, check_tail, look_at_log
 from segreader.evidence.rules import Code
 from segreader.evidence.transaction_checks import (
     MarkerAudit,

@@ -20,7 +20,15 @@ from segreader.errors import (
     ShortReadError,
 )
 from segreader.ranges import ByteRange
-from segreader.storage.base import ObjectInfo, find_listed, level_of, replaced, tag_of
+from segreader.storage.base import (
+    ObjectInfo,
+    find_listed,
+    level_of,
+    replaced,
+    require_inside,
+    tag_of,
+    walk_levels,
+)
 from segreader.storage.cloud.failure import translated
 from segreader.storage.cloud.pages import entries, modified_ms, pages_of
 from segreader.storage.signed_url import install_redaction, redact
@@ -97,15 +105,7 @@ class FsspecStore:
             found = self._fresh(prefix, lambda: self._filesystem.find(self._root + directory, detail=True).values())
             yield from (info for info in self._infos(found, prefix) if not info.name.endswith("/"))
         else:
-            levels = [self.list_level(prefix)]
-            while levels:
-                for info in levels[-1]:
-                    if info.name.endswith("/"):
-                        levels.append(self.list_level(info.name))
-                        break
-                    yield info
-                else:
-                    levels.pop()
+            yield from walk_levels(self.list_level, prefix)
 
     def list_level(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """Objects and directories of one level, in order of name: by pages as ``list``, or by fsspec's ``ls``."""
@@ -162,7 +162,7 @@ class FsspecStore:
         """The bytes of each range, in the order asked for."""
         before = self._identify(name)
         for wanted in ranges:
-            self._require_inside(name, wanted, before.size)
+            require_inside(self.url(name), wanted, before.size)
         out = [future.result() for future in [self._submit(name, wanted) for wanted in ranges]]
         self._require_same(name, before)
         return out
@@ -182,7 +182,7 @@ class FsspecStore:
             raise replaced(self.url(name), found=f"{before.size} bytes", expected=f"{expected_size} bytes")
         if expected_tag not in (None, *before.tags) and not find_listed(self.list(name), name, expected_tag or ""):
             raise replaced(self.url(name), found=next(iter(before.tags), "no tag"), expected=expected_tag)
-        self._require_inside(name, wanted, before.size)
+        require_inside(self.url(name), wanted, before.size)
         parts = (
             ByteRange(start, min(start + self._piece_size, wanted.stop))
             for start in range(wanted.start, wanted.stop, self._piece_size)
@@ -254,17 +254,6 @@ class FsspecStore:
                 found=f"{after.size} bytes, {after.checked_by} {after.value}",
                 expected=f"{before.size} bytes, {before.checked_by} {before.value}",
                 hint="Read it again; what was read of it must not be used",
-            )
-
-    def _require_inside(self, name: str, wanted: ByteRange, size: int) -> None:
-        if wanted.stop > size:
-            raise ShortReadError(
-                "the object ends before the range does",
-                source=self.url(name),
-                position=size,
-                found=f"{max(0, size - wanted.start)} bytes",
-                expected=f"{wanted.size} bytes from byte {wanted.start}",
-                hint="It was cut since it was listed; list the location again",
             )
 
 
