@@ -17,6 +17,7 @@ import msgspec
 
 from segreader.backfill.done import parsed
 from segreader.backfill.job_splits import (
+    MOST_OFFSETS,
     JobSplit,
     PartitionRange,
     from_version_1,
@@ -160,7 +161,7 @@ def make_plan(request: JobRequest) -> JobPlan:
     require_batch(options)
     options = replace(options, bounds=request.bounds, split_bytes=request.split_bytes, may_shrink_splits=False)
     if options.brokers is not None:
-        live = plan_live_read(options)  # it pins where each partition ends
+        live = plan_live_read(options, most_unsized=MOST_OFFSETS)  # it pins where each partition ends
         return _plan_of(request, options, live.plan, *live_splits(live))
     planned = plan_splits(options, split_offsets=SplitOffsets.INDEXED)
     read = planned.plan

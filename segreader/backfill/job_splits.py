@@ -23,7 +23,6 @@ from segreader.ranges import OffsetRange
 from segreader.read.options import ReadOptions
 from segreader.read.split_reader import SplitReader
 from segreader.segment import Segment, SegmentFiles, TopicIdPartition
-from segreader.spark.live_cutting import cut_by_offsets
 from segreader.spark.live_planning import LiveRead
 from segreader.storage.base import ObjectStore
 from segreader.stored.segment_ends import read_last_offset
@@ -174,9 +173,8 @@ def _adjoining(pieces: Sequence[Split], end: ReadEnd, lost: Sequence[LostOffsets
 def live_splits(read: LiveRead) -> tuple[tuple[JobSplit, ...], tuple[PartitionRange, ...]]:
     """As ``job_splits``, where brokers are asked: parts of a live log, whose ends are pinned when the plan is made."""
     parts: dict[TopicIdPartition, list[LivePart]] = defaultdict(list)
-    for part in sorted(read.parts, key=lambda part: part.offsets.start):
-        known = part.size is not None
-        parts[part.partition] += [part] if known else cut_by_offsets(part, MOST_OFFSETS)
+    for part in read.plan.parts:
+        parts[part.partition].append(part)
     ends = {end.partition: end for end in read.plan.ends}
     splits: list[JobSplit] = []
     ranges = []

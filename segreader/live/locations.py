@@ -24,7 +24,7 @@ from segreader.isolation import AbortedTransactions, IsolationLevel
 from segreader.live.cluster import Cluster
 from segreader.live.fetching import NOT_OF_THE_DATA, BrokerRange, FetchedAnswer, aborted_at_either
 from segreader.live.metrics import LiveMetrics
-from segreader.plan.live import LivePart, LogMarks, ReadFrom, epochs_after, uncovered
+from segreader.plan.live import LivePart, LogMarks, ReadFrom, narrowed, uncovered
 from segreader.plan.split import Split
 from segreader.ranges import ByteRange, OffsetRange
 from segreader.segment import TopicIdPartition
@@ -93,13 +93,11 @@ def plan_locations(
             aborted = _read_aborted(cluster, whole, marks, run, located)
             is_known = aborted is not None
         for one in run:
-            parts.append(
-                _part(whole, one, aborted) if is_known or one.tells_aborted else _of_broker(whole, one.offsets)
-            )
+            parts.append(_part(whole, one, aborted) if is_known or one.tells_aborted else narrowed(whole, one.offsets))
     covered = [part.offsets for part in parts]
-    parts += [_of_broker(whole, piece) for piece in uncovered(OffsetRange(whole.offsets.start, rest), covered)]
+    parts += [narrowed(whole, piece) for piece in uncovered(OffsetRange(whole.offsets.start, rest), covered)]
     if rest < whole.stop:
-        last = _of_broker(whole, OffsetRange(rest, whole.stop))
+        last = narrowed(whole, OffsetRange(rest, whole.stop))
         parts.append(replace(last, read_from=ReadFrom.LOCATION) if found or is_unreadable else last)
     return sorted(parts, key=lambda part: part.offsets.start)
 
@@ -165,33 +163,15 @@ def _runs(found: list[_Located]) -> list[list[_Located]]:
     return runs
 
 
-def _of_broker(whole: LivePart, offsets: OffsetRange) -> LivePart:
-    return replace(
-        whole,
-        offsets=offsets,
-        read_from=ReadFrom.BROKER,
-        epochs=epochs_after(whole.epochs, offsets.start),
-        position_epoch=_epoch_before(whole, offsets.start),
-    )
-
-
 def _part(whole: LivePart, one: _Located, aborted: AbortedTransactions | None) -> LivePart:
     start, stop = one.offsets.start, one.offsets.stop or one.offsets.start
-    mine = None if aborted is None or one.tells_aborted else aborted.within(start, stop)
     return replace(
-        whole,
-        offsets=one.offsets,
+        narrowed(whole, one.offsets),
         read_from=ReadFrom.LOCATION,
-        epochs=epochs_after(whole.epochs, start),
-        position_epoch=_epoch_before(whole, start),
-        aborted=mine,
+        aborted=None if aborted is None or one.tells_aborted else aborted.within(start, stop),
         segment_id=one.location.segment_id,
         size=(one.location.stop or one.location.size) - (one.location.start or 0),
     )
-
-
-def _epoch_before(whole: LivePart, offset: int) -> int:
-    return max((epoch for epoch, start in whole.epochs if start < offset), default=whole.position_epoch)
 
 
 def _read_aborted(

@@ -8,11 +8,10 @@ transactions were aborted by markers behind everything in the store.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
-from segreader.broker.messages import TopicMetadata
 from segreader.errors import (
     AmbiguousTopicError,
     BrokerError,
@@ -37,6 +36,7 @@ from segreader.live.marks import (
     require_history,
 )
 from segreader.live.metrics import LiveMetrics
+from segreader.plan.cut import Cutting
 from segreader.plan.lineage import DropReason, ResolvedLog
 from segreader.plan.live import (
     LivePart,
@@ -46,8 +46,11 @@ from segreader.plan.live import (
     ReadFrom,
     Seam,
     covered,
+    cut_by_offsets,
     epoch_before,
     epochs_from,
+    joined,
+    narrowed,
     place_seam,
     uncovered,
 )
@@ -56,8 +59,7 @@ from segreader.plan.split import EndReason, Gap, PlannedDrop, ReadEnd, Split
 from segreader.ranges import OffsetRange
 from segreader.read.options import ReadOptions
 from segreader.segment import TopicIdPartition
-from segreader.storage.base import ObjectStore
-from segreader.stored.lineage import ReadableLog
+from segreader.storage.base import ObjectStore, read_each
 from segreader.stored.partition_planner import PartitionPlanner
 from segreader.stored.source import Source, SourceLog
 from segreader.stored.transactions import TransactionState, read_aborted
@@ -71,12 +73,15 @@ def plan_live(
     source: Source | None = None,
     located: tuple[UrlCache, ObjectStore] | None = None,
     metrics: LiveMetrics | None = None,
+    cutting: Cutting | None = None,
 ) -> LivePlan:
     """Decide what to read and where. The plan is a value: it pickles and holds no client and no secret.
 
     Args:
         source: the remote tier, if it can be read directly.
         located: URLs and store of located segments, for who may not: then the cluster is asked for locations.
+        cutting: how segments are cut. By default a part is a whole segment, with splits by bytes; where splits have
+            offsets of their own, a part is one split, and others than those of the store are cut by offsets.
 
     Raises:
         OffsetOutOfRangeError: offsets are deleted (``on_gap='fail'``), or begin behind the end.
@@ -84,62 +89,140 @@ def plan_live(
         ObjectNotFoundError: the topic or a partition is not there.
         BrokerError: the cluster cannot be asked, or refuses.
     """
-    topic = find_topic(cluster, request.topic or "", request.topic_id)
-    partitions = choose_partitions(topic, request.partitions, cluster.shown)
-    planner = _Planner(cluster, request, options or ReadOptions(), topic, source, located, metrics or LiveMetrics())
-    return planner.plan(partitions)
+    return plan_topics(cluster, [request], options, source=source, located=located, metrics=metrics, cutting=cutting)
 
 
-class _Planner:
+def plan_topics(
+    cluster: Cluster,
+    requests: Sequence[Request],
+    options: ReadOptions | None = None,
+    *,
+    source: Source | None = None,
+    located: tuple[UrlCache, ObjectStore] | None = None,
+    metrics: LiveMetrics | None = None,
+    cutting: Cutting | None = None,
+) -> LivePlan:
+    """As ``plan_live``, of several topics, or partitions with bounds of their own, that are cut as one read."""
+    options, metrics = options or ReadOptions(), metrics or LiveMetrics()
+    cutting = cutting or Cutting(split_bytes=options.split_bytes)
+    planners = [_TopicPlanner(cluster, one, options, source, located, metrics, cutting) for one in requests]
+    found = [one for some in read_each(_TopicPlanner.find, planners) for one in some]
+    found.sort(key=lambda one: one.told.partition.order)
+    cutting = cutting.by_offsets(sum(one.told.seam.stop - one.told.seam.start for one in found))
+    cutting = cutting.of_all([size for one in found for size in one.sizes])
+    notes = [note for one in planners for note in one.notes]
+    dropped: list[PlannedDrop] = []
+    parts = [part for one in found for part in one.cut(cutting, notes, dropped)]
+    return LivePlan(
+        cluster.shown if source is None else f"{source.shown} and {cluster.shown}",
+        tuple(split for part in parts for split in part.splits),
+        tuple(one.end for one in found),
+        tuple(
+            Gap(one.told.partition, lost.start, lost.stop)
+            for one in found
+            if (lost := one.told.seam.lost) is not None and lost.stop is not None
+        ),
+        tuple(dropped),
+        tuple(notes),
+        tuple(parts),
+        tuple(one.told for one in found),
+    )
+
+
+@dataclass(slots=True)
+class _UncutPartition:
+    """One partition, before it is cut.
+
+    Args:
+        whole: all that is read of it, as one part of the broker.
+        parts: of the broker and by location, in order.
+        stored: what the store has of it.
+    """
+
+    told: LivePartition
+    end: ReadEnd
+    whole: LivePart | None = None
+    parts: list[LivePart] = field(default_factory=list)
+    stored: _StoredRuns | None = None
+
+    @property
+    def sizes(self) -> list[int]:
+        """Stored bytes of what would be one part each if nothing were cut; 0 where they are not known."""
+        stored: list[int] = []
+        if self.stored is not None:
+            stored = [0] * len(self.stored.rest) + (self.stored.planner.sizes if self.stored.planner else [])
+        return stored + [part.size or 0 for part in self.parts]
+
+    def cut(self, cutting: Cutting, notes: list[str], dropped: list[PlannedDrop]) -> Iterator[LivePart]:
+        """The parts, in order; what is remarkable about them is added to ``notes`` and ``dropped``."""
+        parts = self.parts
+        if self.stored is not None:
+            parts = [*self._stored_parts(self.stored.cut(cutting), notes, dropped), *parts]
+        for part in joined(parts):
+            if part.read_from is ReadFrom.STORE:
+                yield part
+            else:
+                yield from cut_by_offsets(part, cutting)
+
+    def _stored_parts(self, found: StoreParts, notes: list[str], dropped: list[PlannedDrop]) -> Iterator[LivePart]:
+        assert self.whole is not None
+        notes += found.notes
+        dropped += found.dropped
+        for piece in found.pieces:
+            if not isinstance(piece, OffsetRange):
+                size = sum(split.positions.size for split in piece)
+                part = narrowed(self.whole, piece[0].offsets)
+                yield replace(part, read_from=ReadFrom.STORE, splits=piece, size=size)
+                continue
+            part = replace(narrowed(self.whole, piece), hole=found.lacks.get(piece.start))
+            if self.told.marks.local_start is not None:
+                notes.append(
+                    f"{part.partition}: offsets {piece.start} to {part.stop - 1} are not in the store: from the broker"
+                )
+            yield part
+
+
+class _TopicPlanner:
+    """Asks the leaders of one topic, and finds what the store has of it or where the cluster locates it."""
+
     def __init__(
         self,
         cluster: Cluster,
         request: Request,
         options: ReadOptions,
-        topic: TopicMetadata,
         source: Source | None,
         located: tuple[UrlCache, ObjectStore] | None,
         metrics: LiveMetrics,
+        cutting: Cutting,
     ) -> None:
-        self._cluster, self._request, self._options, self._topic = cluster, request, options, topic
+        self._cluster, self._request, self._options, self._cutting = cluster, request, options, cutting
         self._name = request.topic or ""
         self._source, self._located, self._metrics = source, located, metrics
-        self._store = None
-        if source is not None:
-            self._store = StorePlanner(cluster, source, topic.topic_id, options)
-        self._parts: list[LivePart] = []
-        self._ends: list[ReadEnd] = []
-        self._gaps: list[Gap] = []
-        self._dropped: list[PlannedDrop] = []
-        self._notes: list[str] = []
-        self._told: list[LivePartition] = []
+        self._topic_id: str | None = None
+        self.notes: list[str] = []
 
-    def plan(self, partitions: Sequence[int]) -> LivePlan:
+    def find(self) -> list[_UncutPartition]:
+        """The partitions asked for, in order."""
         name, level, bounds = self._name, self._request.isolation_level, self._request.bounds
+        topic = find_topic(self._cluster, name, self._request.topic_id)
+        partitions = choose_partitions(topic, self._request.partitions, self._cluster.shown)
+        self._topic_id = topic.topic_id
         marks = read_marks(self._cluster, name, partitions, level)
         if bounds.end is LiveEnd.LATEST_STABLE and level is IsolationLevel.READ_UNCOMMITTED:
             stable = read_ends(self._cluster, name, partitions, IsolationLevel.READ_COMMITTED)
             marks = {one: replace(mark, end=min(mark.end, stable[one])) for one, mark in marks.items()}
         wanted = self._wanted(partitions, marks)
-        leaders = {one.partition: one.leader.leader_epoch for one in self._topic.partitions}
+        leaders = {one.partition: one.leader.leader_epoch for one in topic.partitions}
         seams = {number: self._seam(number, marks[number], *wanted[number]) for number in partitions}
         remote = [number for number, seam in seams.items() if seam.start < seam.seam]
-        if self._store is not None and remote:
-            self._store.find(name, remote)
-        for number, seam in seams.items():
-            self._add(number, marks[number], seam, leaders.get(number, -1), wanted[number][1])
-        shown = self._cluster.shown if self._source is None else f"{self._source.shown} and {self._cluster.shown}"
-        splits = tuple(split for part in self._parts for split in part.splits)
-        return LivePlan(
-            shown,
-            splits,
-            tuple(self._ends),
-            tuple(self._gaps),
-            tuple(self._dropped),
-            tuple(self._notes),
-            tuple(self._parts),
-            tuple(self._told),
-        )
+        store = None
+        if self._source is not None and remote:
+            store = StorePlanner(self._cluster, self._source, topic.topic_id, self._options, self._cutting)
+            store.find(name, remote)
+        return [
+            self._uncut(number, marks[number], seam, leaders.get(number, -1), wanted[number][1], store)
+            for number, seam in seams.items()
+        ]
 
     def _wanted(
         self, partitions: Sequence[int], marks: dict[int, LogMarks]
@@ -157,7 +240,7 @@ class _Planner:
                 if one.topic == name and one.partition in starts and one.offset >= 0:
                     require_history(self._cluster, self._partition(one.partition), one.offset, one.leader_epoch)
                     starts[one.partition] = min(one.offset, marks[one.partition].end)
-            self._notes += [
+            self.notes += [
                 f"{name}-{number}: group {bounds.group} has committed nothing: from the log start"
                 for number in partitions
                 if starts[number] is None
@@ -188,90 +271,51 @@ class _Planner:
             raise error.located(source=self._cluster.shown) from None
 
     def _partition(self, number: int) -> TopicIdPartition:
-        return TopicIdPartition(self._name, number, self._topic.topic_id)
+        return TopicIdPartition(self._name, number, self._topic_id)
 
-    def _add(self, number: int, marks: LogMarks, seam: Seam, leader_epoch: int, stop: int | None) -> None:
-        partition = self._partition(number)
-        lineage = LeaderEpochs()
-        if seam.start < seam.stop:
-            below = max(
-                marks.log_start, seam.start - 1
-            )  # the record before tells whether a position is of this history
-            newest = max(marks.leader_epoch, leader_epoch)
-            lineage = read_lineage_of_leader(self._cluster, self._name, number, newest, below)
-        if seam.lost is not None and seam.lost.stop is not None:
-            self._gaps.append(Gap(partition, seam.lost.start, seam.lost.stop))
-        self._told.append(LivePartition(partition, marks, seam, epochs_from(lineage, seam.start)))
-        self._ends.append(ReadEnd(partition, seam.stop, self._reason(stop, seam.stop)))
-        if seam.start >= seam.stop:
-            return
-        remote = OffsetRange(seam.start, seam.seam)
-        if seam.start < seam.seam:
-            for part in self._remote_parts(partition, remote, marks, lineage):
-                self._append(part)
-        if seam.seam < seam.stop:
-            self._append(self._part(partition, OffsetRange(seam.seam, seam.stop), ReadFrom.BROKER, lineage))
-
-    def _append(self, part: LivePart) -> None:
-        """Add a part; one of the broker to the one before, if that is one and ends here."""
-        last = self._parts[-1] if self._parts else None
-        is_same = last is not None and (last.partition, last.offsets.stop) == (part.partition, part.offsets.start)
-        if last is not None and is_same and last.read_from is part.read_from is ReadFrom.BROKER:
-            offsets = OffsetRange(last.offsets.start, part.offsets.stop)
-            self._parts[-1] = replace(last, offsets=offsets, hole=last.hole or part.hole)
-        else:
-            self._parts.append(part)
-
-    def _remote_parts(
+    def _uncut(
         self,
-        partition: TopicIdPartition,
-        remote: OffsetRange,
+        number: int,
         marks: LogMarks,
-        lineage: LeaderEpochs,
-    ) -> list[LivePart]:
-        if self._store is not None:
-            found = self._store.plan(partition, remote, marks, lineage, self._request.isolation_level)
-            self._notes += found.notes
-            self._dropped += found.dropped
-            parts = [
-                replace(self._part(partition, one, ReadFrom.BROKER, lineage), hole=found.lacks.get(one.start))
-                if isinstance(one, OffsetRange)
-                else self._part(partition, one[0].offsets, ReadFrom.STORE, lineage, splits=one)
-                for one in found.pieces
-            ]
-            missing = [part for part in parts if part.read_from is ReadFrom.BROKER]
-            self._notes += [
-                f"{partition}: offsets {part.offsets.start} to {part.stop - 1} are not in the store: from the broker"
-                for part in missing
-                if marks.local_start is not None
-            ]
-            return parts
-        whole = self._part(partition, remote, ReadFrom.BROKER, lineage)
-        if self._located is None:
-            return [whole]
-        return plan_locations(
-            self._cluster, whole, marks, self._located, self._metrics, max_batch_bytes=self._options.max_batch_bytes
-        )
-
-    def _part(
-        self,
-        partition: TopicIdPartition,
-        offsets: OffsetRange,
-        read_from: ReadFrom,
-        lineage: LeaderEpochs,
-        *,
-        splits: tuple[Split, ...] = (),
-    ) -> LivePart:
-        return LivePart(
+        seam: Seam,
+        leader_epoch: int,
+        stop: int | None,
+        store: StorePlanner | None,
+    ) -> _UncutPartition:
+        partition, level = self._partition(number), self._request.isolation_level
+        end = ReadEnd(partition, seam.stop, self._reason(stop, seam.stop))
+        if seam.start >= seam.stop:
+            return _UncutPartition(LivePartition(partition, marks, seam), end)
+        newest = max(marks.leader_epoch, leader_epoch)
+        below = max(marks.log_start, seam.start - 1)  # the record before tells whether a position is of this history
+        lineage = read_lineage_of_leader(self._cluster, self._name, number, newest, below)
+        epochs = epochs_from(lineage, seam.start)
+        whole = LivePart(
             partition,
-            offsets,
-            read_from,
-            self._request.isolation_level,
-            epochs_from(lineage, offsets.start),
-            epoch_before(lineage, offsets.start),
-            splits,
-            size=sum(split.positions.size for split in splits) if splits else None,
+            OffsetRange(seam.start, seam.stop),
+            ReadFrom.BROKER,
+            level,
+            epochs,
+            epoch_before(lineage, seam.start),
         )
+        found = _UncutPartition(LivePartition(partition, marks, seam, epochs), end, whole)
+        remote = OffsetRange(seam.start, seam.seam)
+        if seam.start < seam.seam and store is not None:
+            found.stored = store.plan(partition, remote, marks, lineage, level)
+        elif seam.start < seam.seam and self._located is not None:
+            found.parts = plan_locations(
+                self._cluster,
+                narrowed(whole, remote),
+                marks,
+                self._located,
+                self._metrics,
+                max_batch_bytes=self._options.max_batch_bytes,
+            )
+        elif seam.start < seam.seam:
+            found.parts = [narrowed(whole, remote)]
+        if seam.seam < seam.stop:
+            found.parts = [*found.parts, narrowed(whole, OffsetRange(seam.seam, seam.stop))]
+        return found
 
     def _reason(self, wanted: int | None, stop: int) -> EndReason:
         if wanted is not None and stop >= wanted:
@@ -297,6 +341,37 @@ class StoreParts:
     notes: tuple[str, ...] = ()
 
 
+_FAILURES = (ObjectNotFoundError, ObjectChangedError, FormatError, CatalogError)
+
+
+@dataclass(frozen=True, slots=True)
+class _StoredRuns:
+    """Of one partition what the store has, before it is cut, and the offsets left to the broker."""
+
+    partition: TopicIdPartition
+    remote: OffsetRange
+    planner: PartitionPlanner | None
+    rest: Sequence[OffsetRange]
+    lacks: Mapping[int, str]
+    notes: Sequence[str] = ()
+
+    def cut(self, cutting: Cutting) -> StoreParts:
+        """The splits and the rest, in order; all is left to the broker where the store does not have it any more."""
+        if self.planner is None:
+            return StoreParts((self.remote,), self.lacks, notes=tuple(self.notes))
+        try:
+            plan = self.planner.plan("", cutting)
+        except _FAILURES as error:
+            return StoreParts((self.remote,), {self.remote.start: str(error)}, notes=(_left(self.partition, error),))
+        splits = [replace(split, partition=self.partition) for split in plan.splits]
+        pieces: list[tuple[Split, ...] | OffsetRange] = [*self.rest]
+        pieces += [tuple(some) for _, some in groupby(splits, lambda split: (split.log, split.offsets))]
+        pieces.sort(key=_place)
+        dropped = tuple(one for one in plan.dropped if one.reason is not DropReason.BELOW_LOG_START)
+        notes = (*self.notes, *dict.fromkeys(plan.notes))
+        return StoreParts(tuple(pieces), self.lacks, tuple(dict.fromkeys(dropped)), notes)
+
+
 class StorePlanner:
     """Plans the remote parts of one topic's partitions.
 
@@ -310,8 +385,9 @@ class StorePlanner:
         source: Source,
         topic_id: str | None,
         options: ReadOptions,
+        cutting: Cutting,
     ) -> None:
-        self._cluster, self._source, self._topic_id = cluster, source, topic_id
+        self._cluster, self._source, self._topic_id, self._cutting = cluster, source, topic_id, cutting
         self._options = replace(options, on_gap=Policy.SKIP, on_missing=Policy.FAIL)  # the broker may have it
         self._logs: dict[int, SourceLog] = {}
 
@@ -347,51 +423,48 @@ class StorePlanner:
         marks: LogMarks,
         lineage: LeaderEpochs,
         isolation_level: IsolationLevel,
-    ) -> StoreParts:
-        """The remote offsets of one partition as splits, and what is left.
+    ) -> _StoredRuns:
+        """The remote offsets of one partition that the store has, and what is left.
 
         Args:
             remote: offsets below the seam.
             lineage: of the live log: what is of another branch is not read.
         """
-        notes: list[str] = []
         try:
             source = self._find(partition.topic, partition.partition)
         except ObjectNotFoundError as error:
-            lacks = {remote.start: str(error)}
-            return StoreParts((remote,), lacks, notes=(f"{partition}: {error}; its remote part comes from the broker",))
+            note = f"{partition}: {error}; its remote part comes from the broker"
+            return _StoredRuns(partition, remote, None, [remote], {remote.start: str(error)}, [note])
         log_start = max(marks.log_start, source.log.log_start or 0)
         source = replace(
             source, log=replace(source.log, log_start=log_start), leader_epochs=lineage if lineage else None
         )
-        planner = _RunPlanner(self._source.store, self._options, isolation_level=isolation_level)
+        planner = PartitionPlanner(
+            self._source.store, self._options, isolation_level=isolation_level, cutting=self._cutting, ends_log=False
+        )
+        notes: list[str] = []
         try:
             readable = planner.resolve(source)
             runs = covered(readable.resolved, remote)
             read: list[OffsetRange] = []
             for run in runs:
                 try:
-                    planner.aborted = self._aborted(partition, readable.resolved, run, marks, isolation_level)
+                    aborted = self._aborted(partition, readable.resolved, run, marks, isolation_level)
                 except BrokerError as error:
                     if isinstance(error, NOT_OF_THE_DATA):
                         raise
                     stop = run.stop or run.start
                     notes.append(f"{partition}: offsets {run.start} to {stop - 1} come from the broker: {error}")
                     continue
-                planner.add(source, run, readable=readable)
+                planner.add(source, run, readable=readable, transactions=TransactionState(aborted))
                 read.append(run)
-        except (ObjectNotFoundError, ObjectChangedError, FormatError, CatalogError) as error:
-            notes.append(f"{error}; the remote part of {partition} comes from the broker")
-            return StoreParts((remote,), {remote.start: str(error)}, notes=tuple(notes))
-        plan = planner.plan("")
-        splits = [replace(split, partition=partition) for split in plan.splits]
+        except _FAILURES as error:
+            return _StoredRuns(
+                partition, remote, None, [remote], {remote.start: str(error)}, [*notes, _left(partition, error)]
+            )
         rest = uncovered(remote, read)
         lacks = {one.start: self._lack(source, readable.resolved, one) for one in rest if one not in runs}
-        pieces: list[tuple[Split, ...] | OffsetRange] = [*rest]
-        pieces += [tuple(some) for _, some in groupby(splits, lambda split: (split.log, split.offsets))]
-        pieces.sort(key=_place)
-        dropped = tuple(one for one in plan.dropped if one.reason is not DropReason.BELOW_LOG_START)
-        return StoreParts(tuple(pieces), lacks, tuple(dict.fromkeys(dropped)), (*notes, *dict.fromkeys(plan.notes)))
+        return _StoredRuns(partition, remote, planner, rest, lacks, notes)
 
     def _lack(self, source: SourceLog, log: ResolvedLog, offsets: OffsetRange) -> str:
         """What the store lacks of offsets that no segment has."""
@@ -434,14 +507,8 @@ class StorePlanner:
         return AbortedTransactions(rows)
 
 
-class _RunPlanner(PartitionPlanner):
-    """Plans runs of segments whose transactions are known already."""
-
-    aborted = AbortedTransactions()
-    behind_last = ()  # the broker has more
-
-    def _read_state(self, source: SourceLog, readable: ReadableLog, wanted: OffsetRange) -> TransactionState:
-        return TransactionState(self.aborted)
+def _left(partition: TopicIdPartition, error: Exception) -> str:
+    return f"{error}; the remote part of {partition} comes from the broker"
 
 
 def _place(piece: tuple[Split, ...] | OffsetRange) -> int:

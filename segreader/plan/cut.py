@@ -23,9 +23,6 @@ from segreader.segment import Segment
 DEFAULT_SPLIT_BYTES = 128 << 20
 """Stored bytes of a split to aim at: half a second to two of work for one task."""
 
-UNCUT: Final = 1 << 62
-"""Of stored bytes: more than any segment has."""
-
 _SMALLEST_REST: Final = 4
 """What is left of a segment goes with the split before it, where it is less than this part of a split."""
 
@@ -56,6 +53,7 @@ class Cutting:
         least_splits: how many splits a plan should have; where there would be fewer, all segments are cut smaller.
         small_bytes: then stored bytes of a split to aim at; by default each segment is cut by offsets, into as many
             splits as are due to it by its size.
+        most_unsized: how many offsets a part of a live log may have of which the stored bytes are not known.
     """
 
     split_bytes: int = DEFAULT_SPLIT_BYTES
@@ -63,6 +61,7 @@ class Cutting:
     offsets: SplitOffsets = SplitOffsets.SHARED
     least_splits: int | None = None
     small_bytes: int | None = None
+    most_unsized: int | None = None
 
     @property
     def cuts_by_offsets(self) -> bool:
@@ -76,6 +75,13 @@ class Cutting:
         is_few = sum(max(1, -(-size // self.split_bytes)) for size in sizes) < self.least_splits
         split_bytes = min(self.split_bytes, self.small_bytes) if is_few else self.split_bytes
         return replace(self, split_bytes=split_bytes, least_splits=None, small_bytes=None)
+
+    def by_offsets(self, count: int) -> Cutting:
+        """The cutting of so many offsets, of which brokers do not tell the stored bytes: splits of offsets alike."""
+        if self.least_splits is None or self.small_bytes is not None:
+            return self
+        most = max(1, count // self.least_splits)
+        return replace(self, most_offsets=min(most, self.most_offsets or most), least_splits=None)
 
     def of_one(self, offsets: OffsetRange, size: int, total: int) -> Cutting:
         """The cutting of one segment of which these offsets are wanted, so many stored bytes of all that are."""

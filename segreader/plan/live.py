@@ -6,13 +6,14 @@ on from the broker. All of it is a snapshot: the end is taken once, and nothing 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from segreader.errors import OffsetOutOfRangeError
 from segreader.format.checkpoints import LeaderEpochs
 from segreader.isolation import AbortedTransactions, IsolationLevel
+from segreader.plan.cut import Cutting, SplitOffsets
 from segreader.plan.lineage import ResolvedLog, epochs_within
 from segreader.plan.split import ReadPlan, Split
 from segreader.ranges import OffsetRange
@@ -203,16 +204,53 @@ def epochs_from(lineage: LeaderEpochs, start: int) -> tuple[tuple[int, int], ...
     return epochs_within(lineage, start, BEYOND)
 
 
-def epochs_after(epochs: Sequence[tuple[int, int]], start: int) -> tuple[tuple[int, int], ...]:
-    """The same of a part's epochs."""
-    first = max((at for at, (_, begins) in enumerate(epochs) if begins <= start), default=0)
-    return tuple(epochs[first:])
-
-
 def epoch_before(lineage: LeaderEpochs, offset: int) -> int:
     """The epoch of the record before ``offset``; -1 where the lineage does not tell."""
     epoch = lineage.epoch_for(offset - 1) if offset else None
     return -1 if epoch is None else epoch
+
+
+def narrowed(part: LivePart, offsets: OffsetRange) -> LivePart:
+    """The part with fewer offsets; its splits and its size are left as they are."""
+    if offsets == part.offsets:
+        return part
+    epoch = part.position_epoch
+    if offsets.start > part.offsets.start:
+        epoch = max((one for one, start in part.epochs if start < offsets.start), default=epoch)
+    first = max((at for at, (_, start) in enumerate(part.epochs) if start <= offsets.start), default=0)
+    aborted = None if part.aborted is None else part.aborted.within(offsets.start, offsets.stop or offsets.start)
+    return replace(part, offsets=offsets, epochs=part.epochs[first:], position_epoch=epoch, aborted=aborted)
+
+
+def joined(parts: Iterable[LivePart]) -> list[LivePart]:
+    """The parts of one partition, in order; those of the broker that follow each other as one."""
+    found: list[LivePart] = []
+    for part in parts:
+        last = found[-1] if found and found[-1].read_from is part.read_from is ReadFrom.BROKER else None
+        if last is not None and last.stop == part.offsets.start:
+            offsets = OffsetRange(last.offsets.start, part.stop)
+            found[-1] = replace(last, offsets=offsets, hole=last.hole or part.hole)
+        else:
+            found.append(part)
+    return found
+
+
+def cut_by_offsets(part: LivePart, cutting: Cutting) -> Iterator[LivePart]:
+    """A part of the broker or by location in pieces, in order: its index is not at hand, but a request for any of its
+    offsets returns the broker's records or the location. Whole where splits share the offsets of their segment."""
+    count, most = part.stop - part.offsets.start, cutting.most_offsets
+    if cutting.offsets is not SplitOffsets.SHARED:
+        due = (
+            cutting.most_unsized if part.size is None else max(1, count // max(1, -(-part.size // cutting.split_bytes)))
+        )
+        most = min((one for one in (most, due) if one is not None), default=None)
+    if most is None or count <= most:
+        yield part
+        return
+    for start in range(part.offsets.start, part.stop, most):
+        stop = min(start + most, part.stop)
+        size = None if part.size is None else part.size * (stop - start) // count
+        yield replace(narrowed(part, OffsetRange(start, stop)), size=size)
 
 
 def covered(log: ResolvedLog, wanted: OffsetRange) -> list[OffsetRange]:

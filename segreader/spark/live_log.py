@@ -17,7 +17,7 @@ from segreader.live.cluster import Cluster
 from segreader.ranges import OffsetRange
 from segreader.segment import TopicIdPartition
 from segreader.spark.admission import Piece
-from segreader.spark.live_planning import LiveRead, Tier
+from segreader.spark.live_planning import LivePlanner, LiveRead
 from segreader.spark.options import SparkOptions
 from segreader.spark.stream_offsets import TopicPartition
 
@@ -62,7 +62,7 @@ class LiveLog:
         assert options.brokers is not None
         self._options, self._connect = options, connect or options.brokers.connect
         self._open = ExitStack()
-        self._tier: Tier | None = None
+        self._planner: LivePlanner | None = None
         self._known: dict[TopicPartition, SeenLive] = {}
 
     def look(self) -> Mapping[TopicPartition, SeenLive]:
@@ -72,15 +72,15 @@ class LiveLog:
             ObjectNotFoundError: a topic that is subscribed to, or an assigned partition, was never there.
             BrokerError: brokers cannot be asked, or refuse.
         """
-        with self._asked() as tier:
-            topics = tier.topics(passes_over_missing=bool(self._known))  # the stream knows what is gone
-            names = tier.partitions(topics)
-            first = tier.listed([OffsetWanted(*name, EARLIEST) for name in names])
-            stable = tier.listed([OffsetWanted(*name, LATEST) for name in names])
+        with self._asked() as planner:
+            topics = planner.topics(passes_over_missing=bool(self._known))  # the stream knows what is gone
+            names = planner.partitions(topics)
+            first = planner.listed([OffsetWanted(*name, EARLIEST) for name in names])
+            stable = planner.listed([OffsetWanted(*name, LATEST) for name in names])
             last = stable
             if self._options.isolation_level is IsolationLevel.READ_COMMITTED:
                 wanted = [OffsetWanted(*name, LATEST) for name in names]
-                last = tier.listed(wanted, IsolationLevel.READ_UNCOMMITTED)
+                last = planner.listed(wanted, IsolationLevel.READ_UNCOMMITTED)
         self._known = {
             name: SeenLive(
                 TopicIdPartition(*name, topics[name[0]].topic_id),
@@ -106,28 +106,27 @@ class LiveLog:
             OffsetOutOfRangeError: retention has just taken some (``failOnDataLoss``).
             SegreaderError: as ``plan_live``.
         """
-        with self._asked() as tier:
-            plan = tier.plan({name: (offsets.start, offsets.stop) for name, offsets in wanted.items()})
-            return LiveRead(plan, tier.cut(plan))
+        with self._asked() as planner:
+            return LiveRead(planner.plan({name: (offsets.start, offsets.stop) for name, offsets in wanted.items()}))
 
     def first_at(self, name: TopicPartition, seen: SeenLive, time_ms: int) -> int | None:
         """The first offset that is not older; ``None`` if all are."""
-        with self._asked() as tier:
-            found = tier.listed([OffsetWanted(*name, time_ms)])[name].offset
+        with self._asked() as planner:
+            found = planner.listed([OffsetWanted(*name, time_ms)])[name].offset
         return None if found < 0 else found
 
     def close(self) -> None:
         """Close connections and threads."""
         self._open.close()
-        self._tier = None
+        self._planner = None
 
     @contextmanager
-    def _asked(self) -> Iterator[Tier]:
-        if self._tier is None:
+    def _asked(self) -> Iterator[LivePlanner]:
+        if self._planner is None:
             with ExitStack() as opening:
                 cluster = self._connect()
                 opening.callback(cluster.close)
-                self._tier = Tier(cluster, self._options)
-                opening.callback(self._tier.close)
+                self._planner = LivePlanner(cluster, self._options)
+                opening.callback(self._planner.close)
                 self._open = opening.pop_all()
-        yield self._tier
+        yield self._planner

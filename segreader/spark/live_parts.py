@@ -20,13 +20,12 @@ from segreader.live.cluster import Cluster
 from segreader.live.locations import open_located
 from segreader.live.metrics import LiveMetrics
 from segreader.live.reader import LiveReader
-from segreader.plan.live import LivePart, ReadFrom
+from segreader.plan.live import LivePart, ReadFrom, narrowed
 from segreader.plan.request import Policy
 from segreader.ranges import OffsetRange
 from segreader.read.metrics import MissingOffsets
 from segreader.read.options import ReadOptions
 from segreader.spark.credentials import resolve_storage
-from segreader.spark.live_cutting import narrowed
 from segreader.spark.locations import kept_locations
 from segreader.spark.options import SparkOptions
 from segreader.spark.worker import this_worker

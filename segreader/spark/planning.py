@@ -16,7 +16,7 @@ import pickle
 import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -104,23 +104,15 @@ def plan_splits(
     places = locations.find(metadata)
     known = locations.known(places, metadata)
     there = [one[0].partition for one in places]
-    for name, offsets in (
-        ("startingOffsets", options.starting_offsets),
-        ("endingOffsets", options.ending_offsets),
-        ("startingOffsetsByTimestamp", options.starting_times),
-        ("endingOffsetsByTimestamp", options.ending_times),
-    ):
-        if offsets is not None and not isinstance(offsets, int):
-            require_same_partitions(name, offsets, there)
+    require_same_partitions(options, there)
     planner = PartitionPlanner(
         locations.store,
         options.read_options,
         isolation_level=options.isolation_level,
-        cutting=_cutting(options, split_offsets, cores),
+        cutting=cutting_of(options, split_offsets, cores),
     )
     logs: dict[TopicIdPartition, ResolvedLog] = {}
-    notes: list[str] = []
-    lost: list[Gap] = []
+    losses = Losses(options, locations.shown)
     asked: dict[TopicIdPartition, OffsetRange] = {}
     has_local = False
     for partition, its_places in zip(there, places, strict=True):
@@ -128,7 +120,7 @@ def plan_splits(
         has_local |= source.local is not None
         readable = planner.resolve(source)
         logs[partition] = readable.resolved
-        wanted = asked[partition] = _Wanted(options, locations, readable.resolved, notes, lost).offsets()
+        wanted = asked[partition] = _Wanted(options, locations, readable.resolved, losses).offsets()
         try:
             planner.add(source, wanted, readable=readable)
         except SegmentGapError as error:
@@ -136,12 +128,12 @@ def plan_splits(
             raise
     locations.require_local(there, has_local=has_local)
     plan = planner.plan(locations.shown)
-    notes = [*dict.fromkeys(plan.notes), *notes, *(f"{gap.text}: passed over" for gap in plan.gaps)]
-    lost += filter(None, (_within(gap, asked[gap.partition]) for gap in plan.gaps))
+    notes = [*dict.fromkeys(plan.notes), *losses.notes, *(f"{gap.text}: passed over" for gap in plan.gaps)]
+    lost = [*losses.gaps, *filter(None, (_within(gap, asked[gap.partition]) for gap in plan.gaps))]
     return SparkPlan(replace(plan, notes=tuple(notes)), logs, locations.store, tuple(lost))
 
 
-def _cutting(options: SparkOptions, split_offsets: SplitOffsets, cores: int | None) -> Cutting:
+def cutting_of(options: SparkOptions, split_offsets: SplitOffsets, cores: int | None) -> Cutting:
     """How segments are cut: as the options say, or smaller where cores would be idle."""
     cutting = Cutting(
         split_bytes=options.split_bytes,
@@ -155,14 +147,45 @@ def _cutting(options: SparkOptions, split_offsets: SplitOffsets, cores: int | No
 
 
 @dataclass(frozen=True, slots=True)
+class Losses:
+    """Offsets that were asked for and are not there, where ``failOnDataLoss`` lets a read go on without them."""
+
+    options: SparkOptions
+    shown: str
+    notes: list[str] = field(default_factory=list)
+    gaps: list[Gap] = field(default_factory=list)
+
+    def add(self, what: str, found: int, expected: str, lost: Gap) -> None:
+        """Note that offsets are not there.
+
+        Raises:
+            OffsetOutOfRangeError: a read must not go on without them.
+        """
+        if self.options.fail_on_data_loss:
+            raise OffsetOutOfRangeError(
+                what,
+                source=self.shown,
+                found=found,
+                expected=expected,
+                hint="-2 and -1 mean earliest and latest; failOnDataLoss=false reads the data that exists",
+            )
+        self.notes.append(f"{what}: {found}; continuing with the data that exists, {expected}")
+        self.gaps.append(lost)
+
+    def end_beyond(self, partition: TopicIdPartition, stop: int, end: int) -> None:
+        """As ``add``, of an end behind that of the data."""
+        what = f"endingOffsets of {partition} is beyond the end of the data"
+        self.add(what, stop, f"at most {end}", Gap(partition, end, stop))
+
+
+@dataclass(frozen=True, slots=True)
 class _Wanted:
     """Which offsets of one partition are asked for."""
 
     options: SparkOptions
     locations: Locations
     log: ResolvedLog
-    notes: list[str]
-    lost: list[Gap]
+    losses: Losses
 
     def offsets(self) -> OffsetRange:
         """The start and the end that the options say, held against what is there."""
@@ -174,11 +197,7 @@ class _Wanted:
                 return OffsetRange(start, start)
             if options.ending_offsets is not None and stop < log.start:
                 raise OptionError(f"endingOffsets of {log.partition} is before its start", found=stop, expected=start)
-            raise OptionError(
-                f"the start of {log.partition} is beyond its end",
-                found=f"start {start}, end {stop}",
-                expected="an order",
-            )
+            raise start_beyond_end(log.partition, start, stop)
         return OffsetRange(start, stop)
 
     def _start(self) -> int:
@@ -191,12 +210,8 @@ class _Wanted:
         if start == EARLIEST:
             return log.first
         if start < log.start:
-            self._lose(
-                f"startingOffsets of {log.partition} is before the first segment",
-                start,
-                f"{log.start} or later",
-                (start, log.start),
-            )
+            what = f"startingOffsets of {log.partition} is before the first segment"
+            self.losses.add(what, start, f"{log.start} or later", Gap(log.partition, start, log.start))
             return log.start
         end = self._end() if log.parts and start > log.parts[-1].start else None
         if end is not None and start > end:
@@ -214,12 +229,7 @@ class _Wanted:
             return found
         if self.options.starts_at_latest:
             return self._end()
-        raise OffsetOutOfRangeError(
-            f"nothing in {self.log.partition} is as new as {time_ms}",
-            source=self.locations.shown,
-            expected="a record with that timestamp or a later one",
-            hint="startingOffsetsByTimestampStrategy=latest reads nothing there instead",
-        )
+        raise nothing_as_new(self.log.partition, time_ms, self.locations.shown)
 
     def _stop(self) -> int | None:
         options, log = self.options, self.log
@@ -232,9 +242,7 @@ class _Wanted:
             return None
         end = self._end() if not log.parts or stop > log.parts[-1].start else None
         if end is not None and stop > end:
-            self._lose(
-                f"endingOffsets of {log.partition} is beyond the end of the data", stop, f"at most {end}", (end, stop)
-            )
+            self.losses.end_beyond(log.partition, stop, end)
             return end
         return stop
 
@@ -247,18 +255,22 @@ class _Wanted:
         """One more than the last offset."""
         return _end_of(self.locations.store, self.log)
 
-    def _lose(self, what: str, found: int, expected: str, lost: tuple[int, int]) -> None:
-        """Raise, or note that offsets asked for are not there."""
-        if self.options.fail_on_data_loss:
-            raise OffsetOutOfRangeError(
-                what,
-                source=self.locations.shown,
-                found=found,
-                expected=expected,
-                hint="-2 and -1 mean earliest and latest; failOnDataLoss=false reads the data that exists",
-            )
-        self.notes.append(f"{what}: {found}; continuing with the data that exists, {expected}")
-        self.lost.append(Gap(self.log.partition, *lost))
+
+def start_beyond_end(partition: TopicIdPartition, start: int, stop: int) -> OptionError:
+    """The error of a start behind its end."""
+    return OptionError(
+        f"the start of {partition} is beyond its end", found=f"start {start}, end {stop}", expected="an order"
+    )
+
+
+def nothing_as_new(partition: TopicIdPartition, time_ms: int, shown: str) -> OffsetOutOfRangeError:
+    """The error of a start by time behind everything that is there."""
+    return OffsetOutOfRangeError(
+        f"nothing in {partition} is as new as {time_ms}",
+        source=shown,
+        expected="a record with that timestamp or a later one",
+        hint="startingOffsetsByTimestampStrategy=latest reads nothing there instead",
+    )
 
 
 def _within(gap: Gap, asked: OffsetRange) -> Gap | None:
@@ -268,21 +280,26 @@ def _within(gap: Gap, asked: OffsetRange) -> Gap | None:
     return replace(gap, start=start, stop=stop, held_back=None) if start < stop else None
 
 
-def require_same_partitions(name: str, offsets: PartitionOffsets, chosen: Collection[TopicIdPartition]) -> None:
-    """Refuse offsets that do not name exactly the partitions that are read.
-
-    Args:
-        name: the option, for the message.
+def require_same_partitions(options: SparkOptions, chosen: Collection[TopicIdPartition]) -> None:
+    """Refuse offsets and times that do not name exactly the partitions that are read.
 
     Raises:
         OptionError: with those that are missing or unknown.
     """
-    named = {f"{topic}-{partition}" for topic, partitions in offsets.items() for partition in partitions}
     there = {str(partition) for partition in chosen}
-    if missing := sorted(there - named):
-        raise OptionError(f"{name} must name every partition that is read; it lacks {', '.join(missing)}")
-    if unknown := sorted(named - there):
-        raise OptionError(f"{name} names partitions that are not read: {', '.join(unknown)}")
+    for name, offsets in (
+        ("startingOffsets", options.starting_offsets),
+        ("endingOffsets", options.ending_offsets),
+        ("startingOffsetsByTimestamp", options.starting_times),
+        ("endingOffsetsByTimestamp", options.ending_times),
+    ):
+        if offsets is None or isinstance(offsets, int):
+            continue
+        named = {f"{topic}-{partition}" for topic, partitions in offsets.items() for partition in partitions}
+        if missing := sorted(there - named):
+            raise OptionError(f"{name} must name every partition that is read; it lacks {', '.join(missing)}")
+        if unknown := sorted(named - there):
+            raise OptionError(f"{name} names partitions that are not read: {', '.join(unknown)}")
 
 
 def _offset_of(offsets: PartitionOffsets | None, partition: TopicIdPartition, default: int) -> int:

@@ -50,10 +50,11 @@ _AT_ONCE: Final = 16
 
 
 class PartitionPlanner:
-    """Plans one partition after another and keeps what it found; ``plan`` gives it all."""
+    """Plans one partition after another and keeps what it found; ``plan`` gives it all.
 
-    behind_last: Sequence[tuple[str, int, int]] = (END_OF_LOG,)
-    """``Split.following`` of the last segment of a partition."""
+    Args:
+        ends_log: whether nothing follows the last segment of a partition; brokers may have more.
+    """
 
     def __init__(
         self,
@@ -62,8 +63,10 @@ class PartitionPlanner:
         *,
         isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED,
         cutting: Cutting | None = None,
+        ends_log: bool = True,
     ) -> None:
         self._store = store
+        self._behind_last: Sequence[tuple[str, int, int]] = (END_OF_LOG,) if ends_log else ()
         self._options = options or ReadOptions()
         self._isolation_level = isolation_level
         self._cutting = cutting or Cutting(split_bytes=self._options.split_bytes)
@@ -75,8 +78,18 @@ class PartitionPlanner:
         self._uncut: list[_Uncut] = []
         self._total_size = 0
 
-    def plan(self, location: str) -> ReadPlan:
-        """What was added, as one plan. Raises as ``add``, for what is cut by how much there is in all."""
+    @property
+    def sizes(self) -> list[int]:
+        """Stored bytes of each split, and of each segment that is not cut before all are known."""
+        return [split.positions.size for split in self._splits] + self._uncut_sizes()
+
+    def plan(self, location: str, cutting: Cutting | None = None) -> ReadPlan:
+        """What was added, as one plan. Raises as ``add``, for what is cut by how much there is in all.
+
+        Args:
+            cutting: of what is not cut yet, where more than this was counted.
+        """
+        self._cutting = cutting or self._cutting
         self._cut_all()
         return ReadPlan(
             location,
@@ -106,6 +119,7 @@ class PartitionPlanner:
         readable: ReadableLog | None = None,
         only: Sequence[OffsetRange] | None = None,
         to_end: bool = False,
+        transactions: TransactionState | None = None,
     ) -> None:
         """Plan one partition.
 
@@ -113,6 +127,7 @@ class PartitionPlanner:
             readable: what ``resolve`` gave for it, if it was asked.
             only: ranges within ``offsets`` that are of use, rising and apart; what lies between them is not read.
             to_end: the offsets stop only where the log was found to end.
+            transactions: those of the offsets, if they are known.
 
         Raises:
             SegmentGapError: ``on_gap`` is ``fail``, and offsets between two segments are in none, or those behind the
@@ -131,7 +146,7 @@ class PartitionPlanner:
                 listed = log.holes
                 self._refuse(readable, _gaps(log, _of_use(wanted, only), {}))
             try:
-                state = self._read_state(source, readable, wanted)
+                state = transactions or self._read_state(source, readable, wanted)
                 break
             except (ObjectNotFoundError, ObjectChangedError) as error:
                 gone = next((part.segment for part in log.parts if part.start == error.offset), None)
@@ -169,11 +184,14 @@ class PartitionPlanner:
 
     def _cut_all(self) -> None:
         """Cut what waits for the size of all that is wanted."""
+        sizes = self._uncut_sizes()
         uncut, self._uncut = self._uncut, []
-        sizes = [wanted_size(part, wanted) for one in uncut for part, wanted in one.chosen]
         self._cutting, self._total_size = self._cutting.of_all(sizes), sum(sizes)
         for one in uncut:
             self._add_splits(one.log, one.chosen, one.aborted, one.of_newest)
+
+    def _uncut_sizes(self) -> list[int]:
+        return [wanted_size(part, wanted) for one in self._uncut for part, wanted in one.chosen]
 
     def _cuttings(self, chosen: Sequence[tuple[Part, OffsetRange]]) -> Sequence[Cutting]:
         """How each part is cut: where that depends on its size, by its own."""
@@ -363,7 +381,7 @@ class PartitionPlanner:
         if self._isolation_level is not IsolationLevel.READ_COMMITTED:
             yield from repeat(None, len(chosen))
             return
-        behind: Sequence[tuple[str, int, int]] = self.behind_last
+        behind: Sequence[tuple[str, int, int]] = self._behind_last
         ahead: list[LogsAhead] = []
         start: int | None = None
         for part in reversed(log.parts):

@@ -14,7 +14,7 @@ from fake_cluster import ServedLog, served
 from live_topic import COMMITTED, TOPIC, segments
 from served_cluster import ServedCluster, served_cluster, tiered_log
 
-from segreader.backfill import job_splits
+from segreader.backfill import job_plan
 from segreader.backfill.commit import collect, read_manifest
 from segreader.backfill.job_plan import JobPlan, parse_plan, read_plan
 from segreader.backfill.job_splits import JobSplit, split_from_json, split_to_json
@@ -128,7 +128,7 @@ def test_a_plan_pins_the_ends_and_a_run_that_goes_on_keeps_to_them(job: Job) -> 
 
 
 def test_what_brokers_have_is_cut_so_that_a_job_need_not_begin_anew(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_splits, "MOST_OFFSETS", 7)
+    monkeypatch.setattr(job_plan, "MOST_OFFSETS", 7)
     plan = job.plan()
     job.do(plan)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,22 @@ from hypothesis import strategies as st
 
 from segreader.errors import OffsetOutOfRangeError
 from segreader.format.checkpoints import LeaderEpoch, LeaderEpochs
-from segreader.plan.live import LivePart, LogMarks, ReadFrom, Seam, epoch_before, epochs_after, epochs_from, place_seam
+from segreader.format.index_files import AbortedTransaction
+from segreader.isolation import AbortedTransactions
+from segreader.plan.cut import Cutting, SplitOffsets
+from segreader.plan.live import (
+    BEYOND,
+    LivePart,
+    LogMarks,
+    ReadFrom,
+    Seam,
+    cut_by_offsets,
+    epoch_before,
+    epochs_from,
+    joined,
+    narrowed,
+    place_seam,
+)
 from segreader.plan.live import uncovered as rest_of
 from segreader.ranges import OffsetRange
 from segreader.segment import TopicIdPartition
@@ -95,7 +111,8 @@ def test_epochs_of_a_part_begin_with_the_one_that_holds_its_first_offset() -> No
 
     assert epochs_from(lineage, 10) == ((3, 10), (4, 20))
     assert epochs_from(lineage, 15) == ((3, 10), (4, 20))
-    assert epochs_after(epochs_from(lineage, 5), 25) == ((4, 20),)
+    part = LivePart(ONE, OffsetRange(5, 99), ReadFrom.BROKER, epochs=epochs_from(lineage, 5))
+    assert narrowed(part, OffsetRange(25, 99)).epochs == ((4, 20),)
     assert [epoch_before(lineage, offset) for offset in (0, 1, 10, 11, 20, 99)] == [-1, 0, 0, 3, 3, 4]
 
 
@@ -113,3 +130,63 @@ def test_a_part_has_an_end_and_pickles() -> None:
     assert part.stop == 9
     with pytest.raises(ValueError, match="has an end"):
         _ = LivePart(ONE, OffsetRange(3), ReadFrom.BROKER).stop
+
+
+EPOCHS = ((0, 0), (4, 50), (5, 80))
+BROKER = LivePart(ONE, OffsetRange(10, 100), ReadFrom.BROKER, epochs=EPOCHS, position_epoch=0)
+ABORTED = AbortedTransactions(
+    [
+        *(AbortedTransaction(7, 10 * at, 10 * at + 5, 10 * at + 6) for at in range(8)),
+        AbortedTransaction(8, 90, BEYOND, BEYOND),
+    ]
+)
+LOCATED = replace(BROKER, read_from=ReadFrom.LOCATION, aborted=ABORTED, segment_id="s", size=900)
+
+
+def test_a_part_with_fewer_offsets_knows_the_epoch_before_them() -> None:
+    some = narrowed(LOCATED, OffsetRange(60, 90))
+    assert (some.position_epoch, some.epochs) == (4, ((4, 50), (5, 80)))
+    assert some.aborted is not None
+    assert all(one.last_offset >= 60 and one.first_offset < 90 for one in some.aborted)
+    assert narrowed(LOCATED, LOCATED.offsets) is LOCATED
+    assert narrowed(BROKER, OffsetRange(10, 20)).position_epoch == 0
+    assert narrowed(BROKER, OffsetRange(50, 60)).position_epoch == 0
+
+
+@pytest.mark.parametrize("most", [1, 7, 90, 91, None])
+def test_pieces_by_offsets_follow_each_other(most: int | None) -> None:
+    pieces = list(cut_by_offsets(LOCATED, Cutting(most_offsets=most)))
+
+    assert [piece.offsets.start for piece in pieces] == [10, *(piece.stop for piece in pieces[:-1])]
+    assert pieces[-1].stop == 100
+    assert max(piece.stop - piece.offsets.start for piece in pieces) <= (most or 90)
+
+
+def test_a_located_segment_is_cut_by_its_size_and_what_a_broker_has_is_not() -> None:
+    cutting = Cutting(split_bytes=300, offsets=SplitOffsets.INDEXED)
+    pieces = [piece for part in (LOCATED, BROKER) for piece in cut_by_offsets(part, cutting)]
+
+    assert [(one.read_from, one.stop - one.offsets.start) for one in pieces] == [
+        *[(ReadFrom.LOCATION, 30)] * 3,
+        (ReadFrom.BROKER, 90),
+    ]
+    assert sum(one.size or 0 for one in pieces) == 900
+
+
+def test_parts_of_a_broker_that_follow_each_other_are_one() -> None:
+    assert joined(cut_by_offsets(BROKER, Cutting(most_offsets=20))) == [BROKER]
+
+    gap = [narrowed(BROKER, OffsetRange(10, 20)), narrowed(BROKER, OffsetRange(30, 40))]
+    located = [narrowed(LOCATED, OffsetRange(10, 20)), narrowed(BROKER, OffsetRange(20, 40))]
+    assert (joined(gap), joined(located)) == (gap, located)
+
+
+def test_a_located_segment_is_whole_where_splits_share_its_offsets() -> None:
+    assert list(cut_by_offsets(LOCATED, Cutting(split_bytes=300))) == [LOCATED]
+
+
+def test_what_a_broker_has_is_cut_by_offsets_where_its_bytes_are_not_known() -> None:
+    cutting = Cutting(split_bytes=900, offsets=SplitOffsets.INDEXED, most_unsized=40)
+
+    assert [one.offsets.start for one in cut_by_offsets(BROKER, cutting)] == [10, 50, 90]
+    assert list(cut_by_offsets(LOCATED, cutting)) == [LOCATED]

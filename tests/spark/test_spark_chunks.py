@@ -10,17 +10,20 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from fake_cluster import FakeCluster, ServedLog
 
 from segreader.backfill.job_plan import JobRequest, make_plan
 from segreader.backfill.output import OutputOptions
 from segreader.catalog.layouts.aiven.manifest import read_manifest
-from segreader.plan.cut import UNCUT, Cutting
-from segreader.plan.live import LivePart, ReadFrom
+from segreader.isolation import IsolationLevel
+from segreader.live.planner import plan_live
+from segreader.plan.cut import Cutting, SplitOffsets
+from segreader.plan.live import ReadFrom
+from segreader.plan.request import Request
 from segreader.plan.split import Split
 from segreader.ranges import ByteRange
 from segreader.read.options import ReadOptions
 from segreader.read.split_reader import read_split
-from segreader.spark.live_cutting import cut_parts
 from segreader.spark.options import parse_options
 from segreader.spark.planning import plan_splits
 from segreader.storage.local import LocalStore
@@ -93,10 +96,16 @@ def of_the_source(location: Path, split_bytes: int) -> Sequence[Split]:
 
 
 def of_a_live_read(location: Path, split_bytes: int) -> Sequence[Split]:
-    (whole,) = of_the_source(location, UNCUT)
-    part = LivePart(whole.partition, whole.offsets, ReadFrom.STORE, splits=(whole,))
-    pieces = cut_parts(LocationSource(str(location)).store, [part], Cutting(split_bytes=split_bytes))
-    return [split for piece in pieces for split in piece.splits]
+    end = 2 * BATCHES
+    log = ServedLog([], [(0, 0)], local_start=end, last_tiered=end - 1, high_watermark=end)
+    plan = plan_live(
+        FakeCluster({"orders": {0: log}}),
+        Request(topic="orders", isolation_level=IsolationLevel.READ_UNCOMMITTED),
+        source=LocationSource(str(location)),
+        cutting=Cutting(split_bytes=split_bytes, offsets=SplitOffsets.INDEXED),
+    )
+    assert [(part.read_from, len(part.splits)) for part in plan.parts] == [(ReadFrom.STORE, 1)] * len(plan.splits)
+    return plan.splits
 
 
 def of_the_job(location: Path, split_bytes: int) -> Sequence[Split]:
