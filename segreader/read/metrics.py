@@ -103,9 +103,9 @@ def records_within(offsets: OffsetRange, table: Sequence[int], rows: Sequence[in
 
 
 def lacks(plan: ReadPlan, metrics: ScanMetrics) -> bool:
-    """Whether a read lacks records that its options let it go on without."""
+    """Whether a read lacks records that its options let it go on without, or passed over damage that may hide some."""
     is_cut = any(end.damage is not None for end in plan.ends)
-    return bool(metrics.holes or metrics.missing or plan.gaps or is_cut)
+    return bool(metrics.holes or metrics.missing or metrics.doubts or plan.gaps or is_cut)
 
 
 def texts_of(plan: ReadPlan, metrics: ScanMetrics) -> list[str]:

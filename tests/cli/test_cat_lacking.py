@@ -109,3 +109,17 @@ def test_cat_ends_with_an_error_where_the_metadata_topic_counts_more_bytes(tmp_p
     code, count, err = cat(told.planted, "--on-gap", "skip", *options)
     assert (code, count > 0) == (1, True)
     assert "bytes, and" in err
+
+
+def test_damage_that_leaves_out_no_batch_is_a_finding_if_it_is_skipped(tmp_path: Path, cat: Cat) -> None:
+    planted = Planted(tmp_path)
+    index = planted.data(2, "index")
+    for at in range(0, len(index), 8):
+        index[at : at + 4] = (int.from_bytes(index[at : at + 4], "big") + 1).to_bytes(4, "big")
+    planted.put(2, "index", index)
+    code, count, err = cat(planted, "--offsets", "70:80")
+    assert (code, count) == (5, 0)
+    assert "the offset index and the batches to which it leads say other offsets" in err
+    code, count, err = cat(planted, "--offsets", "70:80", "--on-corrupt", "skip")
+    assert (code, count) == (1, 10)
+    assert "the offset index and the batches to which it leads say other offsets" in err
