@@ -20,10 +20,10 @@ from segreader.format.checkpoints import LeaderEpochs
 from segreader.plan.lineage import Dropped
 from segreader.segment import Segment, SegmentState, TopicIdPartition
 from segreader.storage.base import ObjectStore, read_each
-from segreader.stored.indexed_times import UNREADABLE, times_of_log, times_of_segment
-from segreader.stored.lineage import read_lineage
+from segreader.stored.log import StoredLog
 from segreader.stored.segment_ends import OPEN_END, read_last_offset
 from segreader.stored.source import LocationSource, UrlSource
+from segreader.stored.times import UNREADABLE, times_of_log, times_of_segment
 from segreader.stored.topic_ids import NEWEST
 
 _COUNTED_BY_NAME: Final[Mapping[str, re.Pattern[str]]] = {
@@ -356,7 +356,7 @@ def _dropped(
     try:
         for log in source.logs(topic=partition.topic, topic_id=partition.topic_id, partitions=[partition.partition]):
             notes += log.log.notes
-            readable = read_lineage(source.store, log.log, local=log.local, given=log.leader_epochs)
+            readable = StoredLog(source.store, log).readable
             notes += readable.notes
             known |= {part.segment.files.log: part.segment for part in readable.resolved.parts}
             for one in readable.resolved.dropped:

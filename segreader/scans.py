@@ -27,9 +27,9 @@ from segreader.read.options import DEFAULT_COLUMNS, ReadOptions, parse_on_gap
 from segreader.read.split_reader import SplitReader
 from segreader.segment import TopicIdPartition
 from segreader.storage.base import ObjectStore
-from segreader.stored.indexed_times import UNREADABLE, note_if_older
-from segreader.stored.partition_planner import PartitionPlanner
+from segreader.stored.planner import PartitionPlanner
 from segreader.stored.source import Catalog, LocationSource, Source, SourceAddress, SourceLog, Wants, open_source
+from segreader.stored.times import UNREADABLE, note_if_older
 
 if TYPE_CHECKING:
     from segreader.live.scan import LiveScan

@@ -19,12 +19,12 @@ from segreader.backfill.output import OutputLayout, OutputOptions
 from segreader.format.index_files import AbortedTransaction
 from segreader.isolation import AbortedTransactions, IsolationLevel
 from segreader.loader import LoaderSplit, LoadQuery, Position
-from segreader.loader.frontier import Frontier, read_frontiers
+from segreader.loader.enumerator_state import Frontier, read_frontiers
 from segreader.plan.live import BEYOND, LivePart, ReadFrom
+from segreader.plan.log import LogEnd
 from segreader.plan.split import END_OF_LOG, LogsAhead, Split
 from segreader.ranges import ByteRange, OffsetRange
 from segreader.segment import TopicIdPartition
-from segreader.stored.divergence import LogEnd
 
 SAVED = Path(__file__).parent / "saved"
 

@@ -60,7 +60,7 @@ from segreader.ranges import OffsetRange
 from segreader.read.options import ReadOptions
 from segreader.segment import TopicIdPartition
 from segreader.storage.base import ObjectStore, read_each
-from segreader.stored.partition_planner import PartitionPlanner
+from segreader.stored.planner import PartitionPlanner
 from segreader.stored.source import Source, SourceLog
 from segreader.stored.transactions import TransactionState, read_aborted
 
@@ -444,26 +444,26 @@ class StorePlanner:
         )
         notes: list[str] = []
         try:
-            readable = planner.resolve(source)
-            runs = covered(readable.resolved, remote)
+            log = planner.log(source)
+            runs = covered(log.resolved, remote)
             read: list[OffsetRange] = []
             for run in runs:
                 try:
-                    aborted = self._aborted(partition, readable.resolved, run, marks, isolation_level)
+                    aborted = self._aborted(partition, log.resolved, run, marks, isolation_level)
                 except BrokerError as error:
                     if isinstance(error, NOT_OF_THE_DATA):
                         raise
                     stop = run.stop or run.start
                     notes.append(f"{partition}: offsets {run.start} to {stop - 1} come from the broker: {error}")
                     continue
-                planner.add(source, run, readable=readable, transactions=TransactionState(aborted))
+                planner.add(log, run, transactions=TransactionState(aborted))
                 read.append(run)
         except _FAILURES as error:
             return _StoredRuns(
                 partition, remote, None, [remote], {remote.start: str(error)}, [*notes, _left(partition, error)]
             )
         rest = uncovered(remote, read)
-        lacks = {one.start: self._lack(source, readable.resolved, one) for one in rest if one not in runs}
+        lacks = {one.start: self._lack(source, log.resolved, one) for one in rest if one not in runs}
         return _StoredRuns(partition, remote, planner, rest, lacks, notes)
 
     def _lack(self, source: SourceLog, log: ResolvedLog, offsets: OffsetRange) -> str:

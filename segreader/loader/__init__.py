@@ -14,29 +14,29 @@ from typing import TYPE_CHECKING, Any
 _HOMES = {
     "LoadQuery": "query",
     "LoaderSplit": "splits",
-    "LogEnd": "position",
+    "LogEnd": "splits",
     "MessageBatch": "partition_consumer",
     "PartitionConsumer": "partition_consumer",
-    "Position": "position",
+    "Position": "splits",
     "ReaderPool": "reader",
     "SplitEnumerator": "enumerator",
     "ResumableReader": "reader",
-    "StartingOffsets": "handover",
+    "StartingOffsets": "starting_offsets",
 }
 
 __all__ = sorted(_HOMES)
 
 if TYPE_CHECKING:
     from segreader.loader.enumerator import SplitEnumerator as SplitEnumerator
-    from segreader.loader.handover import StartingOffsets as StartingOffsets
     from segreader.loader.partition_consumer import MessageBatch as MessageBatch
     from segreader.loader.partition_consumer import PartitionConsumer as PartitionConsumer
-    from segreader.loader.position import LogEnd as LogEnd
-    from segreader.loader.position import Position as Position
     from segreader.loader.query import LoadQuery as LoadQuery
     from segreader.loader.reader import ReaderPool as ReaderPool
     from segreader.loader.reader import ResumableReader as ResumableReader
     from segreader.loader.splits import LoaderSplit as LoaderSplit
+    from segreader.loader.splits import Position as Position
+    from segreader.loader.starting_offsets import StartingOffsets as StartingOffsets
+    from segreader.plan.log import LogEnd as LogEnd
 
 
 def __getattr__(name: str) -> Any:

@@ -15,9 +15,7 @@ from segreader.errors import (
     ShortReadError,
 )
 from segreader.format.columns import NO_STOP, BufferPool
-from segreader.loader.position import Position
-from segreader.loader.restoring import known_byte, rest_of, without_byte
-from segreader.loader.splits import LoaderSplit
+from segreader.loader.splits import LoaderSplit, Position, known_byte, rest_of, without_byte
 from segreader.plan.split import Split
 from segreader.read.batch_positions import BatchPositions, KnownBatches
 from segreader.read.decoders import decoder_of

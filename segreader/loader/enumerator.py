@@ -10,27 +10,27 @@ from segreader.errors import (
     ClosedError,
     CorruptBatchError,
     DeletedPositionError,
+    DivergedPositionError,
     ForeignPositionError,
     ObjectNotFoundError,
     OptionError,
     UnknownLayoutError,
 )
 from segreader.isolation import IsolationLevel
-from segreader.loader.frontier import Frontier, read_frontiers, write_frontiers
-from segreader.loader.history import recreated, refuse_diverged
-from segreader.loader.position import Position
+from segreader.loader.enumerator_state import Frontier, read_frontiers, write_frontiers
 from segreader.loader.query import LoadQuery
-from segreader.loader.seen_log import SeenLog, see
-from segreader.loader.splits import LoaderSplit
+from segreader.loader.splits import LoaderSplit, Position, recreated
 from segreader.plan.cut import Cutting, SplitOffsets
+from segreader.plan.log import LogEnd
 from segreader.plan.request import Policy
-from segreader.plan.split import EndReason, Split
+from segreader.plan.split import EndReason, ReadEnd, Split
 from segreader.ranges import OffsetRange
 from segreader.segment import TopicIdPartition
-from segreader.storage.base import read_each
-from segreader.stored.indexed_times import note_if_older
-from segreader.stored.partition_planner import PartitionPlanner
+from segreader.stored.follower import Follower
+from segreader.stored.log import StoredLog
+from segreader.stored.planner import PartitionPlanner
 from segreader.stored.source import SourceLog
+from segreader.stored.times import note_if_older
 
 
 class SplitEnumerator:
@@ -62,7 +62,7 @@ class SplitEnumerator:
         self.query = query
         self._frontiers: dict[TopicIdPartition, Frontier] = {} if state is None else read_frontiers(state, query)
         self._source = query.open(storage_options)
-        self._seen: dict[TopicIdPartition, SeenLog] = {}
+        self._follower = Follower(self._see)
         self._is_closed = False
         self._has_discovered = state is not None
         self.notes: list[str] = []
@@ -89,29 +89,27 @@ class SplitEnumerator:
         there = self._look()
         frontiers = dict(self._frontiers)
         hidden: list[str] = []
-        wanted: dict[TopicIdPartition, SeenLog] = {}
         bound = self.query.offset_range.stop
-        for seen in there:
-            key = seen.partition
-            offsets = self._next_of(seen, frontiers.get(key))
+        for log in there.values():
+            key = log.partition
+            offsets = self._next_of(log, frontiers.get(key))
             if offsets is None:
                 continue
             if offsets.stop is not None and offsets.start < offsets.stop:
-                planner.add(seen.source, offsets, readable=seen.readable, to_end=seen.ends_with(offsets.stop))
-            elif seen.lacks(offsets.start) and self.query.on_gap == Policy.FAIL:
-                planner.add(seen.source, OffsetRange(offsets.start, bound), readable=seen.readable)  # raises
-            if seen.reason is EndReason.DAMAGE:
-                hidden.append(f"{seen.partition}: damage hides what comes behind offset {offsets.stop}")
-            wanted[key] = seen
-            frontiers[key] = seen.frontier(offsets.stop or 0)
+                planner.add(log, offsets, to_end=self._ends_with(log, offsets.stop))
+            elif _lacks(log, offsets.start) and self.query.on_gap == Policy.FAIL:
+                planner.add(log, OffsetRange(offsets.start, bound))  # raises
+            if self._end_of(log).reason is EndReason.DAMAGE:
+                hidden.append(f"{key}: damage hides what comes behind offset {offsets.stop}")
+            frontiers[key] = _frontier(log, offsets.stop or 0)
         plan = planner.plan(self._source.shown)
         for end in plan.ends:
             if end.reason.is_early and end.offset is not None:
-                frontiers[end.partition] = wanted[end.partition].frontier(end.offset)
+                frontiers[end.partition] = _frontier(there[end.partition], end.offset)
         splits = self._with_ends(plan.splits)
         self.notes += [*plan.notes, *(gap.text for gap in plan.gaps), *(one for one in hidden if one not in self.notes)]
         if not splits and not plan.gaps and not self._has_discovered:
-            logs = [seen.source.segments for seen in there]
+            logs = (log.source.segments for log in there.values())
             note = note_if_older(self._source.store, logs, self.query.times, self.query.offset_range)
             self.notes += [] if note is None else [note]
         self._has_discovered = True
@@ -132,15 +130,15 @@ class SplitEnumerator:
             CatalogError, StorageError: as for ``Scan.plan``.
         """
         given = sorted(positions, key=lambda one: (one.topic, one.partition, one.next_offset))
-        logs = {one.partition: one for one in self._look()}
+        logs = self._look()
         planner = self._planner()
         frontiers = dict(self._frontiers)
         planned: dict[TopicIdPartition, int] = {}
         for position in given:
             own = TopicIdPartition(position.topic, position.partition, position.topic_id)
             key = _same(own, logs) or next((one for one in logs if str(one) == str(own)), own)
-            seen = logs.get(key)
-            if seen is None and _same(own, self._frontiers) is not None:
+            log = logs.get(key)
+            if log is None and _same(own, self._frontiers) is not None:
                 raise DeletedPositionError(
                     f"offsets of {position.topic}-{position.partition} were deleted before they were read",
                     source=self._source.shown,
@@ -148,7 +146,7 @@ class SplitEnumerator:
                     expected=f"offset {position.next_offset}",
                     hint="Go on where it begins again, or find another copy",
                 )
-            if seen is None:
+            if log is None:
                 raise ForeignPositionError(
                     "the position is of a partition that does not exist, or was not requested",
                     source=self._source.shown,
@@ -156,14 +154,14 @@ class SplitEnumerator:
                     expected=", ".join(map(str, list(logs)[:8])) or "none is here",
                     hint="Use the query and the location that the position was taken with",
                 )
-            self._refuse(position, seen)
-            before = self._frontiers.get(key)
-            stop = position.stop if position.stop is not None else seen.stop if before is None else before.next_offset
-            stop = min(stop, seen.stop)
+            self._refuse(position, log)
+            before, end = self._frontiers.get(key), self._end_of(log).offset or 0
+            stop = position.stop if position.stop is not None else end if before is None else before.next_offset
+            stop = min(stop, end)
             if position.next_offset < stop:
                 if position.next_offset < planned.get(key, 0):
                     raise OptionError(
-                        f"offsets of {seen.partition} would come twice",
+                        f"offsets of {log.partition} would come twice",
                         offset=position.next_offset,
                         found=f"two positions that both have offset {position.next_offset} before them",
                         expected="one position a split",
@@ -171,10 +169,10 @@ class SplitEnumerator:
                     )
                 planned[key] = stop
                 wanted = OffsetRange(position.next_offset, stop)
-                planner.add(seen.source, wanted, readable=seen.readable, to_end=seen.ends_with(stop))
+                planner.add(log, wanted, to_end=self._ends_with(log, stop))
             if before is None:
                 reached = max(stop, position.next_offset, frontiers[key].next_offset if key in frontiers else 0)
-                frontiers[key] = seen.frontier(reached)
+                frontiers[key] = _frontier(log, reached)
         plan = planner.plan(self._source.shown)
         splits = self._with_ends(plan.splits)
         self.notes += [*plan.notes, *(gap.text for gap in plan.gaps)]
@@ -203,12 +201,8 @@ class SplitEnumerator:
     @property
     def is_finished(self) -> bool:
         """Whether all splits were returned: every partition has reached the end that the query gives."""
-        return bool(self._seen) and all(
-            one.reason is EndReason.REQUESTED
-            and (known := self._frontiers.get(one.partition)) is not None
-            and known.next_offset >= one.stop
-            for one in self._seen.values()
-        )
+        logs = self._follower.logs.values()
+        return bool(logs) and all(self._is_finished(log) for log in logs)
 
     def close(self) -> None:
         """Close connections and threads."""
@@ -236,21 +230,39 @@ class SplitEnumerator:
             cutting=Cutting(split_bytes=query.split_bytes, offsets=SplitOffsets.BATCHES),
         )
 
-    def _look(self) -> Sequence[SeenLog]:
-        """The partitions of the query as they are now; of one whose listing is as before nothing is read."""
-        planner = self._planner()
-        logs = [log for log in self._logs() if log.has_segments or log.log.missing]
-        self._find_frontiers([log.log.partition for log in logs])
+    def _look(self) -> Mapping[TopicIdPartition, StoredLog]:
+        """The partitions of the query as they are now."""
+        sources = [source for source in self._logs() if source.is_present]
+        self._find_frontiers([source.log.partition for source in sources])
+        return self._follower.look(sources)
 
-        def look(log: SourceLog) -> SeenLog:
-            before = self._seen.get(log.log.partition)
-            if before is not None and before.source == log:
-                return before
-            return see(self._source.store, planner, log, self.query)
+    def _see(self, source: SourceLog) -> StoredLog:
+        log = StoredLog(self._source.store, source, max_batch_bytes=self.query.max_batch_bytes)
+        self._end_of(log)  # partitions are looked at several at a time
+        return log
 
-        seen = [one for one in read_each(look, logs) if one.readable.resolved.parts or one.readable.resolved.holes]
-        self._seen = {one.partition: one for one in seen}
-        return seen
+    def _end_of(self, log: StoredLog) -> ReadEnd:
+        """Up to where the query may have a partition, and why not further."""
+        query, stop, reason = self.query, log.latest, EndReason.END_OF_DATA
+        if log.is_end_hidden:
+            reason = EndReason.DAMAGE
+        elif query.isolation_level is IsolationLevel.READ_COMMITTED:
+            stop, reason = log.stable, log.reason
+        bound = query.offset_range.stop
+        if query.times.until_ms is not None and log.resolved.parts:
+            found = log.offset_for(query.times.until_ms, counts_markers=False)
+            bound = found if bound is None else bound if found is None else min(bound, found)
+        if bound is not None and bound <= stop and log.resolved.parts:
+            stop, reason = bound, EndReason.REQUESTED
+        return ReadEnd(log.partition, stop, reason)
+
+    def _ends_with(self, log: StoredLog, stop: int) -> bool:
+        """Whether offsets that stop here stop for no other reason than that the log does."""
+        return stop == log.latest and self._end_of(log).reason is EndReason.END_OF_DATA
+
+    def _is_finished(self, log: StoredLog) -> bool:
+        end, known = self._end_of(log), self._frontiers.get(log.partition)
+        return end.reason is EndReason.REQUESTED and known is not None and known.next_offset >= (end.offset or 0)
 
     def _logs(self) -> Iterator[SourceLog]:
         query, source = self.query, self._source
@@ -285,46 +297,69 @@ class SplitEnumerator:
                     if str(other) == str(partition):
                         raise recreated(partition.topic, partition.topic_id, other.topic_id, self._source.shown)
 
-    def _next_of(self, seen: SeenLog, before: Frontier | None) -> OffsetRange | None:
+    def _next_of(self, log: StoredLog, before: Frontier | None) -> OffsetRange | None:
         """The offsets that are next; ``None`` where it is not known yet where they begin."""
+        end = self._end_of(log)
         if before is None:
-            start = seen.first(self._source.store, self.query)
-            if start is None:
+            found: int | None = 0
+            if self.query.times.since_ms is not None:
+                found = log.offset_for(self.query.times.since_ms, counts_markers=False)
+            if found is None:
                 return None
+            start = max(log.earliest, self.query.offset_range.start, found)
         else:
             start = before.next_offset
-            self._refuse_diverged(seen, before)
-            if start < seen.start:
+            self._refuse_diverged(log, before)
+            if start < log.earliest:
                 if self.query.on_gap == Policy.FAIL:
-                    raise deleted(seen, start, self._source.shown)
-                self.notes.append(f"{seen.partition}: offsets {start} to {seen.start - 1} were deleted unread")
-                start = seen.start
-        if start >= seen.stop and seen.reason is EndReason.DAMAGE and self.query.on_corrupt == Policy.FAIL:
+                    raise deleted(log, start, self._source.shown)
+                self.notes.append(f"{log.partition}: offsets {start} to {log.earliest - 1} were deleted unread")
+                start = log.earliest
+        stop = end.offset or 0
+        if start >= stop and end.reason is EndReason.DAMAGE and self.query.on_corrupt == Policy.FAIL:
             raise CorruptBatchError(
-                f"damage hides what comes next in {seen.partition}",
+                f"damage hides what comes next in {log.partition}",
                 source=self._source.shown,
                 offset=start,
                 hint="See what is damaged with segreader verify; with on_corrupt='skip' it is waited for",
             )
-        return OffsetRange(start, max(start, seen.stop))
+        return OffsetRange(start, max(start, stop))
 
-    def _refuse_diverged(self, seen: SeenLog, reached: Frontier | Position) -> None:
-        refuse_diverged(
-            seen,
-            reached.next_offset,
-            reached.leader_epoch,
-            reached.log_end,
-            store=self._source.store,
-            query=self.query,
+    def _refuse_diverged(self, log: StoredLog, reached: Frontier | Position) -> None:
+        """Raise if what was read was read from another history, or decided by markers of another one.
+
+        Raises:
+            DivergedPositionError: the lineage gives an epoch an earlier end, or the log ends before.
+        """
+        next_offset, level, log_end = reached.next_offset, self.query.isolation_level, reached.log_end
+        lost = log.diverged_from(LogEnd(next_offset, reached.leader_epoch), level)
+        is_decided_by_end = level is IsolationLevel.READ_COMMITTED and self._end_of(log).reason is not EndReason.DAMAGE
+        if lost is None and log_end is not None and is_decided_by_end:
+            lost = log.diverged_from(log_end, level)
+        if lost is None or next_offset <= lost.decided:
+            return  # what was lost, if anything, decided nothing that was read
+        common, again, epoch = lost.common, lost.decided, lost.leader_epoch
+        raise DivergedPositionError(
+            f"what was read of {log.partition} is not its history any more",
             source=self._source.shown,
+            offset=again,
+            found=f"offsets up to {common} in common"
+            + ("" if epoch is None else f" with epoch {epoch}")
+            + (f", and a log that ends at {log.latest}" if common == log.latest else "")
+            + (f", where a transaction is open since offset {again}" if again < common else ""),
+            expected=f"everything below {next_offset}"
+            if next_offset > common or log_end is None
+            else f"everything below {next_offset}, and the markers below {log_end.offset} that decided it",
+            hint=f"An unclean leader election, or an older copy: take back what was loaded from offset {again} on and "
+            "begin there",
         )
 
     def _with_ends(self, splits: Sequence[Split]) -> list[LoaderSplit]:
         """The splits, each with the end of the log by which it was planned: markers up to there decided it."""
         is_committed = self.query.isolation_level is IsolationLevel.READ_COMMITTED
-        return [LoaderSplit(one, self._seen[one.partition].end if is_committed else None) for one in splits]
+        return [LoaderSplit(one, self._follower.logs[one.partition].end if is_committed else None) for one in splits]
 
-    def _refuse(self, position: Position, seen: SeenLog) -> None:
+    def _refuse(self, position: Position, log: StoredLog) -> None:
         """Raise if a position does not fit the partition as it is."""
         shown = self._source.shown
         if position.isolation_level is not self.query.isolation_level:
@@ -334,11 +369,21 @@ class SplitEnumerator:
                 expected=self.query.isolation_level.value,
                 hint="Ask with the isolation level that the load was begun with, or begin it anew with offsets",
             )
-        if None not in (position.topic_id, seen.partition.topic_id) and position.topic_id != seen.partition.topic_id:
-            raise recreated(position.topic, seen.partition.topic_id, position.topic_id, shown)
-        self._refuse_diverged(seen, position)
-        if position.next_offset < seen.start:
-            raise deleted(seen, position.next_offset, shown)
+        if None not in (position.topic_id, log.partition.topic_id) and position.topic_id != log.partition.topic_id:
+            raise recreated(position.topic, log.partition.topic_id, position.topic_id, shown)
+        self._refuse_diverged(log, position)
+        if position.next_offset < log.earliest:
+            raise deleted(log, position.next_offset, shown)
+
+
+def _lacks(log: StoredLog, offset: int) -> bool:
+    """Whether what comes next from this offset on is in segments that are missing."""
+    return offset >= log.latest and any(hole.stop > offset for hole in log.resolved.holes)
+
+
+def _frontier(log: StoredLog, next_offset: int) -> Frontier:
+    """What is remembered once everything below an offset was handed out."""
+    return Frontier(log.partition.topic_id, next_offset, log.epoch_before(next_offset), log.end)
 
 
 def _same(partition: TopicIdPartition, among: Collection[TopicIdPartition]) -> TopicIdPartition | None:
@@ -349,14 +394,14 @@ def _same(partition: TopicIdPartition, among: Collection[TopicIdPartition]) -> T
     return next((one for one in same if None in (one.topic_id, partition.topic_id)), None)
 
 
-def deleted(seen: SeenLog, offset: int, source: str | None) -> DeletedPositionError:
+def deleted(log: StoredLog, offset: int, source: str | None) -> DeletedPositionError:
     """The error for offsets that retention has taken."""
     return DeletedPositionError(
-        f"offsets of {seen.partition} were deleted before they were read",
+        f"offsets of {log.partition} were deleted before they were read",
         source=source,
-        offset=seen.start,
-        found=f"offsets from {seen.start} on",
+        offset=log.earliest,
+        found=f"offsets from {log.earliest} on",
         expected=f"offset {offset}",
-        hint=f"Go on at offset {seen.start} and pass over {seen.start - offset} offsets, or find another copy; "
+        hint=f"Go on at offset {log.earliest} and pass over {log.earliest - offset} offsets, or find another copy; "
         "on_gap='skip' goes on by itself",
     )

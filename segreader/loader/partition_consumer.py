@@ -25,8 +25,7 @@ from segreader.errors import (
 from segreader.loader.enumerator import SplitEnumerator
 from segreader.loader.query import LoadQuery
 from segreader.loader.reader import ReaderPool, ResumableReader
-from segreader.loader.restoring import without_byte
-from segreader.loader.splits import LoaderSplit
+from segreader.loader.splits import LoaderSplit, without_byte
 from segreader.plan.request import Policy
 from segreader.read.arrow import schema
 

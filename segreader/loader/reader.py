@@ -22,10 +22,8 @@ from segreader.errors import ClosedError, OptionError
 from segreader.format.columns import BufferPool
 from segreader.format.kernel import load_kernel
 from segreader.loader.decoding import Decoded, Decoding
-from segreader.loader.position import Position
 from segreader.loader.query import LoadQuery
-from segreader.loader.restoring import epoch_before, open_transactions, refuse_foreign, rest_of
-from segreader.loader.splits import LoaderSplit
+from segreader.loader.splits import LoaderSplit, Position, epoch_before, open_transactions, refuse_foreign, rest_of
 from segreader.read.batch_positions import KnownBatches
 from segreader.read.decoders import COLUMNS_OF_HEADERS
 from segreader.read.metrics import ScanMetrics

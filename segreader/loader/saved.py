@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 from segreader.errors import PositionFormatError, PositionVersionError
 from segreader.plan.codec import WrongValueError, check_rows, check_text, check_whole_number
-from segreader.stored.divergence import LogEnd
+from segreader.plan.log import LogEnd
 
 VERSION: Final = 1
 

@@ -14,17 +14,17 @@ from segreader.errors import (
     OffsetOutOfRangeError,
     SegreaderError,
 )
+from segreader.plan.log import Log
 from segreader.plan.split import ReadEnd
 from segreader.segment import TopicIdPartition
-from segreader.spark.followed import SeenPartition
-from segreader.spark.stream_offsets import TopicPartition
+from segreader.spark.checkpoint import TopicPartition
 
 logger = logging.getLogger(__name__)
 
 _GOES_ON = "With failOnDataLoss=false the stream continues with the offsets that exist"
 
 
-class LossRule:
+class DataLossPolicy:
     """Raises where offsets are gone, or says so in the log, once, and lets the stream go on.
 
     Args:
@@ -35,36 +35,36 @@ class LossRule:
     def __init__(self, fails: bool, source: str) -> None:
         self.fails = fails
         self.source = source
-        self._told: set[str] = set()
+        self._noted: set[str] = set()
 
     def note(self, text: str) -> None:
         """A warning in the log, the first time: a trigger comes every second, and most say the same."""
-        if text not in self._told:
-            self._told.add(text)
+        if text not in self._noted:
+            self._noted.add(text)
             logger.warning("%s", text)
 
-    def begin(self, name: TopicPartition, seen: SeenPartition, start: int | None) -> int:
+    def check_start(self, name: TopicPartition, log: Log, start: int | None) -> int:
         """The first offset to read of a partition, where ``start`` comes next; its earliest where none does.
 
         Raises:
             OffsetOutOfRangeError: it is not there, whether gone or not there yet.
         """
         if start is None:
-            return seen.earliest
-        if start < seen.earliest:
-            self._tell(
+            return log.earliest
+        if start < log.earliest:
+            self._fail_or_note(
                 OffsetOutOfRangeError(
                     f"offsets of {_text(name)} are gone: retention has deleted them, or they are elsewhere",
                     source=self.source,
-                    found=f"segments from offset {seen.earliest} on",
+                    found=f"segments from offset {log.earliest} on",
                     expected=f"offset {start}",
                     hint=_GOES_ON,
                 )
             )
-        elif start > seen.latest:
+        elif start > log.latest:
             hint = "With failOnDataLoss=false the stream waits until that offset is there"
-            self._tell(self._too_early(name, start, seen.latest, hint))
-        return max(start, seen.earliest)
+            self._fail_or_note(self._too_early(name, start, log.latest, hint))
+        return max(start, log.earliest)
 
     def ahead(self, name: TopicPartition, start: int, end: int) -> OffsetOutOfRangeError:
         """The error of a batch that ends before it starts, whatever the option says.
@@ -79,21 +79,23 @@ class LossRule:
         )
         return self._too_early(name, start, end, hint)
 
-    def gone(self, name: TopicPartition) -> None:
+    def missing_partition(self, name: TopicPartition) -> None:
         """A partition with offsets that come next has no segment any more.
 
         Raises:
             ObjectNotFoundError: by the option.
         """
-        self._tell(ObjectNotFoundError(f"{_text(name)} is not here any more", source=self.source, hint=_GOES_ON))
+        self._fail_or_note(
+            ObjectNotFoundError(f"{_text(name)} is not here any more", source=self.source, hint=_GOES_ON)
+        )
 
-    def cut(self, end: ReadEnd, stop: int) -> None:
+    def short_batch(self, end: ReadEnd, stop: int) -> None:
         """A batch cannot be given the offsets that it was planned with when it was tried before.
 
         Raises:
             OffsetOutOfRangeError: by the option.
         """
-        self._tell(
+        self._fail_or_note(
             OffsetOutOfRangeError(
                 f"offsets of {end.partition} that this batch was planned with are not there any more",
                 source=self.source,
@@ -113,7 +115,7 @@ class LossRule:
         Raises:
             DivergedPositionError: by the option.
         """
-        self._tell(
+        self._fail_or_note(
             DivergedPositionError(
                 f"what this stream has read of {_text(name)} is not its history any more",
                 source=self.source,
@@ -126,13 +128,13 @@ class LossRule:
             )
         )
 
-    def replaced(self, before: TopicIdPartition, now: TopicIdPartition) -> None:
+    def recreated(self, before: TopicIdPartition, now: TopicIdPartition) -> None:
         """Another topic has taken the name while the stream was reading.
 
         Raises:
             AmbiguousTopicError: by the option.
         """
-        self._tell(
+        self._fail_or_note(
             AmbiguousTopicError(
                 f"topic {now.topic!r} was deleted and created again while a stream was reading it",
                 source=self.source,
@@ -152,7 +154,7 @@ class LossRule:
             hint=hint,
         )
 
-    def _tell(self, error: SegreaderError) -> None:
+    def _fail_or_note(self, error: SegreaderError) -> None:
         if self.fails:
             raise error
         self.note(str(error))

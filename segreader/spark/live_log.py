@@ -1,7 +1,7 @@
 """What a stream finds each time it asks brokers: the partitions, where each begins, and where it ends by now.
 
-The face of ``StreamLog``, for a log that brokers still serve. A look asks for metadata and for two offsets of each
-partition; no store is looked at before there is something to plan.
+A look asks for metadata and for two offsets of each partition; no store is looked at before there is something to
+plan.
 """
 
 from __future__ import annotations
@@ -9,40 +9,48 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from segreader.broker.messages import EARLIEST, LATEST, OffsetWanted
 from segreader.isolation import IsolationLevel
 from segreader.live.cluster import Cluster
+from segreader.plan.log import Piece
 from segreader.ranges import OffsetRange
 from segreader.segment import TopicIdPartition
-from segreader.spark.admission import Piece
+from segreader.spark.checkpoint import TopicPartition
 from segreader.spark.live_planning import LivePlanner, LiveRead
 from segreader.spark.options import SparkOptions
-from segreader.spark.stream_offsets import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
-class SeenLive:
+class LiveLog:
     """One partition at the time of a look, by its leader.
 
     Args:
         earliest: the first offset that is there.
         latest: one more than the last offset that is there for anyone: the high watermark.
-        stop: readers of this isolation level read up to here.
+        stable: the last stable offset; ``latest`` where the stream reads uncommitted records.
+        ask: the first offset that is not older than a time, from its leader; below zero if all are.
     """
 
     partition: TopicIdPartition
     earliest: int
     latest: int
-    stop: int
+    stable: int
+    ask: Callable[[int], int]
+
+    def offset_for(self, time_ms: int) -> int | None:
+        """The first offset that is not older; ``None`` if all are."""
+        found = self.ask(time_ms)
+        return None if found < 0 else found
 
     def pieces(self, start: int, stop: int) -> list[Piece]:
         """All of it as one: a broker does not tell bytes, and limits by bytes are refused."""
         return [Piece(stop, 0)] if start < stop else []
 
 
-class LiveLog:
+class LiveStreamSource:
     """The live log that a stream follows.
 
     Args:
@@ -63,9 +71,9 @@ class LiveLog:
         self._options, self._connect = options, connect or options.brokers.connect
         self._open = ExitStack()
         self._planner: LivePlanner | None = None
-        self._known: dict[TopicPartition, SeenLive] = {}
+        self._known: dict[TopicPartition, LiveLog] = {}
 
-    def look(self) -> Mapping[TopicPartition, SeenLive]:
+    def look(self) -> Mapping[TopicPartition, LiveLog]:
         """The chosen partitions, by topic and number, as they are now.
 
         Raises:
@@ -82,21 +90,22 @@ class LiveLog:
                 wanted = [OffsetWanted(*name, LATEST) for name in names]
                 last = planner.listed(wanted, IsolationLevel.READ_UNCOMMITTED)
         self._known = {
-            name: SeenLive(
+            name: LiveLog(
                 TopicIdPartition(*name, topics[name[0]].topic_id),
                 first[name].offset,
                 max(last[name].offset, stable[name].offset, first[name].offset),
                 max(stable[name].offset, first[name].offset),
+                partial(self._first_at, name),
             )
             for name in names
         }
         return self._known
 
-    def decided_end(self, before: SeenLive, seen: SeenLive) -> int | None:
+    def decided_end(self, before: LiveLog, log: LiveLog) -> int | None:
         """``None``: leaders are not asked for their lineage between two looks."""
         return None
 
-    def plan(self, look: Mapping[TopicPartition, SeenLive], wanted: Mapping[TopicPartition, OffsetRange]) -> LiveRead:
+    def plan(self, look: Mapping[TopicPartition, LiveLog], wanted: Mapping[TopicPartition, OffsetRange]) -> LiveRead:
         """The parts of these offsets.
 
         Args:
@@ -109,11 +118,9 @@ class LiveLog:
         with self._asked() as planner:
             return LiveRead(planner.plan({name: (offsets.start, offsets.stop) for name, offsets in wanted.items()}))
 
-    def first_at(self, name: TopicPartition, seen: SeenLive, time_ms: int) -> int | None:
-        """The first offset that is not older; ``None`` if all are."""
+    def _first_at(self, name: TopicPartition, time_ms: int) -> int:
         with self._asked() as planner:
-            found = planner.listed([OffsetWanted(*name, time_ms)])[name].offset
-        return None if found < 0 else found
+            return planner.listed([OffsetWanted(*name, time_ms)])[name].offset
 
     def close(self) -> None:
         """Close connections and threads."""

@@ -27,12 +27,12 @@ from segreader.plan.live import LivePart, LivePlan
 from segreader.plan.request import Bounds, LiveEnd, Request
 from segreader.plan.split import Gap
 from segreader.segment import TopicIdPartition
+from segreader.spark.checkpoint import TopicPartition, flat
 from segreader.spark.live_parts import storage_of_locations
 from segreader.spark.locations import Locations
 from segreader.spark.option_values import EARLIEST, LATEST
 from segreader.spark.options import SparkOptions
 from segreader.spark.planning import Losses, cutting_of, nothing_as_new, require_same_partitions, start_beyond_end
-from segreader.spark.stream_offsets import TopicPartition, flat
 from segreader.storage.base import ObjectStore
 from segreader.stored.beside import Known, SourceLog
 from segreader.stored.source import Wants

@@ -35,7 +35,7 @@ from segreader.spark.worker import this_worker
 from segreader.storage.base import MountedStores, ObjectInfo, ObjectStore, read_listed
 from segreader.storage.location import open_store
 from segreader.stored.beside import Beside, Catalog, Known, SourceLog, is_live
-from segreader.stored.lineage import read_lineage
+from segreader.stored.log import StoredLog
 from segreader.stored.source import LocationSource
 from segreader.stored.topic_ids import NEWEST, newest_ids
 
@@ -158,8 +158,7 @@ class Locations:
         here = [one for one in self.places_of(partition.topic) if one[0].partition == partition]
         if not here:
             raise ObjectNotFoundError(f"{partition} is not here any more", source=self.shown)
-        log = self.read(here[0], self.known(here, self.read_metadata()))
-        return read_lineage(self.store, log.log, local=log.local, given=log.leader_epochs).resolved
+        return StoredLog(self.store, self.read(here[0], self.known(here, self.read_metadata()))).resolved
 
     def close(self) -> None:
         """Close connections and threads."""

@@ -35,9 +35,8 @@ from segreader.spark.locations import Locations
 from segreader.spark.option_values import EARLIEST, LATEST, PartitionOffsets
 from segreader.spark.options import SparkOptions, Times
 from segreader.storage.base import ObjectStore, read_each, read_whole
-from segreader.stored.partition_planner import PartitionPlanner
-from segreader.stored.segment_ends import OPEN_END, read_last_offset
-from segreader.stored.time_offsets import offset_for_time
+from segreader.stored.log import StoredLog
+from segreader.stored.planner import PartitionPlanner
 from segreader.stored.transactions import read_transaction_state
 
 SMALL_SPLIT: Final = 32 << 20
@@ -118,11 +117,11 @@ def plan_splits(
     for partition, its_places in zip(there, places, strict=True):
         source = locations.read(its_places, known)
         has_local |= source.local is not None
-        readable = planner.resolve(source)
-        logs[partition] = readable.resolved
-        wanted = asked[partition] = _Wanted(options, locations, readable.resolved, losses).offsets()
+        log = planner.log(source)
+        logs[partition] = log.resolved
+        wanted = asked[partition] = _Wanted(options, locations, log, losses).offsets()
         try:
-            planner.add(source, wanted, readable=readable)
+            planner.add(log, wanted)
         except SegmentGapError as error:
             error.hint = "Ask for other offsets, or read the data that exists with failOnDataLoss=false"
             raise
@@ -184,8 +183,12 @@ class _Wanted:
 
     options: SparkOptions
     locations: Locations
-    log: ResolvedLog
+    stored: StoredLog
     losses: Losses
+
+    @property
+    def log(self) -> ResolvedLog:
+        return self.stored.resolved
 
     def offsets(self) -> OffsetRange:
         """The start and the end that the options say, held against what is there."""
@@ -213,7 +216,7 @@ class _Wanted:
             what = f"startingOffsets of {log.partition} is before the first segment"
             self.losses.add(what, start, f"{log.start} or later", Gap(log.partition, start, log.start))
             return log.start
-        end = self._end() if log.parts and start > log.parts[-1].start else None
+        end = self.stored.open_end if log.parts and start > log.parts[-1].start else None
         if end is not None and start > end:
             raise OptionError(
                 f"startingOffsets of {log.partition} is beyond the end of the data",
@@ -224,36 +227,27 @@ class _Wanted:
         return start
 
     def _start_by_time(self, time_ms: int) -> int:
-        found = self._first_at(time_ms)
+        found = self.stored.offset_for(time_ms)
         if found is not None:
             return found
         if self.options.starts_at_latest:
-            return self._end()
+            return self.stored.open_end
         raise nothing_as_new(self.log.partition, time_ms, self.locations.shown)
 
     def _stop(self) -> int | None:
         options, log = self.options, self.log
         if options.ending_times is not None:
-            return self._first_at(_time_of(options.ending_times, log.partition))
+            return self.stored.offset_for(_time_of(options.ending_times, log.partition))
         if options.bounds is not None:
             return options.bounds.stop
         stop = _offset_of(options.ending_offsets, log.partition, LATEST)
         if stop == LATEST:
             return None
-        end = self._end() if not log.parts or stop > log.parts[-1].start else None
+        end = self.stored.open_end if not log.parts or stop > log.parts[-1].start else None
         if end is not None and stop > end:
             self.losses.end_beyond(log.partition, stop, end)
             return end
         return stop
-
-    def _first_at(self, time_ms: int) -> int | None:
-        """As a broker answers: control records count."""
-        found = offset_for_time(self.locations.store, self.log, time_ms, counts_markers=True)
-        return None if found is None else found.offset
-
-    def _end(self) -> int:
-        """One more than the last offset."""
-        return _end_of(self.locations.store, self.log)
 
 
 def start_beyond_end(partition: TopicIdPartition, start: int, stop: int) -> OptionError:
@@ -308,14 +302,6 @@ def _offset_of(offsets: PartitionOffsets | None, partition: TopicIdPartition, de
 
 def _time_of(times: Times, partition: TopicIdPartition) -> int:
     return times if isinstance(times, int) else times[partition.topic][partition.partition]
-
-
-def _end_of(store: ObjectStore, log: ResolvedLog) -> int:
-    """One more than the last offset of a partition; where damage hides it, one that is certainly beyond."""
-    if log.stop <= OPEN_END or not log.parts:
-        return log.stop
-    last = read_last_offset(store, log.parts[-1].segment)
-    return log.stop if last is None else max(last + 1, log.parts[-1].start)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from segreader.errors import OptionError
 from segreader.read.arrow import FIELDS, HEADERS
 from segreader.spark.batch import KAFKA_NAMES, RAW_NAMES, READ_NAMES, SegmentReader
 from segreader.spark.options import parse_options, parse_stream_options, require_batch
-from segreader.spark.read_limits import require_limits
+from segreader.spark.rate_limits import require_limits
 from segreader.spark.worker import show_log, without_locals
 
 NAME = "segreader"

@@ -9,28 +9,34 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
+from segreader.errors import OffsetOutOfRangeError, OptionError
+from segreader.isolation import IsolationLevel
+from segreader.plan.log import Log
 from segreader.ranges import OffsetRange
-from segreader.spark.admission import TriggerDelay, count_backlog, take_bytes, take_rows
 from segreader.spark.batch import SegmentReader, SplitPartition
-from segreader.spark.data_loss import LossRule
-from segreader.spark.followed import Look, SeenPartition, open_log
+from segreader.spark.checkpoint import OffsetJson, StreamOffsets, TopicPartition, flat, from_json, to_json
+from segreader.spark.data_loss import DataLossPolicy
+from segreader.spark.option_values import EARLIEST, LATEST
 from segreader.spark.options import StreamOptions
-from segreader.spark.read_limits import (
+from segreader.spark.rate_limits import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxBytes,
     ReadMaxRows,
     ReadMinRows,
     SupportsTriggerAvailableNow,
+    TriggerDelay,
+    count_backlog,
+    take_bytes,
+    take_rows,
 )
-from segreader.spark.stream_offsets import OffsetJson, StreamOffsets, TopicPartition, from_json, to_json
-from segreader.spark.stream_start import first_offsets
+from segreader.spark.stream_source import Look, open_source
 from segreader.spark.worker import without_locals
 
 logger = logging.getLogger(__name__)
@@ -57,8 +63,8 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.options = options
         self.columns = columns
         self._clock, self._wait = clock, wait
-        self._log = open_log(options.read, clock)
-        self._rule = LossRule(options.read.fail_on_data_loss, options.read.location)
+        self._source = open_source(options.read, clock)
+        self._data_loss = DataLossPolicy(options.read.fail_on_data_loss, options.read.location)
         self._delay = TriggerDelay(options.min_offsets, options.max_delay_ms) if options.min_offsets else None
         self._look: Look | None = None
         self._looked_at = 0.0
@@ -76,7 +82,7 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where a new query starts; the same at every call.
 
         Raises:
-            SegreaderError: as ``first_offsets`` and ``StreamLog.look`` tell.
+            SegreaderError: as ``StoredStreamSource.look`` tell.
         """
         return to_json(self._first())
 
@@ -89,7 +95,7 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             limit: how much to read; likewise.
 
         Raises:
-            SegreaderError: offsets are gone, or as ``StreamLog.look`` tells.
+            SegreaderError: offsets are gone, or as ``StoredStreamSource.look`` tells.
         """
         is_first_batch, self._is_first_batch = self._is_first_batch, False
         if start is None:
@@ -130,14 +136,14 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @without_locals
     def reportLatestOffset(self) -> OffsetJson | None:
         """The ends that the last look found: what Spark shows as the latest offset, and so how far behind it is."""
-        return None if self._look is None else to_json(_stops(self._look))
+        return None if self._look is None else to_json(self._stops(self._look))
 
     @without_locals
     def partitions(self, start: OffsetJson, end: OffsetJson) -> list[InputPartition]:
         """The splits between two offsets, largest first; a partition that ``start`` lacks begins at its earliest.
 
         Raises:
-            SegreaderError: offsets are gone, the end is before the start, or as for ``StreamLog.plan``.
+            SegreaderError: offsets are gone, the end is before the start, or as for ``StoredStreamSource.plan``.
         """
         starts, ends = from_json(start), from_json(end)
         self._require_forward(starts, ends)
@@ -147,18 +153,18 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         wanted: dict[TopicPartition, OffsetRange] = {}
         for name, stop in behind.items():
             if name not in look:
-                self._rule.gone(name)
+                self._data_loss.missing_partition(name)
             elif (first := self._begin(name, look[name], starts.get(name))) < stop:
                 wanted[name] = OffsetRange(first, stop)
-        planned = self._log.plan(look, wanted)
+        planned = self._source.plan(look, wanted)
         plan = planned.plan
         for end_of_plan in plan.ends:
             stop = ends[end_of_plan.partition.topic, end_of_plan.partition.partition]
             if end_of_plan.offset is not None and end_of_plan.offset < stop:
-                self._rule.cut(end_of_plan, stop)
+                self._data_loss.short_batch(end_of_plan, stop)
         logger.info("%s: %d splits, %d bytes stored", plan.location, len(light := planned.light_splits()), plan.size)
         for note in (*plan.notes, *(f"{gap.text}: passed over" for gap in plan.gaps)):
-            self._rule.note(note)
+            self._data_loss.note(note)
         return [SplitPartition(split) for split in light]
 
     @without_locals
@@ -171,37 +177,74 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """Close connections and threads."""
-        self._log.close()
+        self._source.close()
 
     def _first(self) -> dict[TopicPartition, int]:
         if self._initial is None:
-            self._initial = first_offsets(self.options, self._log, self._look or self._look_again(), self._rule)
+            self._initial = self._first_offsets(self._look or self._look_again())
         return self._initial
+
+    def _first_offsets(self, look: Look) -> dict[TopicPartition, int]:
+        """The first offset to read of every partition: ``startingOffsets`` and its kin, held against what is there.
+
+        Raises:
+            OptionError: the option does not name exactly the partitions that are there.
+            OffsetOutOfRangeError: an offset is gone or not there yet, or nothing is as new as a time.
+        """
+        read = self.options.read
+        if read.starting_times is not None:
+            times = read.starting_times
+            by_name = dict.fromkeys(look, times) if isinstance(times, int) else flat(times)
+            _require_same("startingOffsetsByTimestamp", by_name, look)
+            return {name: self._at_time(name, look[name], time_ms) for name, time_ms in by_name.items()}
+        if read.starting_offsets is not None:
+            given = flat(read.starting_offsets)
+            _require_same("startingOffsets", given, look)
+            return {name: self._at_offset(name, look[name], offset) for name, offset in given.items()}
+        return {name: self._stop(log) if self.options.starts_at_end else log.earliest for name, log in look.items()}
+
+    def _at_offset(self, name: TopicPartition, log: Log, offset: int) -> int:
+        if offset == EARLIEST:
+            return log.earliest
+        return self._stop(log) if offset == LATEST else self._data_loss.check_start(name, log, offset)
+
+    def _at_time(self, name: TopicPartition, log: Log, time_ms: int) -> int:
+        found = log.offset_for(time_ms)
+        if found is not None:
+            return min(found, self._stop(log))
+        if self.options.read.starts_at_latest:
+            return self._stop(log)
+        raise OffsetOutOfRangeError(
+            f"nothing of {name[0]}-{name[1]} is as new as the time to start from",
+            source=self.options.read.location,
+            found=f"no record from {time_ms} on",
+            hint="With startingOffsetsByTimestampStrategy=latest the stream starts at the end then",
+        )
 
     def _look_again(self) -> Look:
         before = self._look or {}
-        look = self._look = self._log.look()
+        look = self._look = self._source.look()
         self._looked_at = self._clock()
-        for name, seen in look.items():
-            if name in before and before[name].partition.topic_id != seen.partition.topic_id:
-                self._rule.replaced(before[name].partition, seen.partition)
-            elif name in before and (decided := self._log.decided_end(before[name], seen)) is not None:
+        for name, log in look.items():
+            if name in before and before[name].partition.topic_id != log.partition.topic_id:
+                self._data_loss.recreated(before[name].partition, log.partition)
+            elif name in before and (decided := self._source.decided_end(before[name], log)) is not None:
                 self._decided[name] = min(decided, self._decided.get(name, decided))
         return look
 
-    def _begin(self, name: TopicPartition, seen: SeenPartition, start: int | None) -> int:
+    def _begin(self, name: TopicPartition, log: Log, start: int | None) -> int:
         """Where a partition begins; what was read before must be what is there, as far as this process has seen it."""
         decided = self._decided.get(name)
         if decided is not None and start is not None:
             if start > decided:
-                self._rule.diverged(name, start, decided)
+                self._data_loss.diverged(name, start, decided)
             del self._decided[name]  # what is read from here on is of the new history
-        return self._rule.begin(name, seen, start)
+        return self._data_loss.check_start(name, log, start)
 
     def _next_end(self) -> StreamOffsets:
         """What is there, never before the end of the last batch: older Spark does not say where the next one begins."""
-        look = self._look_again() if self._look is None else self._current(self._reached or _stops(self._look))
-        return _stops(look) if self._reached is None else self._bounds(self._reached, look)[1]
+        look = self._look_again() if self._look is None else self._current(self._reached or self._stops(self._look))
+        return self._stops(look) if self._reached is None else self._bounds(self._reached, look)[1]
 
     def _require_forward(self, starts: StreamOffsets, ends: StreamOffsets) -> None:
         """Refuse a batch that ends before it starts: the one after it would deliver offsets again.
@@ -211,10 +254,10 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         missing = sorted(starts.keys() - ends.keys())
         for name in missing if missing and starts != self._first() else ():  # a first batch may come again
-            self._rule.gone(name)
+            self._data_loss.missing_partition(name)
         back = sorted(name for name, stop in ends.items() if stop < starts.get(name, stop))
         if back and (self.options.read.starting_offsets is not None or starts != self._first()):
-            raise self._rule.ahead(back[0], starts[back[0]], ends[back[0]])
+            raise self._data_loss.ahead(back[0], starts[back[0]], ends[back[0]])
 
     def _current(self, starts: StreamOffsets) -> Look:
         """What is there; not looked up more than once a second."""
@@ -224,28 +267,36 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         age = self._clock() - self._looked_at
         if self._is_frozen:
             return look
-        if age < self._log.look_every_s:
-            if any(seen.stop > starts.get(name, seen.earliest) for name, seen in look.items()):
+        if age < self._source.look_every_s:
+            if any(self._stop(log) > starts.get(name, log.earliest) for name, log in look.items()):
                 return look
-            self._wait(self._log.look_every_s - age)
+            self._wait(self._source.look_every_s - age)
         return self._look_again()
 
     def _look_with(self, ends: StreamOffsets) -> Look:
         """A look that has these ends, if they are there at all."""
         look = self._look
         if look is None or any(name not in look or look[name].latest < end for name, end in ends.items()):
-            return self._log.look() if self._is_frozen else self._look_again()
+            return self._source.look() if self._is_frozen else self._look_again()
         return look
 
     def _bounds(self, starts: StreamOffsets, look: Look) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
         """Where each partition begins and ends by now; one that is gone stays where it is."""
         begins, ends = dict(starts), dict(starts)
         for name in sorted(starts.keys() - look.keys()):
-            self._rule.gone(name)
-        for name, seen in look.items():
-            begins[name] = self._begin(name, seen, starts.get(name))
-            ends[name] = max(begins[name], seen.stop)
+            self._data_loss.missing_partition(name)
+        for name, log in look.items():
+            begins[name] = self._begin(name, log, starts.get(name))
+            ends[name] = max(begins[name], self._stop(log))
         return begins, ends
+
+    def _stop(self, log: Log) -> int:
+        """Up to where the stream may read a partition."""
+        is_committed = self.options.read.isolation_level is IsolationLevel.READ_COMMITTED
+        return log.stable if is_committed else log.latest
+
+    def _stops(self, look: Look) -> dict[TopicPartition, int]:
+        return {name: self._stop(log) for name, log in look.items()}
 
     def _is_early(self, backlog: int, limit: ReadLimit | None) -> bool:
         """Whether there is not enough to read yet: never where Spark wants all there is, or the end is fixed."""
@@ -254,5 +305,10 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._delay.holds_back(backlog, int(self._clock() * 1000))
 
 
-def _stops(look: Look) -> dict[TopicPartition, int]:
-    return {name: seen.stop for name, seen in look.items()}
+def _require_same(option: str, given: StreamOffsets, look: Mapping[TopicPartition, object]) -> None:
+    for problem, names in (("lacks", look.keys() - given.keys()), ("names, in vain,", given.keys() - look.keys())):
+        if names:
+            raise OptionError(
+                f"{option} must name exactly the partitions that are read; it {problem} "
+                + ", ".join(f"{topic}-{partition}" for topic, partition in sorted(names))
+            )

@@ -54,6 +54,11 @@ class SourceLog:
         """Whether any segment of it is there, in the location or in the log directory."""
         return bool(self.segments)
 
+    @property
+    def is_present(self) -> bool:
+        """Whether a segment of it is there, or known to be missing."""
+        return self.has_segments or bool(self.log.missing)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Catalog:

@@ -33,7 +33,7 @@ from segreader.format.scanner import (
     Tail,
     batch_of_header,
 )
-from segreader.plan.lineage import EpochSpan
+from segreader.plan.lineage import EpochSpan, ResolvedLog
 from segreader.ranges import ByteRange
 from segreader.segment import Segment, SegmentFiles
 from segreader.storage.base import ObjectStore, read_each, read_whole
@@ -86,6 +86,15 @@ def read_last_offset(store: ObjectStore, segment: Segment, max_batch_bytes: int 
     """
     walked, _ = _read_tail(store, segment, max_batch_bytes)
     return None if walked is None else walked.last_offset
+
+
+def read_log_end(store: ObjectStore, log: ResolvedLog, max_batch_bytes: int = DEFAULT_LIMIT) -> int | None:
+    """One more than the last offset of a partition that has segments; ``None`` if damage hides it."""
+    if log.stop <= OPEN_END:
+        return log.stop
+    part = log.parts[-1]
+    last = read_last_offset(store, part.segment, max_batch_bytes)
+    return None if last is None else max(last + 1, part.start)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from segreader.catalog.metadata_log import RemoteLogMetadata
 from segreader.errors import AmbiguousTopicError, ObjectNotFoundError
 from segreader.segment import SegmentState, TopicIdPartition
 from segreader.storage.base import ObjectStore
-from segreader.stored.indexed_times import UNREADABLE, times_of_log
+from segreader.stored.times import UNREADABLE, times_of_log
 
 NEWEST: Final = "newest"
 """In place of a topic id: the one that the topic's name has now."""

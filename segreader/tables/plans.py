@@ -18,16 +18,16 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs
 
+from segreader.plan.lineage import ResolvedLog
 from segreader.plan.split import ReadPlan
 from segreader.ranges import OffsetRange
 from segreader.scans import Scan
 from segreader.segment import TopicIdPartition
 from segreader.storage.base import read_each
-from segreader.stored.lineage import ReadableLog
-from segreader.stored.max_timestamp import certain_newest_ms
-from segreader.stored.partition_planner import PartitionPlanner
+from segreader.stored.log import StoredLog
+from segreader.stored.planner import PartitionPlanner
 from segreader.stored.source import SourceLog
-from segreader.stored.time_offsets import offsets_between
+from segreader.stored.times import certain_newest_ms
 
 _LARGEST = (1 << 63) - 1
 
@@ -189,7 +189,7 @@ class FilteredPlans:
         self._whole: ReadPlan | None = None
         self._partitions: list[TopicIdPartition] | None = None
         self._listed: dict[TopicIdPartition, SourceLog] = {}
-        self._resolved: dict[TopicIdPartition, tuple[ReadableLog, OffsetRange]] = {}
+        self._resolved: dict[TopicIdPartition, tuple[StoredLog, OffsetRange]] = {}
         self._newest: dict[str, int | None] = {}
 
     def plan(self, predicate: pc.Expression | None) -> ReadPlan:
@@ -248,8 +248,7 @@ class FilteredPlans:
     def _add(self, planner: PartitionPlanner, source: SourceLog, predicate: pc.Expression | None) -> None:
         offsets, partition = self._scan.offsets, source.log.partition
         if predicate is None:
-            readable, wanted = self._resolve(planner, source)
-            planner.add(source, wanted, readable=readable)
+            planner.add(*self._resolve(planner, source))
             return
         whole = Region(partition.topic, partition.partition, offsets.start, offsets.stop)
         if offsets.stop == offsets.start:
@@ -258,28 +257,22 @@ class FilteredPlans:
         only = matching_offsets(self._regions, predicate, whole, places)
         if not only:
             return
-        readable, wanted = self._resolve(planner, source)
+        log, wanted = self._resolve(planner, source)
         only = [both for one in only if (both := one.intersection(wanted)) is not None]
-        only = self._without_old(predicate, readable, only)
+        only = self._without_old(predicate, log.resolved, only)
         if only:
-            planner.add(source, OffsetRange(only[0].start, only[-1].stop), readable=readable, only=only)
+            planner.add(log, OffsetRange(only[0].start, only[-1].stop), only=only)
 
-    def _resolve(self, planner: PartitionPlanner, source: SourceLog) -> tuple[ReadableLog, OffsetRange]:
+    def _resolve(self, planner: PartitionPlanner, source: SourceLog) -> tuple[StoredLog, OffsetRange]:
         """Which segment has which offset, and the offsets that the scan's own bounds leave."""
         partition, scan = source.log.partition, self._scan
         if partition not in self._resolved:
-            readable, wanted = planner.resolve(source), scan.offsets
-            if scan.times is not None:
-                most = scan.options.max_batch_bytes
-                wanted = offsets_between(scan.store, readable.resolved, scan.times, wanted, max_batch_bytes=most)
-            self._resolved[partition] = readable, wanted
+            log, wanted = planner.log(source), scan.offsets
+            self._resolved[partition] = log, wanted if scan.times is None else log.offsets_between(scan.times, wanted)
         return self._resolved[partition]
 
-    def _without_old(
-        self, predicate: pc.Expression, readable: ReadableLog, only: list[OffsetRange]
-    ) -> list[OffsetRange]:
+    def _without_old(self, predicate: pc.Expression, log: ResolvedLog, only: list[OffsetRange]) -> list[OffsetRange]:
         """The ranges without segments all of whose records are certainly too old for the filter."""
-        log = readable.resolved
         topic, number = log.partition.topic, log.partition.partition
         if self._regions.matching(predicate, [Region(topic, number, newest_ms=_OLDEST_MS)]):
             return only  # however old a record is, it may match

@@ -12,8 +12,8 @@ from kafka_kit.racks import Racks
 import segreader
 from segreader.errors import OffsetOutOfRangeError, RecreatedTopicError, TruncatedLogError
 from segreader.isolation import IsolationLevel
-from segreader.loader.handover import StartingOffsets
-from segreader.loader.position import Position
+from segreader.loader.splits import Position
+from segreader.loader.starting_offsets import StartingOffsets
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.xdist_group("cluster")]
 

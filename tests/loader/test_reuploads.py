@@ -17,7 +17,7 @@ from loading import positions_in, read_rest
 from segreader.errors import ObjectChangedError, ObjectNotFoundError, PositionError
 from segreader.isolation import IsolationLevel
 from segreader.loader import LoaderSplit, LoadQuery, PartitionConsumer, Position, ReaderPool, SplitEnumerator
-from segreader.loader.restoring import known_byte
+from segreader.loader.splits import known_byte
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import kafka_uuid, local_tiered_files, write_files
 from segreader.testing.records import ProducerRecord

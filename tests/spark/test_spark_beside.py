@@ -32,7 +32,7 @@ from segreader.loader import LoadQuery, ResumableReader, SplitEnumerator
 from segreader.polars import scan as scan_polars
 from segreader.spark.batch import SegmentReader
 from segreader.spark.options import parse_options, parse_stream_options
-from segreader.spark.read_limits import ReadAllAvailable
+from segreader.spark.rate_limits import ReadAllAvailable
 from segreader.spark.stream import SegmentStreamReader
 from segreader.storage.target.store import open_target
 from segreader.testing.builder import SegmentBuilder

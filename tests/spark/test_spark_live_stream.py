@@ -15,7 +15,7 @@ from served_cluster import ServedCluster, served_cluster, tiered_log
 
 from segreader.errors import AmbiguousTopicError, ObjectNotFoundError, OffsetOutOfRangeError, OptionError
 from segreader.spark.options import parse_stream_options
-from segreader.spark.read_limits import ReadAllAvailable, ReadMaxRows
+from segreader.spark.rate_limits import ReadAllAvailable, ReadMaxRows
 from segreader.spark.stream import SegmentStreamReader
 from segreader.spark.worker import this_worker
 from segreader.testing.builder import SegmentBuilder

@@ -25,12 +25,12 @@ from segreader.errors import (
     TruncatedError,
 )
 from segreader.plan.split import Split
-from segreader.spark import read_limits
+from segreader.spark import rate_limits
 from segreader.spark.batch import SplitPartition
+from segreader.spark.checkpoint import from_json, to_json
 from segreader.spark.options import parse_options, parse_stream_options
-from segreader.spark.read_limits import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
+from segreader.spark.rate_limits import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
 from segreader.spark.stream import SegmentStreamReader
-from segreader.spark.stream_offsets import from_json, to_json
 
 ALL = ReadAllAvailable()
 
@@ -430,18 +430,18 @@ def test_options_that_contradict_each_other_are_refused(options: dict[str, str],
 
 def test_limits_are_refused_where_spark_would_leave_them_out(monkeypatch: pytest.MonkeyPatch) -> None:
     options = parse_options({"location": "/mnt", "subscribe": "orders", "maxBytesPerTrigger": "1m"})
-    monkeypatch.setattr(read_limits, "HAS_LIMITS", True)
-    read_limits.require_limits(options)
-    monkeypatch.setattr(read_limits, "HAS_LIMITS", False)
+    monkeypatch.setattr(rate_limits, "HAS_LIMITS", True)
+    rate_limits.require_limits(options)
+    monkeypatch.setattr(rate_limits, "HAS_LIMITS", False)
 
     with pytest.raises(OptionError, match=r"maxBytesPerTrigger needs Spark 4\.2"):
-        read_limits.require_limits(options)
+        rate_limits.require_limits(options)
 
 
 def test_without_limits_in_spark_the_names_are_still_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark.sql.streaming.datasource", None)  # as in Spark 4.0 and 4.1
     monkeypatch.delattr(pyspark.sql.streaming, "datasource", raising=False)
-    spec = importlib.util.spec_from_file_location("older_read_limits", read_limits.__file__)
+    spec = importlib.util.spec_from_file_location("older_read_limits", rate_limits.__file__)
     assert spec is not None
     assert spec.loader is not None
     older = importlib.util.module_from_spec(spec)
@@ -449,7 +449,7 @@ def test_without_limits_in_spark_the_names_are_still_there(monkeypatch: pytest.M
     spec.loader.exec_module(older)
 
     assert not older.HAS_LIMITS
-    assert all(hasattr(older, name) for name in read_limits.__all__)
+    assert all(hasattr(older, name) for name in rate_limits.__all__)
     assert older.ReadMaxRows(7) == older.ReadMaxRows(max_rows=7) != older.ReadMaxBytes(7)
 
 

@@ -13,7 +13,7 @@ from sample import is_edge, sampled
 
 from segreader.format.batch import TimestampType
 from segreader.spark.options import parse_stream_options
-from segreader.spark.read_limits import ReadMaxBytes, ReadMaxRows
+from segreader.spark.rate_limits import ReadMaxBytes, ReadMaxRows
 from segreader.spark.stream import SegmentStreamReader
 
 COMMITTED = cases("tv2", "cluster", "aiven-plain", "aiven-encrypted", remote=True)

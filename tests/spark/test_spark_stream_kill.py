@@ -16,7 +16,7 @@ import pytest
 from growing_log import GrowingLog
 from pyspark.sql import SparkSession
 
-from segreader.spark.read_limits import HAS_LIMITS
+from segreader.spark.rate_limits import HAS_LIMITS
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 

@@ -20,7 +20,7 @@ from sample import exhaustive
 
 from segreader.cli.main import main
 from segreader.spark import register
-from segreader.spark.read_limits import HAS_LIMITS
+from segreader.spark.rate_limits import HAS_LIMITS
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 

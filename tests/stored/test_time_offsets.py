@@ -29,9 +29,9 @@ from segreader.ranges import OffsetRange
 from segreader.storage.base import ObjectStore
 from segreader.storage.local import LocalStore
 from segreader.stored.lineage import read_lineage
-from segreader.stored.log_offsets import read_log_offsets
+from segreader.stored.log import read_log_offsets
 from segreader.stored.source import Catalog, SourceLog, open_source
-from segreader.stored.time_offsets import OffsetAndTimestamp, offset_for_time, offsets_between
+from segreader.stored.times import OffsetAndTimestamp, offset_for_time, offsets_between
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import broker_log_files, local_tiered_files
 from segreader.testing.records import ProducerRecord

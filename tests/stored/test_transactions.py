@@ -25,8 +25,8 @@ from segreader.ranges import OffsetRange
 from segreader.read.options import ReadOptions
 from segreader.stored import transactions
 from segreader.stored.lineage import read_lineage
-from segreader.stored.log_offsets import read_log_offsets
-from segreader.stored.partition_planner import PartitionPlanner
+from segreader.stored.log import read_log_offsets
+from segreader.stored.planner import PartitionPlanner
 from segreader.stored.source import LocationSource
 from segreader.stored.transactions import snapshot_at_start
 from segreader.testing.batches import ABORT, control_key, encode_batch

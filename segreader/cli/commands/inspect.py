@@ -144,13 +144,12 @@ def _of_times(source: LocationSource | UrlSource, selection: Selection, times: T
     """The segments of the live log that hold records of these times."""
     from segreader.plan.cut import overlapping
     from segreader.ranges import OffsetRange
-    from segreader.stored.lineage import read_lineage
-    from segreader.stored.time_offsets import offsets_between
+    from segreader.stored.log import StoredLog
 
     for one in source.logs(topic=selection.topic, topic_id=selection.topic_id, partitions=selection.partitions):
-        log = read_lineage(source.store, one.log, local=one.local, given=one.leader_epochs).resolved
-        wanted = offsets_between(source.store, log, times, OffsetRange())
-        segments = [part.segment for part, _ in overlapping(log.parts, wanted)]
+        log = StoredLog(source.store, one)
+        wanted = log.offsets_between(times, OffsetRange())
+        segments = [part.segment for part, _ in overlapping(log.resolved.parts, wanted)]
         if segments:
             yield source.store.url(segments[0].files.log.rpartition("/")[0]), segments
 

@@ -87,21 +87,16 @@ def offsets(
 
 
 def _row(source: Source, log: SourceLog, times_ms: Sequence[int], records_only: bool) -> Row:
-    from segreader.stored.lineage import read_lineage
-    from segreader.stored.log_offsets import read_log_offsets
-    from segreader.stored.time_offsets import offset_for_time
-    from segreader.stored.transactions import snapshot_at_start
+    from segreader.stored.log import StoredLog
 
-    store, partition = source.store, log.log.partition
-    readable = read_lineage(store, log.log, local=log.local, given=log.leader_epochs)
-    for note in [*log.log.notes, *readable.notes]:
+    stored = StoredLog(source.store, log)
+    partition, ends = stored.partition, stored.offsets
+    for note in [*log.log.notes, *stored.readable.notes]:
         say(f"note: {note}")
-    snapshot = snapshot_at_start(log.log if log.local is None else log.local, readable.resolved)
-    ends = read_log_offsets(store, readable.resolved, start_snapshot=snapshot)
 
     def answers() -> Iterator[Row]:
         for time_ms in times_ms:
-            found = offset_for_time(store, readable.resolved, time_ms, counts_markers=not records_only)
+            found = stored.first_at(time_ms, counts_markers=not records_only)
             yield {
                 "query": time_ms,
                 "offset": found.offset if found is not None else None,

@@ -1,20 +1,34 @@
-"""The first record not older than a time, as a broker's ``ListOffsets`` gives it, from files.
+"""Times of records and segments: which offset a time has, and how new a segment is.
 
-Times may be out of order inside a batch, between batches and between segments: the answer is the first record in order
-of offset. Source: ``RemoteLogManager.findOffsetByTimestamp``, ``FileRecords.searchForTimestamp`` (Kafka 4.0). A broker
-looks into one segment only. This goes on where no record of a segment will do though its largest time would: the
-cleaner has left none, or the time is in a tail of another history.
+``offset_for_time`` finds the first record not older than a time, as a broker's ``ListOffsets`` gives it. Times may be
+out of order inside a batch, between batches and between segments: the answer is the first record in order of offset.
+Source: ``RemoteLogManager.findOffsetByTimestamp``, ``FileRecords.searchForTimestamp`` (Kafka 4.0). A broker looks into
+one segment only. This goes on where no record of a segment will do though its largest time would: the cleaner has left
+none, or the time is in a tail of another history.
+
+``certain_newest_ms`` proves a segment's newest time, so that a filter may leave the segment unread. ``times_of_log``
+gives times as indexes and catalogues state them: markers count, and no log is read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from struct import Struct
 from typing import Final
 
-from segreader.errors import CorruptBatchError, CorruptIndexError, FormatError, ObjectNotFoundError
+from segreader.errors import (
+    AccessDeniedError,
+    CatalogError,
+    CorruptBatchError,
+    CorruptIndexError,
+    FormatError,
+    ObjectChangedError,
+    ObjectNotFoundError,
+    StorageError,
+)
 from segreader.format.batch import RecordBatchHeader
 from segreader.format.checkpoints import LeaderEpochs
 from segreader.format.compression import DEFAULT_LIMIT, Decompressor
@@ -28,12 +42,18 @@ from segreader.ranges import ByteRange, OffsetRange
 from segreader.read.segment_tail import require_whole
 from segreader.segment import Segment
 from segreader.storage.base import ObjectStore, read_each, read_listed, read_whole
-from segreader.stored.log_offsets import read_log_end
+from segreader.stored.segment_ends import iter_headers, read_end_of_index, read_log_end
+
+UNREADABLE: Final = (FormatError, CatalogError, ObjectNotFoundError, ObjectChangedError, AccessDeniedError)
+"""What keeps one partition or one small file from being read, and nothing else."""
 
 _AT_ONCE: Final = 16
 _FIRST_PIECE: Final = 64 << 10
 _LARGEST_PIECE: Final = 16 << 20
 _TIME_ENTRY: Final = Struct(">qi")
+_MOST_SEGMENTS: Final = 256
+_MOST_PROOF: Final = 1 << 20
+"""Bytes of a log that are read to prove its newest time; a maximum further back is not worth it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,22 +169,17 @@ class _Search:
         A segment that is no longer written to has an entry for it, and no zeros behind.
         """
         segment = part.segment
-        name = segment.files.time_index
-        if segment.is_active or segment.max_timestamp_ms is not None or name is None:
+        if segment.is_active or segment.max_timestamp_ms is not None:
             return None
         try:
-            size = segment.files.sizes.get(name)
-            size = self.store.size(name) if size is None else size
-            if size < _TIME_ENTRY.size or size % _TIME_ENTRY.size:
-                return None
-            last = ByteRange(size - _TIME_ENTRY.size, size)
-            timestamp_ms, relative_offset = _TIME_ENTRY.unpack(self.store.read_ranges(name, [last])[0])
+            entries = _read_ends(self.store, segment)
         except ObjectNotFoundError:
             return None
         last_offset = part.stop - 1 if segment.last_offset is None else segment.last_offset
-        if timestamp_ms <= 0 or not 0 <= relative_offset <= last_offset - segment.base_offset:
-            return None
-        return int(timestamp_ms)
+        for timestamp_ms, relative_offset in entries:
+            if timestamp_ms > 0 and 0 <= relative_offset <= last_offset - segment.base_offset:
+                return timestamp_ms
+        return None
 
     def in_part(self, part: Part) -> OffsetAndTimestamp | None:
         """The first record of the part that will do. An index that misleads costs reading from the segment's start."""
@@ -330,3 +345,144 @@ def _require_indexed(answer: BatchReady | Done, at: OffsetPosition, base_offset:
         found=f"offset {first}" if isinstance(answer, BatchReady) else "no batch",
         expected=f"offset {at.offset}, or less",
     )
+
+
+def certain_newest_ms(store: ObjectStore, part: Part, max_batch_bytes: int = DEFAULT_LIMIT) -> int | None:
+    """A time that no record of the part is newer than, in ms; ``None`` where nothing here proves one.
+
+    A time index has no checksum, and a copy of it may be cut. So its last entry is held against the log: the batch that
+    it names must have just that time, and no batch behind it a newer one. Before it nothing is newer, for a broker adds
+    an entry for each new maximum that it meets at an index interval, and one at the end for the maximum of all.
+
+    Args:
+        part: of one segment. One that a broker may still write to proves nothing.
+    """
+    segment = part.segment
+    if segment.is_active or not segment.log_size:
+        return None
+    if segment.max_timestamp_ms is not None:  # as the broker stated it, under a CRC or in a manifest
+        return segment.max_timestamp_ms if segment.max_timestamp_ms > 0 else None
+    try:
+        for newest_ms, relative_offset in _read_ends(store, segment):
+            offset = segment.base_offset + relative_offset
+            if newest_ms > 0 <= relative_offset and _is_proved(store, segment, newest_ms, offset, max_batch_bytes):
+                return newest_ms
+    except (FormatError, StorageError):
+        pass
+    return None
+
+
+def _is_proved(store: ObjectStore, segment: Segment, newest_ms: int, offset: int, max_batch_bytes: int) -> bool:
+    """Whether the batches from the one with ``offset`` on say that ``newest_ms`` is the maximum."""
+    start = 0
+    if segment.log_size > _MOST_PROOF:
+        if segment.files.offset_index is None:
+            return False
+        index = read_end_of_index(store, segment.files.offset_index, segment)
+        before = [entry for entry in index if entry.offset < offset]  # an entry's own batch may begin the search
+        if not before or segment.log_size - before[-1].position > _MOST_PROOF:
+            return False
+        start = before[-1].position
+    is_found = False
+    for header in iter_headers(store, segment, start, max_batch_bytes):
+        if not isinstance(header, RecordBatchHeader) or header.max_timestamp > newest_ms:
+            return False
+        is_found |= header.base_offset <= offset <= header.last_offset and header.max_timestamp == newest_ms
+    return is_found
+
+
+def times_of_log(store: ObjectStore, segments: Sequence[Segment]) -> tuple[int | None, int | None]:
+    """The earliest time that the first segment's index has, and the largest one of all segments, in ms.
+
+    Args:
+        segments: of one partition, by base offset.
+    """
+    if not segments:
+        return None, None
+    first_ms = times_of_segment(store, segments[0])[0]
+    known = [segment.max_timestamp_ms for segment in segments if segment.max_timestamp_ms is not None]
+    if segments[-1].max_timestamp_ms is None:
+        last_ms = times_of_segment(store, segments[-1])[1]
+        return first_ms, None if last_ms is None else max([last_ms, *known])
+    return first_ms, max(known)
+
+
+def note_if_older(
+    store: ObjectStore, logs: Iterable[Sequence[Segment]], times: TimeRange, offsets: OffsetRange
+) -> str | None:
+    """A note for people, with the newest time, where a read has no record because all are older than it asks for.
+
+    Args:
+        logs: the segments of each partition that is read, by base offset.
+        times, offsets: asked for.
+
+    Returns:
+        ``None`` also where records may be as new and lie outside of the offsets, or at ``until`` or later.
+    """
+    since_ms = times.since_ms
+    if since_ms is None:
+        return None
+    newest = _newest_time(store, logs)
+    is_bounded = offsets != OffsetRange() or times.until_ms is not None
+    if is_bounded and (newest is None or newest[0] >= since_ms):
+        return None
+    note = f"no record that can be read is as new as {_shown(since_ms)}"
+    if newest is None:
+        return note
+    newest_ms, partition = newest
+    note += f": the newest time there is {_shown(newest_ms)}, in {partition}"
+    return note if newest_ms < since_ms else f"{note}, of a transaction marker or an open transaction"
+
+
+def _newest_time(store: ObjectStore, logs: Iterable[Sequence[Segment]]) -> tuple[int, str] | None:
+    """The newest time of some partitions, in ms, and the partition that has it; ``None`` where none is known.
+
+    Args:
+        logs: the segments of each partition, by base offset.
+    """
+    segments = [segment for log in logs for segment in log[-_MOST_SEGMENTS:]]
+    times = read_each(lambda one: one.max_timestamp_ms or times_of_segment(store, one)[1] or -1, segments)
+    found = max(zip(times, (str(one.partition) for one in segments), strict=True), default=(-1, ""))
+    return found if found[0] > 0 else None
+
+
+def _shown(time_ms: int) -> str:
+    """In UTC, to the millisecond; times that no calendar has as numbers."""
+    try:
+        return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(" ", "milliseconds").removesuffix("+00:00") + "Z"
+    except (ValueError, OverflowError, OSError):
+        return f"{time_ms} ms"
+
+
+def times_of_segment(store: ObjectStore, segment: Segment) -> tuple[int | None, int | None]:
+    """Times of the first and the last entry of a segment's time index, in ms.
+
+    Only these two entries are read, unless a broker still writes to the segment.
+    """
+    name = segment.files.time_index
+    if name is None or not segment.log_size:
+        return None, None
+    try:
+        if segment.is_active:
+            times_ms = parse_time_index(read_whole(store, name), segment.base_offset).timestamps_ms
+            return (times_ms[0], times_ms[-1]) if len(times_ms) else (None, None)
+        found = [time_ms for time_ms, _ in _read_ends(store, segment, with_first=True)]
+    except UNREADABLE:
+        return None, None
+    return (found[0], found[-1]) if min(found, default=0) > 0 else (None, None)
+
+
+def _read_ends(store: ObjectStore, segment: Segment, *, with_first: bool = False) -> list[tuple[int, int]]:
+    """Time and relative offset of the last entry of a segment's time index, after the first one where that is wanted;
+    nothing of an index that is empty or cut."""
+    name = segment.files.time_index
+    if name is None:
+        return []
+    size = segment.files.sizes.get(name)
+    size = store.size(name) if size is None else size
+    if size < _TIME_ENTRY.size or size % _TIME_ENTRY.size:
+        return []
+    ends = [ByteRange(size - _TIME_ENTRY.size, size)]
+    if with_first and size > _TIME_ENTRY.size:
+        ends.insert(0, ByteRange(0, _TIME_ENTRY.size))
+    return [_TIME_ENTRY.unpack(data) for data in store.read_ranges(name, ends)]

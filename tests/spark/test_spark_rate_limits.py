@@ -7,7 +7,8 @@ import random
 
 import pytest
 
-from segreader.spark.admission import Piece, TriggerDelay, count_backlog, take_bytes, take_rows
+from segreader.plan.log import Piece
+from segreader.spark.rate_limits import TriggerDelay, count_backlog, take_bytes, take_rows
 
 A, B, C = ("orders", 0), ("orders", 1), ("orders", 2)
 

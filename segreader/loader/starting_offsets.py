@@ -23,9 +23,9 @@ from segreader.errors import (
 from segreader.isolation import IsolationLevel
 from segreader.live.cluster import Cluster, KafkaCluster
 from segreader.live.marks import find_topic, read_bounds, refuse_other_history
-from segreader.loader.position import Position
+from segreader.loader.splits import Position
+from segreader.plan.log import LogEnd
 from segreader.segment import TopicIdPartition
-from segreader.stored.divergence import LogEnd
 
 
 @dataclass(frozen=True, slots=True)

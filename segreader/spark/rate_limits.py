@@ -1,4 +1,5 @@
-"""How much of what is there one trigger reads. Pure arithmetic: offsets and sizes in, offsets out.
+"""How much of what is there one trigger reads: Spark's limits where this Spark has them, and the arithmetic, which is
+pure.
 
 By rows a trigger is what Spark's kafka source makes of it, partition by partition; by bytes it is whole segments.
 Source: ``KafkaMicroBatchStream.rateLimit``, ``.delayBatch`` (Spark 4).
@@ -9,21 +10,68 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from segreader.spark.stream_offsets import StreamOffsets, TopicPartition
+from segreader.errors import OptionError
+from segreader.plan.log import Piece
+from segreader.spark.checkpoint import StreamOffsets, TopicPartition
+from segreader.spark.options import SparkOptions
+
+try:
+    from pyspark.sql.streaming import datasource as _limits
+except ImportError:  # Spark 4.0 and 4.1
+    _limits = None  # type: ignore[assignment]
+
+HAS_LIMITS = _limits is not None
+"""Whether Spark asks a source written in Python how much a trigger shall read."""
+
+if TYPE_CHECKING or HAS_LIMITS:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxBytes,
+        ReadMaxRows,
+        ReadMinRows,
+        SupportsTriggerAvailableNow,
+    )
+else:
+
+    class SupportsTriggerAvailableNow:
+        """Stands where Spark has none: ``Trigger.AvailableNow`` is then one trigger with all that is there."""
+
+    class ReadLimit:
+        """Stands where Spark has none; that Spark never hands one over."""
+
+    @dataclass
+    class ReadAllAvailable(ReadLimit): ...
+
+    @dataclass
+    class ReadMaxBytes(ReadLimit):
+        max_bytes: int
+
+    @dataclass
+    class ReadMaxRows(ReadLimit):
+        max_rows: int
+
+    @dataclass
+    class ReadMinRows(ReadLimit):
+        min_rows: int
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Some of a partition's backlog that is read as a whole.
+def require_limits(options: SparkOptions) -> None:
+    """Refuse what an older Spark would leave out without a word.
 
-    Args:
-        stop: the offset behind it, where a batch begins.
-        size: stored bytes.
+    There a trigger is always all that is there, and ``AvailableNow`` is one of them: the rest would stay unread.
+
+    Raises:
+        OptionError: a limit is given to Spark 4.0 or 4.1.
     """
-
-    stop: int
-    size: int
+    if options.limits and not HAS_LIMITS:
+        limit = next(iter(options.limits))
+        raise OptionError(
+            f"{limit} needs Spark 4.2 or later: before, no Python source is asked how much to read",
+            hint="Leave it out: a trigger then reads all that is there",
+        )
 
 
 def count_backlog(starts: StreamOffsets, ends: StreamOffsets) -> int:
@@ -109,3 +157,19 @@ class TriggerDelay:
         if backlog:
             self.last_ms = now_ms
         return False
+
+
+__all__ = [
+    "HAS_LIMITS",
+    "ReadAllAvailable",
+    "ReadLimit",
+    "ReadMaxBytes",
+    "ReadMaxRows",
+    "ReadMinRows",
+    "SupportsTriggerAvailableNow",
+    "TriggerDelay",
+    "count_backlog",
+    "require_limits",
+    "take_bytes",
+    "take_rows",
+]

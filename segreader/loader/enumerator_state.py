@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from segreader.errors import ForeignPositionError
 from segreader.loader.query import LoadQuery
 from segreader.loader.saved import SavedFields, save_log_end, saved_log_end, write_saved
+from segreader.plan.log import LogEnd
 from segreader.segment import TopicIdPartition
-from segreader.stored.divergence import LogEnd
 
 _KIND = "enumerator"
 

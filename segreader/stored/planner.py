@@ -40,11 +40,11 @@ from segreader.read.options import ReadOptions
 from segreader.read.segment_tail import ends_early
 from segreader.segment import Segment
 from segreader.storage.base import ObjectStore, read_each, read_whole
-from segreader.stored.lineage import ReadableLog, read_lineage
+from segreader.stored.lineage import ReadableLog
+from segreader.stored.log import StoredLog
 from segreader.stored.segment_ends import OPEN_END, read_last_offset, shows_cleaning
 from segreader.stored.source import SourceLog
-from segreader.stored.time_offsets import offsets_between
-from segreader.stored.transactions import TransactionState, read_transaction_state, snapshot_at_start
+from segreader.stored.transactions import TransactionState, read_transaction_state
 
 _AT_ONCE: Final = 16
 
@@ -100,23 +100,16 @@ class PartitionPlanner:
             tuple(self._notes),
         )
 
-    def resolve(self, source: SourceLog) -> ReadableLog:
-        """Which segment delivers which offset of one partition, for those who choose offsets by it before they add."""
-        return read_lineage(
-            self._store,
-            source.log,
-            local=source.local,
-            given=source.leader_epochs,
-            max_batch_bytes=self._options.max_batch_bytes,
-        )
+    def log(self, source: SourceLog) -> StoredLog:
+        """One partition, for those who choose offsets by what is there before they add it."""
+        return StoredLog(self._store, source, max_batch_bytes=self._options.max_batch_bytes)
 
     def add(
         self,
-        source: SourceLog,
+        source: SourceLog | StoredLog,
         offsets: OffsetRange,
         times: TimeRange | None = None,
         *,
-        readable: ReadableLog | None = None,
         only: Sequence[OffsetRange] | None = None,
         to_end: bool = False,
         transactions: TransactionState | None = None,
@@ -124,7 +117,7 @@ class PartitionPlanner:
         """Plan one partition.
 
         Args:
-            readable: what ``resolve`` gave for it, if it was asked.
+            source: its listing, or what was already read by it.
             only: ranges within ``offsets`` that are of use, rising and apart; what lies between them is not read.
             to_end: the offsets stop only where the log was found to end.
             transactions: those of the offsets, if they are known.
@@ -136,29 +129,29 @@ class PartitionPlanner:
             ObjectNotFoundError, ObjectChangedError: ``on_missing`` is ``fail``, and a segment has vanished since it was
                 listed.
         """
+        stored = source if isinstance(source, StoredLog) else self.log(source)
         listed: Sequence[OffsetHole] | None = None
         while True:
-            readable = readable or self.resolve(source)
-            log, wanted = readable.resolved, offsets
+            log, wanted = stored.resolved, offsets
             if times is not None:
-                wanted = offsets_between(self._store, log, times, wanted, max_batch_bytes=self._options.max_batch_bytes)
+                wanted = stored.offsets_between(times, wanted)
             if listed is None:
                 listed = log.holes
-                self._refuse(readable, _gaps(log, _of_use(wanted, only), {}))
+                self._refuse(stored.readable, _gaps(log, _of_use(wanted, only), {}))
             try:
-                state = transactions or self._read_state(source, readable, wanted)
+                state = transactions or self._read_state(stored, wanted)
                 break
             except (ObjectNotFoundError, ObjectChangedError) as error:
                 gone = next((part.segment for part in log.parts if part.start == error.offset), None)
                 if gone is None or self._options.on_missing is Policy.FAIL:
                     raise
                 self._notes.append(f"{error.source}: {error.message}; read without its segment")
-                source, readable = _without(source, gone), None
-        self._notes += [*source.log.notes, *readable.notes, *state.notes]
+                stored = self.log(_without(stored.source, gone))
+        self._notes += [*stored.source.log.notes, *stored.readable.notes, *state.notes]
         self._dropped += [
             PlannedDrop(log.partition, one.segment.files.log, one.start, one.stop, one.reason, one.text)
             for one in log.dropped
-            if source.local is None or one.reason is not DropReason.DUPLICATE  # both tiers hold the same
+            if stored.source.local is None or one.reason is not DropReason.DUPLICATE  # both tiers hold the same
         ]
         named = self._newest(log, OffsetRange(wanted.start) if to_end else wanted, state)
         end = self._end(log, wanted, state)
@@ -170,7 +163,9 @@ class PartitionPlanner:
         if end.reason.is_early:
             wanted = OffsetRange(wanted.start, max(wanted.start, end.offset or 0))
         gaps = _gaps(log, _of_use(wanted, only), state.held_back)
-        self._refuse(readable, [gap for gap in gaps if any(gap.start <= hole.start < gap.stop for hole in listed)])
+        self._refuse(
+            stored.readable, [gap for gap in gaps if any(gap.start <= hole.start < gap.stop for hole in listed)]
+        )
         self._gaps += gaps
         chosen = _within(_decided(overlapping(log.parts, wanted), gaps), only)
         if self._cutting.least_splits is None:
@@ -212,17 +207,16 @@ class PartitionPlanner:
         last = read_last_offset(self._store, part.segment, self._options.max_batch_bytes)
         return wanted if last is None else OffsetRange(wanted.start, max(last + 1, wanted.start))
 
-    def _read_state(self, source: SourceLog, readable: ReadableLog, wanted: OffsetRange) -> TransactionState:
+    def _read_state(self, log: StoredLog, wanted: OffsetRange) -> TransactionState:
         """What is to be known of transactions: nothing where all is wanted."""
-        log = readable.resolved
         if self._isolation_level is not IsolationLevel.READ_COMMITTED:
             return TransactionState(AbortedTransactions())
         return read_transaction_state(
             self._store,
-            log,
+            log.resolved,
             wanted,
-            start_snapshot=snapshot_at_start(source.log if source.local is None else source.local, log),
-            last_batches=readable.last_batches,
+            start_snapshot=log.start_snapshot,
+            last_batches=log.readable.last_batches,
             max_batch_bytes=self._options.max_batch_bytes,
             check_crcs=self._options.check_crcs,
             on_corrupt=self._options.on_corrupt,

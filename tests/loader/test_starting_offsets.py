@@ -29,8 +29,8 @@ from segreader.errors import (
 )
 from segreader.isolation import IsolationLevel
 from segreader.loader import LoadQuery, Position, ReaderPool, SplitEnumerator, StartingOffsets
+from segreader.plan.log import LogEnd
 from segreader.spark.option_values import parse_offsets
-from segreader.stored.divergence import LogEnd
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import kafka_uuid
 
