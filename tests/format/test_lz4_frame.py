@@ -4,7 +4,7 @@ import lz4.frame
 import pytest
 
 from segreader.errors import CorruptBatchError
-from segreader.format.lz4_frame import Lz4FrameHeader, parse_lz4_frame_header
+from segreader.format.compression import Lz4FrameHeader, parse_lz4_frame_header
 
 USUAL = bytes.fromhex("04224d18604082")
 
