@@ -8,7 +8,6 @@ import shlex
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -72,13 +71,8 @@ def describe_plan(plan: JobPlan, *, in_detail: bool = False) -> str:
 
 def describe_bill(cost: CostEstimate) -> str:
     """What reading costs: requests, bytes, and money where prices are known."""
-    lines = [f"{cost.requests:,} GET requests over HTTP, {cost.size:,} bytes of {_count(cost.objects, 'object')}"]
-    if cost.prices is None:
-        lines.append("give your prices with --prices to see them in money")
-    else:
-        parts = f"requests {_money(cost.money_for_requests)}, bytes {_money(cost.money_for_bytes)}"
-        lines.append(f"{_money(cost.money)} {cost.prices.currency}".rstrip() + f" ({parts})")
-    return "\n".join(lines)
+    counted = f"{cost.requests:,} GET requests over HTTP, {cost.size:,} bytes of {_count(cost.objects, 'object')}"
+    return f"{counted}\n{cost.money_text or 'give your prices with --prices to see them in money'}"
 
 
 def describe_report(report: RunReport) -> str:
@@ -173,11 +167,6 @@ def _meaning(isolation_level: str) -> str:
     if isolation_level == "read_committed":
         return "read_committed: records of aborted transactions are left out"
     return "read_uncommitted: records of aborted transactions are included"
-
-
-def _money(amount: Decimal | None) -> str:
-    """An amount without an exponent, to six digits behind the point."""
-    return "" if amount is None else f"{amount:.6f}".rstrip("0").rstrip(".")
 
 
 def _count(number: int, noun: str) -> str:

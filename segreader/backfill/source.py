@@ -192,18 +192,27 @@ def from_brokers(read: Readable) -> Readable:
 
 
 def read_records(
-    read: Readable, source: JobSource, options: ReadOptions, metrics: ScanMetrics, pool: BufferPool | None = None
+    read: Readable,
+    source: JobSource,
+    options: ReadOptions,
+    metrics: ScanMetrics,
+    pool: BufferPool | None = None,
+    remains: Remains | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The records in offset order.
 
     Args:
         metrics: made by ``metrics_for``.
         pool: as of ``read_split``.
+        remains: what is left of it, where batches are damaged.
 
     Raises:
         FellBackError: begin again with ``from_brokers``.
         SegreaderError: as ``read_split`` and ``read_part``.
     """
+    if remains is not None:
+        yield from remains.read(source, options, metrics, pool)
+        return
     if isinstance(read, Split):
         assert not isinstance(source, LiveSource), "splits of a job have one kind of source"
         yield from read_split(read, source, options, metrics=metrics, pool=pool)

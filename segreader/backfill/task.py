@@ -131,12 +131,7 @@ def do_split(
         writer = SplitWriter(target, output, partition=number, start=split.start, stop=split.stop, token=token)
         metrics, digest = metrics_for(read), RecordDigest()
         try:
-            batches = (
-                read_records(read, source, options, metrics, pool)
-                if remains is None
-                else remains.read(source, options, metrics, pool)
-            )
-            for batch in batches:
+            for batch in read_records(read, source, options, metrics, pool, remains):
                 rows: pa.RecordBatch = to_spark(batch, SCHEMA)
                 digest.update(rows)
                 writer.write(rows)

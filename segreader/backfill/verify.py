@@ -317,11 +317,7 @@ def _read_again(split: JobSplit, source: JobSource) -> _Again:
 def _records(
     read: Readable, source: JobSource, metrics: ScanMetrics, remains: Remains | None
 ) -> Iterator[pa.RecordBatch]:
-    options = ReadOptions(columns=READ_COLUMNS)
-    batches = (
-        read_records(read, source, options, metrics) if remains is None else remains.read(source, options, metrics)
-    )
-    for batch in batches:
+    for batch in read_records(read, source, ReadOptions(columns=READ_COLUMNS), metrics, remains=remains):
         yield to_spark(batch, SCHEMA)
 
 

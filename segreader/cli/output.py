@@ -107,6 +107,11 @@ def shown_time(timestamp_ms: int | None) -> str:
     return time.isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")
 
 
+def shown_number(value: int | None) -> str:
+    """A number for people; nothing for none."""
+    return "" if value is None else str(value)
+
+
 def shown_size(size: int) -> str:
     """A size in bytes for people, in binary units."""
     number, unit = float(size), "B"

@@ -77,6 +77,19 @@ class CostEstimate:
             return None
         return self.money_for_requests + self.money_for_bytes
 
+    @property
+    def money_text(self) -> str | None:
+        """The amount, its currency and its parts, for people; ``None`` without prices."""
+        if self.prices is None:
+            return None
+        parts = f"requests {_shown(self.money_for_requests)}, bytes {_shown(self.money_for_bytes)}"
+        return f"{_shown(self.money)} {self.prices.currency}".rstrip() + f" ({parts})"
+
+
+def _shown(amount: Decimal | None) -> str:
+    """An amount without an exponent, to six digits behind the point."""
+    return "" if amount is None else f"{amount:.6f}".rstrip("0").rstrip(".")
+
 
 def estimate(
     plan: ReadPlan,

@@ -90,17 +90,19 @@ class StoredRows:
     def batches(
         self, columns: tuple[str, ...], predicate: pc.Expression | None, shape: Shape, rows: int | None
     ) -> Generator[pa.RecordBatch, None, None]:
-        plan = self._plans.plan(predicate)
-        counts = [ScanMetrics(notes=list(plan.notes))]
-        self._tell(plan, counts)
+        plan, counts = self._begin(predicate)
         store, options = self._scan.store, self._scan.options
         return _read(store, options, plan, columns, shape, rows, count=counts.append, threads=self._threads)
 
     def parts(self, predicate: pc.Expression | None) -> Sequence[PartOfRows]:
+        plan, counts = self._begin(predicate)
+        return [SplitRows(self._scan, self._scan.options, part, counts.append) for part in _parts(plan)]
+
+    def _begin(self, predicate: pc.Expression | None) -> tuple[ReadPlan, list[ScanMetrics]]:
         plan = self._plans.plan(predicate)
         counts = [ScanMetrics(notes=list(plan.notes))]
         self._tell(plan, counts)
-        return [SplitRows(self._scan, self._scan.options, part, counts.append) for part in _parts(plan)]
+        return plan, counts
 
     def close(self) -> None:
         self._scan.close()

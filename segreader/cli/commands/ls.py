@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,6 +17,7 @@ from segreader.cli.output import (
     print_rows,
     printable,
     say,
+    shown_number,
     shown_size,
     shown_time,
     styled,
@@ -186,9 +187,7 @@ def _segment_row(row: SegmentOverview) -> Row:
             "last_offset": row.last_offset,
             "size": row.size,
             "max_timestamp": row.max_timestamp_ms,
-            "leader_epochs": [
-                {"epoch": entry.epoch, "first_offset": entry.start_offset} for entry in _entries(row.epochs)
-            ],
+            "leader_epochs": [{"epoch": entry.epoch, "first_offset": entry.start_offset} for entry in row.epochs or ()],
             "segment_id": row.segment_id,
             "is_active": row.is_active,
             "missing": list(row.missing),
@@ -207,23 +206,9 @@ def _segment_row(row: SegmentOverview) -> Row:
 
 
 def _foreign_row(partition: TopicIdPartition, url: str) -> Row:
-    return (
-        {"kind": "foreign"}
-        | _named(partition)
-        | {
-            "base_offset": None,
-            "last_offset": None,
-            "size": None,
-            "max_timestamp": None,
-            "leader_epochs": [],
-            "segment_id": None,
-            "is_active": False,
-            "missing": [],
-            "state": None,
-            "dropped": [],
-            "object": url,
-        }
-    )
+    from segreader.inspect import SegmentOverview
+
+    return _segment_row(SegmentOverview(partition, url, None)) | {"kind": "foreign"}
 
 
 def _named(partition: TopicIdPartition) -> Row:
@@ -232,10 +217,6 @@ def _named(partition: TopicIdPartition) -> Row:
 
 def _states(states: Mapping[SegmentState, int] | None) -> dict[str, int] | None:
     return None if states is None else {state.name: states[state] for state in sorted(states)}
-
-
-def _entries(epochs: Iterable[Any] | None) -> Iterable[Any]:
-    return epochs if epochs is not None else ()
 
 
 def _print_topics(rows: Sequence[Row]) -> None:
@@ -247,7 +228,7 @@ def _print_topics(rows: Sequence[Row]) -> None:
                 row["topic"],
                 row["topic_id"] or "",
                 str(row["partitions"]),
-                _number(row["segments"]),
+                shown_number(row["segments"]),
                 _size(row["size"]),
                 _layout(", ".join(row["layouts"]), row["is_experimental"]),
                 _shown_states(row["states"]),
@@ -265,11 +246,11 @@ def _print_partitions(rows: Sequence[Row]) -> None:
             (
                 f"{row['topic']}-{row['partition']}",
                 row["topic_id"] or "",
-                _span(_number(row["start_offset"]), _number(row["stop_offset"])),
+                _span(shown_number(row["start_offset"]), shown_number(row["stop_offset"])),
                 _span(shown_time(row["first_indexed_timestamp"])[:19], shown_time(row["max_timestamp"])[:19]),
                 _size(row["size"]),
-                _number(row["segments"]),
-                _number(row["incomplete"] or None),
+                shown_number(row["segments"]),
+                shown_number(row["incomplete"] or None),
                 _layout(row["layout"], row["is_experimental"]),
                 styled("cannot be read", "red") if row["error"] else _shown_states(row["states"]),
             )
@@ -289,8 +270,8 @@ def _print_segments(rows: Sequence[Row]) -> None:
         ("base", "last", "size", "latest time (UTC)", "epochs", "state", "object"),
         [
             (
-                _number(row["base_offset"]),
-                _number(row["last_offset"]),
+                shown_number(row["base_offset"]),
+                shown_number(row["last_offset"]),
                 _size(row["size"]),
                 shown_time(row["max_timestamp"]),
                 _epochs([entry["epoch"] for entry in row["leader_epochs"]]),
@@ -348,10 +329,6 @@ def _shown_states(states: Mapping[str, int] | None) -> str:
 
 def _span(first: str, last: str) -> str:
     return f"{first}..{last}" if first or last else ""
-
-
-def _number(value: int | None) -> str:
-    return "" if value is None else str(value)
 
 
 def _size(size: int | None) -> str:

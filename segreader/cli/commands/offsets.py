@@ -16,6 +16,7 @@ from segreader.cli.output import (
     output_option,
     print_rows,
     say,
+    shown_number,
     shown_partitions,
     shown_time,
 )
@@ -192,16 +193,12 @@ def _print_table(rows: Sequence[Row], times_ms: Sequence[int]) -> None:
         why = f" ({row['stable_end_reason'].replace('-', ' ')})" if is_early else ""
         table.add_row(
             name,
-            _number(row["earliest"]),
-            _number(row["latest"]),
-            _number(row["stable_end"]) + why,
+            shown_number(row["earliest"]),
+            shown_number(row["latest"]),
+            shown_number(row["stable_end"]) + why,
             *(
                 "none" if found["offset"] is None else f"{found['offset']} ({shown_time(found['timestamp'])})"
                 for found in row["timestamps"]
             ),
         )
     console().print(table)
-
-
-def _number(value: int | None) -> str:
-    return "" if value is None else str(value)

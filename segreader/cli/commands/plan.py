@@ -420,17 +420,13 @@ def _print_lines(out: Console, name: str, texts: Iterable[str], style: str) -> N
 def _print_cost(out: Console, decided: ReadPlan, cost: CostEstimate) -> None:
     facts = new_facts()
     planning = "" if cost.planning_requests is None else f", and {cost.planning_requests} for this plan"
-    money = "give your prices with --prices or --price"
-    if cost.prices is not None and cost.money is not None:
-        parts = f"requests {_shown_money(cost.money_for_requests)}, bytes {_shown_money(cost.money_for_bytes)}"
-        money = f"{_shown_money(cost.money)} {cost.prices.currency}".rstrip() + f" ({parts})"
     for name, text in (
         ("partitions", str(len(decided.ends))),
         ("splits", str(len(decided.splits))),
         ("objects", str(cost.objects)),
         ("bytes", f"{cost.size} ({shown_size(cost.size)})"),
         ("GET requests", f"{cost.requests} over HTTP{planning}"),
-        ("cost", money),
+        ("cost", cost.money_text or "give your prices with --prices or --price"),
     ):
         facts.add_row(styled(name, "dim"), styled(text))
     out.print()
@@ -463,8 +459,3 @@ def _missing(gap: Gap) -> str:
 
 def _shown_offsets(start: int, stop: int | None) -> str:
     return f"{start}..{'' if stop is None else stop}"
-
-
-def _shown_money(amount: Decimal | None) -> str:
-    """An amount without an exponent, to six digits behind the point."""
-    return "" if amount is None else f"{amount:.6f}".rstrip("0").rstrip(".")

@@ -10,7 +10,16 @@ import click
 
 from segreader.cli.exit_codes import ExitCode
 from segreader.cli.options import Selection, selection_options
-from segreader.cli.output import console, debug_option, new_table, output_option, say, styled, write_json_rows
+from segreader.cli.output import (
+    console,
+    debug_option,
+    new_table,
+    output_option,
+    say,
+    shown_number,
+    styled,
+    write_json_rows,
+)
 from segreader.cli.progress import progress
 from segreader.errors import OptionError
 
@@ -151,8 +160,8 @@ def _print_table(findings: list[Finding], place: str) -> None:
             styled(finding.severity.value, style=_COLOURS[finding.severity.value]),
             finding.code.value,
             finding.object.removeprefix(place).lstrip("/") or ".",
-            "" if finding.position is None else str(finding.position),
-            "" if finding.offset is None else str(finding.offset),
+            shown_number(finding.position),
+            shown_number(finding.offset),
             finding.explanation,
         )
     out.print(table)
