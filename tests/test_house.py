@@ -10,7 +10,6 @@ ROOT = Path(__file__).parents[1]
 MOST_ENTRIES = 15
 LARGER = {
     "segreader": 26,  # the packages are the table of contents
-    "segreader/spark": 22,  # next: options, planning and streams apart
 }
 """Folders that show more than is easily looked over, and how many entries they may show: fewer with every change."""
 
