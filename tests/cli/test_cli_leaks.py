@@ -12,6 +12,7 @@ from canaries import ACCESS_KEY, CANARIES, QUERY, everything_logged, leaks, quot
 import segreader
 from segreader.cli.main import main
 from segreader.errors import SegreaderError
+from segreader.storage.retry import Clock
 
 
 @pytest.fixture
@@ -46,6 +47,7 @@ def test_a_command_that_is_given_a_secret_prints_none(
         ("SESSION_TOKEN", "token"),
     ):
         monkeypatch.setenv(f"AWS_{name}", CANARIES[value])
+    monkeypatch.setattr(Clock, "wait", lambda _, stopped, __: stopped.is_set())  # tries follow each other at once
     monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", f"AccountName=a;AccountKey={CANARIES['account_key']}")
     assert main([verb, *debug, location]) != 0
     out = capfd.readouterr()

@@ -14,7 +14,7 @@ import pytest
 from corpus import Case, NormalRecord, case, cases, normal
 from fake_cluster import FakeCluster, Locate, ServedSegment, of_corpus
 from located_store import CANARY, HOST, LocatedStore, locations
-from sample import at_each_edge_once
+from sample import at_each_edge_once, exhaustive
 
 from segreader.broker.messages import RemoteLogSegmentLocation
 from segreader.broker.primitives import uuid_text
@@ -71,8 +71,10 @@ def records_of(scan: LiveScan) -> list[NormalRecord]:
         return [normal(record) for record in scan.records()]
 
 
-@pytest.mark.parametrize("with_index", [False, True], ids=["listed", "indexed"])
-@pytest.mark.parametrize("isolation", ["uncommitted", "committed"])
+@pytest.mark.parametrize(  # an uncommitted read asks for no index
+    ("isolation", "with_index"),
+    [("committed", False), ("committed", True), ("uncommitted", False), exhaustive("uncommitted", True)],
+)
 @pytest.mark.parametrize("one", at_each_edge_once(TIERED), ids=str)
 def test_segments_by_location_give_the_java_consumers_records(one: Case, isolation: str, with_index: bool) -> None:
     cluster = clusters(one, locations(with_index=with_index), chance=random.Random(str(one)))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from corpus import Case, NormalRecord, case, cases, normal
 from fake_cluster import FakeCluster, of_corpus
-from sample import at_each_edge_once
+from sample import at_each_edge_once, exhaustive
 
 from segreader.broker.messages import EARLIEST, LATEST, ListedOffset, OffsetWanted
 from segreader.errors import OffsetOutOfRangeError, OptionError, ProtocolError, TruncatedLogError
@@ -66,8 +66,10 @@ def test_a_broker_alone_gives_the_java_consumers_records(one: Case, isolation: s
     assert scan.metrics.sources["broker"].records == scan.metrics.records == len(one.truth(isolation))
 
 
-@pytest.mark.parametrize("prefers_store", [False, True])
-@pytest.mark.parametrize("isolation", ["uncommitted", "committed"])
+@pytest.mark.parametrize(
+    ("isolation", "prefers_store"),
+    [("committed", False), ("committed", True), ("uncommitted", True), exhaustive("uncommitted", False)],
+)
 @pytest.mark.parametrize("one", at_each_edge_once(TIERED), ids=str)
 def test_the_store_and_a_broker_give_them_together(one: Case, isolation: str, prefers_store: bool) -> None:
     cluster = cluster_of(one, chance=random.Random(str(one)))

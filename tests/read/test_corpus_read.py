@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from corpus import FIXTURES, Case, NormalRecord, cases, normal
-from sample import at_each_edge_once, exhaustive, is_first_of_its_topic, sampled
+from sample import at_each_edge_once, edges_once, exhaustive, is_first_of_its_topic, sampled
 
 import segreader
 from segreader.errors import AmbiguousTopicError
@@ -16,6 +16,7 @@ from segreader.errors import AmbiguousTopicError
 KERNELS = ["native", "reference"]
 SETS = ("tv2", "tv1", "k39", "cluster", "aiven-plain", "aiven-zstd", "aiven-encrypted")
 REMOTE = cases(*SETS, remote=True)
+EDGES = edges_once(REMOTE)
 LOCAL = [case for case in cases() if case.local]
 
 
@@ -79,7 +80,7 @@ def test_remote_segments_give_the_java_consumers_records(case: Case, isolation: 
 @pytest.mark.parametrize("isolation", ["uncommitted", "committed"])
 @pytest.mark.parametrize(
     ("case", "segments_from"),
-    [(case, "both") for case in REMOTE]
+    sampled(((case, "both") for case in REMOTE), lambda pair: pair[0] in EDGES)
     + sampled(((case, "metadata") for case in REMOTE), lambda pair: pair[0].set_name in ("cluster", "aiven-zstd")),
     ids=str,
 )
