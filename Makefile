@@ -36,6 +36,8 @@ help:  ## print this list
 demo: java  ## backfill the fixtures into Parquet with Spark, and say what happened
 	@$(BIN)/segreader-backfill --location $(DEMO_LOCATION) --pattern '$(DEMO_TOPICS)' --target $(DEMO_TARGET) --force
 
+# Three for two cores: while one waits for a JVM or a store, the others go on.
+test: JOBS = 3
 test: $(VENV)/.dev java  ## run the tests of every area, with Spark and the corpus: what a change needs
 	@$(BIN)/pytest -n $(JOBS) --dist loadgroup -m 'not exhaustive' --hypothesis-profile quick $(TESTS)
 
