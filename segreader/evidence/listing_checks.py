@@ -54,9 +54,6 @@ class NoticingStore(StoreView):
         super().__init__(store)
         self.segment_like: dict[str, str] = {}
 
-    def open(self, name: str) -> None:
-        """It has no other meaning."""
-
     def list_level(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """As the store below."""
         for info in self.inner.list_level(prefix):

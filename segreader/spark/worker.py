@@ -30,7 +30,7 @@ from segreader.format.columns import BufferPool
 from segreader.format.kernel import load_kernel
 from segreader.live.cluster import KafkaCluster
 from segreader.spark.credentials import Brokers
-from segreader.storage.base import ObjectStore, StoreView, VirtualFile
+from segreader.storage.base import ObjectStore, StoreView
 from segreader.storage.http.settings import HttpSettings
 from segreader.storage.http.store import HttpStore
 from segreader.storage.location import open_store
@@ -161,10 +161,6 @@ class OpenedStore:
 
 class LentStore(StoreView):
     """A store that stays open when its user closes it."""
-
-    def open(self, name: str) -> VirtualFile | None:
-        """All files are those of the store."""
-        return None
 
     def close(self) -> None:
         """Nothing: the worker closes it."""

@@ -6,7 +6,6 @@ files that are stored in another form, and several stores as one.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -187,22 +186,22 @@ class VirtualFile(Protocol):
         """
 
 
-class StoreView(ABC):
+class StoreView:
     """A store whose names are those of another one, but for those that ``open`` explains.
 
-    Subclasses say which; everything else goes to the store below. As any store it may be shared by threads.
+    Subclasses say which, if any; everything else goes to the store below. As any store it may be shared by threads.
     """
 
     def __init__(self, store: ObjectStore) -> None:
         self.inner = store
 
-    @abstractmethod
     def open(self, name: str) -> VirtualFile | None:
-        """The file of this name; ``None`` if the store below knows the name itself.
+        """The file of this name; ``None``, as every name by default, if the store below knows the name itself.
 
         Raises:
             ObjectNotFoundError: it would be a file of this view, and is not there.
         """
+        return None
 
     def url(self, name: str) -> str:
         """As the store below."""

@@ -376,9 +376,6 @@ class _HidingStore(StoreView):
         super().__init__(store)
         self._stems: set[str] = set()
 
-    def open(self, name: str) -> None:
-        """It has no other meaning."""
-
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """As the store below, without the hidden segments."""
         return (info for info in self.inner.list(prefix) if not self._is_hidden(info.name))
