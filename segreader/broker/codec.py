@@ -167,14 +167,14 @@ class Field:
     @property
     def is_fixed(self) -> bool:
         """Whether it is a number or a truth value."""
-        return not self.is_array and self.kind in _FIXED
+        return not self.is_array and self.kind in _FIXED and self.nullable == _NEVER
 
     @property
     def absent(self) -> Any:
         """The value in a version without this field."""
         if self.is_array:
             return ()
-        return (self.default or 0) if self.kind in _FIXED else None
+        return (self.default or 0) if self.is_fixed else None
 
     def is_in(self, version: int) -> bool:
         """Whether a version has it."""
@@ -402,6 +402,8 @@ def _single(field: Field, version: int, is_flexible: bool) -> tuple[_Read, _Writ
         return of_struct.read, of_struct.write, of_struct.least
     if field.kind == "uuid":
         return Reader.uuid, Writer.uuid, 16
+    if field.kind == "int64":
+        return Reader.nullable_int64, Writer.nullable_int64, 8
     if field.kind == "string":
         return Reader.nullable_string, Writer.string, 1 if is_flexible else 2
     return Reader.nullable_blob, Writer.blob, 1 if is_flexible else 4

@@ -9,12 +9,13 @@ Reserved are the tags 12480 to 12495. Source: ``docs/reference/protocol.md``, "T
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from struct import Struct
-from typing import Final
+from dataclasses import asdict, fields
+from typing import Any, Final
 
+from segreader.broker.codec import codec_of
 from segreader.broker.messages import APACHE_KAFKA_V1, FetchedPartition, IndexLocation, RemoteLogSegmentLocation
 from segreader.broker.primitives import Reader, Writer
-from segreader.broker.protocol import describe
+from segreader.broker.protocol import LOCATION, describe
 
 EXTENSION_VERSION: Final = 1
 LOCATION_TAG: Final = 12480
@@ -24,13 +25,6 @@ FORMATS_TAG: Final = 12481
 """Of the request: the storage formats that the asking side reads."""
 
 RESERVED_TAGS: Final = range(12480, 12496)
-
-_NONE: Final = -1
-_BOUNDS = Struct(">qqi")
-_POSITIONS = Struct(">qq")
-_EPOCH = Struct(">iq")
-_LEAST_EPOCH = _EPOCH.size + 1
-_LEAST_INDEX = 1 + 1 + 1 + _POSITIONS.size + 1
 
 
 def request_tags(formats: Sequence[str] = (APACHE_KAFKA_V1,)) -> tuple[tuple[int, bytes], ...]:
@@ -82,27 +76,10 @@ def extension_version(tags: Iterable[tuple[int, Reader]]) -> int | None:
 def encode_location(location: RemoteLogSegmentLocation) -> bytes:
     """The value of the partition's tag."""
     writer = Writer(flexible=True)
-    writer.uuid(location.segment_id)
-    writer.pack(_BOUNDS, location.first_offset, location.last_offset, location.size)
-    writer.string(location.storage_format)
-    writer.blob(location.custom_metadata)
-    writer.pack(_POSITIONS, _or_none(location.start), _or_none(location.stop))
-    writer.string(location.object_location)
-    writer.string(location.signed_url)
-    writer.int64(_or_none(location.expiry_ms))
-    writer.boolean(location.is_transaction_index_empty)
-    writer.count(len(location.leader_epochs))
-    for epoch, start_offset in location.leader_epochs:
-        writer.pack(_EPOCH, epoch, start_offset)
-        writer.tags()
-    writer.count(len(location.indexes))
-    for index in location.indexes:
-        writer.int8(index.index_type)
-        writer.string(index.object_location)
-        writer.string(index.signed_url)
-        writer.pack(_POSITIONS, index.start, _or_none(index.stop))
-        writer.tags()
-    writer.tags()
+    message: dict[str, Any] = {each.name: getattr(location, each.name) for each in fields(location)}
+    message["leader_epochs"] = [{"epoch": epoch, "start_offset": start} for epoch, start in location.leader_epochs]
+    message["indexes"] = [asdict(index) for index in location.indexes]
+    codec_of(LOCATION, EXTENSION_VERSION, True).write(writer, message)
     return bytes(writer.data)
 
 
@@ -112,36 +89,18 @@ def decode_location(value: Reader) -> RemoteLogSegmentLocation:
     Raises:
         ProtocolError: it is damaged; no text of it is in the message, for it may hold a signed URL.
     """
-    at = value.position
-    if (segment_id := value.uuid()) is None:
-        raise value.error("a location names no segment", position=at)
-    first_offset, last_offset, size = value.unpack(_BOUNDS)
-    storage_format = value.string()
-    custom_metadata = value.nullable_blob()
-    start, stop = _position(value), _position(value)
-    object_location, signed_url = value.nullable_string(), value.nullable_string()
-    expiry_ms = _position(value)
-    is_transaction_index_empty = value.boolean()
-    epochs = value.array(lambda: _epoch(value), _LEAST_EPOCH)
-    indexes = value.array(lambda: _index(value), _LEAST_INDEX)
-    value.tags()
+    start = value.position
+    message = codec_of(LOCATION, EXTENSION_VERSION, True).read(value)
     value.finish()
-    return RemoteLogSegmentLocation(
-        segment_id=segment_id,
-        first_offset=first_offset,
-        last_offset=last_offset,
-        size=size,
-        storage_format=storage_format,
-        custom_metadata=None if custom_metadata is None else bytes(custom_metadata),
-        start=start,
-        stop=stop,
-        object_location=object_location,
-        signed_url=signed_url,
-        expiry_ms=expiry_ms,
-        is_transaction_index_empty=is_transaction_index_empty,
-        leader_epochs=epochs,
-        indexes=indexes,
-    )
+    if message.segment_id is None:
+        raise value.error("a location names no segment", position=start)
+    found = message._asdict()
+    del found["tags"]
+    if message.custom_metadata is not None:
+        found["custom_metadata"] = bytes(message.custom_metadata)
+    found["leader_epochs"] = tuple([(one.epoch, one.start_offset) for one in message.leader_epochs])
+    found["indexes"] = tuple([IndexLocation(*one[:-1]) for one in message.indexes])
+    return RemoteLogSegmentLocation(**found)
 
 
 def check_location(
@@ -165,7 +124,7 @@ def check_location(
     rules = (
         (answer.error == 0, f"it came with {describe(answer.error)}"),
         (not answer.records, "it came with records"),
-        (answer.preferred_read_replica == _NONE, "it came with a preferred replica"),
+        (answer.preferred_read_replica == -1, "it came with a preferred replica"),
         (answer.log_start_offset <= fetch_offset, f"offset {fetch_offset} is below the log start"),
         (0 <= location.first_offset <= fetch_offset <= location.last_offset, "the offset is not in the segment"),
         (size > 0, f"the segment's size is {size}"),
@@ -181,31 +140,6 @@ def check_location(
         (all(_is_good(index) for index in location.indexes), "an index has impossible bounds"),
     )
     return next((reason for is_kept, reason in rules if not is_kept), None)
-
-
-def _or_none(value: int | None) -> int:
-    return _NONE if value is None else value
-
-
-def _position(value: Reader) -> int | None:
-    at = value.position
-    if (number := value.int64()) < _NONE:
-        raise value.error("a position or time of a location is negative", position=at, found=number)
-    return None if number == _NONE else number
-
-
-def _epoch(value: Reader) -> tuple[int, int]:
-    epoch, start_offset = value.unpack(_EPOCH)
-    value.tags()
-    return epoch, start_offset
-
-
-def _index(value: Reader) -> IndexLocation:
-    index_type = value.int8()
-    object_location, signed_url = value.nullable_string(), value.nullable_string()
-    start, stop = value.int64(), _position(value)
-    value.tags()
-    return IndexLocation(index_type, object_location, signed_url, start, stop)
 
 
 def _are_ascending(epochs: tuple[tuple[int, int], ...], last_offset: int) -> bool:

@@ -19,7 +19,7 @@ MAX_TAGS: Final = 1024
 
 MAX_UVARINT: Final = 0xFFFF_FFFF
 
-_INT8, _INT16, _INT32, _INT64 = Struct(">b"), Struct(">h"), Struct(">i"), Struct(">q")
+_INT16, _INT32, _INT64 = Struct(">h"), Struct(">i"), Struct(">q")
 _ZERO_UUID = bytes(16)
 _T = TypeVar("_T")
 
@@ -122,10 +122,6 @@ class Reader:
         self.position = stop
         return layout.unpack_from(self._data, start)
 
-    def int8(self) -> int:
-        """INT8."""
-        return int(_INT8.unpack_from(self._data, self._step(1))[0])
-
     def int16(self) -> int:
         """INT16."""
         return int(_INT16.unpack_from(self._data, self._step(2))[0])
@@ -137,6 +133,17 @@ class Reader:
     def int64(self) -> int:
         """INT64."""
         return int(_INT64.unpack_from(self._data, self._step(8))[0])
+
+    def nullable_int64(self) -> int | None:
+        """INT64 that is never below -1, which means null.
+
+        Raises:
+            ProtocolError: it is cut, or lower.
+        """
+        start = self.position
+        if (value := self.int64()) < -1:
+            raise self.error("a number is negative", position=start, found=value)
+        return None if value == -1 else value
 
     def boolean(self) -> bool:
         """BOOLEAN: any byte but 0 is true."""
@@ -334,10 +341,6 @@ class Writer:
         """Fields of fixed size in a row."""
         self.data += layout.pack(*values)
 
-    def int8(self, value: int) -> None:
-        """INT8."""
-        self.data += _INT8.pack(value)
-
     def int16(self, value: int) -> None:
         """INT16."""
         self.data += _INT16.pack(value)
@@ -349,6 +352,10 @@ class Writer:
     def int64(self, value: int) -> None:
         """INT64."""
         self.data += _INT64.pack(value)
+
+    def nullable_int64(self, value: int | None) -> None:
+        """INT64, -1 for null."""
+        self.int64(-1 if value is None else value)
 
     def boolean(self, value: bool) -> None:
         """BOOLEAN."""

@@ -5,9 +5,9 @@ is, for it is the last one with topic names. Fetch ends with 18: KIP-1248 wanted
 KIP-1166.
 
 In a table of fields a line is ``Name type versions``: ``[]`` makes an array, ``?`` a value that may be null (``?12+``:
-from version 12 on), ``tag 0`` a tagged field, ``= -1`` the value in a version without the field. Fields of a
-``struct`` follow, further to the right. A field without versions is in all that ``SUPPORTED`` lists. Tagged fields
-that nothing here reads are left out: they are kept as unknown ones.
+from version 12 on; as a number null is -1), ``tag 0`` a tagged field, ``= -1`` the value in a version without the
+field. Fields of a ``struct`` follow, further to the right. A field without versions is in all that ``SUPPORTED`` lists.
+Tagged fields that nothing here reads are left out: they are kept as unknown ones.
 
 Source: the message schemas, ``ApiKeys`` and ``Errors`` of Apache Kafka 4.3, and the classes of the Java client behind
 errors (``RetriableException``, ``InvalidMetadataException``).
@@ -504,6 +504,32 @@ ANSWERS_IN_PARTS: Final = {
         """,
     ),
 }
+
+
+LOCATION: Final = """
+    SegmentId uuid
+    FirstOffset int64
+    LastOffset int64
+    Size int32
+    StorageFormat string
+    CustomMetadata bytes?
+    Start int64?
+    Stop int64?
+    ObjectLocation string?
+    SignedUrl string?
+    ExpiryMs int64?
+    IsTransactionIndexEmpty bool
+    LeaderEpochs []struct
+      Epoch int32
+      StartOffset int64
+    Indexes []struct
+      IndexType int8
+      ObjectLocation string?
+      SignedUrl string?
+      Start int64
+      Stop int64?
+"""
+"""The location of a remote segment, of this project's extension."""
 
 
 class ErrorCode(IntEnum):

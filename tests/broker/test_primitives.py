@@ -22,9 +22,21 @@ def reader(data: bytes | str, flexible: bool = True, **of: int) -> Reader:
 def test_integers_are_signed_and_big_endian() -> None:
     numbers = reader("ff" + "fffe" + "fffffffd" + "fffffffffffffffc" + "02" + "00")
 
-    assert (numbers.int8(), numbers.int16(), numbers.int32(), numbers.int64()) == (-1, -2, -3, -4)
+    assert numbers.unpack(Struct(">b")) == (-1,)
+    assert (numbers.int16(), numbers.int32(), numbers.int64()) == (-2, -3, -4)
     assert (numbers.boolean(), numbers.boolean()) == (True, False)
     numbers.finish()
+
+
+def test_a_number_that_may_be_null_is_never_below_minus_one() -> None:
+    (writer := Writer(flexible=True)).nullable_int64(None)
+    writer.nullable_int64(7)
+    numbers = reader(bytes(writer.data) + (-2).to_bytes(8, "big", signed=True))
+
+    assert (numbers.nullable_int64(), numbers.nullable_int64()) == (None, 7)
+    with pytest.raises(ProtocolError, match="is negative") as refused:
+        numbers.nullable_int64()
+    assert refused.value.position == 16
 
 
 def test_an_id_has_the_text_form_of_kafkas_tools_and_zeros_are_none() -> None:

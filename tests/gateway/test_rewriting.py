@@ -320,7 +320,7 @@ def test_describe_cluster_names_the_gateway_for_brokers_only(version: int, endpo
         writer.raw(struct.pack(">ih", 0, 0))
         writer.string(None)
         if version >= 1:
-            writer.int8(endpoint_type)
+            writer.raw(bytes([endpoint_type]))
         writer.string("cluster")
         writer.int32(1)
         writer.count(2)
