@@ -1,4 +1,5 @@
-"""What the headers of neighbouring batches show that no CRC does: a base offset or a leader epoch that cannot be."""
+"""What the headers of neighbouring batches show that no CRC does: a base offset or a leader epoch that cannot be, and a
+log that ends too early."""
 
 from __future__ import annotations
 
@@ -7,12 +8,13 @@ from collections.abc import Callable, Sequence
 from operator import gt
 from typing import NamedTuple
 
-from segreader.errors import CorruptBatchError, CorruptIndexError, FormatError, SegreaderError
+from segreader.errors import CorruptBatchError, CorruptIndexError, FormatError, SegreaderError, TruncatedError
 from segreader.evidence.log_checks import is_beside
 from segreader.format.batch import COMMON_SIZE, DELETE_HORIZON_FLAG, check_common
 from segreader.format.columns import TABLE_WIDTH, Decision, Table
-from segreader.format.scanner import LARGEST_RELATIVE_OFFSET, BatchRun
+from segreader.format.scanner import LARGEST_RELATIVE_OFFSET, BatchRun, Done, Tail
 from segreader.plan.split import Split
+from segreader.segment import Segment
 
 
 class Deliverable(NamedTuple):
@@ -248,4 +250,49 @@ def goes_back(behind: bytes, before: int) -> CorruptBatchError | None:
         found=f"a batch from offset {base_offset} on",
         expected=f"more than {before}, where the batch before it ends",
         hint="A batch is there twice, or one of the two base offsets is wrong: read another copy of this segment",
+    )
+
+
+def require_whole(done: Done, segment: Segment) -> None:
+    """Refuse a finished segment that ends too early: batches may be missing.
+
+    Raises:
+        TruncatedError: it ends inside a batch, or in zeros that its layout does not put there.
+    """
+    if done.tail is Tail.END or segment.is_active or (segment.is_padded and done.tail is Tail.ZERO):
+        return
+    raise truncated(done)
+
+
+def truncated(done: Done) -> TruncatedError:
+    """The error of a segment that ends where ``done`` says."""
+    missing = f", {done.missing_bytes} bytes are missing" if done.missing_bytes is not None else ""
+    return TruncatedError(
+        "the segment ends inside a batch" if done.tail is Tail.CUT else "the segment ends in zeros",
+        position=done.position,
+        base_offset=done.base_offset,
+        found=f"{done.trailing_bytes} bytes after the last whole batch{missing}",
+        expected="a whole batch",
+        hint="The copy is incomplete: fetch the segment again",
+    )
+
+
+def ends_early(source: str, size: int, last: int, named: int) -> TruncatedError:
+    """The error of a log that ends with a whole batch, but before an offset that a file beside it names.
+
+    Args:
+        source: the log.
+        size: its bytes.
+        last: its last offset.
+        named: the offset that the file names.
+    """
+    return TruncatedError(
+        "the log ends before an offset that a file beside it names",
+        source=source,
+        position=size,
+        offset=last + 1,
+        found=f"{size} bytes, with offsets up to {last}",
+        expected=f"offset {named}",
+        hint="The copy is incomplete, or its index or snapshot is damaged: fetch the segment again, or look with "
+        "segreader verify",
     )

@@ -33,17 +33,18 @@ from segreader.read.batch_order import (
     beside_timed,
     beyond,
     bytes_behind,
+    ends_early,
     goes_back,
     of_other_epochs,
     out_of_order,
     range_ends_early,
+    truncated,
 )
 from segreader.read.batch_positions import BatchPositions
 from segreader.read.decoders import Decoder, RowDecoder
-from segreader.read.marker_check import MarkerCheck, Transactional
+from segreader.read.markers import MarkerCheck, Transactional
 from segreader.read.metrics import Hole, MissingOffsets, ScanMetrics, records_within
 from segreader.read.options import ReadOptions
-from segreader.read.segment_tail import ends_early, truncated
 from segreader.segment import TopicIdPartition
 from segreader.storage.base import ObjectStore, read_listed, read_whole
 

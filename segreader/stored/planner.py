@@ -36,8 +36,8 @@ from segreader.plan.split import (
     Split,
 )
 from segreader.ranges import ByteRange, OffsetRange
+from segreader.read.batch_order import ends_early
 from segreader.read.options import ReadOptions
-from segreader.read.segment_tail import ends_early
 from segreader.segment import Segment
 from segreader.storage.base import ObjectStore, read_each, read_whole
 from segreader.stored.lineage import ReadableLog

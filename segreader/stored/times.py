@@ -39,7 +39,7 @@ from segreader.format.scanner import BatchReady, Done, NeedData, SegmentScanner
 from segreader.plan.lineage import Part, ResolvedLog
 from segreader.plan.request import TimeRange
 from segreader.ranges import ByteRange, OffsetRange
-from segreader.read.segment_tail import require_whole
+from segreader.read.batch_order import require_whole
 from segreader.segment import Segment
 from segreader.storage.base import ObjectStore, read_each, read_listed, read_whole
 from segreader.stored.segment_ends import iter_headers, read_end_of_index, read_log_end

@@ -32,7 +32,7 @@ from segreader.isolation import AbortedTransactions
 from segreader.plan.lineage import Part, ResolvedLog
 from segreader.plan.request import Policy
 from segreader.ranges import OffsetRange
-from segreader.read.transaction_replay import VANISHED, Replayed, replay_parts
+from segreader.read.markers import VANISHED, Replayed, replay_parts
 from segreader.storage.base import ObjectStore, read_each, read_whole
 
 _AT_ONCE: Final = 16

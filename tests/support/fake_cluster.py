@@ -42,7 +42,7 @@ from segreader.format.compression import Decompressor
 from segreader.format.records import iter_records
 from segreader.format.scanner import BatchReady, NeedData, SegmentScanner
 from segreader.isolation import IsolationLevel
-from segreader.read.transaction_replay import is_abort_marker
+from segreader.read.markers import is_abort_marker
 
 
 @dataclass(frozen=True, slots=True)
