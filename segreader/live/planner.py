@@ -8,7 +8,7 @@ transactions were aborted by markers behind everything in the store.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
@@ -55,7 +55,7 @@ from segreader.plan.live import (
     uncovered,
 )
 from segreader.plan.request import LiveEnd, Policy, Request
-from segreader.plan.split import EndReason, Gap, PlannedDrop, ReadEnd, Split
+from segreader.plan.split import EndReason, Gap, PlannedDrop, ReadEnd
 from segreader.ranges import OffsetRange
 from segreader.read.options import ReadOptions
 from segreader.segment import TopicIdPartition
@@ -129,57 +129,70 @@ def plan_topics(
     )
 
 
+_FAILURES = (ObjectNotFoundError, ObjectChangedError, FormatError, CatalogError)
+"""What a store fails with where the broker may still have the records."""
+
+
 @dataclass(slots=True)
 class _UncutPartition:
     """One partition, before it is cut.
 
     Args:
-        whole: all that is read of it, as one part of the broker.
         parts: of the broker and by location, in order.
-        stored: what the store has of it.
+        remote: with a store, all offsets below the seam as one part of the broker.
+        stored: what the store has of these; the others are in ``parts``.
     """
 
     told: LivePartition
     end: ReadEnd
-    whole: LivePart | None = None
     parts: list[LivePart] = field(default_factory=list)
-    stored: _StoredRuns | None = None
+    remote: LivePart | None = None
+    stored: PartitionPlanner | None = None
+    notes: list[str] = field(default_factory=list)
 
     @property
     def sizes(self) -> list[int]:
         """Stored bytes of what would be one part each if nothing were cut; 0 where they are not known."""
-        stored: list[int] = []
-        if self.stored is not None:
-            stored = [0] * len(self.stored.rest) + (self.stored.planner.sizes if self.stored.planner else [])
-        return stored + [part.size or 0 for part in self.parts]
+        return [part.size or 0 for part in self.parts] + ([] if self.stored is None else self.stored.sizes)
 
     def cut(self, cutting: Cutting, notes: list[str], dropped: list[PlannedDrop]) -> Iterator[LivePart]:
         """The parts, in order; what is remarkable about them is added to ``notes`` and ``dropped``."""
         parts = self.parts
-        if self.stored is not None:
-            parts = [*self._stored_parts(self.stored.cut(cutting), notes, dropped), *parts]
+        notes += self.notes
+        if self.remote is not None:
+            parts = self._with_store(self.remote, cutting, notes, dropped)
+            if self.told.marks.local_start is not None:
+                lacking = [one for one in parts if one.read_from is ReadFrom.BROKER and one.stop <= self.remote.stop]
+                notes += [
+                    f"{one.partition}: {_shown(one.offsets)} are not in the store: from the broker" for one in lacking
+                ]
         for part in joined(parts):
             if part.read_from is ReadFrom.STORE:
                 yield part
             else:
                 yield from cut_by_offsets(part, cutting)
 
-    def _stored_parts(self, found: StoreParts, notes: list[str], dropped: list[PlannedDrop]) -> Iterator[LivePart]:
-        assert self.whole is not None
-        notes += found.notes
-        dropped += found.dropped
-        for piece in found.pieces:
-            if not isinstance(piece, OffsetRange):
-                size = sum(split.positions.size for split in piece)
-                part = narrowed(self.whole, piece[0].offsets)
-                yield replace(part, read_from=ReadFrom.STORE, splits=piece, size=size)
-                continue
-            part = replace(narrowed(self.whole, piece), hole=found.lacks.get(piece.start))
-            if self.told.marks.local_start is not None:
-                notes.append(
-                    f"{part.partition}: offsets {piece.start} to {part.stop - 1} are not in the store: from the broker"
-                )
-            yield part
+    def _with_store(
+        self, remote: LivePart, cutting: Cutting, notes: list[str], dropped: list[PlannedDrop]
+    ) -> list[LivePart]:
+        if self.stored is None:
+            return self.parts
+        try:
+            plan = self.stored.plan("", cutting)
+        except _FAILURES as error:
+            notes.append(_left(remote.partition, error))
+            local = [part for part in self.parts if part.offsets.start >= remote.stop]
+            return [replace(remote, hole=str(error)), *local]
+        notes += dict.fromkeys(plan.notes)
+        dropped += dict.fromkeys(one for one in plan.dropped if one.reason is not DropReason.BELOW_LOG_START)
+        splits = [replace(split, partition=remote.partition) for split in plan.splits]
+        stored = []
+        for _, some in groupby(splits, lambda split: (split.log, split.offsets)):
+            same = tuple(some)
+            part = narrowed(remote, same[0].offsets)
+            size = sum(split.positions.size for split in same)
+            stored.append(replace(part, read_from=ReadFrom.STORE, splits=same, size=size))
+        return sorted([*stored, *self.parts], key=lambda part: part.offsets.start)
 
 
 class _TopicPlanner:
@@ -298,21 +311,21 @@ class _TopicPlanner:
             epochs,
             epoch_before(lineage, seam.start),
         )
-        found = _UncutPartition(LivePartition(partition, marks, seam, epochs), end, whole)
-        remote = OffsetRange(seam.start, seam.seam)
+        found = _UncutPartition(LivePartition(partition, marks, seam, epochs), end)
+        remote = narrowed(whole, OffsetRange(seam.start, seam.seam))
         if seam.start < seam.seam and store is not None:
-            found.stored = store.plan(partition, remote, marks, lineage, level)
+            store.plan(found, remote, lineage)
         elif seam.start < seam.seam and self._located is not None:
             found.parts = plan_locations(
                 self._cluster,
-                narrowed(whole, remote),
+                remote,
                 marks,
                 self._located,
                 self._metrics,
                 max_batch_bytes=self._options.max_batch_bytes,
             )
         elif seam.start < seam.seam:
-            found.parts = [narrowed(whole, remote)]
+            found.parts = [remote]
         if seam.seam < seam.stop:
             found.parts = [*found.parts, narrowed(whole, OffsetRange(seam.seam, seam.stop))]
         return found
@@ -328,52 +341,8 @@ class _TopicPlanner:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class StoreParts:
-    """Of one partition, in order: the splits of one segment each, and offsets left to the broker.
-
-    ``lacks`` says what the store lacks of some of these, by their first offset.
-    """
-
-    pieces: tuple[tuple[Split, ...] | OffsetRange, ...]
-    lacks: Mapping[int, str] = field(default_factory=dict)
-    dropped: tuple[PlannedDrop, ...] = ()
-    notes: tuple[str, ...] = ()
-
-
-_FAILURES = (ObjectNotFoundError, ObjectChangedError, FormatError, CatalogError)
-
-
-@dataclass(frozen=True, slots=True)
-class _StoredRuns:
-    """Of one partition what the store has, before it is cut, and the offsets left to the broker."""
-
-    partition: TopicIdPartition
-    remote: OffsetRange
-    planner: PartitionPlanner | None
-    rest: Sequence[OffsetRange]
-    lacks: Mapping[int, str]
-    notes: Sequence[str] = ()
-
-    def cut(self, cutting: Cutting) -> StoreParts:
-        """The splits and the rest, in order; all is left to the broker where the store does not have it any more."""
-        if self.planner is None:
-            return StoreParts((self.remote,), self.lacks, notes=tuple(self.notes))
-        try:
-            plan = self.planner.plan("", cutting)
-        except _FAILURES as error:
-            return StoreParts((self.remote,), {self.remote.start: str(error)}, notes=(_left(self.partition, error),))
-        splits = [replace(split, partition=self.partition) for split in plan.splits]
-        pieces: list[tuple[Split, ...] | OffsetRange] = [*self.rest]
-        pieces += [tuple(some) for _, some in groupby(splits, lambda split: (split.log, split.offsets))]
-        pieces.sort(key=_place)
-        dropped = tuple(one for one in plan.dropped if one.reason is not DropReason.BELOW_LOG_START)
-        notes = (*self.notes, *dict.fromkeys(plan.notes))
-        return StoreParts(tuple(pieces), self.lacks, tuple(dict.fromkeys(dropped)), notes)
-
-
 class StorePlanner:
-    """Plans the remote parts of one topic's partitions.
+    """Finds the remote parts of one topic's partitions.
 
     Args:
         topic_id: of the live topic: segments of a deleted one of that name are none of it.
@@ -416,55 +385,52 @@ class StorePlanner:
                     return one
         raise failure or ObjectNotFoundError("the store has only segments of another topic of that name")
 
-    def plan(
-        self,
-        partition: TopicIdPartition,
-        remote: OffsetRange,
-        marks: LogMarks,
-        lineage: LeaderEpochs,
-        isolation_level: IsolationLevel,
-    ) -> _StoredRuns:
-        """The remote offsets of one partition that the store has, and what is left.
+    def plan(self, found: _UncutPartition, whole: LivePart, lineage: LeaderEpochs) -> None:
+        """Find what the store has of the offsets below the seam; what is left is the broker's.
 
         Args:
-            remote: offsets below the seam.
+            whole: these offsets, as one part of the broker.
             lineage: of the live log: what is of another branch is not read.
         """
+        partition, remote, marks = whole.partition, whole.offsets, found.told.marks
+        found.remote = whole
         try:
             source = self._find(partition.topic, partition.partition)
         except ObjectNotFoundError as error:
-            note = f"{partition}: {error}; its remote part comes from the broker"
-            return _StoredRuns(partition, remote, None, [remote], {remote.start: str(error)}, [note])
+            found.notes.append(f"{partition}: {error}; its remote part comes from the broker")
+            found.parts = [replace(whole, hole=str(error))]
+            return
         log_start = max(marks.log_start, source.log.log_start or 0)
         source = replace(
             source, log=replace(source.log, log_start=log_start), leader_epochs=lineage if lineage else None
         )
+        level = whole.isolation_level
         planner = PartitionPlanner(
-            self._source.store, self._options, isolation_level=isolation_level, cutting=self._cutting, ends_log=False
+            self._source.store, self._options, isolation_level=level, cutting=self._cutting, ends_log=False
         )
-        notes: list[str] = []
         try:
             log = planner.log(source)
             runs = covered(log.resolved, remote)
             read: list[OffsetRange] = []
             for run in runs:
                 try:
-                    aborted = self._aborted(partition, log.resolved, run, marks, isolation_level)
+                    aborted = self._aborted(partition, log.resolved, run, marks, level)
                 except BrokerError as error:
                     if isinstance(error, NOT_OF_THE_DATA):
                         raise
-                    stop = run.stop or run.start
-                    notes.append(f"{partition}: offsets {run.start} to {stop - 1} come from the broker: {error}")
+                    found.notes.append(f"{partition}: {_shown(run)} come from the broker: {error}")
                     continue
                 planner.add(log, run, transactions=TransactionState(aborted))
                 read.append(run)
         except _FAILURES as error:
-            return _StoredRuns(
-                partition, remote, None, [remote], {remote.start: str(error)}, [*notes, _left(partition, error)]
-            )
-        rest = uncovered(remote, read)
-        lacks = {one.start: self._lack(source, log.resolved, one) for one in rest if one not in runs}
-        return _StoredRuns(partition, remote, planner, rest, lacks, notes)
+            found.notes.append(_left(partition, error))
+            found.parts = [replace(whole, hole=str(error))]
+            return
+        found.stored = planner
+        found.parts = [
+            replace(narrowed(whole, one), hole=None if one in runs else self._lack(source, log.resolved, one))
+            for one in uncovered(remote, read)
+        ]
 
     def _lack(self, source: SourceLog, log: ResolvedLog, offsets: OffsetRange) -> str:
         """What the store lacks of offsets that no segment has."""
@@ -507,9 +473,9 @@ class StorePlanner:
         return AbortedTransactions(rows)
 
 
+def _shown(offsets: OffsetRange) -> str:
+    return f"offsets {offsets.start} to {(offsets.stop or offsets.start) - 1}"
+
+
 def _left(partition: TopicIdPartition, error: Exception) -> str:
     return f"{error}; the remote part of {partition} comes from the broker"
-
-
-def _place(piece: tuple[Split, ...] | OffsetRange) -> int:
-    return piece.start if isinstance(piece, OffsetRange) else piece[0].offsets.start
