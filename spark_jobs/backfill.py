@@ -32,9 +32,7 @@ from segreader.backfill.job_plan import (
     require_unplanned,
 )
 from segreader.backfill.output import CODECS, PLAN
-from segreader.backfill.progress import ProgressWatch
 from segreader.backfill.report import complete, totals
-from segreader.backfill.table import write_table
 from segreader.backfill.task import DDL, Destination, SplitTask
 from segreader.cli.commands.plan import read_prices
 from segreader.cli.exit_codes import ExitCode, describe
@@ -55,8 +53,9 @@ from spark_jobs.backfill_request import (
     require_files,
 )
 from spark_jobs.command_line import master_flag, require_report_place, run
-from spark_jobs.report import RunReport, describe_bill, describe_plan, describe_report
+from spark_jobs.report import ProgressWatch, RunReport, describe_bill, describe_plan, describe_report
 from spark_jobs.session import explained, job_session, map_indexes
+from spark_jobs.table import write_table
 
 _FLAGS = {
     "load() plans anew, failOnDataLoss=false goes on": "--on-missing skip goes on without it",

@@ -12,12 +12,12 @@ from typing import Any
 
 import click
 
-from segreader.backfill.progress import shown_bytes
 from segreader.backfill.task import Destination
 from segreader.backfill.verify import DDL, SplitVerdict, Verification, VerifyTask, read_output
 from segreader.cli.exit_codes import ExitCode
 from spark_jobs.backfill_request import absolute, parse_pairs
 from spark_jobs.command_line import master_flag, require_report_place, run
+from spark_jobs.report import shown_bytes
 from spark_jobs.session import explained, job_session, map_indexes
 
 

@@ -10,11 +10,11 @@ import pytest
 from backfill_runs import do, finish, plan_into, request, table_of
 from growing_log import GrowingLog
 
-from segreader.backfill.progress import ProgressWatch, shown_seconds
 from segreader.backfill.task import Destination, SplitTask
 from segreader.errors import OptionError
 from segreader.spark.worker import freeze_imports
 from segreader.storage.target.store import open_target
+from spark_jobs.report import ProgressWatch, shown_seconds
 
 
 def test_a_task_takes_its_split_by_index_and_gives_its_entry(tmp_path: Path) -> None:

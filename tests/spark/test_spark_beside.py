@@ -23,7 +23,6 @@ from spark_rows import read_offsets, read_table
 
 import segreader
 from segreader.backfill.job_plan import make_plan
-from segreader.backfill.table import records_of
 from segreader.backfill.task import Destination, SplitTask
 from segreader.cli.main import main
 from segreader.duckdb import register
@@ -40,6 +39,7 @@ from segreader.testing.directory import write_broker_log, write_local_tiered
 from segreader.testing.records import FIRST_TIMESTAMP_MS as T0
 from segreader.testing.records import ProducerRecord
 from spark_jobs import backfill
+from spark_jobs.table import records_of
 
 Offsets = list[int]
 Given = Mapping[str, Any]
