@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from fault_server import HEADS, LENGTHS, WRONG_CODINGS, FaultServer
@@ -182,23 +182,30 @@ def test_every_request_names_its_range_and_takes_no_encoding(server: FaultServer
     assert store.metrics.log == ["GET clean/plain bytes=0-0", "GET clean/plain bytes=5-9"]
 
 
+def is_once_within(seconds: float, attempt: Callable[[int], object]) -> bool:
+    """Whether one of five attempts takes less: a loaded machine is late now and then, a wrong timeout always."""
+    for turn in range(5):
+        began = time.monotonic()
+        attempt(turn)
+        if time.monotonic() - began < seconds:
+            return True
+    return False
+
+
 @pytest.mark.parametrize("scenario", ["stallhead", "stallmid"])
 def test_a_stall_is_noticed_within_the_idle_time(server: FaultServer, scenario: str) -> None:
     with open_store(server, idle_timeout_s=0.3) as store:
-        began = time.monotonic()
-        read(store, f"{scenario}/stall", 0, 1000)
-
-    assert time.monotonic() - began < 1.3
+        assert is_once_within(1.3, lambda turn: read(store, f"{scenario}/{scenario}-{turn}", 0, 1000))
 
 
 @pytest.mark.parametrize("scenario", ["driphead", "continues"])
 def test_a_head_that_never_ends_is_given_up(server: FaultServer, scenario: str) -> None:
-    with open_store(server, idle_timeout_s=0.2, connect_timeout_s=0.2) as store:
-        began = time.monotonic()
-        assert read(store, f"{scenario}/head-{scenario}", 0, 1000) == server.data[:1000]
+    def attempt(turn: int) -> None:
+        assert read(store, f"{scenario}/head-{scenario}-{turn}", 0, 1000) == server.data[:1000]
+        assert len(server.log(f"head-{scenario}-{turn}")) == 2
 
-    assert time.monotonic() - began < 1.6
-    assert len(server.log(f"head-{scenario}")) == 2
+    with open_store(server, idle_timeout_s=0.2, connect_timeout_s=0.2) as store:
+        assert is_once_within(1.6, attempt)
 
 
 @pytest.mark.parametrize(("range_size", "every"), [(1 << 20, 64), (1 << 20, 128), (300_000, 100)])
