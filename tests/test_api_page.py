@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import enum
+import importlib
 import inspect
+from pathlib import Path
 
 import pytest
 from pages import generator
@@ -35,6 +38,26 @@ def test_every_public_name_has_a_place_on_the_page() -> None:
     page = API.page()
     for _, name, _ in NAMES:
         assert f"### {name}\n" in page or f"| `{name}` |" in page, name
+
+
+@pytest.mark.parametrize("package", ["segreader", "segreader.loader"])
+def test_type_checkers_see_every_lazy_name_from_where_it_comes(package: str) -> None:
+    module = importlib.import_module(package)
+    assert module.__file__ is not None
+    for_checkers = {
+        f"{node.module}.{alias.asname}"
+        for block in ast.parse(Path(module.__file__).read_bytes()).body
+        if isinstance(block, ast.If)
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+
+    lazy = {name for name in module.__all__ if not name.startswith("_")}
+    assert {one.rpartition(".")[2] for one in for_checkers} == lazy
+    for one in for_checkers:
+        home, _, name = one.rpartition(".")
+        assert getattr(importlib.import_module(home), name) is getattr(module, name), one
 
 
 def test_a_name_without_a_docstring_is_seen() -> None:

@@ -32,7 +32,7 @@ from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_broker_log, write_local_tiered
 
 
-def values(scan: segreader.Scan) -> list[bytes | None]:
+def values(scan: segreader.Scan | segreader.LiveScan) -> list[bytes | None]:
     return [record.value for record in scan.records()]
 
 

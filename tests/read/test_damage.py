@@ -30,7 +30,7 @@ def lay_out(root: Path, *segments: SegmentBuilder, changes: dict[int, bytes] | N
     return log
 
 
-def read(scan: segreader.Scan) -> tuple[list[int], SegreaderError | None]:
+def read(scan: segreader.Scan | segreader.LiveScan) -> tuple[list[int], SegreaderError | None]:
     """The offsets that come before the end or an error, and the error."""
     seen: list[int] = []
     try:

@@ -15,7 +15,7 @@ from segreader.testing.directory import write_broker_log, write_files
 INDEXES = ("index", "timeindex", "txnindex")
 
 
-def offsets(scan: segreader.Scan) -> list[int]:
+def offsets(scan: segreader.Scan | segreader.LiveScan) -> list[int]:
     return [record.offset for record in scan.records()]
 
 

@@ -22,7 +22,7 @@ def scan_of(told: Told, **options: str) -> segreader.Scan:
     return scan
 
 
-def offsets(scan: segreader.Scan) -> list[int]:
+def offsets(scan: segreader.Scan | segreader.LiveScan) -> list[int]:
     return [record.offset for record in scan.records()]
 
 

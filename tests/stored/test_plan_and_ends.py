@@ -29,7 +29,7 @@ from segreader.testing.directory import local_tiered_files, write_broker_log, wr
 from segreader.testing.stores import MemoryStore
 
 
-def offsets(scan: segreader.Scan) -> list[int]:
+def offsets(scan: segreader.Scan | segreader.LiveScan) -> list[int]:
     return [record.offset for record in scan.records()]
 
 

@@ -54,7 +54,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def values(scan: segreader.Scan) -> list[bytes | None]:
+def values(scan: segreader.Scan | segreader.LiveScan) -> list[bytes | None]:
     return [record.value for record in scan.records()]
 
 

@@ -29,7 +29,7 @@ WITHOUT_EPOCHS = [one for one in WAYS if one.layout in ("log-directory", "pinter
 ALIKE = {("pinterest", "log-directory"), ("log-directory", "pinterest")}
 """Plain files of the same names: either may be read as the other."""
 
-Scanner = Callable[..., segreader.Scan]
+Scanner = Callable[..., segreader.Scan | segreader.LiveScan]
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def root_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Way], Path]:
 def scan(root_of: Callable[[Way], Path], tmp_path: Path) -> Scanner:
     """A scan over all logs in a layout, with what it needs to be read; a pattern has to be named."""
 
-    def open_scan(one: Way, **how: Any) -> segreader.Scan:
+    def open_scan(one: Way, **how: Any) -> segreader.Scan | segreader.LiveScan:
         layout = how.pop("layout", one.layout if one.is_pattern else None)
         return segreader.scan(root_of(one), layout=layout, **one.arguments(tmp_path / "settings"), **how)
 

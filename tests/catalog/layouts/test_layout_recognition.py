@@ -25,7 +25,7 @@ TOLD = [one for one in WAYS if not one.is_pattern]
 FOREIGN = {"README.md": b"notes", ".hidden": b"x", "_SUCCESS": b"", ".DS_Store": b"\0", "backup.tar.gz": b"\x1f\x8b"}
 
 
-def scan(root: Path | str, one: Way, settings: Path, **how: Any) -> segreader.Scan:
+def scan(root: Path | str, one: Way, settings: Path, **how: Any) -> segreader.Scan | segreader.LiveScan:
     return segreader.scan(root, **one.arguments(settings), **how)
 
 
