@@ -251,14 +251,14 @@ class Job:
         """
         found = None if self.is_forced else read_plan(self.target)
         if found is None:
-            require_free(self.target, self.target.url(""))
+            require_free(self.target)
             if not self.is_forced:
-                require_unplanned(self.target, self.target.url(""))
+                require_unplanned(self.target)
             found = make_plan(self.request)
             if not writes:
                 return found
             if self.is_forced:
-                clear(self.target, self.target.url(""))
+                clear(self.target)
             if not self.target.put_if_absent(PLAN, found.data):
                 found = read_plan(self.target) or found  # another driver was first
         require_same(found, self.request.wanted, self.target.url(""))

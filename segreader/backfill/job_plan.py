@@ -261,28 +261,23 @@ def require_same(plan: JobPlan, wanted: Mapping[str, str], source: str) -> None:
         )
 
 
-def require_free(target: TargetStore, source: str) -> None:
+def require_free(target: TargetStore) -> None:
     """Refuse a target that holds anything but what a job leaves there.
 
     Raises:
         OptionError: it names what is there.
     """
-    foreign: list[str] = []
-    for info in target.list():
-        if not is_ours(info.name):
-            foreign.append(info.name)
-            if len(foreign) >= _SHOWN:
-                break
+    foreign = list(islice((info.name for info in target.list() if not _is_ours(info.name)), _SHOWN))
     if foreign:
         raise OptionError(
             "the target holds something that this job did not write",
-            source=source,
+            source=target.url(""),
             found=", ".join(foreign),
             hint="Name a directory of its own for the output",
         )
 
 
-def require_unplanned(target: TargetStore, source: str) -> None:
+def require_unplanned(target: TargetStore) -> None:
     """Refuse a target that holds what a job wrote, and no plan that tells which records these are.
 
     Raises:
@@ -292,18 +287,18 @@ def require_unplanned(target: TargetStore, source: str) -> None:
     if there and read_plan(target) is None:  # another driver may have put one there meanwhile
         raise OptionError(
             "the target holds the output of a job whose plan is gone",
-            source=source,
+            source=target.url(""),
             found=", ".join(there),
             hint="Choose another target, or replace its contents with --force",
         )
 
 
-def is_ours(name: str) -> bool:
+def _is_ours(name: str) -> bool:
     """Whether an object of a target has a name that only this job gives."""
     return name in (PLAN, MANIFEST, SUCCESS) or name.startswith(DONE) or split_of_file(name) is not None
 
 
-def clear(target: TargetStore, source: str) -> None:
+def clear(target: TargetStore) -> None:
     """Remove what a job left in a target: first what says that it is complete, last its plan.
 
     Killed in between, no entry names a file that is gone, and the plan can be run again.
@@ -311,7 +306,7 @@ def clear(target: TargetStore, source: str) -> None:
     Raises:
         OptionError: there is something else, too; nothing is removed then.
     """
-    require_free(target, source)
+    require_free(target)
     names = [info.name for info in target.list()]
     target.delete([SUCCESS, MANIFEST])
     target.delete([name for name in names if name.startswith(DONE)])

@@ -299,10 +299,6 @@ def _topic_and_partitions(
     return name if name is not None else topic, (number,) if number is not None else partitions or None
 
 
-_BOOTSTRAP_HELP = "Bootstrap brokers, HOST:PORT,…: read the topic up to its live end, its remote "
-_BOOTSTRAP_HELP += "part from LOCATION, or through the brokers. kafka://HOST:PORT as LOCATION does the "
-_BOOTSTRAP_HELP += "same without a store."
-
 _BROKER_OPTION = click.option(
     "--broker-option",
     "broker_options",
@@ -313,7 +309,12 @@ _BROKER_OPTION = click.option(
 )
 
 _CLUSTER_OPTIONS = (
-    click.option("--bootstrap-servers", metavar="HOST:PORT,…", help=_BOOTSTRAP_HELP),
+    click.option(
+        "--bootstrap-servers",
+        metavar="HOST:PORT,…",
+        help="Bootstrap brokers, HOST:PORT,…: read the topic up to its live end, its remote part from LOCATION, or "
+        "through the brokers. kafka://HOST:PORT as LOCATION does the same without a store.",
+    ),
     _BROKER_OPTION,
 )
 

@@ -293,11 +293,11 @@ def test_only_what_the_job_wrote_is_cleared(plan: JobPlan, target: TargetStore, 
     (out / "orders" / "notes.txt").write_text("mine")
     for refuses in (require_free, clear):
         with pytest.raises(OptionError, match=r"did not write.*orders/notes.txt"):
-            refuses(target, "out")
+            refuses(target)
     expect_exact_files = len(files_of(out))
     assert expect_exact_files == 6
     (out / "orders" / "notes.txt").unlink()
-    clear(target, "out")
+    clear(target)
     assert not list(target.list())
 
 

@@ -60,7 +60,7 @@ def test_a_replacement_that_was_killed_while_it_cleared_can_be_finished_by_the_j
     finish(plan, target)
     target.lives = lives  # two marks, three entries, three files, the plan
     with pytest.raises(_KilledError):
-        clear(target, "out")
+        clear(target)
 
     again = LocalTarget(out)
     found = read_plan(again)
@@ -75,7 +75,7 @@ def test_an_attempt_of_a_job_that_was_replaced_is_not_taken_for_one_of_the_job_t
 ) -> None:
     target = LocalTarget(out)
     old = plan_into(target, request(segments, subscribe="orders", output=OutputOptions(codec="none")))
-    clear(target, "out")
+    clear(target)
     new = plan_into(target, request(segments, subscribe="orders"))
     late = new.splits[1]
     do(old, target, late)  # it began before, and ends now
@@ -110,7 +110,7 @@ def test_a_manifest_that_a_late_driver_left_is_not_taken_for_this_one(
 ) -> None:
     plan, target = committed
     left = target.read(MANIFEST)
-    clear(target, "out")
+    clear(target)
     assert target.put_if_absent(PLAN, plan.data)
     target.put(MANIFEST, left)  # the driver before had proved its files, and was late
     do(plan, target)
@@ -135,16 +135,16 @@ def test_files_of_a_job_without_its_plan_are_refused_before_work_begins(
     committed: tuple[JobPlan, LocalTarget], out: Path
 ) -> None:
     _, target = committed
-    require_unplanned(target, "out")  # two drivers at once: the plan of the other one is there by now
+    require_unplanned(target)  # two drivers at once: the plan of the other one is there by now
     (out / PLAN).unlink()
     with pytest.raises(OptionError, match=r"plan is gone.*--force"):
-        require_unplanned(target, "out")
-    clear(target, "out")
-    require_unplanned(target, "out")
+        require_unplanned(target)
+    clear(target)
+    require_unplanned(target)
     assert not files_of(out)
 
 
 def test_what_a_killed_writer_left_of_a_plan_is_no_job(out: Path) -> None:
     (out / "_job").mkdir(parents=True)
     (out / "_job" / ".segreader-0123456789abcdef-plan.json.part").write_bytes(b"{")
-    require_unplanned(LocalTarget(out), "out")
+    require_unplanned(LocalTarget(out))
