@@ -144,11 +144,16 @@ def offsets_for_time(
     """For each partition the first offset that is not older; ``None`` if all are. Markers count, as for a broker."""
     asked = [OffsetWanted(topic, number, max(0, time_ms)) for number in partitions]
     answers = cluster.list_offsets(asked, isolation_level)
-    found = {one.partition: _required(one, cluster) for one in answers}
+    found = {one.partition: require_listed(one, cluster) for one in answers}
     return {number: None if offset < 0 else offset for number, offset in found.items()}
 
 
-def _required(listed: ListedOffset, cluster: Cluster) -> int:
+def require_listed(listed: ListedOffset, cluster: Cluster) -> int:
+    """The offset that a leader listed; below 0 where there is none.
+
+    Raises:
+        BrokerError: it cannot be looked up.
+    """
     if listed.error:
         raise BrokerError(
             f"an offset of {listed.topic}-{listed.partition} cannot be looked up",
@@ -161,7 +166,7 @@ def _required(listed: ListedOffset, cluster: Cluster) -> int:
 
 def _mark(listed: ListedOffset, cluster: Cluster) -> int:
     """A mark that every log has."""
-    offset = _required(listed, cluster)
+    offset = require_listed(listed, cluster)
     if offset < 0:
         raise ProtocolError(
             f"a broker lists no offset for an end of {listed.topic}-{listed.partition}",
@@ -174,7 +179,7 @@ def _mark(listed: ListedOffset, cluster: Cluster) -> int:
 
 def _optional(listed: ListedOffset, cluster: Cluster) -> int | None:
     """A mark that older brokers do not tell."""
-    return None if listed.error == _UNSUPPORTED else _required(listed, cluster)
+    return None if listed.error == _UNSUPPORTED else require_listed(listed, cluster)
 
 
 def require_history(cluster: Cluster, partition: TopicIdPartition, offset: int, epoch: int) -> None:

@@ -14,13 +14,12 @@ from dataclasses import dataclass, replace
 
 from segreader.broker.messages import LATEST as LATEST_OF_BROKER
 from segreader.broker.messages import ListedOffset, OffsetWanted, TopicMetadata
-from segreader.broker.protocol import describe
 from segreader.catalog.layouts.base import PartitionPlace
-from segreader.errors import BrokerError, ObjectNotFoundError, OffsetOutOfRangeError, UnknownLayoutError
+from segreader.errors import ObjectNotFoundError, OffsetOutOfRangeError, UnknownLayoutError
 from segreader.isolation import IsolationLevel
 from segreader.live.cluster import Cluster
 from segreader.live.locations import UrlCache, open_located
-from segreader.live.marks import find_topic
+from segreader.live.marks import find_topic, require_listed
 from segreader.live.planner import plan_topics
 from segreader.plan.cut import SplitOffsets
 from segreader.plan.live import LivePart, LivePlan
@@ -138,13 +137,7 @@ class LivePlanner:
         level = isolation_level or self._options.isolation_level
         answers = self.cluster.list_offsets(wanted, level) if wanted else ()
         for one in answers:
-            if one.error:
-                raise BrokerError(
-                    f"an offset of {one.topic}-{one.partition} cannot be looked up",
-                    source=self.cluster.shown,
-                    code=one.error,
-                    found=describe(one.error),
-                )
+            require_listed(one, self.cluster)
         return {(one.topic, one.partition): one for one in answers}
 
     def plan(
