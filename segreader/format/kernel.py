@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import sys
 from array import array
 from collections.abc import Callable
 from typing import Final, Protocol, cast
@@ -70,7 +69,8 @@ def load_kernel(name: str | None = None) -> Kernel:
         raise OptionError("unknown kernel", found=name, expected="auto, native or reference")
     if name != "reference":
         try:
-            return cast(Kernel, sys.modules.get(_NATIVE) or importlib.import_module(_NATIVE))
+            # never out of sys.modules: another thread's import may not be done
+            return cast(Kernel, importlib.import_module(_NATIVE))
         except ImportError as error:
             if name == "native":
                 raise OptionError(
