@@ -19,7 +19,6 @@ from segreader.catalog.layouts.base import PartitionPlace
 from segreader.catalog.metadata_log import RemoteLogMetadata
 from segreader.errors import CorruptBatchError, ObjectNotFoundError, SegmentGapError, UnknownLayoutError
 from segreader.isolation import IsolationLevel
-from segreader.live.cluster import Cluster
 from segreader.plan.cut import Cutting
 from segreader.plan.log import Log, Piece
 from segreader.plan.request import Policy
@@ -36,6 +35,7 @@ from segreader.stored.log import StoredLog
 from segreader.stored.planner import PartitionPlanner
 
 if TYPE_CHECKING:  # a stream that asks no broker does not wait for what could
+    from segreader.live.cluster import Cluster
     from segreader.spark.live_planning import LivePlanner, LiveRead
 
 SEARCH_EVERY_S: Final = 60.0
