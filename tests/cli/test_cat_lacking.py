@@ -9,6 +9,7 @@ from planted import Planted, Told
 
 from segreader.cli.main import main
 from segreader.format.batch import check_common
+from segreader.scans import Scan
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_files
 
@@ -41,6 +42,19 @@ def test_cat_ends_with_an_error_where_a_log_is_empty(tmp_path: Path, cat: Cat) -
     code, count, err = cat(planted, "--on-gap", "skip")
     assert (code, count > 0) == (1, True)
     assert "offsets from 61 on are missing" in err
+
+
+def test_cat_closes_what_it_opened_also_after_an_error(
+    tmp_path: Path, cat: Cat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[Scan] = []
+    monkeypatch.setattr(Scan, "close", lambda scan: closed.append(scan))
+    planted = Planted(tmp_path)
+    cat(planted)
+    assert len(closed) == 1
+    planted.put(2, "log", b"")
+    assert cat(planted)[0] == 5
+    assert len(closed) == 2
 
 
 @pytest.mark.parametrize("number", [0, 2])

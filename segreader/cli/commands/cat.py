@@ -92,15 +92,15 @@ def cat(
     from segreader.read.records import RECORD_COLUMNS
     from segreader.scans import scan
 
-    found = scan(
+    with scan(
         **select().scan_arguments(),
         **asked,
         columns=(*DEFAULT_COLUMNS, "leader_epoch") if form in ("parquet", "arrow") else RECORD_COLUMNS,
         batch_rows=min(limit or DEFAULT_MAX_ROWS, DEFAULT_MAX_ROWS),
         on_missing=on_missing,
-    )
-    texts = RecordTexts(key_encoding or "auto", value_encoding or "auto")
-    is_whole = _print(found, form, texts, limit=limit, output_file=output_file, stats=stats)
+    ) as found:
+        texts = RecordTexts(key_encoding or "auto", value_encoding or "auto")
+        is_whole = _print(found, form, texts, limit=limit, output_file=output_file, stats=stats)
     return ExitCode.OK if is_whole else ExitCode.FINDINGS
 
 
