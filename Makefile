@@ -51,12 +51,12 @@ test-all: test test-rest test-oldest test-flink  ## run every test there is, wit
 # One Java for both environments; the kills at random are not repeated.
 test-oldest: $(OLDEST)/.made java  ## run the tests of Spark on the oldest PySpark
 	@JAVA_HOME="$$($(BIN)/python -c 'import os, spark_jobs.java as j; print(j.find_java_home(os.environ))')" \
-		$(OLDEST)/bin/pytest -n $(JOBS) --dist loadgroup -k 'not at_random' $(or $(TESTS),$(SPARK_TESTS))
+		$(OLDEST)/bin/pytest -W default -n $(JOBS) --dist loadgroup -k 'not at_random' $(or $(TESTS),$(SPARK_TESTS))
 
 # And what reads the corpus: nothing else here runs on the oldest pyarrow.
 test-flink: $(FLINK)/.made java  ## run the example of PyFlink on Flink's mini-cluster
 	@JAVA_HOME="$$($(BIN)/python -c 'import os, spark_jobs.java as j; print(j.find_java_home(os.environ))')" \
-		$(FLINK)/bin/pytest $(or $(TESTS),$(FLINK_TESTS))
+		$(FLINK)/bin/pytest -W default $(or $(TESTS),$(FLINK_TESTS))
 
 test-broker: $(VENV)/.dev $(OLDEST)/.made java  ## run the tests with real brokers, Kafka's own consumers as the judges
 	@$(BIN)/pytest -n $(JOBS) --dist loadgroup tests/it_kafka
