@@ -293,8 +293,8 @@ class SegmentOverview:
 
     Args:
         source: URL of its log, or of any of its objects; ``None`` where none is listed.
-        base_offset: ``None`` where nothing tells it.
-        last_offset: inclusive, ``base_offset - 1`` where no batch is in it; ``None`` where nothing tells it.
+        base_offset: ``None`` if it is not known.
+        last_offset: inclusive, ``base_offset - 1`` where no batch is in it; ``None`` if it is not known.
         size: bytes of its log, plain; ``None`` where there is none.
         max_timestamp_ms: by the catalogue, or its time index.
         missing: the kinds of objects that a whole segment would have besides.

@@ -47,7 +47,7 @@ class SegmentFiles:
 
     ``producer_snapshot`` is the state at the segment's *end*, whatever the layout calls it: a broker names its
     local snapshot after the offset it stands at, the remote tier after the segment it ends. ``sizes`` are the bytes of
-    the objects as they were listed, where the listing tells: they need not be asked for again.
+    the objects as they were listed, if the listing has them: they need not be requested again.
     """
 
     log: str

@@ -244,7 +244,7 @@ class Job:
     is_forced: bool = False
 
     def plan(self, *, writes: bool = True) -> JobPlan:
-        """The plan that lies in the target; a new one is put there if there is none.
+        """The plan in the target; if there is none, a new one is put there.
 
         Raises:
             OptionError: the target belongs to another job, or holds something else.

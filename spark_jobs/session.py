@@ -51,7 +51,7 @@ LOCAL_SETTINGS = {
 
 
 SPARK_ERRORS = (PySparkException, Py4JError, ConnectionRefusedError, ConnectionResetError)
-"""What Spark raises. When its JVM was killed, every further call finds that nobody listens."""
+"""What Spark raises. When its JVM was killed, every further call is refused."""
 
 _CONNECT = "sc://"
 _CONNECT_PORT = 15002
@@ -113,7 +113,7 @@ def job_session(
         is_explained = True
         raise
     finally:
-        with suppress(*SPARK_ERRORS):  # a JVM that was killed has stopped; the error of the block tells more
+        with suppress(*SPARK_ERRORS):  # a JVM that was killed has stopped; the error of the block says more
             spark.stop()
         if log is not None and is_explained:
             log.unlink(missing_ok=True)
@@ -212,7 +212,7 @@ def _connect(remote: str, name: str, settings: Mapping[str, str]) -> SparkSessio
 def _require_answer(remote: str) -> None:
     """Raise if nothing listens at a server's URL: its client would try for many minutes, without a word.
 
-    Behind a proxy nobody but the client can tell.
+    Behind a proxy only the client knows.
     """
     if any(os.environ.get(name) for name in _PROXIES):
         return

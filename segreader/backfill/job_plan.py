@@ -155,7 +155,7 @@ def make_plan(request: JobRequest) -> JobPlan:
     """Decide what a job will do. Segments are listed, and where they end is read; no record is.
 
     Raises:
-        SegreaderError: as ``plan_splits`` tells; or damage hides where a partition ends, or what was committed.
+        SegreaderError: as ``plan_splits``; or damage hides where a partition ends, or what was committed.
     """
     options = parse_options(request.options, on_missing=request.on_missing)
     require_batch(options)
@@ -278,7 +278,7 @@ def require_free(target: TargetStore) -> None:
 
 
 def require_unplanned(target: TargetStore) -> None:
-    """Refuse a target that holds what a job wrote, and no plan that tells which records these are.
+    """Refuse a target that has the output of a job but not its plan: nothing says which records these are.
 
     Raises:
         OptionError: it names some of it.

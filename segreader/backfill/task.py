@@ -114,7 +114,7 @@ def do_split(
         plan: name of the plan that the split is of, for the entry.
 
     Raises:
-        SegreaderError: as reading or writing tells; nothing of the split is left behind then.
+        SegreaderError: while reading or writing; nothing of the split is left behind then.
     """
     if (done := read_done(target, split.id)) is not None:
         return done, True
@@ -255,7 +255,7 @@ class SplitTask:
         """One row for each split; see ``DDL``.
 
         Raises:
-            SegreaderError: as ``do_split`` tells. Spark hands it to the driver as text.
+            SegreaderError: as ``do_split``. Spark hands it to the driver as text.
         """
         indexes = [index for batch in batches for index in batch.column(0).to_pylist()]
         if not indexes:

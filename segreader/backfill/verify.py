@@ -246,7 +246,7 @@ class VerifyTask:
         """Check some of the splits, one after another.
 
         Raises:
-            SegreaderError: as ``check_split`` tells.
+            SegreaderError: as ``check_split``.
         """
         with ExitStack() as stack:
             target = stack.enter_context(self._target.kept())

@@ -366,7 +366,7 @@ class PartitionFetcher:
 
     def _located(self, sent: _SentFetch, told: FetchedPartition) -> FetchedPartition | None:
         client, location = self._client, told.location
-        if not sent.request.wants_locations:  # nobody asked
+        if not sent.request.wants_locations:  # it was not asked for
             return self._paced(sent, replace(told, location=None, location_error=None))
         reason = told.location_error
         if location is not None:

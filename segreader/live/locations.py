@@ -70,7 +70,7 @@ def plan_locations(
     *,
     max_batch_bytes: int,
 ) -> list[LivePart]:
-    """The remote offsets of one partition as parts by location; the broker's where it tells no location.
+    """The remote offsets of one partition as parts by location; the broker's if it returns no location.
 
     Args:
         whole: all of them, as one part.
@@ -112,7 +112,7 @@ def _ask(
 ) -> int:
     """Put the segments that the cluster names into ``found``; the offset from which on it was not asked any more.
 
-    Where it tells none, or a wrong one, it is asked again behind one record batch; but not for long, and not if it
+    If it returns none, or a wrong one, it is asked again behind one record batch; but not for long, and not if it
     knows nothing of locations.
     """
     at, steps = whole.offsets.start, 0
@@ -153,7 +153,7 @@ def _is_good(location: RemoteLogSegmentLocation, answer: FetchedAnswer, metrics:
 
 
 def _runs(found: list[_Located]) -> list[list[_Located]]:
-    """The segments that follow each other without a gap: over one, an index behind it tells nothing of before it."""
+    """The segments that follow each other without a gap: an index after a gap says nothing of what is before it."""
     runs: list[list[_Located]] = []
     for one in found:
         if runs and runs[-1][-1].offsets.stop == one.offsets.start:
@@ -182,7 +182,7 @@ def _read_aborted(
     located: tuple[UrlCache, ObjectStore],
 ) -> AbortedTransactions | None:
     """The aborted transactions of a run of segments, by their transaction indexes and by the broker for those whose
-    marker lies behind the last one; ``None`` if an index cannot be had."""
+    marker is after the last one; ``None`` if an index cannot be had."""
     rows: list[AbortedTransaction] = []
     for one in found:
         if one.location.is_transaction_index_empty:

@@ -213,7 +213,7 @@ def refuse_other_history(end: EpochEnd, partition: TopicIdPartition, offset: int
 
 
 def read_lineage_of_leader(cluster: Cluster, topic: str, partition: int, leader_epoch: int, start: int) -> LeaderEpochs:
-    """The leader epochs of the live log from the one on that holds ``start``; empty if the leader tells none.
+    """The leader epochs of the live log from the one on that holds ``start``; empty if the leader returns none.
 
     One request for each epoch, from the newest down.
 

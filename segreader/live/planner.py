@@ -300,7 +300,7 @@ class _TopicPlanner:
         if seam.start >= seam.stop:
             return _UncutPartition(LivePartition(partition, marks, seam), end)
         newest = max(marks.leader_epoch, leader_epoch)
-        below = max(marks.log_start, seam.start - 1)  # the record before tells whether a position is of this history
+        below = max(marks.log_start, seam.start - 1)  # the record before shows whether a position is of this history
         lineage = read_lineage_of_leader(self._cluster, self._name, number, newest, below)
         epochs = epochs_from(lineage, seam.start)
         whole = LivePart(

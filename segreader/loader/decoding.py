@@ -70,7 +70,7 @@ class Decoding:
 
         Raises:
             DivergedPositionError: another batch is where reading began.
-            FormatError, StorageError: as reading tells.
+            FormatError, StorageError: while reading.
         """
         try:
             batch = self._next()

@@ -270,7 +270,7 @@ class SplitEnumerator:
             yield from source.logs(topic=query.topic, topic_id=query.topic_id, partitions=query.partitions)
             return
         topic_id = query.topic_id
-        if query.topic is not None and topic_id is None:  # the one that was begun with, whoever bears its name now
+        if query.topic is not None and topic_id is None:  # the one that the load began with
             topic_id = next((one.topic_id for one in self._frontiers.values()), None)
         try:
             yield from source.logs(topic=query.topic, topic_id=topic_id, partitions=query.partitions)
@@ -387,7 +387,7 @@ def _frontier(log: StoredLog, next_offset: int) -> Frontier:
 
 
 def _same(partition: TopicIdPartition, among: Collection[TopicIdPartition]) -> TopicIdPartition | None:
-    """The one of these that is this partition: of its topic id, or without one where a layout tells none."""
+    """The one of these that is this partition: of its topic id, or without one if the layout has none."""
     if partition in among:
         return partition
     same = [one for one in among if one.partition == partition.partition and one.topic == partition.topic]

@@ -19,7 +19,7 @@ class Frontier:
     """Up to where a partition was handed out.
 
     Args:
-        topic_id: which topic of the name it is; ``None`` where the layout tells none.
+        topic_id: which topic of the name it is; ``None`` if the layout has none.
         next_offset: the first offset not handed out.
         leader_epoch: of the offset before it, where it is known.
         log_end: where the log ended by which it was planned; earlier versions did not save it.

@@ -30,12 +30,12 @@ from segreader.read.metrics import ScanMetrics
 from segreader.storage.base import ObjectStore
 
 _KEPT_S: Final = 1.0
-"""So long a record batch that a read asked for in vain is kept for the next one, though other readers want buffers:
-readers that are asked in turn, without waiting, would else throw each other's work away for ever."""
+"""Keep a record batch that came too late for its read this long, even if other readers want buffers: otherwise
+round-robin ``read(timeout=0)`` over more readers than buffers never makes progress."""
 
 
 _LOOK_AGAIN_S: Final = 0.02
-"""Whether a reader may be parked changes with time, and when its host lets go of it, which nobody tells."""
+"""Look again whether a reader may be parked: that changes with time, and when its host drops it, without an event."""
 
 
 class ResumableReader:
@@ -290,7 +290,7 @@ class ResumableReader:
             self._is_busy = True
 
     def _decode(self, *, is_caller: bool = False) -> None:
-        """Decode the next record batch, without the lock; whoever made the reader busy calls it."""
+        """Decode the next record batch, without the lock; called by the thread that made the reader busy."""
         with self._changed:
             if not is_caller and (self._is_paused or self._is_closed):
                 self._is_busy = False
@@ -357,7 +357,7 @@ class ResumableReader:
         self._let_go()
 
     def _settle(self) -> None:
-        """Let go of everything if it is paused or closed and nobody decodes; and wake those who wait."""
+        """Release everything if it is paused or closed and no thread decodes, and wake those that wait."""
         if (self._is_paused or self._is_closed) and not self._is_busy:
             self._let_go()
         self._changed.notify_all()

@@ -44,7 +44,7 @@ class SavedFields:
         text: its JSON.
 
     Raises:
-        PositionFormatError: it is not of that kind. The text is not shown: nobody knows what it is.
+        PositionFormatError: it is not of that kind. The text is not shown: it may be anything.
         PositionVersionError: a newer version wrote it.
     """
 
@@ -120,7 +120,7 @@ class SavedFields:
         return self._wrong(error.what, error.found)
 
     def _fields(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        """An object of the text; which of two fields of one name counts, nobody can tell."""
+        """An object of the text; two fields of one name are refused."""
         fields = dict(pairs)
         if len(fields) < len(pairs):
             raise self._wrong("a field is in it twice", f"{len(pairs)} fields of {len(fields)} names")

@@ -49,7 +49,7 @@ class CostEstimate:
         size: bytes of the bodies.
         planning_requests: requests that making the plan took, where they were counted: they are not among
             ``requests``, and their answers not in ``size``.
-        prices: by which it is told in money; ``None`` if nobody gave any.
+        prices: to show the cost in money; ``None`` if none were given.
     """
 
     objects: int

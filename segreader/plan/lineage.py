@@ -1,6 +1,6 @@
 """Which segment delivers which offset: overlapping and diverged copies, resolved by leader epochs.
 
-An epoch and an offset name one record, whoever uploaded it. The lineage says which epoch wrote each offset of the
+An epoch and an offset name one record, in every upload. The lineage says which epoch wrote each offset of the
 history that survived, so a segment counts only where its own epochs say the same. Where several do, one delivers.
 """
 

@@ -1,7 +1,7 @@
 """What to read of a log that a broker still serves: which offsets from where. Pure: marks in, parts out.
 
-A tiered partition lies in two places that overlap. Below the *seam* its records come from the object store, from there
-on from the broker. All of it is a snapshot: the end is taken once, and nothing behind it is read.
+A tiered partition is in two places that overlap. Below the *seam* its records come from the object store, from there
+on from the broker. A plan is a snapshot: the end is requested once, and nothing after it is read.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from segreader.ranges import OffsetRange
 from segreader.segment import TopicIdPartition
 
 BEYOND = (1 << 63) - 1
-"""The last offset of an aborted transaction whose marker lies behind everything that is read."""
+"""The last offset of an aborted transaction whose marker is after everything that is read."""
 
 
 class ReadFrom(StrEnum):

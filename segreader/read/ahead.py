@@ -1,11 +1,11 @@
-"""The one executor: a few threads read parts ahead of whoever takes what is in them, and it is given in order.
+"""The one executor: a few threads read parts ahead of their consumer, which gets the items in order.
 
-How far ahead is bounded. Of the part that is taken from, one item is read while the last one is used; more, and other
-parts, are read only while fewer than ``most_bytes`` wait. Whatever a part raises comes after the items before it.
+Reading ahead is bounded. While the consumer uses one item, the next one of the same part is read; more of it, and other
+parts, are read only while fewer than ``most_bytes`` wait. An error of a part is raised after the items before it.
 Closing ends the threads and what they read from.
 
-Knows threads, and nothing of how records are read. What the threads share is woken through ``SimpleQueue``: its ``put``
-is all that a finalizer may do, whatever it interrupts.
+This module knows threads, but not how records are read. Threads wake each other through ``SimpleQueue``, because its
+``put`` is safe in a finalizer.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _AHEAD_BYTES: Final = 64 << 20
 """Of record batches that wait to be taken; each thread may add the one that it is reading."""
 
 _UNHURRIED: Final = 2
-"""Batches that are taken before other splits are read ahead: who wants a few rows costs no more than these."""
+"""Batches that are taken before other splits are read ahead, so that a few rows cost no more than these."""
 
 
 def read_splits_ahead(
@@ -242,7 +242,7 @@ class _Work(Generic[Part, Item]):
     # for the threads
 
     def run(self, wake: SimpleQueue[None]) -> None:
-        """Read parts until there is none left, or nobody wants them."""
+        """Read parts until none is left, or the consumer has gone."""
         at = 0
         error: BaseException | None = None
         try:

@@ -1,4 +1,4 @@
-"""Record batches for asyncio: a thread reads, one batch ahead of whoever takes them (``read/ahead.py``)."""
+"""Record batches for asyncio: a thread reads, one batch ahead of the consumer (``read/ahead.py``)."""
 
 from __future__ import annotations
 

@@ -43,10 +43,10 @@ class KnownBatches:
     last_epoch: int
 
     def place_of(self, next_offset: int) -> BatchPlace:
-        """A place where a batch begins from which on nothing at or behind ``next_offset`` is passed over.
+        """Where to continue so that nothing at or after ``next_offset`` is skipped: the beginning of a batch.
 
-        It is that of the batch with the offset. If the next one that is known begins behind it, it is that of the batch
-        before: that nothing lies between them is not to be seen by who goes on there.
+        It is the batch with the offset. If the next known batch begins after the offset, it is the batch before: a
+        reader that continues at the next one could not see that there is nothing in between.
         """
         rows = self.rows
         at, taken = _reaching(rows, next_offset), _reaching(rows, next_offset - 1)

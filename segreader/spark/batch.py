@@ -93,7 +93,7 @@ class SegmentReader(DataSourceReader):
         """The splits, largest first so that no long task ends the stage; planned once per ``load()``.
 
         Raises:
-            SegreaderError: as ``plan_splits`` tells.
+            SegreaderError: as ``plan_splits``.
         """
         prepare_to_plan()
         show_log()

@@ -222,7 +222,7 @@ class _LocationsSource:
 
         Raises:
             ObjectNotFoundError: nothing is uploaded of those asked for; the brokers have them.
-            CatalogError, StorageError: as listing tells.
+            CatalogError, StorageError: while listing.
         """
         if partitions is not None and not partitions:
             return  # a stream that follows brokers lists nothing

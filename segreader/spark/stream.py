@@ -95,7 +95,7 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             limit: how much to read; likewise.
 
         Raises:
-            SegreaderError: offsets are gone, or as ``StoredStreamSource.look`` tells.
+            SegreaderError: offsets are gone, or as ``StoredStreamSource.look``.
         """
         is_first_batch, self._is_first_batch = self._is_first_batch, False
         if start is None:

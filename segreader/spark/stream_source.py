@@ -103,7 +103,7 @@ class StoredStreamSource:
             ObjectNotFoundError: a topic that is subscribed to, or an assigned partition, was never there.
             AmbiguousTopicError: one name has two topic ids.
             CorruptBatchError: damage hides where a partition ends.
-            CatalogError, StorageError: as listing tells.
+            CatalogError, StorageError: while listing.
         """
         now, searched_at = self._clock(), self._searched_at
         metadata = self.locations.read_metadata()
@@ -125,7 +125,7 @@ class StoredStreamSource:
         """Below which offset a partition is what an earlier look saw; ``None`` if all of that is.
 
         Raises:
-            FormatError, StorageError: as ``StoredLog.diverged_from`` tells.
+            FormatError, StorageError: as ``StoredLog.diverged_from``.
         """
         lost = None if before is log else log.diverged_from(before.end, self._options.isolation_level)
         return None if lost is None else lost.decided

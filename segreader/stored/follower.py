@@ -28,7 +28,7 @@ class Follower:
         """The partitions of these listings that have a segment, or miss one.
 
         Raises:
-            FormatError, StorageError: as ``see`` tells; then what was seen before stays.
+            FormatError, StorageError: as ``see``; then what was seen before stays.
         """
         logs = read_each(self._log, sources)
         self.logs = {log.partition: log for log in logs if log.resolved.parts or log.resolved.holes}

@@ -50,7 +50,7 @@ from segreader.stored.segment_ends import (
 _CANDIDATES: Final = 8
 _LOG_STARTS: Final = "log-start-offset-checkpoint"
 _MAGIC_POSITION: Final = 16
-"""Of the byte that tells a batch's format, in every format."""
+"""Position of the magic byte, in every format."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +313,7 @@ def _contradicted(
     Args:
         missing: segments that have no log.
         last_batches: by the name of its log: the last batch of each segment whose end was read.
-        stated: the logs whose epochs the catalogue tells: no checkpoint gives their offsets to a copy.
+        stated: the logs whose epochs the catalogue gives: no checkpoint gives their offsets to a copy.
         believed: the logs that were read before.
     """
     gone = {id(segment) for segment in missing}
@@ -417,7 +417,7 @@ def _with_epochs_of_batches(
     notes: list[str],
     max_batch_bytes: int,
 ) -> tuple[list[Segment], LeaderEpochs | None, bool]:
-    """The segments with the epochs that their batches bear where nothing else tells them, and the lineage with those.
+    """The segments, with epochs from their batches where nothing else gives them, and the lineage with those.
 
     A failed upload may leave the newest segments without a checkpoint: epochs above the lineage's continue it.
     """
@@ -480,7 +480,7 @@ def _with_true_ends(
 
 
 def _completed(segment: Segment, known: LeaderEpochs | None) -> Segment:
-    """The segment with an end, and with its epochs where its own checkpoint tells them."""
+    """The segment with an end, and with its epochs if its own checkpoint has them."""
     if segment.last_offset is not None and (segment.epochs is not None or not known):
         return segment
     last = OPEN_END if segment.last_offset is None else segment.last_offset

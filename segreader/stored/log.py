@@ -66,7 +66,7 @@ class StoredLog:
         max_batch_bytes: largest batch to hold.
 
     Raises:
-        FormatError, StorageError: any answer, as reading last batches and transaction indexes tells.
+        FormatError, StorageError: while last batches and transaction indexes are read.
     """
 
     def __init__(self, store: ObjectStore, source: SourceLog, *, max_batch_bytes: int = DEFAULT_LIMIT) -> None:

@@ -359,7 +359,7 @@ def read_end_of_index(store: ObjectStore, name: str, segment: Segment) -> Offset
     """The last entries of an offset index; all of them where these are not sound by themselves.
 
     Raises:
-        FormatError: as ``parse_offset_index`` tells.
+        FormatError: as ``parse_offset_index``.
     """
     size = segment.files.sizes.get(name)
     if size is not None and size > _INDEX_END and not segment.is_active:

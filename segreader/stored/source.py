@@ -128,7 +128,7 @@ def refuse_credentials(places: Mapping[str, str | os.PathLike[str] | None]) -> N
 
 
 class LocationSource:
-    """A directory, bucket or prefix; its layout tells what is in it.
+    """A directory, bucket or prefix; its layout says which objects are segments.
 
     Args:
         opened: what ``open_store`` gave for the location; by default it is opened here.

@@ -361,7 +361,7 @@ class _Overlap:
 class Copies:
     """Remembers a digest of the batches in every overlap, never the batches.
 
-    An epoch and an offset name one record, whoever uploaded it (``LeaderEpochFileCache``), and replicas copy batches as
+    An epoch and an offset name one record, in every upload (``LeaderEpochFileCache``), and replicas copy batches as
     they are; only what the cleaner rewrote may differ.
     """
 

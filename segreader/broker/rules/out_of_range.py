@@ -22,7 +22,7 @@ class OutOfRange(Enum):
     VALIDATE = auto()
     """Beyond the end, and the position's epoch is known: ask OffsetForLeaderEpoch whether the log was truncated."""
     BEYOND_END = auto()
-    """Beyond the end, and nothing tells why."""
+    """Beyond the end, for an unknown reason."""
     IN_RANGE = auto()
     """Not any more: the log moved between the two answers. Back off and fetch again."""
 

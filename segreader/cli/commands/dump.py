@@ -130,7 +130,7 @@ class _Places:
 
 
 class _Rows:
-    """All rows of all files, and whether one of them tells of damage."""
+    """All rows of all files, and whether one of them is about damage."""
 
     def __init__(
         self, places: _Places, has_records: bool, kind: str | None, key_encoding: str, value_encoding: str

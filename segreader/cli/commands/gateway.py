@@ -1,4 +1,4 @@
-"""``segreader gateway``: a Kafka proxy in front of unmodified brokers that tells readers where remote segments lie."""
+"""``segreader gateway``: a Kafka proxy for unmodified brokers that gives readers the locations of remote segments."""
 
 from __future__ import annotations
 
