@@ -46,7 +46,7 @@ from segreader.storage.base import ObjectStore
 
 _FORMATS = FetchRequest(()).storage_formats
 _PROBES = 32
-"""Into how many steps the offsets behind an unreadable one are cut, to find one that can be read."""
+"""Number of steps through the offsets after an unreadable one, to find one that can be read."""
 
 
 class LiveReader:
@@ -88,7 +88,7 @@ class LiveReader:
 
     @property
     def delivered(self) -> int:
-        """The first offset of the part that was not handed out yet."""
+        """The first offset of the part that was not returned yet."""
         return self._delivered
 
     def read(self, part: LivePart) -> Iterator[pa.RecordBatch]:
@@ -221,7 +221,7 @@ class LiveReader:
             self._pass_over(part, stop, found)
 
     def _ask(self, part: LivePart, stop: int | None = None, *, locations: RemoteReads | None = None) -> BrokerRange:
-        """What asks for the part from the next undelivered offset on."""
+        """Requests the part from the next undelivered offset on."""
         return BrokerRange(
             self._cluster,
             part,
@@ -293,7 +293,7 @@ class LiveReader:
         return self._reads.setdefault(str(part.partition), RemoteReads(retries=0))
 
     def _refusal(self, part: LivePart, answer: FetchedAnswer, location: RemoteLogSegmentLocation) -> str | None:
-        """Why a location is of no use here."""
+        """Why a location cannot be used here."""
         if reason := check_location(location, answer.answer, answer.offset, _FORMATS, self._clock_ms()):
             return reason
         if location.signed_url is None:
@@ -303,7 +303,7 @@ class LiveReader:
         return None
 
     def _answer_without(self, part: LivePart) -> Iterator[pa.RecordBatch]:
-        """One answer with records, where a location would do harm."""
+        """One response with records, requested without locations."""
         with self._ask(part) as asked:
             answer = asked.next()
         if answer is None:

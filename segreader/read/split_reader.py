@@ -73,10 +73,10 @@ def read_split(
 
 
 class Aborted(Protocol):
-    """Tells which data of a split was aborted, as its runs go by in order."""
+    """Finds the aborted data of a split, run by run in order."""
 
     def rows(self, run: BatchRun, rows: int, data: Sequence[int]) -> Sequence[int]:
-        """Those of the rows ``data``, batches of transactions, that are of aborted ones, and stand below ``rows``."""
+        """The rows among ``data``, batches of transactions, that were aborted, and that are below ``rows``."""
 
 
 class Committed:
@@ -167,12 +167,12 @@ class SplitReader:
 
     @property
     def next_offset(self) -> int:
-        """Where a consumer would stand after the last record delivered."""
+        """The position of a consumer after the last delivered record."""
         return self._rows.next_offset
 
     @property
     def undelivered(self) -> int:
-        """The first offset that was not handed out yet: true whenever a record batch has just been taken."""
+        """The first offset that was not returned yet; valid whenever a record batch has just been taken."""
         return self._rows.undelivered
 
     def read(
@@ -287,7 +287,7 @@ class SplitReader:
                 raise sound.error
 
     def _note_jumps(self, split: Split) -> None:
-        """Say which offsets the first few logs of a partition jump over, until one shows the log cleaner's work."""
+        """Note which offsets the first logs of a partition skip, until one shows the log cleaner's work."""
         noted = self._noted_jumps.setdefault(split.partition, [])
         if noted is None:
             return
@@ -304,7 +304,7 @@ class SplitReader:
             self.metrics.notes.append(noted[-1])
 
     def _look_behind(self, split: Split, position: int, then: Split | None) -> Iterator[pa.RecordBatch]:
-        """Look for the markers of transactions that go on behind a split which no other one follows."""
+        """Look for the markers of transactions that continue after a split without a successor."""
         if then is not None or self._markers is None or not self._markers.is_undecided:
             return
         found = self._markers.look_ahead(self._store, split, position, self._options.max_batch_bytes)
@@ -331,7 +331,7 @@ class SplitReader:
         return piece
 
     def _decide(self, split: Split, run: BatchRun, rows: int) -> Transactional:
-        """Mark the batches that no reader at this isolation level is given; what bears on transactions."""
+        """Mark the batches that readers of this isolation level do not get."""
         self.metrics.batches += rows
         table, stop = run.table, rows * TABLE_WIDTH
         flags, decisions = table[Table.ATTRIBUTES : stop : TABLE_WIDTH], table[Table.DECISION : stop : TABLE_WIDTH]
@@ -489,7 +489,7 @@ class SplitReader:
 
 
 def _aborted_in(split: Split, open_ended: Sequence[tuple[int, int]]) -> Aborted | None:
-    """What tells the aborted data of a split; ``None`` if there is none."""
+    """Finds the aborted data of a split; ``None`` if there is none."""
     if open_ended:
         return OpenEnded(open_ended)
     return Committed(split.aborted) if len(split.aborted) else None

@@ -56,7 +56,7 @@ class SourceLog:
 
     @property
     def is_present(self) -> bool:
-        """Whether a segment of it is there, or known to be missing."""
+        """Whether a segment of it exists, or is known to be missing."""
         return self.has_segments or bool(self.log.missing)
 
 
@@ -93,7 +93,7 @@ class Catalog:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the metadata topic and the lineages said when they were read.
+    """The metadata topic and the lineages, as they were when they were read.
 
     Args:
         metadata: ``None`` if it is not given, or not to be asked.
@@ -203,7 +203,7 @@ class Beside:
         return SourceLog(log, local, known.leader_epochs.get(partition))
 
     def require_local(self, partition: TopicIdPartition) -> None:
-        """Raise, where a log directory is given, that it has nothing of what is read.
+        """Raise if a log directory is given that has none of the partitions.
 
         Args:
             partition: one of those that are read.

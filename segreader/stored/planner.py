@@ -1,4 +1,4 @@
-"""From the segments of partitions to a plan: the one place where listings, indexes and rules are put together."""
+"""Makes a plan from the segments of partitions: the one place where listings, indexes and rules meet."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _AT_ONCE: Final = 16
 
 
 class PartitionPlanner:
-    """Plans one partition after another and keeps what it found; ``plan`` gives it all.
+    """Plans one partition after another; ``plan`` returns everything that was added.
 
     Args:
         ends_log: whether nothing follows the last segment of a partition; brokers may have more.
@@ -84,7 +84,7 @@ class PartitionPlanner:
         return [split.positions.size for split in self._splits] + self._uncut_sizes()
 
     def plan(self, location: str, cutting: Cutting | None = None) -> ReadPlan:
-        """What was added, as one plan. Raises as ``add``, for what is cut by how much there is in all.
+        """Everything that was added, as one plan. Raises as ``add`` for splits whose size depends on the total.
 
         Args:
             cutting: of what is not cut yet, where more than this was counted.
@@ -101,7 +101,7 @@ class PartitionPlanner:
         )
 
     def log(self, source: SourceLog) -> StoredLog:
-        """One partition, for those who choose offsets by what is there before they add it."""
+        """One partition, for callers that choose offsets by its ends before they add it."""
         return StoredLog(self._store, source, max_batch_bytes=self._options.max_batch_bytes)
 
     def add(
@@ -178,7 +178,7 @@ class PartitionPlanner:
                 self._cut_all()  # there are enough of them
 
     def _cut_all(self) -> None:
-        """Cut what waits for the size of all that is wanted."""
+        """Cut the parts whose splits depend on the total size."""
         sizes = self._uncut_sizes()
         uncut, self._uncut = self._uncut, []
         self._cutting, self._total_size = self._cutting.of_all(sizes), sum(sizes)
@@ -189,7 +189,7 @@ class PartitionPlanner:
         return [wanted_size(part, wanted) for one in self._uncut for part, wanted in one.chosen]
 
     def _cuttings(self, chosen: Sequence[tuple[Part, OffsetRange]]) -> Sequence[Cutting]:
-        """How each part is cut: where that depends on its size, by its own."""
+        """How each part is cut, by its own size if that matters."""
         cutting = self._cutting
         if cutting.least_splits is None:
             return [cutting] * len(chosen)
@@ -201,14 +201,14 @@ class PartitionPlanner:
         ]
 
     def _closed(self, part: Part, wanted: OffsetRange) -> OffsetRange:
-        """The offsets wanted, up to where the log ends; without an end where damage hides it: reading will tell."""
+        """The wanted offsets, up to the end of the log; without an end if damage hides it, which the reader reports."""
         if wanted.stop is not None and wanted.stop < OPEN_END:
             return wanted
         last = read_last_offset(self._store, part.segment, self._options.max_batch_bytes)
         return wanted if last is None else OffsetRange(wanted.start, max(last + 1, wanted.start))
 
     def _read_state(self, log: StoredLog, wanted: OffsetRange) -> TransactionState:
-        """What is to be known of transactions: nothing where all is wanted."""
+        """The state of transactions; empty for ``read_uncommitted``."""
         if self._isolation_level is not IsolationLevel.READ_COMMITTED:
             return TransactionState(AbortedTransactions())
         return read_transaction_state(
@@ -223,7 +223,7 @@ class PartitionPlanner:
         )
 
     def _newest(self, log: ResolvedLog, wanted: OffsetRange, state: TransactionState) -> _Named:
-        """The offsets that the files beside the newest log name, where reading goes to its end.
+        """The offsets that the files beside the newest log name, if the read goes to its end.
 
         Raises:
             TruncatedError: nothing wanted is below the end of that log, and ``on_corrupt`` is ``fail``.
@@ -371,7 +371,7 @@ class PartitionPlanner:
             self._splits += cut(whole, index, cutting, indexed.starts)
 
     def _ahead(self, log: ResolvedLog, chosen: Sequence[tuple[Part, OffsetRange]]) -> Iterator[LogsAhead | None]:
-        """The log of each chosen part with those behind it, up to the next hole, where markers may be looked for."""
+        """For each chosen part its log and those after it, up to the next hole: where its markers may be."""
         if self._isolation_level is not IsolationLevel.READ_COMMITTED:
             yield from repeat(None, len(chosen))
             return
@@ -425,7 +425,7 @@ class PartitionPlanner:
         return dict(zip(at, map(_base_offset, headers), strict=True))
 
     def _named_beyond(self, segment: Segment, data: bytes) -> int | None:
-        """The last offset that an index names, if the log is whole up to its end and does not have it."""
+        """The last offset that an index names, if the log is complete to its end and lacks that offset."""
         try:
             index = parse_offset_index(data, segment.base_offset)
         except FormatError:
@@ -439,7 +439,7 @@ class PartitionPlanner:
 
 @dataclass(frozen=True, slots=True)
 class _Named:
-    """What files beside a log say of its offsets; see ``Split``."""
+    """Offsets of a log that the files beside it name; see ``Split``."""
 
     timed: int | None = None
     reaches: int | None = None
@@ -455,7 +455,7 @@ _NOTHING: Final = _Named()
 
 @dataclass(frozen=True, slots=True)
 class _Uncut:
-    """What is wanted of one partition, by part; the aborted transactions in it; what is known of its newest log."""
+    """The wanted offsets of one partition by part, its aborted transactions, and what is known of its newest log."""
 
     log: ResolvedLog
     chosen: Sequence[tuple[Part, OffsetRange]]
@@ -518,12 +518,12 @@ def _without(source: SourceLog, gone: Segment) -> SourceLog:
 
 
 def _of_use(wanted: OffsetRange, only: Sequence[OffsetRange] | None) -> Sequence[OffsetRange]:
-    """The ranges of use within the offsets wanted."""
+    """The useful ranges within the wanted offsets."""
     return [wanted] if only is None else [both for one in only if (both := one.intersection(wanted)) is not None]
 
 
 def _gaps(log: ResolvedLog, wanted: Sequence[OffsetRange], held_back: Mapping[int, int]) -> list[Gap]:
-    """The holes that take something from the offsets wanted: what they lack, and what they leave undecided."""
+    """The holes in the wanted offsets, and those that leave some of them undecided."""
     return [
         Gap(log.partition, hole.start, hole.stop, held_back.get(hole.start))
         for hole in log.holes
@@ -538,14 +538,14 @@ def _gaps(log: ResolvedLog, wanted: Sequence[OffsetRange], held_back: Mapping[in
 def _within(
     chosen: Sequence[tuple[Part, OffsetRange]], only: Sequence[OffsetRange] | None
 ) -> Sequence[tuple[Part, OffsetRange]]:
-    """What is chosen within some ranges, in order."""
+    """The chosen parts within some ranges, in order."""
     if only is None:
         return chosen
     return [(part, both) for part, wanted in chosen for one in only if (both := wanted.intersection(one)) is not None]
 
 
 def _decided(chosen: Sequence[tuple[Part, OffsetRange]], gaps: Sequence[Gap]) -> list[tuple[Part, OffsetRange]]:
-    """What is chosen without the offsets that a gap holds back, in order."""
+    """The chosen parts without the offsets that a gap leaves undecided, in order."""
     undecided: list[tuple[int, int]] = []
     for gap in gaps:
         start = gap.start if gap.held_back is None else gap.held_back

@@ -121,7 +121,7 @@ def with_ends(
     *,
     too_short: Mapping[str, int],
 ) -> EndedSegments:
-    """The segments with their last offsets, read where the catalogue does not tell them.
+    """The segments with their last offsets, read if the catalogue does not have them.
 
     The next base offset tells nothing: after a leader change a later upload may begin below an older one. Uploads of
     one log leave no gap, but the cleaner may have removed the last batches of a segment: then it reaches to where the
@@ -250,7 +250,7 @@ def _reaching(
 def read_epochs(
     store: ObjectStore, segment: Segment, max_batch_bytes: int = DEFAULT_LIMIT
 ) -> tuple[EpochSpan, ...] | None:
-    """The leader epochs that a segment's batches bear; ``None`` if they do not rise, or damage hides them.
+    """The leader epochs of a segment's batches; ``None`` if they do not rise, or damage hides them.
 
     Epochs do not fall in a log: where the first and the last batch bear the same one, nothing between them is read.
     Nor is it where neither bears one: their formats are too old.
@@ -281,7 +281,7 @@ def read_epochs(
 def read_batches_at(
     store: ObjectStore, segment: Segment, offsets: Sequence[int], max_batch_bytes: int = DEFAULT_LIMIT
 ) -> list[Batch]:
-    """The batches that hold some offsets, with those around them that the offset index does not tell apart.
+    """The batches that hold some offsets, with those around them that share an index entry.
 
     Where the cleaner removed such a batch, those before and after its place; where damage hides them, fewer.
 
@@ -310,7 +310,7 @@ def read_batches_at(
 
 
 def _span(header: _Header, segment: Segment) -> EpochSpan:
-    """What one batch bears; epoch -1 where its format has none."""
+    """One batch; its epoch is -1 if its format has none."""
     if isinstance(header, RecordBatchHeader):
         return EpochSpan(
             header.partition_leader_epoch, max(header.base_offset, segment.base_offset), header.last_offset
@@ -321,7 +321,7 @@ def _span(header: _Header, segment: Segment) -> EpochSpan:
 def bears_epochs(
     store: ObjectStore, segment: Segment, epochs: LeaderEpochs, max_batch_bytes: int = DEFAULT_LIMIT
 ) -> bool:
-    """Whether any of a segment's batches bears the leader epoch that its checkpoint says.
+    """Whether any of a segment's batches has the leader epoch of its checkpoint.
 
     If none does the checkpoint is damaged, which has no checksum; if only one does not, that batch is.
     """

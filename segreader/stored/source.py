@@ -41,11 +41,11 @@ __all__ = ["Catalog", "LocationSource", "Source", "SourceAddress", "SourceLog", 
 _PLAIN = ("http://", "https://")
 
 Wants = Callable[[TopicIdPartition], bool]
-"""Asked of a partition before it is listed: whether it is to be."""
+"""Whether to list a partition."""
 
 
 class Source(Protocol):
-    """A store, what people call it, and the partitions in it."""
+    """A store, its name for people, and the partitions in it."""
 
     store: ObjectStore
     shown: str
@@ -104,7 +104,7 @@ class SourceAddress:
 
 
 def _absolute(place: str | os.PathLike[str]) -> str:
-    """A place as it is named from any directory."""
+    """The name of a place from any directory."""
     text = os.fspath(place)
     return text if "://" in text or text.startswith("file:") else os.path.abspath(text)
 
@@ -163,7 +163,7 @@ class LocationSource:
         partitions: Collection[int] | None = None,
         metadata: RemoteLogMetadata | None = None,
     ) -> list[PartitionPlace]:
-        """Where the partitions asked for lie; see ``Source.logs``."""
+        """The places of the requested partitions; see ``Source.logs``."""
         if topic_id != NEWEST:
             return self._places(topic, topic_id, partitions, metadata)
         places = self._places(topic, None, None, metadata, may_have_ids=True)

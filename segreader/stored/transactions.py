@@ -1,4 +1,4 @@
-"""What the files at hand say about a partition's transactions: which were aborted, and up to where all are decided.
+"""Which transactions of a partition were aborted, and up to where all are decided, from its files.
 
 A transaction index belongs to the segment of the abort *marker*, often a later one than the data; the producer
 snapshot at the end of the last segment says which transactions are still open there. Nothing is concluded across a
@@ -40,7 +40,7 @@ _AT_ONCE: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class TransactionState:
-    """Of one partition and some offsets of it: what was aborted there, and up to where all is decided.
+    """Some offsets of one partition: its aborted transactions, and up to where all are decided.
 
     Args:
         open: producer id and first offset of each transaction that is open where the log ends; of those that begin
@@ -80,7 +80,7 @@ def read_transaction_state(
     check_crcs: bool = True,
     on_corrupt: Policy = Policy.FAIL,
 ) -> TransactionState:
-    """Read the transaction indexes that bear on these offsets, and the open transactions at the end and at holes.
+    """Read the transaction indexes that matter for these offsets, and the open transactions at the end and at holes.
 
     Args:
         log: which segment delivers which offsets; what indexes say of other offsets is of another history.
@@ -145,7 +145,7 @@ def snapshot_at_start(listed: PartitionLog, log: ResolvedLog) -> str | None:
 
 
 def _runs(parts: Sequence[Part], offsets: OffsetRange) -> Iterator[list[Part]]:
-    """The parts that follow each other without a hole, and that can say something of the offsets."""
+    """The parts, without a hole between them, that can decide transactions of the offsets."""
     run: list[Part] = []
     for part in parts:
         if run and run[-1].stop < part.start:
@@ -170,7 +170,7 @@ def _decided_by(files: _Files, run: Sequence[Part], stop: int) -> int | None:
 def _last_snapshot(
     files: _Files, run: Sequence[Part], start_snapshot: str | None
 ) -> tuple[Mapping[int, int], Sequence[Part]]:
-    """The open transactions by the last snapshot there is, and the parts behind it."""
+    """The open transactions at the last snapshot, and the parts after it."""
     for index in range(len(run), 0, -1):
         if (known := files.snapshot(run[index - 1])) is not None:
             return known, run[index:]
