@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What an output is: the one list of its files that counts.
+    """The manifest of an output: the only valid list of its files.
 
     Args:
         plan: SHA-256 of the plan.
@@ -62,7 +62,7 @@ def collect(target: TargetStore, plan: JobPlan, known: Entries | None = None) ->
 
 
 def commit(target: TargetStore, plan: JobPlan, entries: Entries, *, cleans: bool = True) -> Completeness:
-    """Make the output complete, or say what it lacks.
+    """Complete the output, or report what it lacks.
 
     Args:
         entries: of the splits that are done.
@@ -111,7 +111,7 @@ def orphans(sizes: Mapping[str, int], entries: Entries) -> list[str]:
 
 
 def _forget_unfinished(target: TargetStore, entries: Entries) -> None:
-    """Remove what killed writers left of files that are there: all of a job that is complete.
+    """Remove what killed writers left in the target of a complete job.
 
     Another driver or attempt may be at one of them; that it is too late is all that it learns.
     """

@@ -1,4 +1,4 @@
-"""A checksum of records that says whether two outputs hold the same, wherever their batches begin and end."""
+"""A checksum of records: equal for outputs with equal records, wherever their batches begin and end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class RecordDigest:
         self._streams: dict[str, int] = {}
 
     def update(self, batch: pa.RecordBatch) -> None:
-        """Take in the records of a batch; a column of ``COLUMNS`` that it lacks counts as one without bytes."""
+        """Add the records of a batch; a column of ``COLUMNS`` that it lacks counts as one without bytes."""
         self.records += batch.num_rows
         names = set(batch.schema.names)
         for name in COLUMNS:

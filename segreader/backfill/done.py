@@ -1,4 +1,4 @@
-"""What is known of one split that is done: the entry that one of its writers alone puts there."""
+"""The entry of a finished split, which exactly one of its writers creates."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class DoneEntry:
 
     @property
     def holes(self) -> int:
-        """How many of its offsets hold nothing."""
+        """How many of its offsets have no record."""
         lost = sum(one.stop - one.start for one in (*self.lost, *self.damaged))
         return self.stop - self.start - self.records - self.control_records - self.aborted_records - lost
 

@@ -51,7 +51,7 @@ DEFAULT_SPLIT_BYTES: Final = 128 << 20
 _VERSION = 2
 _SHOWN = 5
 _SHOWN_AS = {"layout": "output-layout", "segment-layout": "layout", "tail": "bootstrap-servers"}
-"""What is wanted has the names of the first version in a plan; where they differ, the flag of today."""
+"""The request in a plan has the names of version 1; where flags differ, their names of today."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +106,7 @@ class JobPlan:
 
     @property
     def asks_brokers(self) -> bool:
-        """Whether some of it comes from brokers, and all of it was planned by what they say."""
+        """Whether brokers were asked for the plan, so that some of it may come from them."""
         return any(isinstance(split.read, LivePart) for split in self.splits)
 
     @property
@@ -117,7 +117,7 @@ class JobPlan:
 
     @property
     def next_offsets(self) -> dict[str, dict[str, int]]:
-        """Where the next job, or a stream, goes on: the JSON of Spark's kafka source."""
+        """Where the next job, or a stream, continues: the JSON of Spark's kafka source."""
         offsets: dict[str, dict[str, int]] = {}
         for one in self.partitions:
             offsets.setdefault(one.topic, {})[str(one.partition)] = one.stop
@@ -262,7 +262,7 @@ def require_same(plan: JobPlan, wanted: Mapping[str, str], source: str) -> None:
 
 
 def require_free(target: TargetStore) -> None:
-    """Refuse a target that holds anything but what a job leaves there.
+    """Refuse a target that has anything that no job writes.
 
     Raises:
         OptionError: it names what is there.
@@ -299,7 +299,7 @@ def _is_ours(name: str) -> bool:
 
 
 def clear(target: TargetStore) -> None:
-    """Remove what a job left in a target: first what says that it is complete, last its plan.
+    """Remove what a job left in a target: first what marks it as complete, last its plan.
 
     Killed in between, no entry names a file that is gone, and the plan can be run again.
 

@@ -64,13 +64,13 @@ class JobSplit:
 
     @property
     def size(self) -> int:
-        """Stored bytes; none where brokers have it, who do not tell."""
+        """Stored bytes; 0 for records of brokers, whose size is unknown."""
         return self.read.positions.size if isinstance(self.read, Split) else self.read.size or 0
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionRange:
-    """What is planned of one partition: offsets ``start <= offset < stop``, the same where there is nothing.
+    """The planned offsets of one partition, ``start <= offset < stop``; equal if there are none.
 
     Args:
         end: why it ends there, as a sentence.

@@ -1,4 +1,4 @@
-"""Offsets that were asked for and that nothing holds any more, where a job goes on without them. Pure."""
+"""Requested offsets that no longer exist, if a job continues without them. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the files of an output lie and what they are called, and in which form they are written. Pure."""
+"""Directories, names and form of the files of an output. Pure."""
 
 from __future__ import annotations
 

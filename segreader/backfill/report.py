@@ -66,12 +66,12 @@ class Completeness:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every offset of the plan that can be had is covered once, and every file is there."""
+        """Whether every available offset of the plan is covered once, and every file exists."""
         return not self.findings
 
     @property
     def losses(self) -> tuple[str, ...]:
-        """What was asked for and cannot be had, as sentences."""
+        """The requested offsets that are not available, as sentences."""
         return tuple(f"{one.topic}-{one.partition}: {lost.text}" for one in self.partitions for lost in one.lost)
 
     @property

@@ -44,7 +44,7 @@ JobSource = ObjectStore | LiveSource
 
 
 class FellBackError(Exception):
-    """The object store failed in the midst of a part, and brokers went on.
+    """The object store failed within a part, and brokers continued.
 
     The records are right all the same; how many offsets hold none is counted twice then.
     """
@@ -67,7 +67,7 @@ def metrics_for(read: Readable) -> ScanMetrics:
 
 @dataclass(frozen=True, slots=True)
 class Remains:
-    """What is left of a split of which batches are damaged.
+    """The undamaged rest of a split.
 
     Args:
         pieces: the stretches between them.

@@ -1,4 +1,4 @@
-"""What a task of Spark's does: one split, from its segment to files of the target and its ``done`` entry.
+"""The work of a Spark task: one split, from its segment to files in the target and its ``done`` entry.
 
 The same split may run twice, at the same time, and after the job has ended: only ``put_if_absent`` decides whose files
 count. What travels to a task pickles, and holds no secret: each process finds credentials for itself.

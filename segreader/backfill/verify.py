@@ -147,7 +147,7 @@ class Verification:
 
 
 def read_output(target: TargetStore) -> Output:
-    """What an output says of itself, held against its plan and the files that are there.
+    """Compare the manifest of an output with its plan and with the files in the target.
 
     Raises:
         ObjectNotFoundError: there is no plan: this is no output of the job.
@@ -181,7 +181,7 @@ def read_output(target: TargetStore) -> Output:
 def check_split(
     split: JobSplit, entry: DoneEntry, target: TargetStore, output: OutputOptions, source: JobSource | None = None
 ) -> SplitVerdict:
-    """Hold the files of a split against its entry, and against the segments.
+    """Compare the files of a split with its entry, and with the segments.
 
     Args:
         source: what the segments are read from; ``None`` compares with the entry's checksum only.
@@ -342,7 +342,7 @@ def _digest_of(batches: Iterable[pa.RecordBatch]) -> RecordDigest:
 
 
 def _difference(found: str, expected: str) -> str:
-    """In what two checksums differ: the number of records, and columns."""
+    """How two checksums differ: in the number of records, or in columns."""
     there, wanted = _parts(found), _parts(expected)
     records = f"{there.pop('records')} records, expected {wanted.pop('records')}"
     names = sorted({name.partition(".")[0] for name in there.keys() | wanted if there.get(name) != wanted.get(name)})
@@ -355,7 +355,7 @@ def _parts(digest: str) -> dict[str, str]:
 
 
 def _first_difference(found: Iterator[pa.RecordBatch], expected: Iterator[pa.RecordBatch]) -> str:
-    """In what the records of files and of segments differ: offsets, or the first record that is another one.
+    """How the records of files and segments differ: in offsets, or in the first record that is not the same.
 
     Both sides are walked side by side; a batch of each is held.
     """

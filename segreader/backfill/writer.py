@@ -77,13 +77,13 @@ class SplitWriter:
                     self._files.append(self._open.pop(largest).finish())
 
     def finish(self) -> tuple[WrittenFile, ...]:
-        """Close what is open; all files, by name."""
+        """Close open files, and return all files by name."""
         while self._open:
             self._close_oldest()
         return tuple(sorted(self._files, key=lambda file: file.name))
 
     def discard(self) -> None:
-        """Leave nothing behind: neither what is open nor what was closed."""
+        """Remove all files, open and closed."""
         for file in self._open.values():
             file.abandon()
         self._open.clear()

@@ -1,4 +1,4 @@
-"""What is left of a split, decoded a record batch at a time, each with where its batches lie."""
+"""Decodes the rest of a split, one record batch at a time, each with the places of its batches."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from segreader.storage.base import ObjectStore
 
 
 class Decoded(NamedTuple):
-    """A record batch, the offset behind its last record, and where its batches lie."""
+    """A record batch, the offset after its last record, and the places of its batches."""
 
     batch: pa.RecordBatch
     next_offset: int
@@ -34,7 +34,7 @@ class Decoded(NamedTuple):
 
 
 class Decoding:
-    """Decodes what is left of a split. Use it from one thread at a time.
+    """Decodes the rest of a split. Use it from one thread at a time.
 
     The byte that a position names is checked: the batch there must begin at or below the offset that is next, else
     records might be passed over. If it does not, reading begins where the index says, as if no byte had been named.
@@ -99,7 +99,7 @@ class Decoding:
         return self._positions.cut(NO_STOP)
 
     def close(self) -> None:
-        """Let go of buffers and connections."""
+        """Release buffers and connections."""
         batches, self._batches = self._batches, None
         if batches is not None:
             batches.close()  # type: ignore[attr-defined]

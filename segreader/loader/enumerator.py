@@ -1,4 +1,4 @@
-"""What there is to load, handed out in splits: each offset once, however often one looks and wherever one goes on."""
+"""Returns what there is to load as splits: each offset once, across repeated looks and restored states."""
 
 from __future__ import annotations
 
@@ -242,7 +242,7 @@ class SplitEnumerator:
         return log
 
     def _end_of(self, log: StoredLog) -> ReadEnd:
-        """Up to where the query may have a partition, and why not further."""
+        """Where the query ends in a partition, and why."""
         query, stop, reason = self.query, log.latest, EndReason.END_OF_DATA
         if log.is_end_hidden:
             reason = EndReason.DAMAGE
@@ -257,7 +257,7 @@ class SplitEnumerator:
         return ReadEnd(log.partition, stop, reason)
 
     def _ends_with(self, log: StoredLog, stop: int) -> bool:
-        """Whether offsets that stop here stop for no other reason than that the log does."""
+        """Whether offsets that stop here stop only because the log does."""
         return stop == log.latest and self._end_of(log).reason is EndReason.END_OF_DATA
 
     def _is_finished(self, log: StoredLog) -> bool:
@@ -298,7 +298,7 @@ class SplitEnumerator:
                         raise recreated(partition.topic, partition.topic_id, other.topic_id, self._source.shown)
 
     def _next_of(self, log: StoredLog, before: Frontier | None) -> OffsetRange | None:
-        """The offsets that are next; ``None`` where it is not known yet where they begin."""
+        """The next offsets; ``None`` if it is not known yet where they begin."""
         end = self._end_of(log)
         if before is None:
             found: int | None = 0
@@ -326,7 +326,7 @@ class SplitEnumerator:
         return OffsetRange(start, max(start, stop))
 
     def _refuse_diverged(self, log: StoredLog, reached: Frontier | Position) -> None:
-        """Raise if what was read was read from another history, or decided by markers of another one.
+        """Raise if what was read, or the markers that decided it, belong to another history.
 
         Raises:
             DivergedPositionError: the lineage gives an epoch an earlier end, or the log ends before.
@@ -377,12 +377,12 @@ class SplitEnumerator:
 
 
 def _lacks(log: StoredLog, offset: int) -> bool:
-    """Whether what comes next from this offset on is in segments that are missing."""
+    """Whether the next offsets are in missing segments."""
     return offset >= log.latest and any(hole.stop > offset for hole in log.resolved.holes)
 
 
 def _frontier(log: StoredLog, next_offset: int) -> Frontier:
-    """What is remembered once everything below an offset was handed out."""
+    """The frontier once everything below an offset was returned."""
     return Frontier(log.partition.topic_id, next_offset, log.epoch_before(next_offset), log.end)
 
 

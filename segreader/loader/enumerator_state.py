@@ -1,4 +1,4 @@
-"""How far an enumerator has handed out, as values that it saves."""
+"""The progress of an enumerator, as values that it saves."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _KIND = "enumerator"
 
 @dataclass(frozen=True, slots=True)
 class Frontier:
-    """Up to where a partition was handed out.
+    """The progress in one partition.
 
     Args:
         topic_id: which topic of the name it is; ``None`` if the layout has none.
@@ -56,7 +56,7 @@ def write_frontiers(frontiers: Mapping[TopicIdPartition, Frontier], query: LoadQ
 
 
 def read_frontiers(text: str, query: LoadQuery) -> dict[TopicIdPartition, Frontier]:
-    """The frontiers that ``write_frontiers`` gave for such a query; one of less, as of fewer partitions, is one, too.
+    """The frontiers that ``write_frontiers`` wrote for such a query, or for a narrower one, such as fewer partitions.
 
     Raises:
         PositionFormatError, PositionVersionError: they are none, or a newer version's.

@@ -138,7 +138,7 @@ class PartitionConsumer:
             self._open(self._at + 1)
 
     def close(self) -> None:
-        """Give back everything. Once is enough, and twice is no error."""
+        """Release everything. Closing twice is not an error."""
         self._is_closed = True
         self._pool.close()
         self._enumerator.close()
@@ -157,7 +157,7 @@ class PartitionConsumer:
         return bool(found)
 
     def _look_anew(self) -> None:
-        """Plan again what was found so far, of the segments that have it now, and stand where one stood."""
+        """Plan again what was found so far, by the segments of now, and keep the position."""
         self._let_go()
         (end,) = self._enumerator.end_positions()
         first = replace(end, next_offset=self._splits[0].start, leader_epoch=None)
@@ -171,7 +171,7 @@ class PartitionConsumer:
         self._seek(self._next)
 
     def _seek(self, offset: int) -> None:
-        """Stand before the first record at or behind an offset."""
+        """Move to the first record at or after an offset."""
         (end,) = [one.next_offset for one in self._enumerator.end_positions()] or [offset]
         first = self._splits[0].start if self._splits else end
         if offset < first and self.query.on_gap == Policy.FAIL:

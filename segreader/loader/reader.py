@@ -257,7 +257,7 @@ class ResumableReader:
     # everything below is called with the lock, but for _decode and _advance
 
     def _hand_out(self, max_rows: int | None, max_bytes: int | None) -> pa.RecordBatch | None:
-        """What was decoded, or as much of it as may be; ``None`` if it must be decoded anew for that."""
+        """What was decoded, up to the limits; ``None`` if it must be decoded again for that."""
         assert self._ready is not None
         whole, next_offset, batches = self._ready
         rows = whole.num_rows - self._row
@@ -363,7 +363,7 @@ class ResumableReader:
         self._changed.notify_all()
 
     def _let_go(self) -> None:
-        """Hold nothing but the position. Whatever was decoded and not handed out will be decoded again."""
+        """Keep only the position. What was decoded but not returned will be decoded again."""
         self._ready, self._row = None, 0
         decoding, self._decoding = self._decoding, None
         buffers, self._buffers = self._buffers, None
@@ -476,7 +476,7 @@ class ReaderPool:
             self._readers.add(reader)
 
     def take(self, reader: ResumableReader) -> BufferPool:
-        """Buffers to decode into; waits while none of those who hold some can be parked.
+        """Buffers to decode into; waits while no reader that has some can be parked.
 
         Raises:
             ClosedError: the pool was closed meanwhile.

@@ -1,4 +1,4 @@
-"""What a host keeps for a loader: JSON objects that say of what kind they are and of which version.
+"""The saved states of loaders: JSON objects with their kind and version.
 
 A later version of this library reads what an earlier one wrote. Fields that are not known are passed over, so that
 versions with more of them can be gone back from; a higher number of the version says that this would be wrong.

@@ -283,7 +283,7 @@ def rest_of(split: LoaderSplit, position: Position, store: ObjectStore) -> Split
 
 
 def without_byte(position: Position) -> Position:
-    """The same place, told by its offset alone."""
+    """The same place, by its offset alone."""
     return replace(position, log=None, log_size=None, log_tag=None, batch_position=None, batch_offset=None)
 
 
@@ -299,7 +299,7 @@ def known_byte(split: Split, position: Position) -> int | None:
 
 
 def _indexed_byte(split: Split, offset: int, store: ObjectStore) -> tuple[int, int | None]:
-    """Where the index says to begin, and an offset that the batch there begins at or below."""
+    """Where to begin by the index, and an offset at or after the base offset of the batch there."""
     unknown = split.positions.start, split.first_bound
     if split.offset_index is None:
         return unknown
@@ -312,7 +312,7 @@ def _indexed_byte(split: Split, offset: int, store: ObjectStore) -> tuple[int, i
 
 
 def epoch_before(split: LoaderSplit, offset: int, otherwise: int | None = None) -> int | None:
-    """The leader epoch of the offset before this one, as the split's history tells it."""
+    """The leader epoch of the offset before this one, by the split's history."""
     return next((epoch for epoch, start in reversed(split.split.epochs) if start < offset), otherwise)
 
 

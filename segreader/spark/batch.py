@@ -156,7 +156,7 @@ class SegmentReader(DataSourceReader):
 
 
 def _log_plan(plan: ReadPlan, splits: Sequence[LightSplit | LivePart], options: SparkOptions) -> None:
-    """Say in the log what is read, and what is remarkable about it.
+    """Log what is read, and the notes of the plan.
 
     Raises:
         FormatError: damage hides an end, and no task would meet it.
@@ -181,7 +181,7 @@ def _log_plan(plan: ReadPlan, splits: Sequence[LightSplit | LivePart], options: 
 
 
 def _lost(missing: MissingOffsets) -> str:
-    """What a task passed over because ``failOnDataLoss`` is false."""
+    """What a task skipped because ``failOnDataLoss`` is false."""
     end = "its end" if missing.stop is None else str(missing.stop - 1)
     return f"{missing.partition}: offsets {missing.start} to {end} are passed over: {missing.error}"
 

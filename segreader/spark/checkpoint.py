@@ -1,4 +1,4 @@
-"""How far a stream is, as Spark keeps it: the JSON of its kafka source, and the checkpoint of a query.
+"""The progress of a stream: the JSON of Spark's kafka source, and the checkpoint of a query.
 
 ``{"orders": {"0": 47737, "1": 47736}}``: of each partition the next offset to read. Spark keeps it as text, gives it
 back as a dictionary and compares texts, so the order of names is settled here: topics by name, partitions by number.

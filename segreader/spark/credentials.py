@@ -1,4 +1,4 @@
-"""Credentials of stores and brokers: options name who gives them, and each process asks for itself.
+"""Credentials of stores and brokers: options name their provider, which each process asks for itself.
 
 Spark shows options in its UI and its event log, in clear, so no option can hold a secret. A variable's name
 (``env:VARIABLE``) or a provider's, with ``credentials`` for stores and ``brokerCredentials`` for brokers, can:
@@ -77,7 +77,7 @@ _WITHOUT_EFFECT: Final = frozenset(
         "ssl.protocol",
     }
 )
-"""Settings of Java's consumer that change nothing of what is read."""
+"""Settings of Java's consumer that do not change what is read."""
 
 _PREFIXES_WITHOUT_EFFECT: Final = ("metric.", "metrics.", "sasl.login.", "enable.metrics.push")
 
