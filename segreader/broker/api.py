@@ -96,7 +96,7 @@ def metadata(settings: ClientSettings, offered: ApiVersions, topics: Sequence[st
 
 
 def fetch(settings: ClientSettings, offered: ApiVersions, request: FetchRequest) -> Call[FetchAnswer]:
-    """Records, or where they lie."""
+    """Records, or their location."""
     needs_names = any(each.topic_id is None for each in request.partitions)
     version = choose_version(Api.FETCH, offered, at_most=12 if needs_names else None)
     encode = partial(encode_fetch, version, request)
@@ -183,7 +183,7 @@ def _call(
 def encode_api_versions(
     version: int, software_name: str, software_version: str, *, correlation_id: int, client_id: str
 ) -> bytes:
-    """Asks which versions the broker speaks, and tells it who asks, in characters that it does not refuse."""
+    """Asks which versions the broker supports, and names the client in characters that the broker accepts."""
     message = {
         "client_software_name": _software(software_name),
         "client_software_version": _software(software_version),

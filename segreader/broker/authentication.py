@@ -169,7 +169,7 @@ _LONGEST_SHOWN = 200
 
 
 class SaslExchange(Protocol):
-    """One authentication: what to say first, and what to say to each answer."""
+    """One authentication: the first message, and the reply to each answer."""
 
     def first(self) -> bytes:
         """The first message."""

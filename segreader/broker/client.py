@@ -35,7 +35,7 @@ class BrokerClient(NetworkClient):
     """Asks a cluster; use it as a context manager, or ``close`` it. Its arguments are those of ``NetworkClient``."""
 
     def metadata(self, topics: Sequence[str] | None = None) -> ClusterMetadata:
-        """What a broker says now of topics and brokers; ``None``: of every topic that we may DESCRIBE.
+        """The current metadata of topics and brokers; ``None``: of every topic that we may DESCRIBE.
 
         Errors of topics and partitions stand in the answer, but for a missing right. Topics are never created by it.
 
@@ -289,7 +289,7 @@ def _with_cause(error: BrokerError, failure: ConnectionFailedError | None) -> Br
 
 
 def ask_epoch_end(client: NetworkClient, wanted: EpochWanted, deadline: Deadline) -> EpochEnd | None:
-    """What the leader says now, errors included; ``None`` where it could not be asked. No tries, no waits."""
+    """The leader's current answer, errors included; ``None`` if it could not be asked. No retries, no waits."""
 
     def make(offered: ApiVersions, some: Sequence[EpochWanted]) -> Call[Sequence[EpochEnd]]:
         return _epoch_call(client, offered, some)

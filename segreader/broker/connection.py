@@ -231,7 +231,7 @@ class Connection:
         return False
 
     def close(self) -> None:
-        """Close the socket. Answers that were handed out stay good."""
+        """Close the socket. Answers that were returned stay valid."""
         self._close("it was closed here")
 
     def _due(self, call: Call[Answer], until_ms: int | None) -> int:

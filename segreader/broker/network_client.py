@@ -130,7 +130,7 @@ class NetworkClient:
             self.wait(wait_ms)
 
     def refresh(self, topics: Sequence[str], deadline: Deadline) -> None:
-        """Ask for the leaders of these topics anew, whatever is known.
+        """Ask for the leaders of these topics, even if they are known.
 
         Raises:
             AuthorizationError: a topic may not be described (any more).
@@ -200,7 +200,7 @@ class NetworkClient:
         return self.now_ms() - self._told_at_ms[topic] <= self.settings.metadata_max_age_ms
 
     def ask_metadata(self, topics: Sequence[str] | None, deadline: Deadline) -> ClusterMetadata:
-        """What a broker says of topics and brokers, merged into ``cluster``; ``None``: of every topic."""
+        """A broker's metadata of topics and brokers, merged into ``cluster``; ``None``: of every topic."""
         answer = self.ask_any(lambda offered: api.metadata(self.settings, offered, topics), deadline=deadline)
         with self._lock:
             change = self.cluster.merge(answer)

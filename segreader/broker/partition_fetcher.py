@@ -220,7 +220,7 @@ class PartitionFetcher:
 
     @property
     def skipped(self) -> tuple[tuple[int, int], ...]:
-        """(start, stop) of offsets that were no longer there, if ``when_out_of_range`` allows to go on."""
+        """(start, stop) of offsets that were no longer there, if ``when_out_of_range`` allows it to continue."""
         return tuple(self._state.skipped)
 
     def advance(self, next_offset: int, leader_epoch: int) -> None:
@@ -243,7 +243,7 @@ class PartitionFetcher:
         self._state.reading.seek(FetchPosition(offset, leader_epoch))
 
     def close(self) -> None:
-        """End what is under way. Records that were handed out stay good."""
+        """End what is under way. Records that were returned stay valid."""
         self._abandon()
 
     def poll(self) -> FetchedPartition:
@@ -280,7 +280,7 @@ class PartitionFetcher:
                 return found
 
     def _ask(self, tries: Tries) -> tuple[_SentFetch, FetchAnswer, FetchedPartition | None] | None:
-        """One Fetch and its answer; ``None`` if that failed and the next broker is to be asked."""
+        """One Fetch and its answer; ``None`` if it failed, and to ask the next broker."""
         client, state = self._client, self._state
         sent, self._ahead = self._ahead, None
         offset = self._fetch_offset()
@@ -348,7 +348,7 @@ class PartitionFetcher:
         return sent
 
     def _found(self, sent: _SentFetch, told: FetchedPartition, tries: Tries) -> FetchedPartition | None:
-        """What is to be handed on of an answer without an error; ``None``: ask again."""
+        """The part of an answer without an error to return; ``None``: ask again."""
         by_leader = sent.node_id == sent.leader.leader_id
         self.ends.told(told, by_leader=by_leader, leader_epoch=sent.asked.current_leader_epoch)
         is_committed = self._isolation_level is IsolationLevel.READ_COMMITTED
@@ -413,7 +413,7 @@ class PartitionFetcher:
         return replace(told, records=told.records[: before[1]]) if before else None
 
     def _fetch_offset(self) -> int:
-        """The position, or where the leader's history goes on behind it."""
+        """The position, or where the leader's history continues after it."""
         offset = self.position.offset
         if self._resume is not None and self._resume[0] <= offset < self._resume[1]:
             return self._resume[1]

@@ -139,7 +139,7 @@ class PartitionState:
         return verdict.validation is Validation.VALID
 
     def takes(self, told: FetchedPartition, answer: FetchAnswer, tries: Tries, *, by: int, sent_epoch: int) -> bool:
-        """True if the answer is to be handed on; otherwise its error has been dealt with: fetch again.
+        """True if the answer can be returned; otherwise its error has been handled: fetch again.
 
         Raises:
             AuthorizationError, OffsetOutOfRangeError, TruncatedLogError, BrokerError: as ``PartitionFetcher.poll``.

@@ -91,7 +91,7 @@ def find_places(
 
 
 def find_all(store: ObjectStore, prefix: str, layouts: Sequence[Layout]) -> list[PartitionPlace]:
-    """Every partition below ``prefix``, whatever its name; none if there is nothing."""
+    """Every partition below ``prefix``; none if there is nothing."""
     return _walk(store, prefix, layouts, Wanted()).places
 
 

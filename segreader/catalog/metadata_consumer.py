@@ -41,7 +41,7 @@ class MetadataFetcher(Protocol):
         """The next records."""
 
     def advance(self, next_offset: int, leader_epoch: int) -> None:
-        """Where to go on."""
+        """Where to continue."""
 
     def close(self) -> None:
         """Give the connection back; ``poll`` takes another one."""
@@ -257,7 +257,7 @@ class MetadataConsumer:
         return {one.partition: one.offset for one in answered}
 
     def _begin(self, starts: Mapping[int, int]) -> None:
-        """Fetchers for the partitions that have none; one that lost records begins anew with everything."""
+        """Fetchers for the partitions that have none; one that lost records starts again from the beginning."""
         for number, known in enumerate(self._partitions):
             if known.fetcher is not None:
                 continue

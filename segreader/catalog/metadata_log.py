@@ -73,7 +73,7 @@ class RemoteLogSegmentMetadata(NamedTuple):
 
     @property
     def segment_id(self) -> str:
-        """Drawn anew for every attempt, 22 characters."""
+        """A new one for every attempt, 22 characters."""
         return self.started.segment_id
 
     @property

@@ -117,7 +117,7 @@ class MetadataBatches:
 
     @property
     def next_offset(self) -> int:
-        """The offset behind the last batch that was taken."""
+        """One more than the last offset that was read."""
         return self._next
 
     def apply_batches(self, data: memoryview) -> None:

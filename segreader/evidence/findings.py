@@ -104,7 +104,7 @@ class Findings:
             self._found.append(finding)
 
     def take(self, known: frozenset[Code] = frozenset()) -> list[Finding]:
-        """What was found, without what merely follows from something else that was found.
+        """The findings, without those that only follow from others.
 
         Args:
             known: codes that were found about the same subject before.

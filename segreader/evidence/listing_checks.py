@@ -262,7 +262,7 @@ _LIVE = (
 
 
 class MetadataAudit:
-    """Holds one partition's objects against what the metadata topic says of it."""
+    """Compares the objects of one partition with the metadata topic."""
 
     def __init__(self, found: Findings, metadata: RemoteLogMetadata, log: PartitionLog, place: PartitionPlace) -> None:
         self._found, self._log, self._place = found, log, place

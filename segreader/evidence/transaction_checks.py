@@ -1,4 +1,4 @@
-"""Transaction indexes and producer snapshots: against themselves, and against what the batches of the log say."""
+"""Transaction indexes and producer snapshots: checked by themselves, and against the batches of the log."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""A proxy before unmodified brokers that answers where remote segments lie."""
+"""A proxy in front of unmodified brokers that returns the locations of remote segments."""

@@ -79,7 +79,7 @@ def place_local_tiered(store: ObjectStore, prefix: str, segment: RemoteLogSegmen
 
 
 def place_aiven(store: ObjectStore, prefix: str, segment: RemoteLogSegmentMetadata) -> SegmentObjects | None:
-    """The objects of Aiven's plugin; ``None`` where its manifest tells of compression, encryption or another size.
+    """The objects of Aiven's plugin; ``None`` if its manifest has compression, encryption or another size.
 
     Raises:
         ObjectNotFoundError: there is no such object.

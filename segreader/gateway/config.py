@@ -1,4 +1,4 @@
-"""The gateway's configuration as one value: from a TOML file, with what the command line says over it.
+"""The gateway's configuration as one value: from a TOML file, overridden by the command line.
 
 Secrets are taken from the environment or from files of their own (``env:NAME``, ``@FILE``), never from the text of a
 configuration file, and are shown nowhere.

@@ -234,7 +234,7 @@ async def walk_topics(
 
 @dataclass(frozen=True, slots=True)
 class ProbedPartition:
-    """What a probe told of one partition: its fields, whether its records were null, and the tagged fields behind."""
+    """The answer to a probe for one partition: its fields, whether its records were null, and the tagged fields."""
 
     fields: Any
     is_null: bool
@@ -316,7 +316,7 @@ def whole_answer(correlation_id: int, throttle_ms: int, topics: list[bytes], end
 
 
 def _top(throttle_ms: int, error: int, topics: int) -> bytes:
-    """How an answer without a session begins behind its correlation id, up to its topics."""
+    """The beginning of an answer without a session, after its correlation id, up to its topics."""
     writer = Writer(flexible=True)
     writer.tags()
     fields = {"throttle_time_ms": throttle_ms, "error_code": error, "session_id": 0}

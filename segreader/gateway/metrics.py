@@ -183,7 +183,7 @@ async def serve_metrics(host: str, port: int, text: Callable[[], str]) -> asynci
 
 @dataclass(frozen=True, slots=True)
 class LocationGiven:
-    """What an audit line says.
+    """The fields of an audit line.
 
     Args:
         principal: who the broker took the client for, where that is known; the gateway does not look into SASL tokens.

@@ -35,7 +35,7 @@ from segreader.gateway.metrics import Refused
 from segreader.isolation import IsolationLevel
 
 FRESH_S: Final = 5.0
-"""How long an offset that was told is used for the next decision."""
+"""How long a listed offset is used for further decisions."""
 
 MOST_LOCATIONS: Final = 500
 """In one answer, which is made in memory."""
@@ -229,7 +229,7 @@ class RemotePlanner:
     async def _list(
         self, link: Asking, wanted: Sequence[tuple[str, PartitionAsked, str]], timestamp: int, isolation: int
     ) -> list[tuple[str, int, int]]:
-        """Offsets that the client's broker tells it: topic id, partition and offset of those without an error."""
+        """Offsets that the client's broker lists: topic id, partition and offset of those without an error."""
         ids = {(topic, asked.partition): topic_id for topic, asked, topic_id in wanted}
         version = choose_version(Api.LIST_OFFSETS, ApiVersions(0, link.offered))
         asked_for = [
@@ -351,7 +351,7 @@ def epochs_used(epochs: Sequence[tuple[int, int]], first: int, last: int) -> lis
 
 
 def common_stop(epochs: Sequence[tuple[int, int]], first: int, last: int, ends: Mapping[int, EpochEnd]) -> int:
-    """The offset behind the last one, from ``first`` on, that the segment and the leader have in common.
+    """One more than the last offset, from ``first`` on, that the segment and the leader have in common.
 
     Args:
         epochs: of the segment, each with its first offset there; ascending.

@@ -275,7 +275,7 @@ class Held:
         self.pieces.append(data)
 
     async def splice(self, wire: Wire, size: int) -> int:
-        """None: they are to be kept here."""
+        """None: they stay here."""
         return 0
 
 

@@ -1,4 +1,4 @@
-"""Which bytes of which segments hold the offsets asked for, and how they are cut. Pure: indexes in, ranges out.
+"""Which bytes of which segments hold the requested offsets, and how they are cut. Pure: indexes in, ranges out.
 
 An entry of an offset index names a batch's start, and as its offset the *last* one of what was appended there: the
 batch there may hold smaller offsets. So a cut at an entry is exact in bytes or in offsets, and in both only where the

@@ -33,7 +33,7 @@ class ReadFrom(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LogMarks:
-    """What a partition's leader says of its ends, one after another: no snapshot, and clamped where they are used.
+    """The ends of a partition, requested one after another: no snapshot, and clamped where they are used.
 
     Args:
         log_start: the first offset that is retained, in whichever tier.
@@ -150,7 +150,7 @@ class LivePart:
 
     @property
     def stop(self) -> int:
-        """The first offset behind the part."""
+        """The first offset after the part."""
         if self.offsets.stop is None:
             raise ValueError("a part of a live log has an end")
         return self.offsets.stop
@@ -158,7 +158,7 @@ class LivePart:
 
 @dataclass(frozen=True, slots=True)
 class LivePartition:
-    """What a plan says of one partition.
+    """The plan of one partition.
 
     Args:
         marks: as its leader returned them.

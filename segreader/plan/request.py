@@ -1,4 +1,4 @@
-"""What is asked for, as values: which records of which partitions, and the policy where something is amiss.
+"""Requests as values: which records of which partitions, and the policy for damage and gaps.
 
 How they are read, apart from which, is in ``ReadOptions``.
 """
@@ -23,7 +23,7 @@ _BOUNDS = re.compile(r"(\d*|earliest):(\d*|latest|latest-stable)")
 
 
 class Policy(StrEnum):
-    """What to do at damage, at a gap, or where a segment vanished: raise, or go on without it."""
+    """What to do at damage, at a gap, or where a segment vanished: raise, or continue without it."""
 
     FAIL = "fail"
     SKIP = "skip"

@@ -1,1 +1,1 @@
-"""What a client does when a broker says something: small machines fed with answers, without sockets or clocks."""
+"""How a client reacts to brokers' answers: small state machines without sockets or clocks."""

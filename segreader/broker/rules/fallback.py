@@ -1,4 +1,4 @@
-"""When segments are read where they lie, and when the broker's records are taken instead.
+"""When to read segments at their location, and when to take the broker's records instead.
 
 Source: none but this project (section 4.7 of its broker protocol): KIP-1248 leaves all of it open.
 """

@@ -25,7 +25,7 @@ from segreader.broker.rules.backoff import HINTED_LEADER, Backoff, Jitter
 from segreader.errors import BrokerError
 
 HINTS_AT_ONCE: Final = 5
-"""How many named leaders in a row are asked without a wait; who is sent around more often waits."""
+"""How many named leaders in a row are asked without a wait; after more redirections the client waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Hint(Enum):
 
 
 class KnownCluster:
-    """Brokers, topics and leaders as far as this client was told, by whom ever.
+    """Brokers, topics and leaders, as far as this client knows them from any broker.
 
     Shared by everything that a client does, in any thread: it changes only through ``merge`` and
     ``take_hint``, one after another, and what it gives out never changes.
@@ -221,7 +221,7 @@ class LeaderStep(Enum):
     ASK_AGAIN_THERE = auto()
     """The same broker, after ``wait_ms``, without Metadata."""
     REFRESH_METADATA = auto()
-    """Refresh, wait ``wait_ms``, ask whom Metadata names."""
+    """Refresh, wait ``wait_ms``, ask the leader in the metadata."""
     STOP = auto()
     """The partition is no longer in our metadata: its reader has gone."""
 

@@ -30,7 +30,7 @@ class ListedStep(Enum):
     ASK_AGAIN_THERE = auto()
     """Back off and ask the same broker, without Metadata: it does not know yet, or was not quick enough."""
     REFRESH_METADATA = auto()
-    """Refresh, back off, ask whom Metadata names."""
+    """Refresh, back off, ask the leader in the metadata."""
     FORBIDDEN = auto()
     """DESCRIBE on the topic is missing: raise when all answers are there."""
     RAISE = auto()

@@ -1,4 +1,4 @@
-"""What "offset out of range" means: it carries no offsets, so who said it and what the leader lists decide.
+"""What "offset out of range" means: it carries no offsets, so its sender and the leader's offsets decide.
 
 Source: KIP-392's four cases and what brokers of 4.3.1 answer: between the high watermark and the log end error 0 and no
 records, beyond the log end and below its start error 1, at leader and follower alike. KIP-392 has 78 for some of these;
@@ -33,11 +33,11 @@ class WhenOutOfRange(Enum):
     RAISE = auto()
     """An error; a bounded read has no silent reset."""
     START_AT_WHAT_IS_LEFT = auto()
-    """Below the start: go on at the start, and the gap is reported. Beyond the end: an error."""
+    """Below the start: continue at the start, and report the gap. Beyond the end: an error."""
     EARLIEST = auto()
-    """Go on at the log start, whatever happened."""
+    """Continue at the log start in any case."""
     LATEST = auto()
-    """Go on at the end, whatever happened."""
+    """Continue at the end in any case."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -216,7 +216,7 @@ class PreferredReplica:
 
 
 class KnownEnds:
-    """The high watermark and the last stable offset of one partition, as far as a reader was told.
+    """The high watermark and the last stable offset of one partition, as far as a reader knows them.
 
     A follower hears of both later than the leader does, so it may raise them and never lowers them. A leader lowers
     them only from a newer epoch on: after an unclean election the log may be shorter. Source: KIP-392.

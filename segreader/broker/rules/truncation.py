@@ -22,7 +22,7 @@ _DELTA = Struct(">i")
 
 @dataclass(frozen=True, slots=True)
 class FetchPosition:
-    """What a reader is to be given next.
+    """What a reader gets next.
 
     Args:
         offset: of the next record.
@@ -52,7 +52,7 @@ class Validation(Enum):
     VALID = auto()
     """The log still holds what was read: fetch on."""
     TRUNCATED = auto()
-    """Records that were delivered are no longer in the log: raise, or go on from ``common`` if the caller allows."""
+    """Delivered records are no longer in the log: raise, or continue from ``common`` if the caller allows it."""
     NO_COMMON_HISTORY = auto()
     """The leader knows no such epoch: raise, or reset."""
     REPEAT = auto()
@@ -60,7 +60,7 @@ class Validation(Enum):
     FORBIDDEN = auto()
     """DESCRIBE on the topic is missing: raise."""
     DISCARDED = auto()
-    """The position or the leader changed while the answer was under way: it says nothing now; see the state."""
+    """The position or the leader changed while the answer was under way, so it no longer applies; see the state."""
 
 
 @dataclass(frozen=True, slots=True)

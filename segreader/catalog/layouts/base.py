@@ -125,7 +125,7 @@ class Names:
 
 @dataclass(frozen=True)
 class Layout(ABC):
-    """One way to lay out segments in a store. A layout is a value: it may hold settings, never a client.
+    """How a plugin names and stores segments. A layout is a value: it may hold settings, never a client.
 
     ``name`` is for ``--layout``. ``is_experimental``: it was built from documents only, and no real bucket has
     confirmed it. ``plain_files`` are the names in its view of files that are stored in another form: chunks, ciphers,

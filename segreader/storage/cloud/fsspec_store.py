@@ -268,7 +268,7 @@ def _tags(info: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _finds_at_once(kind: type[Any]) -> bool:
-    """Whether a filesystem has its own way to list everything; else fsspec asks for directory after directory."""
+    """Whether a filesystem can list everything itself; otherwise fsspec lists one directory after another."""
     from fsspec import AbstractFileSystem
     from fsspec.asyn import AsyncFileSystem
 

@@ -87,7 +87,7 @@ class Exchange:
             self._socket = None
 
     def end(self) -> None:
-        """Break the connection; a thread that is blocked reading from it goes on with an error at once."""
+        """Break the connection; a thread that is blocked in a read gets an error at once."""
         with self._lock:
             self.is_ended = True
             _shut(self._socket)

@@ -43,7 +43,7 @@ from segreader.storage.retry import BackOff, Clock, Remedy, RequestFailed, Retry
 
 _USER_AGENT = "segreader"
 _PROGRESS = 64 << 10
-"""Bytes after which a range may be tried as often again. One byte a try would else go on without end."""
+"""A range gets new tries after this many bytes. With one byte a try it would otherwise never end."""
 
 
 @dataclass(slots=True, eq=False)
@@ -76,7 +76,7 @@ class _Task:
     expected_tag: str | None
     stop: Stop
     since: float
-    """When its tries began, or began anew."""
+    """When its tries began, or last began again."""
     done: int = 0
     done_then: int = 0
     """Of ``done``, what was there at ``since``."""
@@ -87,7 +87,7 @@ class _Task:
         return ByteRange(self.start + self.done, self.start + len(self.buffer))
 
     def renew(self, now: float, floor_rate: int) -> bool:
-        """Let the tries begin anew if enough has come since they began; returns whether they do."""
+        """Begin new tries if enough has arrived since the last ones began; returns whether they did."""
         come = self.done - self.done_then
         if come < _PROGRESS or come < floor_rate * (now - self.since):
             return False
@@ -462,7 +462,7 @@ class RangeFetcher:
         return _Watch(task, answer.exchange, seconds, self._settings, self._timers, self._clock)
 
     def _ends_here(self, answer: _Answer) -> bool:
-        """Whether a body without a length has no more bytes; its trailer may not go on without end."""
+        """Whether a body without a length has no more bytes; the trailer is bounded."""
         timer = self._timers.call_later(self._settings.idle_timeout_s, answer.exchange.end)
         try:
             return not answer.reader.read_some(memoryview(bytearray(1)))

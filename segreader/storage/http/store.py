@@ -1,4 +1,4 @@
-"""Objects behind URLs as a store: the ranges of a read are fetched several at a time, and given in order."""
+"""Objects behind URLs as a store: several ranges of a read are fetched at a time, and returned in order."""
 
 from __future__ import annotations
 
@@ -248,7 +248,7 @@ class HttpStore:
             _end(stop, futures)
 
     def _here(self) -> _Process:
-        """What belongs to this process; made anew after a fork."""
+        """The state of this process; made again after a fork."""
         process = self._process
         if process is not None and process.pid == os.getpid():
             return process

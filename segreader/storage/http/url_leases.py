@@ -68,7 +68,7 @@ class UrlLeases:
         self._entries: dict[str, _Entry] = {}
 
     def get(self, name: str) -> Lease:
-        """The object's present URL, fetched anew if 80 % of its life are over.
+        """The current URL of the object, renewed after 80 % of its life.
 
         Raises:
             as ``UrlProvider.url_for``.

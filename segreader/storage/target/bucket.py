@@ -212,7 +212,7 @@ class BucketTarget:
         return translated(url, self._bucket.hint, listed=url if is_listing else None)
 
     def _require_conditions(self) -> None:
-        """Try it out, once: of writers at the same time one wins at most, and who comes later is refused.
+        """Try it out, once: at most one of several concurrent writers wins, and later ones are refused.
 
         Raises:
             StorageError: it is not so, or nothing can be written.

@@ -273,7 +273,7 @@ def _weight(segment: _StoredSegment) -> int:
 
 
 class _PartlyRead:
-    """The chunks of which only a part was wanted last: who looks for an offset by its time asks for them again."""
+    """The chunks of which only a part was used last: a search for an offset by time reads them again."""
 
     def __init__(self) -> None:
         self._lock = Lock()
