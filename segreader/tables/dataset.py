@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
@@ -28,12 +29,12 @@ _LOCAL_THREADS = 1
 time than it gives (``benchmarks/results/2026-11-22-loader.md``)."""
 
 
-class _Scannable:
+class _Scannable(ABC):
     """What pyarrow's datasets and fragments have in common: one scan, taken in several ways."""
 
+    @abstractmethod
     def scanner(self, *arguments: Any, **options: Any) -> TopicScanner:
         """A scan of some columns of the rows that a filter matches."""
-        raise NotImplementedError
 
     def to_batches(self, *arguments: Any, **options: Any) -> Any:
         """Batches of ``scanner`` with the same arguments."""
