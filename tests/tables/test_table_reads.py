@@ -67,8 +67,17 @@ def damaged(tmp_path: Path) -> Path:
     return tmp_path
 
 
+_BEFORE: set[threading.Thread] = set()
+
+
+@pytest.fixture(autouse=True)
+def threads_of_other_tests() -> None:
+    _BEFORE.clear()
+    _BEFORE.update(threading.enumerate())
+
+
 def our_threads() -> list[str]:
-    return [one.name for one in threading.enumerate() if one.name.startswith("segreader")]
+    return [one.name for one in threading.enumerate() if one not in _BEFORE and one.name.startswith("segreader")]
 
 
 def open_files(root: Path) -> set[str]:
