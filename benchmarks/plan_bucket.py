@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
 
 from segreader.catalog.layouts.registry import choose_layouts, open_view
-from segreader.catalog.listing import list_places, read_place
+from segreader.catalog.listing import EVERYTHING, Wanted, list_places, read_place
 from segreader.errors import ObjectNotFoundError
 from segreader.ranges import ByteRange
 from segreader.storage.base import ObjectInfo, level_of
@@ -186,9 +186,7 @@ class BucketSource:
         self._layouts = choose_layouts(None)
         self.store = open_view(bucket, self._layouts)
 
-    def logs(
-        self, *, topic: str | None, topic_id: str | None, partitions: Collection[int] | None, wants: Wants | None = None
-    ) -> Iterator[SourceLog]:
-        for place in list_places(self.store, "", self._layouts, topic=topic, topic_id=topic_id, partitions=partitions):
+    def logs(self, wanted: Wanted = EVERYTHING, wants: Wants | None = None) -> Iterator[SourceLog]:
+        for place in list_places(self.store, "", self._layouts, wanted):
             if wants is None or wants(place.partition):
                 yield SourceLog(read_place(self.store, place, self._layouts))

@@ -12,11 +12,11 @@ import os
 import struct
 import sys
 import time
-from collections.abc import Collection
 from pathlib import Path
 
 from benchmarks.peak import peak_bytes
 from benchmarks.plan_bucket import Topic
+from segreader.catalog.listing import EVERYTHING, Wanted
 from segreader.catalog.metadata_log import METADATA_TOPIC, RemoteLogMetadata
 from segreader.format.batch import Record, TimestampType
 from segreader.isolation import IsolationLevel
@@ -77,11 +77,9 @@ class TimedSource(LocationSource):
 
     decoding_s = 0.0
 
-    def read_metadata(
-        self, *, topic: str | None, topic_id: str | None, partitions: Collection[int] | None
-    ) -> RemoteLogMetadata | None:
+    def read_metadata(self, wanted: Wanted = EVERYTHING) -> RemoteLogMetadata | None:
         began = time.process_time()
-        metadata = super().read_metadata(topic=topic, topic_id=topic_id, partitions=partitions)
+        metadata = super().read_metadata(wanted)
         self.decoding_s += time.process_time() - began
         return metadata
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from segreader.catalog.layouts.local_tiered import LocalTieredLayout
 from segreader.catalog.layouts.log_directory import LogDirectoryLayout
-from segreader.catalog.listing import list_places, read_place
+from segreader.catalog.listing import EVERYTHING, Wanted, list_places, read_place
 from segreader.errors import LocationExpiredError
 from segreader.storage.base import ObjectInfo, ObjectStore
 from segreader.storage.http.settings import HttpSettings
@@ -58,12 +58,8 @@ class ListedSource:
         self.store: ObjectStore = open_store(urls)
         self.shown = self.prefix = prefix
 
-    def logs(
-        self, *, topic: str | None, topic_id: str | None, partitions: Collection[int] | None, wants: Wants | None = None
-    ) -> Iterator[SourceLog]:
+    def logs(self, wanted: Wanted = EVERYTHING, wants: Wants | None = None) -> Iterator[SourceLog]:
         layouts = (LocalTieredLayout(), LogDirectoryLayout())
-        for place in list_places(
-            self.store, self.prefix, layouts, topic=topic, topic_id=topic_id, partitions=partitions
-        ):
+        for place in list_places(self.store, self.prefix, layouts, wanted):
             if wants is None or wants(place.partition):
                 yield SourceLog(read_place(self.store, place, layouts))

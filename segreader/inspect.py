@@ -68,9 +68,9 @@ def read_topics(source: AnySource) -> list[TopicOverview]:
         UnknownLayoutError: nothing there looks like a segment.
     """
     if isinstance(source, UrlSource):
-        logs = [known.log for known in source.logs(topic=None, topic_id=None, partitions=None)]
+        logs = [known.log for known in source.logs()]
         return _grouped((log.partition, log.layout, _counted(log)) for log in logs)
-    metadata = source.read_metadata(topic=None, topic_id=None, partitions=None)
+    metadata = source.read_metadata()
     places = find_places(source.store, source.prefix, source.layouts)
     if metadata is not None and source.catalog.segments_from == "metadata":
         counts: list[_Count] = [_counted(read_log(source, place, metadata)) for place in places]
@@ -193,11 +193,12 @@ def read_partitions(
     Raises:
         ObjectNotFoundError: the topic is not there.
     """
+    wanted = Wanted(topic, topic_id, partitions)
     if isinstance(source, UrlSource):
-        for known in source.logs(topic=topic, topic_id=topic_id, partitions=partitions):
+        for known in source.logs(wanted):
             yield _partition(source.store, known.log, None, is_experimental=False)
         return
-    metadata = source.read_metadata(topic=topic, topic_id=topic_id, partitions=partitions)
+    metadata = source.read_metadata(wanted)
     experimental = {layout.name for layout in source.layouts if layout.is_experimental}
 
     def look_at(place: PartitionPlace) -> PartitionOverview:
@@ -208,7 +209,7 @@ def read_partitions(
         except UNREADABLE as error:
             return PartitionOverview(place.partition, place.layout, is_experimental, error=str(error))
 
-    places = places_of(source, Wanted(topic, topic_id, partitions), metadata)
+    places = places_of(source, wanted, metadata)
     for first in range(0, len(places), _AT_ONCE):
         yield from read_each(look_at, places[first : first + _AT_ONCE])
 
@@ -225,7 +226,7 @@ def places_of(
 ) -> list[PartitionPlace]:
     """The partitions asked for; of a topic that was created again those of every id, if none is chosen."""
     if wanted.topic_id == NEWEST:
-        return source.places(topic=wanted.topic, topic_id=NEWEST, partitions=wanted.partitions, metadata=metadata)
+        return source.places(wanted, metadata)
     places = find_places(source.store, source.prefix, source.layouts, wanted)
     missing = set(wanted.partitions or ()) - {place.partition.partition for place in places}
     if not places or missing:
@@ -336,12 +337,13 @@ def read_segments(
         ObjectNotFoundError: a topic or partition is not there.
         CatalogError: a manifest contradicts itself.
     """
+    wanted = Wanted(topic, topic_id, partitions)
     if isinstance(source, UrlSource):
-        for known in source.logs(topic=topic, topic_id=topic_id, partitions=partitions):
+        for known in source.logs(wanted):
             yield _segments(source.store, known.log, None, *_dropped(source, known.log.partition))
         return
-    metadata = source.read_metadata(topic=topic, topic_id=topic_id, partitions=partitions)
-    for place in places_of(source, Wanted(topic, topic_id, partitions), metadata):
+    metadata = source.read_metadata(wanted)
+    for place in places_of(source, wanted, metadata):
         log = read_log(source, place, metadata)
         yield _segments(source.store, log, metadata, *_dropped(source, place.partition))
 
@@ -354,7 +356,7 @@ def _dropped(
     dropped: dict[str, list[Dropped]] = defaultdict(list)
     notes: list[str] = []
     try:
-        for log in source.logs(topic=partition.topic, topic_id=partition.topic_id, partitions=[partition.partition]):
+        for log in source.logs(Wanted(partition.topic, partition.topic_id, [partition.partition])):
             notes += log.log.notes
             readable = StoredLog(source.store, log).readable
             notes += readable.notes

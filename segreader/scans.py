@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from segreader.catalog.listing import Wanted
 from segreader.errors import OptionError, SegreaderError
 from segreader.format.columns import DEFAULT_MAX_BYTES, DEFAULT_MAX_ROWS
 from segreader.format.compression import DEFAULT_LIMIT
@@ -129,7 +130,7 @@ class Scan(BaseScan):
     def logs(self, wants: Wants | None = None) -> Iterator[SourceLog]:
         """The partitions of this scan, listed one after another; those that ``wants`` refuses cost no listing."""
         asked = self._request
-        return self._source.logs(topic=asked.topic, topic_id=asked.topic_id, partitions=asked.partitions, wants=wants)
+        return self._source.logs(Wanted(asked.topic, asked.topic_id, asked.partitions), wants)
 
     def _batches(self, options: ReadOptions) -> Iterator[pa.RecordBatch]:
         plan = self.plan()

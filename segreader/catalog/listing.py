@@ -73,8 +73,11 @@ class Wanted:
         )
 
 
+EVERYTHING: Final = Wanted()
+
+
 def find_places(
-    store: ObjectStore, prefix: str, layouts: Sequence[Layout], wanted: Wanted = Wanted()
+    store: ObjectStore, prefix: str, layouts: Sequence[Layout], wanted: Wanted = EVERYTHING
 ) -> list[PartitionPlace]:
     """The wanted partitions below ``prefix``, in order; none if there are others but not those.
 
@@ -92,7 +95,7 @@ def find_places(
 
 def find_all(store: ObjectStore, prefix: str, layouts: Sequence[Layout]) -> list[PartitionPlace]:
     """Every partition below ``prefix``; none if there is nothing."""
-    return _walk(store, prefix, layouts, Wanted()).places
+    return _walk(store, prefix, layouts, EVERYTHING).places
 
 
 @dataclass(slots=True)
@@ -242,10 +245,8 @@ def list_places(
     store: ObjectStore,
     prefix: str,
     layouts: Sequence[Layout],
+    wanted: Wanted = EVERYTHING,
     *,
-    topic: str | None = None,
-    topic_id: str | None = None,
-    partitions: Collection[int] | None = None,
     is_live: Callable[[TopicIdPartition], bool] = lambda _: True,
     may_have_ids: bool = False,
 ) -> list[PartitionPlace]:
@@ -255,7 +256,7 @@ def list_places(
         store: where to look.
         prefix: only objects whose name begins so.
         layouts: which to try.
-        topic, topic_id, partitions: what is wanted; everything by default.
+        wanted: which partitions.
         is_live: whether a partition counts: the objects of a deleted one may still be there.
         may_have_ids: whether the topic may have several ids though it is named.
 
@@ -264,10 +265,9 @@ def list_places(
         ObjectNotFoundError: the topic or partition asked for is not there.
         AmbiguousTopicError: the topic named has two ids, or the listing has it twice, and no option selects one.
     """
-    source = store.url(prefix)
+    source, partitions = store.url(prefix), wanted.partitions
     if partitions is not None and not partitions:
         raise PlanError("an empty set of partitions was requested", source=source)
-    wanted = Wanted(topic, topic_id, partitions)
     places = [place for place in find_places(store, prefix, layouts, wanted) if is_live(place.partition)]
     if _lacks_some(places, partitions):  # a directory above may be named like a partition's
         everything = [place for place in find_all(store, prefix, layouts) if is_live(place.partition)]
@@ -275,7 +275,7 @@ def list_places(
         if _lacks_some(places, partitions):
             have = {place.partition.partition for place in places}
             _refuse_missing([place.partition for place in everything], have, source, wanted)
-    refuse_two_topics(places, source, is_named=topic is not None and not may_have_ids)
+    refuse_two_topics(places, source, is_named=wanted.topic is not None and not may_have_ids)
     return places
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
+from segreader.catalog.listing import Wanted
 from segreader.errors import (
     AmbiguousTopicError,
     BrokerError,
@@ -363,7 +364,7 @@ class StorePlanner:
     def find(self, topic: str, partitions: Sequence[int]) -> None:
         """Look for these partitions in one listing; ``plan`` looks for one by one that is not found so."""
         try:
-            for one in self._source.logs(topic=topic, topic_id=self._topic_id, partitions=partitions):
+            for one in self._source.logs(Wanted(topic, self._topic_id, partitions)):
                 self._logs[one.log.partition.partition] = one
         except (ObjectNotFoundError, AmbiguousTopicError):
             return
@@ -375,7 +376,7 @@ class StorePlanner:
         failure: ObjectNotFoundError | None = None
         for topic_id in dict.fromkeys((self._topic_id, None)):
             try:
-                found = list(self._source.logs(topic=topic, topic_id=topic_id, partitions=[number]))
+                found = list(self._source.logs(Wanted(topic, topic_id, [number])))
             except (ObjectNotFoundError, AmbiguousTopicError) as error:
                 if isinstance(error, ObjectNotFoundError):
                     failure = failure or error

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NoReturn, Self
 
+from segreader.catalog.listing import Wanted
 from segreader.errors import (
     AmbiguousTopicError,
     ClosedError,
@@ -266,17 +268,18 @@ class SplitEnumerator:
 
     def _logs(self) -> Iterator[SourceLog]:
         query, source = self.query, self._source
+        wanted = Wanted(query.topic, query.topic_id, query.partitions)
         if not self._frontiers:
-            yield from source.logs(topic=query.topic, topic_id=query.topic_id, partitions=query.partitions)
+            yield from source.logs(wanted)
             return
         topic_id = query.topic_id
         if query.topic is not None and topic_id is None:  # the one that the load began with
             topic_id = next((one.topic_id for one in self._frontiers.values()), None)
         try:
-            yield from source.logs(topic=query.topic, topic_id=topic_id, partitions=query.partitions)
+            yield from source.logs(replace(wanted, topic_id=topic_id))
         except (ObjectNotFoundError, UnknownLayoutError):
             try:
-                for log in source.logs(topic=query.topic, topic_id=query.topic_id, partitions=None):
+                for log in source.logs(replace(wanted, partitions=None)):
                     if query.partitions is None or log.log.partition.partition in query.partitions:
                         yield log
             except (ObjectNotFoundError, UnknownLayoutError, AmbiguousTopicError):

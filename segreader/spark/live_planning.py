@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 
 from segreader.broker.messages import LATEST as LATEST_OF_BROKER
 from segreader.broker.messages import ListedOffset, OffsetWanted, TopicMetadata
 from segreader.catalog.layouts.base import PartitionPlace
+from segreader.catalog.listing import EVERYTHING, Wanted
 from segreader.errors import ObjectNotFoundError, OffsetOutOfRangeError, UnknownLayoutError
 from segreader.isolation import IsolationLevel
 from segreader.live.cluster import Cluster
@@ -210,27 +211,22 @@ class _LocationsSource:
         self._known: Known | None = None
         self._lock = threading.Lock()
 
-    def logs(
-        self,
-        *,
-        topic: str | None,
-        topic_id: str | None,
-        partitions: Collection[int] | None,
-        wants: Wants | None = None,
-    ) -> Iterator[SourceLog]:
+    def logs(self, wanted: Wanted = EVERYTHING, wants: Wants | None = None) -> Iterator[SourceLog]:
         """The partitions of one topic.
 
         Raises:
             ObjectNotFoundError: nothing is uploaded of those asked for; the brokers have them.
             CatalogError, StorageError: while listing.
         """
-        if partitions is not None and not partitions:
+        if wanted.partitions is not None and not wanted.partitions:
             return  # a stream that follows brokers lists nothing
         is_there = False
-        found, known = self._found(topic or "")
+        found, known = self._found(wanted.topic or "")
         for places in found:
             one = places[0].partition
-            if topic_id in (None, one.topic_id) and (partitions is None or one.partition in partitions):
+            if wanted.topic_id in (None, one.topic_id) and (
+                wanted.partitions is None or one.partition in wanted.partitions
+            ):
                 is_there = True
                 if wants is None or wants(one):
                     yield self._locations.read(places, known)

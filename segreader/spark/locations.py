@@ -83,7 +83,7 @@ class Locations:
     def read_metadata(self) -> RemoteLogMetadata | None:
         """The segments of the chosen topics by the metadata topic, as of now; ``None`` if it is not used."""
         names = self._options.choice.names
-        return self._beside.read_metadata(topic=names[0] if len(names) == 1 else None)
+        return self._beside.read_metadata(Wanted(names[0] if len(names) == 1 else None))
 
     def find(self, metadata: RemoteLogMetadata | None = None) -> list[list[PartitionPlace]]:
         """The place of each chosen partition, by topic and partition; some have a place in several locations.

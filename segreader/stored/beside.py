@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from segreader.catalog.layouts import log_directory
 from segreader.catalog.layouts.base import Layout, PartitionPlace
-from segreader.catalog.listing import PartitionLog, read_place
+from segreader.catalog.listing import PartitionLog, Wanted, read_place
 from segreader.catalog.metadata_log import RemoteLogMetadata, from_metadata, join
 from segreader.catalog.metadata_topic import read_remote_log_metadata
 from segreader.errors import FormatError, ObjectNotFoundError, OptionError
@@ -125,18 +125,14 @@ class Beside:
             store, self._local_prefix = local or open_place(os.fspath(catalog.log_directory))
             self.mounts[LOCAL] = store
 
-    def read_metadata(
-        self,
-        *,
-        topic: str | None = None,
-        topic_id: str | None = None,
-        partitions: Collection[int] | None = None,
-    ) -> RemoteLogMetadata | None:
+    def read_metadata(self, wanted: Wanted) -> RemoteLogMetadata | None:
         """What the metadata topic says of these partitions; ``None`` if it is not given, or not to be asked."""
         if self.catalog.metadata is None or self.catalog.segments_from == "listing":
             return None
         store, prefix = self._open(self.catalog.metadata)
-        return read_remote_log_metadata(store, prefix, topic=topic, topic_id=topic_id, partitions=partitions)
+        return read_remote_log_metadata(
+            store, prefix, topic=wanted.topic, topic_id=wanted.topic_id, partitions=wanted.partitions
+        )
 
     def read_leader_epochs(self, partitions: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, LeaderEpochs]:
         """The lineage of each of these partitions whose checkpoint is given.

@@ -17,6 +17,7 @@ from segreader.catalog.layouts import local_tiered, log_directory, pinterest
 from segreader.catalog.layouts.base import PartitionPlace
 from segreader.catalog.layouts.registry import choose_layouts, location_of, open_view
 from segreader.catalog.listing import (
+    EVERYTHING,
     PartitionLog,
     Wanted,
     find_all,
@@ -34,7 +35,7 @@ from segreader.storage.location import open_store
 from segreader.storage.options import options_without_secrets
 from segreader.storage.signed_url import redact
 from segreader.stored.beside import Beside, Catalog, Known, SourceLog, is_live
-from segreader.stored.topic_ids import NEWEST, NewestIds, ids_by_topic, newest_ids, note_of_ids
+from segreader.stored.topic_ids import NEWEST, NewestIds, ids_by_topic, newest_ids, note_of_ids, of_every_id
 
 __all__ = ["Catalog", "LocationSource", "Source", "SourceAddress", "SourceLog", "UrlSource", "Wants", "open_source"]
 
@@ -50,18 +51,11 @@ class Source(Protocol):
     store: ObjectStore
     shown: str
 
-    def logs(
-        self,
-        *,
-        topic: str | None,
-        topic_id: str | None,
-        partitions: Collection[int] | None,
-        wants: Wants | None = None,
-    ) -> Iterator[SourceLog]:
+    def logs(self, wanted: Wanted = EVERYTHING, wants: Wants | None = None) -> Iterator[SourceLog]:
         """The partitions asked for and not refused by ``wants``, by topic, partition and id; raises as ``list_places``.
 
         Args:
-            topic_id: ``newest`` is the id that the topic's name has now. Without an id every id of a topic is
+            wanted: its id ``newest`` is the one that the topic's name has now. Without an id every id of a topic is
                 read that was created again, unless the topic is named.
         """
 
@@ -155,39 +149,24 @@ class LocationSource:
         if self._beside.mounts:
             self.store = MountedStores({"": self.store, **self._beside.mounts})
 
-    def places(
-        self,
-        *,
-        topic: str | None = None,
-        topic_id: str | None = None,
-        partitions: Collection[int] | None = None,
-        metadata: RemoteLogMetadata | None = None,
-    ) -> list[PartitionPlace]:
+    def places(self, wanted: Wanted = EVERYTHING, metadata: RemoteLogMetadata | None = None) -> list[PartitionPlace]:
         """The places of the requested partitions; see ``Source.logs``."""
-        if topic_id != NEWEST:
-            return self._places(topic, topic_id, partitions, metadata)
-        places = self._places(topic, None, None, metadata, may_have_ids=True)
-        chosen = self.newest(places, metadata).chosen((one.partition for one in places), partitions, self.shown)
+        places = self._places(wanted, metadata)
+        if wanted.topic_id != NEWEST:
+            return places
+        there = [one.partition for one in places]
+        chosen = self.newest(places, metadata).chosen(there, wanted.partitions, self.shown)
         return [place for place in places if place.partition in chosen]
 
-    def _places(
-        self,
-        topic: str | None,
-        topic_id: str | None,
-        partitions: Collection[int] | None,
-        metadata: RemoteLogMetadata | None,
-        *,
-        may_have_ids: bool = False,
-    ) -> list[PartitionPlace]:
+    def _places(self, wanted: Wanted, metadata: RemoteLogMetadata | None) -> list[PartitionPlace]:
+        """The same; of every id and every partition where the newest id is wanted."""
         return list_places(
             self.store,
             self.prefix,
             self.layouts,
-            topic=topic,
-            topic_id=topic_id,
-            partitions=partitions,
+            of_every_id(wanted),
             is_live=lambda one: is_live(metadata, one),
-            may_have_ids=may_have_ids,
+            may_have_ids=wanted.topic_id == NEWEST,
         )
 
     def newest(
@@ -203,37 +182,24 @@ class LocationSource:
 
         return newest_ids(self.store, places, read, known=known, metadata=metadata, source=self.shown)
 
-    def read_metadata(
-        self, *, topic: str | None, topic_id: str | None, partitions: Collection[int] | None
-    ) -> RemoteLogMetadata | None:
+    def read_metadata(self, wanted: Wanted = EVERYTHING) -> RemoteLogMetadata | None:
         """What the metadata topic says of these partitions; ``None`` if it is not given, or not to be asked."""
-        if topic_id == NEWEST:  # every id counts, and every partition of it
-            topic_id = partitions = None
-        return self._beside.read_metadata(topic=topic, topic_id=topic_id, partitions=partitions)
+        return self._beside.read_metadata(of_every_id(wanted))
 
-    def logs(
-        self,
-        *,
-        topic: str | None,
-        topic_id: str | None,
-        partitions: Collection[int] | None,
-        wants: Wants | None = None,
-    ) -> Iterator[SourceLog]:
+    def logs(self, wanted: Wanted = EVERYTHING, wants: Wants | None = None) -> Iterator[SourceLog]:
         """By listing, by the metadata topic or both, a partition at a time."""
-        metadata = self.read_metadata(topic=topic, topic_id=topic_id, partitions=partitions)
-        is_newest, asked = topic_id == NEWEST, partitions
-        if is_newest:
-            topic_id, partitions = None, None
-        finished = [] if metadata is None else metadata.partitions(topic, topic_id)
+        metadata = self.read_metadata(wanted)
+        is_newest = wanted.topic_id == NEWEST
+        finished = [] if metadata is None else metadata.partitions(wanted.topic, of_every_id(wanted).topic_id)
         try:
-            places = self._places(topic, topic_id, partitions, metadata, may_have_ids=is_newest)
+            places = self._places(wanted, metadata)
         except (ObjectNotFoundError, UnknownLayoutError):
             if not finished:
                 raise
             places = []  # all of it is gone
         if is_newest:
             newest = self.newest(places, metadata, finished)
-            there = newest.chosen([*(place.partition for place in places), *finished], asked, self.shown)
+            there = newest.chosen([*(place.partition for place in places), *finished], wanted.partitions, self.shown)
             places = [place for place in places if place.partition in there]
             finished = [one for one in finished if one in there]
         here = [place.partition for place in places]
@@ -300,33 +266,16 @@ class UrlSource:
         self.store = open_view(store, self.layouts)
         self.shown = f"{len(urls)} URLs"
 
-    def logs(
-        self,
-        *,
-        topic: str | None,
-        topic_id: str | None,
-        partitions: Collection[int] | None,
-        wants: Wants | None = None,
-    ) -> Iterator[SourceLog]:
+    def logs(self, wanted: Wanted = EVERYTHING, wants: Wants | None = None) -> Iterator[SourceLog]:
         """By the names in the URLs' paths, and by the first batch where a name says nothing."""
-        is_newest, asked = topic_id == NEWEST, partitions
-        if is_newest:
-            topic_id, partitions = None, None
+        is_newest = wanted.topic_id == NEWEST
         loose: dict[TopicIdPartition, PartitionLog] = {}
         if find_all(self.store, "", self.layouts):
-            places = list_places(
-                self.store,
-                "",
-                self.layouts,
-                topic=topic,
-                topic_id=topic_id,
-                partitions=partitions,
-                may_have_ids=is_newest,
-            )
+            places = list_places(self.store, "", self.layouts, of_every_id(wanted), may_have_ids=is_newest)
         else:
-            loose = self._loose(topic, topic_id, partitions, asked)
+            loose = self._loose(wanted)
             places = [PartitionPlace(one, ("",), "urls") for one in loose]
-            refuse_two_topics(places, self.shown, is_named=topic is not None and not is_newest)
+            refuse_two_topics(places, self.shown, is_named=wanted.topic is not None and not is_newest)
 
         def read(place: PartitionPlace) -> PartitionLog:
             return loose[place.partition] if loose else read_place(self.store, place, self.layouts)
@@ -335,7 +284,7 @@ class UrlSource:
         notes = {name: note_of_ids(name, some) for name, some in ids.items()}
         if is_newest:
             newest = newest_ids(self.store, places, read, source=self.shown)
-            chosen = newest.chosen((place.partition for place in places), asked, self.shown)
+            chosen = newest.chosen((place.partition for place in places), wanted.partitions, self.shown)
             places = [place for place in places if place.partition in chosen]
             notes = dict(newest.notes)
         for place in places:
@@ -345,20 +294,13 @@ class UrlSource:
                     log = replace(log, notes=(note, *log.notes))
                 yield SourceLog(log)
 
-    def _loose(
-        self,
-        topic: str | None,
-        topic_id: str | None,
-        partitions: Collection[int] | None,
-        asked: Collection[int] | None,
-    ) -> dict[TopicIdPartition, PartitionLog]:
+    def _loose(self, asked: Wanted) -> dict[TopicIdPartition, PartitionLog]:
         """The partitions of a list that no layout explains, those that are asked for.
 
-        Args:
-            asked: what logs without a name are taken for, if it is one partition.
+        If one partition is asked for, logs without a name are taken for that one.
         """
-        only = next(iter(asked)) if asked is not None and len(asked) == 1 else None
-        segments = find_listed_segments(self.store, topic=topic, partition=only)
+        only = next(iter(asked.partitions)) if asked.partitions is not None and len(asked.partitions) == 1 else None
+        segments = find_listed_segments(self.store, topic=asked.topic, partition=only)
         if not segments:
             raise UnknownLayoutError(
                 "no URL of the list names a segment",
@@ -369,16 +311,16 @@ class UrlSource:
         for segment in sorted(segments, key=lambda segment: segment.base_offset):
             groups[segment.partition].append(segment)
         there = sorted(groups, key=lambda one: one.order)
-        wanted = Wanted(topic, topic_id, partitions)
-        chosen = [one for one in there if wanted.admits(one) and topic_id in (None, one.topic_id)]
-        missing = sorted(set(partitions or ()) - {one.partition for one in chosen})
+        wanted = of_every_id(asked)
+        chosen = [one for one in there if wanted.admits(one) and wanted.topic_id in (None, one.topic_id)]
+        missing = sorted(set(wanted.partitions or ()) - {one.partition for one in chosen})
         if not chosen or missing:
             raise ObjectNotFoundError(
                 f"partition {', '.join(map(str, missing))} is not here" if missing else "what is asked for is not here",
                 source=self.shown,
                 found=", ".join(str(one) for one in there[:8]),
             )
-        lacking = find_sets_without_log(self.store, segments, topic=topic, partition=only)
+        lacking = find_sets_without_log(self.store, segments, topic=asked.topic, partition=only)
         return {
             one: PartitionLog(one, tuple(groups[one]), "urls", tuple(lost for whose, lost in lacking if whose == one))
             for one in chosen

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from segreader.catalog.layouts.base import PartitionPlace
-from segreader.catalog.listing import PartitionLog
+from segreader.catalog.listing import PartitionLog, Wanted
 from segreader.catalog.metadata_log import RemoteLogMetadata
 from segreader.errors import AmbiguousTopicError, ObjectNotFoundError
 from segreader.segment import SegmentState, TopicIdPartition
@@ -62,6 +62,11 @@ class NewestIds:
                 + (f" of id {', '.join(self.ids.values())}, the newest" if self.ids else ""),
             )
         return {one for one in newest if one.partition in partitions}
+
+
+def of_every_id(wanted: Wanted) -> Wanted:
+    """Where to look for what is wanted: every id of the topic, and each partition of it, to find the newest one."""
+    return Wanted(wanted.topic) if wanted.topic_id == NEWEST else wanted
 
 
 def ids_by_topic(partitions: Iterable[TopicIdPartition]) -> dict[str, list[str]]:

@@ -131,7 +131,7 @@ def verify(
 
 def _read_metadata(found: Findings, source: LocationSource, wanted: Wanted) -> RemoteLogMetadata | None:
     try:
-        return source.read_metadata(topic=wanted.topic, topic_id=wanted.topic_id, partitions=wanted.partitions)
+        return source.read_metadata(wanted)
     except (FormatError, SegmentGapError) as error:
         found.add_error(error, source.prefix, code=Code.UNREADABLE_METADATA)
         return None
@@ -303,7 +303,7 @@ class _PartitionVerifier:
         if catalog.leader_epochs is None and catalog.log_directory is None:
             return None
         try:
-            logs = self._source.logs(topic=one.topic, topic_id=one.topic_id, partitions=[one.partition])
+            logs = self._source.logs(Wanted(one.topic, one.topic_id, [one.partition]))
             given = next(iter(logs))
         except ObjectNotFoundError:
             return None

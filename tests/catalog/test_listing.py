@@ -8,6 +8,7 @@ from segreader.catalog.layouts.registry import choose_layouts
 from segreader.catalog.listing import (
     UNKNOWN_TOPIC,
     PartitionLog,
+    Wanted,
     find_listed_segments,
     find_sets_without_log,
     list_places,
@@ -21,9 +22,7 @@ from segreader.testing.directory import kafka_uuid, write_broker_log, write_loca
 
 def list_partitions(store: LocalStore, topic: str | None = None, topic_id: str | None = None) -> list[PartitionLog]:
     layouts = choose_layouts(None)
-    return [
-        read_place(store, place, layouts) for place in list_places(store, "", layouts, topic=topic, topic_id=topic_id)
-    ]
+    return [read_place(store, place, layouts) for place in list_places(store, "", layouts, Wanted(topic, topic_id))]
 
 
 def two_segments() -> list[SegmentBuilder]:

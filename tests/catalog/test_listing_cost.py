@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterator, Sequence
 import pytest
 
 from segreader.catalog.layouts.registry import choose_layouts
-from segreader.catalog.listing import PartitionLog, list_places, read_place
+from segreader.catalog.listing import PartitionLog, Wanted, list_places, read_place
 from segreader.errors import ObjectNotFoundError
 from segreader.ranges import ByteRange
 from segreader.storage.base import ObjectInfo, level_of
@@ -108,7 +108,7 @@ def bucket(layout: str, *topics: tuple[str, int, int]) -> Bucket:
 
 def listed(store: Bucket, topic: str, partitions: Sequence[int] | None = None) -> list[PartitionLog]:
     layouts = choose_layouts(None)
-    places = list_places(store, "", layouts, topic=topic, partitions=partitions)
+    places = list_places(store, "", layouts, Wanted(topic, partitions=partitions))
     return [read_place(store, place, layouts) for place in places]
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from segreader.catalog.listing import Wanted
 from segreader.isolation import IsolationLevel
 from segreader.plan.log import LogEnd, Piece
 from segreader.plan.split import EndReason
@@ -34,7 +35,7 @@ def opened(root: Path, built: list[SegmentBuilder]) -> tuple[MemoryStore, Source
     write_local_tiered(root / "tier", "orders", built)
     store = MemoryStore({str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()})
     source = LocationSource("tier", opened=(store, "tier/"))
-    (listed,) = source.logs(topic="orders", topic_id=None, partitions=None)
+    (listed,) = source.logs(Wanted("orders"))
     store.requests = []
     return store, listed
 

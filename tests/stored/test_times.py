@@ -18,7 +18,7 @@ from segreader.catalog.layouts.aiven.settings import RsmConfig
 from segreader.catalog.layouts.local_tiered import LocalTieredLayout
 from segreader.catalog.layouts.log_directory import LogDirectoryLayout
 from segreader.catalog.layouts.registry import open_view
-from segreader.catalog.listing import list_places, read_place
+from segreader.catalog.listing import Wanted, list_places, read_place
 from segreader.errors import CorruptBatchError, TruncatedError
 from segreader.format.compression import Codec
 from segreader.format.index_files import parse_offset_index, parse_time_index
@@ -77,17 +77,17 @@ def remote(case: Case) -> Opened:
         keys = {name: case.root / "keys" / f"{name}.private.pem" for name in ("key1", "key2")}
         layouts = (AivenLayout(RsmConfig(key_files=keys)),)
         store = open_view(LocalStore(case.root / "remote"), layouts)
-        places = list_places(store, "", layouts, topic=case.topic, topic_id=case.topic_id)
+        places = list_places(store, "", layouts, Wanted(case.topic, case.topic_id))
         return Opened(store, [SourceLog(read_place(store, place, layouts)) for place in places])
     epochs = str(case.local[0]) if case.topic == "diverged-hanging" else None
     source = open_source(str(case.remote_root), catalog=Catalog(leader_epochs=epochs))
-    return Opened(source.store, source.logs(topic=case.topic, topic_id=case.topic_id, partitions=None))
+    return Opened(source.store, source.logs(Wanted(case.topic, case.topic_id)))
 
 
 @cache
 def local(case: Case) -> Opened:
     source = open_source(str(case.root / "local"))
-    return Opened(source.store, source.logs(topic=case.topic, topic_id=None, partitions=None))
+    return Opened(source.store, source.logs(Wanted(case.topic)))
 
 
 def broker_offsets(case: Case, partition: int) -> Mapping[str, Any]:
@@ -195,7 +195,7 @@ def test_the_remote_tier_with_the_brokers_directory_ends_where_the_broker_does()
     one = case("tv2", "txn-open")
     source = open_source(str(one.remote_root), catalog=Catalog(log_directory=str(one.root / "local")))
 
-    ends = Opened(source.store, source.logs(topic=one.topic, topic_id=one.topic_id, partitions=None)).ends(0)
+    ends = Opened(source.store, source.logs(Wanted(one.topic, one.topic_id))).ends(0)
 
     assert (ends.earliest, ends.latest, ends.stable_end) == (
         0,

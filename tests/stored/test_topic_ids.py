@@ -12,6 +12,7 @@ import pytest
 from corpus import CORPUS, case
 
 import segreader
+from segreader.catalog.listing import Wanted
 from segreader.catalog.metadata_topic import read_remote_log_metadata
 from segreader.cli.main import main
 from segreader.duckdb import register
@@ -117,9 +118,7 @@ def test_the_metadata_topic_decides_which_id_is_the_newest() -> None:
     source = open_source(remote, catalog=Catalog())
     assert isinstance(source, LocationSource)
     assert known.deleted(known.partitions("recreated", OLD, with_deleted=True)[0])
-    assert {place.partition.topic_id for place in source.places(topic="recreated", topic_id="newest")} == {
-        RECREATED.topic_id
-    }
+    assert {place.partition.topic_id for place in source.places(Wanted("recreated", "newest"))} == {RECREATED.topic_id}
 
 
 def test_the_larger_revision_is_the_newest_in_redpanda(tmp_path: Path) -> None:

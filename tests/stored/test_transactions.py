@@ -222,7 +222,7 @@ def test_a_segment_that_vanished_before_the_plan_hides_no_abort(tmp_path: Path) 
 def test_a_listed_index_that_vanished_is_a_segment_that_did(tmp_path: Path) -> None:
     place = write_local_tiered(tmp_path, "orders", aborted_in_the_next())
     source = LocationSource(str(tmp_path))
-    (listed,) = source.logs(topic=None, topic_id=None, partitions=None)
+    (listed,) = source.logs()
     assert read(tmp_path)[0] == [*range(5), *range(11, 30)]
     for file in place.glob(f"{10:020d}-*.txnindex"):
         file.unlink()
@@ -326,7 +326,7 @@ def test_a_log_directory_begins_with_what_was_open_there(tmp_path: Path) -> None
     assert list(scan.records()) == []
     assert scan.plan().ends[0].reason is EndReason.OPEN_TRANSACTION
     source = LocationSource(str(tmp_path))
-    (listed,) = source.logs(topic=None, topic_id=None, partitions=None)
+    (listed,) = source.logs()
     resolved = read_lineage(source.store, listed.log).resolved
     ends = read_log_offsets(source.store, resolved, start_snapshot=snapshot_at_start(listed.log, resolved))
     assert (ends.earliest, ends.stable_end, ends.reason) == (2, 2, EndReason.OPEN_TRANSACTION)

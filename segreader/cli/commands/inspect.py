@@ -127,13 +127,13 @@ def _of_location(source: LocationSource | UrlSource, selection: Selection) -> _L
     from segreader.inspect import places_of, read_log
     from segreader.stored.source import UrlSource
 
-    topic, topic_id, partitions = selection.topic, selection.topic_id, selection.partitions
+    wanted = Wanted(selection.topic, selection.topic_id, selection.partitions)
     if isinstance(source, UrlSource):
-        for known in source.logs(topic=topic, topic_id=topic_id, partitions=partitions):
+        for known in source.logs(wanted):
             yield source.shown, known.log.segments
         return
-    metadata = source.read_metadata(topic=topic, topic_id=topic_id, partitions=partitions)
-    for place in places_of(source, Wanted(topic, topic_id, partitions), metadata):
+    metadata = source.read_metadata(wanted)
+    for place in places_of(source, wanted, metadata):
         log = read_log(source, place, metadata)
         if metadata is not None and source.catalog.segments_from != "metadata":
             log = join(log, metadata)
@@ -142,11 +142,12 @@ def _of_location(source: LocationSource | UrlSource, selection: Selection) -> _L
 
 def _of_times(source: LocationSource | UrlSource, selection: Selection, times: TimeRange) -> _Logs:
     """The segments of the live log that hold records of these times."""
+    from segreader.catalog.listing import Wanted
     from segreader.plan.cut import overlapping
     from segreader.ranges import OffsetRange
     from segreader.stored.log import StoredLog
 
-    for one in source.logs(topic=selection.topic, topic_id=selection.topic_id, partitions=selection.partitions):
+    for one in source.logs(Wanted(selection.topic, selection.topic_id, selection.partitions)):
         log = StoredLog(source.store, one)
         wanted = log.offsets_between(times, OffsetRange())
         segments = [part.segment for part, _ in overlapping(log.resolved.parts, wanted)]

@@ -67,6 +67,7 @@ def offsets(
     """
     from datetime import UTC, datetime
 
+    from segreader.catalog.listing import Wanted
     from segreader.plan.request import parse_time
 
     now = datetime.now(UTC)
@@ -78,7 +79,7 @@ def offsets(
         _print_live(wanted, times_ms, form)
         return ExitCode.OK
     source = wanted.open()
-    logs = source.logs(topic=wanted.topic, topic_id=wanted.topic_id, partitions=wanted.partitions)
+    logs = source.logs(Wanted(wanted.topic, wanted.topic_id, wanted.partitions))
     rows = (_row(source, log, times_ms, records_only) for log in logs)
     try:
         print_rows(rows, form, lambda rows: _print_table(rows, times_ms))
