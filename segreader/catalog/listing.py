@@ -31,7 +31,7 @@ from segreader.format.compression import DEFAULT_LIMIT, Decompressor
 from segreader.format.message_set import parse_message_set_entry
 from segreader.ranges import ByteRange
 from segreader.segment import Segment, SegmentFiles, TopicIdPartition
-from segreader.storage.base import ObjectInfo, ObjectStore, read_each
+from segreader.storage.base import ObjectInfo, ObjectStore, read_each, read_whole
 
 UNKNOWN_TOPIC: Final = "unknown"
 """The topic of logs whose names and request have none."""
@@ -302,6 +302,11 @@ def read_place(store: ObjectStore, place: PartitionPlace, layouts: Sequence[Layo
         found.log_start,
         start_snapshot=found.start_snapshot,
     )
+
+
+def read_file(store: ObjectStore, segment: Segment, name: str) -> bytes:
+    """All bytes of an index, a snapshot or a checkpoint of a segment; a size that was listed is not asked for again."""
+    return read_whole(store, name, segment.files.sizes.get(name))
 
 
 def _lacks_some(places: Sequence[PartitionPlace], partitions: Collection[int] | None) -> bool:

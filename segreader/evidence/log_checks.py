@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from struct import Struct
 from typing import Final
 
+from segreader.catalog.listing import read_file
 from segreader.errors import CorruptIndexError, FormatError, ObjectNotFoundError, SegreaderError
 from segreader.evidence.findings import Findings
 from segreader.evidence.rules import Code
@@ -27,7 +28,7 @@ from segreader.format.message_set import parse_message_header
 from segreader.format.scanner import READ_SIZE, Batch, BatchReady, Done, NeedData, SegmentScanner, Tail, batch_of_header
 from segreader.ranges import ByteRange
 from segreader.segment import Segment, StemFiles
-from segreader.storage.base import ObjectStore, read_whole
+from segreader.storage.base import ObjectStore
 
 _TIME_ENTRY: Final = Struct(">qi")
 _OFFSET_ENTRY: Final = 8
@@ -544,6 +545,6 @@ def last_timed_offset(store: ObjectStore, segment: Segment) -> int | None:
 
 def _read(store: ObjectStore, segment: Segment, name: str) -> bytes:
     try:
-        return read_whole(store, name, segment.files.sizes.get(name))
+        return read_file(store, segment, name)
     except ObjectNotFoundError:
         return b""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise, repeat
 from typing import Final
 
+from segreader.catalog.listing import read_file
 from segreader.errors import FormatError, ObjectChangedError, ObjectNotFoundError, SegmentGapError
 from segreader.evidence.findings import Findings, notes_of_many
 from segreader.evidence.log_checks import check_offset_index, last_timed_offset
@@ -39,7 +40,7 @@ from segreader.ranges import ByteRange, OffsetRange
 from segreader.read.batch_order import ends_early
 from segreader.read.options import ReadOptions
 from segreader.segment import Segment
-from segreader.storage.base import ObjectStore, read_each, read_whole
+from segreader.storage.base import ObjectStore, read_each
 from segreader.stored.lineage import ReadableLog
 from segreader.stored.log import StoredLog
 from segreader.stored.segment_ends import OPEN_END, read_last_offset, shows_cleaning
@@ -399,7 +400,7 @@ class PartitionPlanner:
         if name is None or segment.log_size == 0:
             return _UNREAD
         try:
-            data = read_whole(self._store, name, segment.files.sizes.get(name))
+            data = read_file(self._store, segment, name)
         except ObjectNotFoundError:
             return _UNREAD
         index: OffsetIndex | None = None

@@ -15,6 +15,7 @@ from typing import Final
 
 from crc32c import crc32c
 
+from segreader.catalog.listing import read_file
 from segreader.errors import FormatError, ObjectNotFoundError
 from segreader.evidence.findings import Findings, notes_of_many
 from segreader.evidence.log_checks import check_offset_index, largest_named, look_at_log, why_not_emptied
@@ -36,7 +37,7 @@ from segreader.format.scanner import (
 from segreader.plan.lineage import EpochSpan, ResolvedLog
 from segreader.ranges import ByteRange
 from segreader.segment import Segment, SegmentFiles
-from segreader.storage.base import ObjectStore, read_each, read_whole
+from segreader.storage.base import ObjectStore, read_each
 
 OPEN_END: Final = 1 << 63
 """The last offset of a segment whose end is not known, and that nothing follows: no offset is as large."""
@@ -291,7 +292,7 @@ def read_batches_at(
     index = None
     if (name := segment.files.offset_index) is not None:
         with suppress(FormatError, ObjectNotFoundError):
-            data = read_whole(store, name, segment.files.sizes.get(name))
+            data = read_file(store, segment, name)
             index = parse_offset_index(data, segment.base_offset, log_size=segment.log_size)
     batches: dict[int, Batch] = {}
     for offset in offsets:
@@ -372,7 +373,7 @@ def read_end_of_index(store: ObjectStore, name: str, segment: Segment) -> Offset
         else:
             if len(index) and not index.trailing_bytes:
                 return index
-    return parse_offset_index(read_whole(store, name, size), segment.base_offset, log_size=segment.log_size)
+    return parse_offset_index(read_file(store, segment, name), segment.base_offset, log_size=segment.log_size)
 
 
 def _read_tail(store: ObjectStore, segment: Segment, max_batch_bytes: int) -> tuple[_Walked | None, Findings | None]:
@@ -401,7 +402,7 @@ def _look_at_index(store: ObjectStore, segment: Segment, *, is_log_sound: bool) 
     """What is wrong with an offset index that cannot be right: by itself, and against a log that is sound."""
     found, name = Findings(store, most=1), segment.files.offset_index or ""
     with suppress(ObjectNotFoundError):
-        data = read_whole(store, name, segment.files.sizes.get(name))
+        data = read_file(store, segment, name)
         index = check_offset_index(found, data, name, segment)
         if is_log_sound and not found.codes:
             look_at_log(found, store, segment, index)

@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from struct import Struct
 from typing import Final
 
+from segreader.catalog.listing import read_file
 from segreader.errors import (
     AccessDeniedError,
     CatalogError,
@@ -204,7 +205,7 @@ class _Search:
             return beginning
         if times is not None:
             try:
-                index = parse_time_index(self._read(segment, times), segment.base_offset)
+                index = parse_time_index(read_file(self.store, segment, times), segment.base_offset)
                 if not index.trailing_bytes:
                     first = max(first, index.lookup(self.timestamp_ms).offset)
             except (FormatError, ObjectNotFoundError):
@@ -212,13 +213,10 @@ class _Search:
         if first <= segment.base_offset:
             return beginning
         try:
-            data = self._read(segment, offsets)
+            data = read_file(self.store, segment, offsets)
             return parse_offset_index(data, segment.base_offset, log_size=segment.log_size).lookup(first)
         except (FormatError, ObjectNotFoundError):
             return beginning
-
-    def _read(self, segment: Segment, name: str) -> bytes:
-        return read_whole(self.store, name, segment.files.sizes.get(name))
 
     def _from(self, part: Part, first: int, at: OffsetPosition) -> OffsetAndTimestamp | None:
         found = None

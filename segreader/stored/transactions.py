@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
-from segreader.catalog.listing import PartitionLog
+from segreader.catalog.listing import PartitionLog, read_file
 from segreader.errors import FormatError, ObjectChangedError, ObjectNotFoundError
 from segreader.evidence.findings import Findings
 from segreader.evidence.transaction_checks import (
@@ -251,7 +251,7 @@ class _Files:
             return []
         try:
             try:
-                data = read_whole(store, name, segment.files.sizes.get(name))
+                data = read_file(store, segment, name)
             except ObjectNotFoundError:
                 if name in segment.files.sizes:
                     raise  # it was listed

@@ -10,6 +10,7 @@ from typing import Final
 
 import crc32c
 
+from segreader.catalog.listing import read_file
 from segreader.errors import CorruptBatchError, FormatError, ObjectNotFoundError, SegreaderError
 from segreader.evidence.findings import Findings
 from segreader.evidence.lineage_checks import SegmentFacts, check_epochs, epoch_spans
@@ -37,7 +38,7 @@ from segreader.format.index_files import AbortedTransaction, OffsetIndex, TimeIn
 from segreader.format.scanner import LARGEST_RELATIVE_OFFSET, Batch, Done, Tail
 from segreader.plan.lineage import DropReason, Part, ResolvedLog
 from segreader.segment import Segment, StemFiles
-from segreader.storage.base import ObjectStore, read_whole
+from segreader.storage.base import ObjectStore
 from segreader.verify.batch_checks import AuditEnd, Audits, audit_log
 
 _NO_STOP: Final = 1 << 63
@@ -253,7 +254,7 @@ def _read(found: Findings, store: ObjectStore, segment: Segment, name: str | Non
     if name is None:
         return None
     try:
-        return read_whole(store, name, segment.files.sizes.get(name))
+        return read_file(store, segment, name)
     except ObjectNotFoundError as error:
         may_be_absent = isinstance(segment.files, StemFiles) or name == segment.files.transaction_index
         if not may_be_absent or name in segment.files.sizes:
