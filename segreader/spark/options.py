@@ -104,7 +104,6 @@ _LONGEST_NAME = 60
 
 LARGEST_BATCH = 256 * MIB
 LARGEST_COUNT = 2**31 - 1
-DEFAULT_DELAY_MS = 900_000
 
 logger = logging.getLogger(__name__)
 
@@ -201,30 +200,10 @@ class SparkOptions:
         """Where is read, for people."""
         return ", ".join((*self.locations, *([] if self.brokers is None else [self.brokers.servers])))
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamOptions:
-    """The options of one stream.
-
-    Args:
-        read: what it has in common with a batch read.
-        max_offsets: read about so many offsets a trigger, or …
-        max_bytes: … about so many stored bytes.
-        min_offsets: wait until there are so many offsets …
-        max_delay_ms: … but at most so long.
-    """
-
-    read: SparkOptions
-    max_offsets: int | None = None
-    max_bytes: int | None = None
-    min_offsets: int | None = None
-    max_delay_ms: int = DEFAULT_DELAY_MS
-
     @property
     def starts_at_end(self) -> bool:
-        """Whether a new query has only what comes after its start."""
-        read = self.read
-        return read.starts_at_latest and read.starting_times is None and read.starting_offsets is None
+        """Whether a new query has only what comes after its start: a stream's may."""
+        return self.starts_at_latest and self.starting_times is None and self.starting_offsets is None
 
 
 def parse_options(options: Mapping[str, str], *, on_missing: Policy | None = None) -> SparkOptions:
@@ -279,7 +258,7 @@ def parse_options(options: Mapping[str, str], *, on_missing: Policy | None = Non
     )
 
 
-def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
+def parse_stream_options(options: Mapping[str, str]) -> SparkOptions:
     """The options of a stream as values.
 
     Args:
@@ -304,13 +283,7 @@ def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
             found=min_offsets,
             expected=f"at most {max_offsets}",
         )
-    return StreamOptions(
-        read=read,
-        max_offsets=max_offsets,
-        max_bytes=max_bytes,
-        min_offsets=min_offsets,
-        max_delay_ms=read.limits.get("maxTriggerDelay", DEFAULT_DELAY_MS),
-    )
+    return read
 
 
 def require_batch(options: SparkOptions) -> None:

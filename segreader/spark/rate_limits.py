@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from segreader.errors import OptionError
 from segreader.plan.log import Piece
@@ -21,6 +21,9 @@ try:
     from pyspark.sql.streaming import datasource as _limits
 except ImportError:  # Spark 4.0 and 4.1
     _limits = None  # type: ignore[assignment]
+
+DEFAULT_DELAY_MS: Final = 900_000
+"""Without ``maxTriggerDelay``."""
 
 HAS_LIMITS = _limits is not None
 """Whether Spark asks a source written in Python how much a trigger shall read."""
@@ -72,6 +75,24 @@ def require_limits(options: SparkOptions) -> None:
             f"{limit} needs Spark 4.2 or later: before, no Python source is asked how much to read",
             hint="Leave it out: a trigger then reads all that is there",
         )
+
+
+def read_limit(options: SparkOptions) -> ReadLimit:
+    """How much a trigger reads by the options."""
+    limits = options.limits
+    if (most := limits.get("maxOffsetsPerTrigger")) is not None:
+        return ReadMaxRows(most)
+    if (most := limits.get("maxBytesPerTrigger")) is not None:
+        return ReadMaxBytes(most)
+    if (least := limits.get("minOffsetsPerTrigger")) is not None:
+        return ReadMinRows(least)
+    return ReadAllAvailable()
+
+
+def trigger_delay(options: SparkOptions) -> TriggerDelay | None:
+    """What holds triggers back that have little to read; ``None`` if the options do not ask for that."""
+    least = options.limits.get("minOffsetsPerTrigger")
+    return None if least is None else TriggerDelay(least, options.limits.get("maxTriggerDelay", DEFAULT_DELAY_MS))
 
 
 def count_backlog(starts: StreamOffsets, ends: StreamOffsets) -> int:
@@ -169,7 +190,9 @@ __all__ = [
     "SupportsTriggerAvailableNow",
     "TriggerDelay",
     "count_backlog",
+    "read_limit",
     "require_limits",
     "take_bytes",
     "take_rows",
+    "trigger_delay",
 ]

@@ -28,7 +28,6 @@ from segreader.errors import OptionError
 from segreader.read.arrow import FIELDS, HEADERS
 from segreader.spark.batch import KAFKA_NAMES, RAW_NAMES, READ_NAMES, SegmentReader
 from segreader.spark.options import parse_options, parse_stream_options, require_batch
-from segreader.spark.rate_limits import require_limits
 from segreader.spark.worker import show_log, without_locals
 
 NAME = "segreader"
@@ -52,7 +51,10 @@ class SegmentSource(DataSource):
         super().__init__(options)
         show_log()
         self._parsed = parse_options(options)
-        require_limits(self._parsed)
+        if self._parsed.limits:  # a batch read does without
+            from segreader.spark.rate_limits import require_limits
+
+            require_limits(self._parsed)
 
     @classmethod
     def name(cls) -> str:

@@ -10,34 +10,44 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from segreader.errors import OffsetOutOfRangeError, OptionError
+from segreader.errors import (
+    AmbiguousTopicError,
+    DivergedPositionError,
+    ObjectNotFoundError,
+    OffsetOutOfRangeError,
+    OptionError,
+    SegreaderError,
+)
 from segreader.isolation import IsolationLevel
 from segreader.plan.log import Log
+from segreader.plan.split import ReadEnd
 from segreader.ranges import OffsetRange
+from segreader.segment import TopicIdPartition
 from segreader.spark.batch import SegmentReader, SplitPartition
 from segreader.spark.checkpoint import OffsetJson, StreamOffsets, TopicPartition, flat, from_json, to_json
-from segreader.spark.data_loss import DataLossPolicy
 from segreader.spark.option_values import EARLIEST, LATEST
-from segreader.spark.options import StreamOptions
+from segreader.spark.options import SparkOptions
 from segreader.spark.rate_limits import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxBytes,
     ReadMaxRows,
-    ReadMinRows,
     SupportsTriggerAvailableNow,
-    TriggerDelay,
     count_backlog,
+    read_limit,
     take_bytes,
     take_rows,
+    trigger_delay,
 )
 from segreader.spark.stream_source import Look, open_source
 from segreader.spark.worker import without_locals
+
+_GOES_ON: Final = "With failOnDataLoss=false the stream continues with the offsets that exist"
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +64,7 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(
         self,
-        options: StreamOptions,
+        options: SparkOptions,
         columns: tuple[str, ...],
         *,
         clock: Callable[[], float] = time.monotonic,
@@ -63,9 +73,9 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.options = options
         self.columns = columns
         self._clock, self._wait = clock, wait
-        self._source = open_source(options.read, clock)
-        self._data_loss = DataLossPolicy(options.read.fail_on_data_loss, options.read.location)
-        self._delay = TriggerDelay(options.min_offsets, options.max_delay_ms) if options.min_offsets else None
+        self._source = open_source(options, clock)
+        self._data_loss = DataLossPolicy(options.fail_on_data_loss, options.location)
+        self._delay = trigger_delay(options)
         self._look: Look | None = None
         self._looked_at = 0.0
         self._is_frozen = False
@@ -118,14 +128,7 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """How much a trigger reads by the options."""
-        options = self.options
-        if options.max_offsets is not None:
-            return ReadMaxRows(options.max_offsets)
-        if options.max_bytes is not None:
-            return ReadMaxBytes(options.max_bytes)
-        if options.min_offsets is not None:
-            return ReadMinRows(options.min_offsets)
-        return ReadAllAvailable()
+        return read_limit(self.options)
 
     @without_locals
     def prepareForTriggerAvailableNow(self) -> None:
@@ -170,7 +173,7 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @without_locals
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one split, as a batch read gives them."""
-        return SegmentReader(self.options.read, self.columns).read(partition)
+        return SegmentReader(self.options, self.columns).read(partition)
 
     def commit(self, end: OffsetJson) -> None:
         """Nothing: Spark's checkpoint alone knows how far the query is."""
@@ -191,7 +194,7 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             OptionError: the option does not name exactly the partitions that are there.
             OffsetOutOfRangeError: an offset is gone or not there yet, or nothing is as new as a time.
         """
-        read = self.options.read
+        read = self.options
         if read.starting_times is not None:
             times = read.starting_times
             by_name = dict.fromkeys(look, times) if isinstance(times, int) else flat(times)
@@ -212,11 +215,11 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found = log.offset_for(time_ms)
         if found is not None:
             return min(found, self._stop(log))
-        if self.options.read.starts_at_latest:
+        if self.options.starts_at_latest:
             return self._stop(log)
         raise OffsetOutOfRangeError(
             f"nothing of {name[0]}-{name[1]} is as new as the time to start from",
-            source=self.options.read.location,
+            source=self.options.location,
             found=f"no record from {time_ms} on",
             hint="With startingOffsetsByTimestampStrategy=latest the stream starts at the end then",
         )
@@ -256,7 +259,7 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for name in missing if missing and starts != self._first() else ():  # a first batch may come again
             self._data_loss.missing_partition(name)
         back = sorted(name for name, stop in ends.items() if stop < starts.get(name, stop))
-        if back and (self.options.read.starting_offsets is not None or starts != self._first()):
+        if back and (self.options.starting_offsets is not None or starts != self._first()):
             raise self._data_loss.ahead(back[0], starts[back[0]], ends[back[0]])
 
     def _current(self, starts: StreamOffsets) -> Look:
@@ -292,7 +295,7 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _stop(self, log: Log) -> int:
         """Up to where the stream may read a partition."""
-        is_committed = self.options.read.isolation_level is IsolationLevel.READ_COMMITTED
+        is_committed = self.options.isolation_level is IsolationLevel.READ_COMMITTED
         return log.stable if is_committed else log.latest
 
     def _stops(self, look: Look) -> dict[TopicPartition, int]:
@@ -312,3 +315,145 @@ def _require_same(option: str, given: StreamOffsets, look: Mapping[TopicPartitio
                 f"{option} must name exactly the partitions that are read; it {problem} "
                 + ", ".join(f"{topic}-{partition}" for topic, partition in sorted(names))
             )
+
+
+class DataLossPolicy:
+    """The option ``failOnDataLoss``: raises where offsets are gone, or logs that once and lets the stream go on.
+
+    Source: ``KafkaMicroBatchStream.reportDataLoss`` (Spark 4).
+
+    Args:
+        fails: the option.
+        source: where is read, for people.
+    """
+
+    def __init__(self, fails: bool, source: str) -> None:
+        self.fails = fails
+        self.source = source
+        self._noted: set[str] = set()
+
+    def note(self, text: str) -> None:
+        """A warning in the log, the first time: a trigger comes every second, and most say the same."""
+        if text not in self._noted:
+            self._noted.add(text)
+            logger.warning("%s", text)
+
+    def check_start(self, name: TopicPartition, log: Log, start: int | None) -> int:
+        """The first offset to read of a partition, where ``start`` comes next; its earliest where none does.
+
+        Raises:
+            OffsetOutOfRangeError: it is not there, whether gone or not there yet.
+        """
+        if start is None:
+            return log.earliest
+        if start < log.earliest:
+            self._fail_or_note(
+                OffsetOutOfRangeError(
+                    f"offsets of {_text(name)} are gone: retention has deleted them, or they are elsewhere",
+                    source=self.source,
+                    found=f"segments from offset {log.earliest} on",
+                    expected=f"offset {start}",
+                    hint=_GOES_ON,
+                )
+            )
+        elif start > log.latest:
+            hint = "With failOnDataLoss=false the stream waits until that offset is there"
+            self._fail_or_note(self._too_early(name, start, log.latest, hint))
+        return max(start, log.earliest)
+
+    def ahead(self, name: TopicPartition, start: int, end: int) -> OffsetOutOfRangeError:
+        """The error of a batch that ends before it starts, whatever the option says.
+
+        Args:
+            start: the offset that comes next.
+            end: what Spark before 4.2 has noted as the end of the batch.
+        """
+        hint = (
+            "Spark before 4.2 has noted that end: when the uploads have caught up, start a query with a new checkpoint "
+            "at the line that segreader spark offsets prints"
+        )
+        return self._too_early(name, start, end, hint)
+
+    def missing_partition(self, name: TopicPartition) -> None:
+        """A partition with offsets that come next has no segment any more.
+
+        Raises:
+            ObjectNotFoundError: by the option.
+        """
+        self._fail_or_note(
+            ObjectNotFoundError(f"{_text(name)} is not here any more", source=self.source, hint=_GOES_ON)
+        )
+
+    def short_batch(self, end: ReadEnd, stop: int) -> None:
+        """A batch cannot be given the offsets that it was planned with when it was tried before.
+
+        Raises:
+            OffsetOutOfRangeError: by the option.
+        """
+        self._fail_or_note(
+            OffsetOutOfRangeError(
+                f"offsets of {end.partition} that this batch was planned with are not there any more",
+                source=self.source,
+                found=end.text,
+                expected=f"offsets up to {stop}",
+                hint=_GOES_ON,
+            )
+        )
+
+    def diverged(self, name: TopicPartition, start: int, decided: int) -> None:
+        """An election took away what the stream has read, or what had decided it.
+
+        Args:
+            start: the offset that comes next.
+            decided: below it nothing has changed.
+
+        Raises:
+            DivergedPositionError: by the option.
+        """
+        self._fail_or_note(
+            DivergedPositionError(
+                f"what this stream has read of {_text(name)} is not its history any more",
+                source=self.source,
+                offset=decided,
+                found=f"offsets up to {decided} that are certain",
+                expected=f"everything below {start}",
+                hint="An unclean leader election took records or markers away: take back what was written from offset "
+                f"{decided} on, and start a query with a new checkpoint there. With failOnDataLoss=false this one goes "
+                "on",
+            )
+        )
+
+    def recreated(self, before: TopicIdPartition, now: TopicIdPartition) -> None:
+        """Another topic has taken the name while the stream was reading.
+
+        Raises:
+            AmbiguousTopicError: by the option.
+        """
+        self._fail_or_note(
+            AmbiguousTopicError(
+                f"topic {now.topic!r} was deleted and created again while a stream was reading it",
+                source=self.source,
+                found=f"topic id {now.topic_id}",
+                expected=before.topic_id,
+                hint="Its offsets start again: start a new query with a new checkpoint",
+            )
+        )
+
+    def _too_early(self, name: TopicPartition, start: int, end: int, hint: str) -> OffsetOutOfRangeError:
+        return OffsetOutOfRangeError(
+            f"{_text(name)} ends before the offset that comes next: the topic was created again, or what its broker "
+            "has is not uploaded yet",
+            source=self.source,
+            found=f"the end at offset {end}",
+            expected=f"offset {start}",
+            hint=hint,
+        )
+
+    def _fail_or_note(self, error: SegreaderError) -> None:
+        if self.fails:
+            raise error
+        self.note(str(error))
+
+
+def _text(name: TopicPartition) -> str:
+    return f"{name[0]}-{name[1]}"

@@ -22,11 +22,11 @@ from segreader.spark.option_values import EARLIEST, LATEST
 from segreader.spark.options import (
     NAMES,
     SparkOptions,
-    StreamOptions,
     parse_options,
     parse_stream_options,
     require_batch,
 )
+from segreader.spark.rate_limits import ReadMaxBytes, ReadMaxRows, TriggerDelay, read_limit, trigger_delay
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_local_tiered
 from segreader.testing.records import FIRST_TIMESTAMP_MS as T0
@@ -262,19 +262,20 @@ def test_tasks_are_at_least_so_many_or_have_at_most_so_many_offsets(orders: Path
     assert max((one.split.offsets.stop or 0) - one.split.offsets.start for one in pieces) <= 7
 
 
-def stream(**options: str) -> StreamOptions:
+def stream(**options: str) -> SparkOptions:
     return parse_stream_options({"location": "/data", "subscribe": "orders"} | options)
 
 
 def test_limits_of_a_stream_have_their_values() -> None:
     given = stream(maxOffsetsPerTrigger="9", minOffsetsPerTrigger="5", maxTriggerDelay="10s")
-    assert (given.max_offsets, given.min_offsets, given.max_delay_ms, given.max_bytes) == (9, 5, 10_000, None)
-    assert (stream().max_delay_ms, stream(maxBytesPerTrigger="1g").max_bytes) == (900_000, 1 << 30)
+    assert (read_limit(given), trigger_delay(given)) == (ReadMaxRows(9), TriggerDelay(5, 10_000))
+    assert trigger_delay(stream(minOffsetsPerTrigger="5")) == TriggerDelay(5, 900_000)
+    assert (read_limit(stream(maxBytesPerTrigger="1g")), trigger_delay(stream())) == (ReadMaxBytes(1 << 30), None)
 
 
 @pytest.mark.parametrize("text", ["earliest", "latest", starts(-1, -2)])
 def test_a_stream_may_start_at_either_end_and_a_batch_at_the_first_only(text: str) -> None:
-    read = stream(startingOffsets=text).read
+    read = stream(startingOffsets=text)
     if "latest" in text or "-1" in text:
         with pytest.raises(OptionError, match="cannot be latest, or -1, in a batch read"):
             require_batch(read)
