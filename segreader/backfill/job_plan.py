@@ -41,7 +41,7 @@ from segreader.plan.cut import SplitOffsets
 from segreader.plan.live import LivePart
 from segreader.plan.request import Bounds, Policy
 from segreader.plan.split import ReadPlan, Split
-from segreader.spark.live_planning import plan_live_read
+from segreader.spark.live import plan_live_read
 from segreader.spark.options import EARLIER, SparkOptions, parse_options, require_batch
 from segreader.spark.planning import plan_splits
 from segreader.storage.target.store import TargetStore

@@ -23,7 +23,7 @@ from segreader.ranges import OffsetRange
 from segreader.read.options import ReadOptions
 from segreader.read.split_reader import SplitReader
 from segreader.segment import Segment, SegmentFiles, TopicIdPartition
-from segreader.spark.live_planning import LiveRead
+from segreader.spark.live import LiveRead
 from segreader.storage.base import ObjectStore
 from segreader.stored.segment_ends import read_last_offset
 

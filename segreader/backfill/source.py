@@ -20,7 +20,7 @@ from segreader.ranges import ByteRange, OffsetRange
 from segreader.read.metrics import ScanMetrics
 from segreader.read.options import ReadOptions
 from segreader.read.split_reader import read_split
-from segreader.spark.live_parts import read_part
+from segreader.spark.live import read_part
 from segreader.spark.locations import kept_locations
 from segreader.spark.options import SparkOptions
 from segreader.storage.base import ObjectStore, read_listed

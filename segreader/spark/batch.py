@@ -31,7 +31,7 @@ from segreader.spark.worker import freeze_imports, prepare_to_plan, show_log, th
 
 if TYPE_CHECKING:  # a worker that asks no broker does not wait for what could
     from segreader.plan.live import LivePart
-    from segreader.spark.live_planning import LiveRead
+    from segreader.spark.live import LiveRead
 
 KAFKA_NAMES = {
     "key": "key",
@@ -126,7 +126,7 @@ class SegmentReader(DataSourceReader):
     def _plan(self) -> SparkPlan | LiveRead:
         if self.options.brokers is None:
             return plan_splits(self.options)
-        from segreader.spark.live_planning import plan_live_read
+        from segreader.spark.live import plan_live_read
 
         return plan_live_read(self.options)
 
@@ -138,7 +138,7 @@ class SegmentReader(DataSourceReader):
             metrics = ScanMetrics()
             return metrics, self._stored(partition.value, read_options, metrics)
         from segreader.live.metrics import LiveMetrics
-        from segreader.spark.live_parts import read_part
+        from segreader.spark.live import read_part
 
         counted = LiveMetrics()
         return counted, read_part(options, partition.part, read_options, counted)

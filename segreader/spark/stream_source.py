@@ -36,7 +36,7 @@ from segreader.stored.planner import PartitionPlanner
 
 if TYPE_CHECKING:  # a stream that asks no broker does not wait for what could
     from segreader.live.cluster import Cluster
-    from segreader.spark.live_planning import LivePlanner, LiveRead
+    from segreader.spark.live import LivePlanner, LiveRead
 
 SEARCH_EVERY_S: Final = 60.0
 LOOK_EVERY_S: Final = 1.0
@@ -283,7 +283,7 @@ class LiveStreamSource:
             OffsetOutOfRangeError: retention has just taken some (``failOnDataLoss``).
             SegreaderError: as ``plan_live``.
         """
-        from segreader.spark.live_planning import LiveRead
+        from segreader.spark.live import LiveRead
 
         with self._asked() as planner:
             return LiveRead(planner.plan({name: (offsets.start, offsets.stop) for name, offsets in wanted.items()}))
@@ -300,7 +300,7 @@ class LiveStreamSource:
     @contextmanager
     def _asked(self) -> Iterator[LivePlanner]:
         if self._planner is None:
-            from segreader.spark.live_planning import LivePlanner
+            from segreader.spark.live import LivePlanner
 
             with ExitStack() as opening:
                 cluster = self._connect()

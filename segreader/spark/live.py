@@ -1,17 +1,26 @@
-"""From options to a plan where brokers are asked: they list the partitions, and where each of them ends.
+"""Reads for which brokers are asked: from options to a plan of parts, and the records of a part in its task.
 
-Planning runs where ``planning`` does. What is in the store is read there, for that spares the brokers; what is not
-comes from them, or by locations that they return. The ends are taken once, so a plan is a snapshot.
+Planning runs where ``planning`` does. Brokers list the partitions, and where each of them ends. What is in the store is
+read there, for that spares the brokers; what is not comes from them, or by locations that they return. The ends are
+taken once, so a plan is a snapshot.
+
+A part holds names and numbers: no client, no URL, no secret. A task asks for what it needs with a client that its
+worker keeps, and tells afterwards which source each record came from.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from typing import Any
 
+import pyarrow as pa
+
+from segreader.broker.messages import EARLIEST as EARLIEST_OF_BROKER
 from segreader.broker.messages import LATEST as LATEST_OF_BROKER
 from segreader.broker.messages import ListedOffset, OffsetWanted, TopicMetadata
 from segreader.catalog.layouts.base import PartitionPlace
@@ -21,21 +30,29 @@ from segreader.isolation import IsolationLevel
 from segreader.live.cluster import Cluster
 from segreader.live.locations import UrlCache, open_located
 from segreader.live.marks import find_topic, require_listed
+from segreader.live.metrics import LiveMetrics
 from segreader.live.planner import plan_topics
+from segreader.live.reader import LiveReader
 from segreader.plan.cut import SplitOffsets
-from segreader.plan.live import LivePart, LivePlan
-from segreader.plan.request import Bounds, LiveEnd, Request
+from segreader.plan.live import LivePart, LivePlan, ReadFrom, narrowed
+from segreader.plan.request import Bounds, LiveEnd, Policy, Request
 from segreader.plan.split import Gap
+from segreader.ranges import OffsetRange
+from segreader.read.metrics import MissingOffsets
+from segreader.read.options import ReadOptions
 from segreader.segment import TopicIdPartition
 from segreader.spark.checkpoint import TopicPartition, flat
-from segreader.spark.live_parts import storage_of_locations
-from segreader.spark.locations import Locations
+from segreader.spark.credentials import resolve_storage
+from segreader.spark.locations import Locations, kept_locations
 from segreader.spark.option_values import EARLIEST, LATEST
 from segreader.spark.options import SparkOptions
 from segreader.spark.planning import Losses, cutting_of, nothing_as_new, require_same_partitions, start_beyond_end
+from segreader.spark.worker import this_worker
 from segreader.storage.base import ObjectStore
 from segreader.stored.beside import Known, SourceLog
 from segreader.stored.source import Wants
+
+logger = logging.getLogger(__name__)
 
 Range = tuple[int | None, int | None]
 """First offset and stop; ``None`` for the first there is, and for the end."""
@@ -70,7 +87,7 @@ class LivePlanner:
         self._locations = Locations(options) if options.locations else None
         self._located: tuple[UrlCache, ObjectStore] | None = None
         if self._locations is None:
-            self._located = open_located(storage_of_locations(options))
+            self._located = open_located(_storage_of_locations(options))
 
     def topics(self, *, passes_over_missing: bool = False) -> dict[str, TopicMetadata]:
         """The chosen topics as the cluster has them.
@@ -318,3 +335,76 @@ def _at_times(
     by_name = dict.fromkeys(chosen, times) if isinstance(times, int) else flat(times)
     found = planner.listed([OffsetWanted(*name, by_name[name]) for name in chosen])
     return {name: None if found[name].offset < 0 else found[name].offset for name in chosen}
+
+
+def read_part(
+    options: SparkOptions, part: LivePart, read_options: ReadOptions, metrics: LiveMetrics
+) -> Iterator[pa.RecordBatch]:
+    """The records of one part, in offset order, with clients that this worker keeps.
+
+    Args:
+        metrics: counts them by source; what retention took since the plan was made is in ``missing`` there, where the
+            options let a read go on without it.
+
+    Raises:
+        OffsetOutOfRangeError: retention took it (``failOnDataLoss``).
+        SegreaderError: as ``LiveReader.read``.
+    """
+    assert options.brokers is not None
+    with ExitStack() as stack:
+        cluster = stack.enter_context(this_worker().cluster(options.brokers))
+        store = None
+        located = None
+        if part.read_from is ReadFrom.STORE:
+            store = stack.enter_context(kept_locations(options)).store
+        elif part.read_from is ReadFrom.LOCATION:
+            located = open_located(_storage_of_locations(options))
+            stack.callback(located[1].close)
+        read_options = replace(read_options, on_gap=options.read_options.on_gap)
+        reader = LiveReader(cluster, read_options, store=store, located=located, metrics=metrics)
+        fails = options.read_options.on_missing is Policy.FAIL
+        for batch in _retained(cluster, reader, part, metrics, fails=fails):
+            yield _without_positions(batch)
+    told = ", ".join(f"{one.records} from the {name}" for name, one in metrics.sources.items() if one.parts)
+    logger.info("%s: offsets %d to %d: %s", part.partition, part.offsets.start, part.stop - 1, told)
+
+
+def _without_positions(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same with no place in a file: what a broker sends has none, and a part may come from both."""
+    at = batch.schema.get_field_index("position")
+    if at < 0:
+        return batch
+    field = batch.schema.field(at)
+    return batch.set_column(at, field, pa.nulls(len(batch), field.type))
+
+
+def _storage_of_locations(options: SparkOptions) -> dict[str, Any]:
+    """The storage options by which URLs that brokers tell are read: which hosts, which certificates.
+
+    A provider of credentials is not asked: the URLs are signed.
+    """
+    return dict(resolve_storage("default", "https://", options.storage))
+
+
+def _retained(
+    cluster: Cluster, reader: LiveReader, part: LivePart, metrics: LiveMetrics, *, fails: bool
+) -> Iterator[pa.RecordBatch]:
+    """What is left of a part where retention takes offsets away while it is read."""
+    while True:
+        try:
+            yield from reader.read(part)
+            return
+        except OffsetOutOfRangeError as error:
+            if fails:
+                error.hint = "Deleted after the plan was made: load() plans anew, failOnDataLoss=false goes on"
+                raise
+            place = part.partition
+            wanted = [OffsetWanted(place.topic, place.partition, EARLIEST_OF_BROKER)]
+            (first,) = cluster.list_offsets(wanted, part.isolation_level)
+            start, stop = reader.delivered, min(first.offset, part.stop)
+            if first.error or start >= stop:  # it was not retention
+                raise
+            metrics.missing.append(MissingOffsets(place, start, stop, str(error)))
+        if stop >= part.stop:
+            return
+        part = replace(narrowed(part, OffsetRange(stop, part.stop)), read_from=ReadFrom.BROKER, splits=(), aborted=None)
