@@ -10,7 +10,6 @@ import segreader.spark.locations
 from segreader.spark.locations import Locations
 from segreader.spark.options import SparkOptions
 from segreader.storage.base import ObjectStore
-from segreader.stored.source import LocationSource
 
 OPTIONS = {"location": "s3://bucket", "subscribePattern": ".*"}
 
@@ -18,12 +17,12 @@ OPTIONS = {"location": "s3://bucket", "subscribePattern": ".*"}
 def read_from(open_bucket: Callable[[], ObjectStore]) -> None:
     """Let all reads of this process be from the bucket: those of the driver, and those of tasks."""
 
-    def open_source(options: SparkOptions, location: str) -> LocationSource:
-        return LocationSource(location, opened=(open_bucket(), ""))
+    def open_location(options: SparkOptions, location: str) -> tuple[ObjectStore, str]:
+        return open_bucket(), ""
 
     @contextmanager
     def kept_locations(options: SparkOptions) -> Iterator[Locations]:
         yield Locations(options)
 
-    segreader.spark.locations.open_source = open_source
+    segreader.spark.locations.open_location = open_location
     segreader.spark.batch.kept_locations = kept_locations  # type: ignore[attr-defined]

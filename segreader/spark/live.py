@@ -253,7 +253,8 @@ class _LocationsSource:
     def _found(self, topic: str) -> tuple[Sequence[Sequence[PartitionPlace]], Known]:
         with self._lock:
             if self._known is None:
-                self._known = Known(self._locations.read_metadata())  # the brokers tell the lineage
+                metadata = self._locations.read_metadata(self._locations.wanted)
+                self._known = Known(metadata)  # the brokers tell the lineage
             if topic not in self._places:
                 try:
                     self._places[topic] = self._locations.places_of(topic)

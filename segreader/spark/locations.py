@@ -10,13 +10,14 @@ from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
-from functools import partial
+from itertools import zip_longest
 from threading import Lock
 from typing import TypeVar
 
 from segreader.catalog.layouts import log_directory
 from segreader.catalog.layouts.base import PartitionPlace
-from segreader.catalog.listing import Wanted, find_all, find_places, read_place, refuse_two_topics
+from segreader.catalog.layouts.registry import choose_layouts, open_view
+from segreader.catalog.listing import EVERYTHING, Wanted, find_all, find_places, refuse_two_topics
 from segreader.catalog.metadata_log import RemoteLogMetadata
 from segreader.errors import (
     AccessDeniedError,
@@ -32,12 +33,11 @@ from segreader.segment import TopicIdPartition
 from segreader.spark.credentials import can_renew, resolve_storage
 from segreader.spark.options import SparkOptions, TopicChoice
 from segreader.spark.worker import this_worker
-from segreader.storage.base import MountedStores, ObjectInfo, ObjectStore, read_listed
+from segreader.storage.base import ObjectInfo, ObjectStore, read_listed
 from segreader.storage.location import open_store
-from segreader.stored.beside import Beside, Catalog, Known, SourceLog, is_live
+from segreader.stored.beside import Known, OpenLocations, is_live
 from segreader.stored.log import StoredLog
-from segreader.stored.source import LocationSource
-from segreader.stored.topic_ids import NEWEST, newest_ids
+from segreader.stored.topic_ids import NEWEST
 
 _Result = TypeVar("_Result")
 _REFUSED = (AccessDeniedError, LocationExpiredError)
@@ -50,40 +50,43 @@ _OPTIONS = {
 """What errors of the catalog call an argument, and what it is called here."""
 
 
-class Locations:
+class Locations(OpenLocations):
     """Where a read finds its segments. Opened in each process that reads; closing it closes the stores.
 
-    Names of objects in the first location are its own; those of the others begin with ``<number>:/``.
+    ``wanted`` is what the metadata topic is asked for: its one topic, or everything.
 
     Args:
-        opened: each of its locations; by default they are opened here.
+        opened: the store of each of its locations, and what names begin with there; by default they are opened here.
         opened_local: the log directory that is given beside them; likewise.
     """
 
     def __init__(
         self,
         options: SparkOptions,
-        opened: Sequence[LocationSource] | None = None,
+        opened: Sequence[tuple[ObjectStore, str]] = (),
         *,
         opened_local: tuple[ObjectStore, str] | None = None,
     ) -> None:
-        self.sources = tuple(opened or (open_source(options, location) for location in options.locations))
-        self._prefixes = tuple(_mount(at) + source.prefix for at, source in enumerate(self.sources))
-        stores = [
-            _renewing(options, source.store, partial(_reopened, options, location))
-            for location, source in zip(options.locations, self.sources, strict=True)
-        ]
+        catalog = options.catalog
+        layouts = choose_layouts(catalog.layout, rsm_config=catalog.rsm_config)
+
+        def view(location: str, opened: tuple[ObjectStore, str] | None) -> tuple[ObjectStore, str]:
+            def reopen() -> ObjectStore:
+                return open_view(open_location(options, location)[0], layouts)
+
+            store, prefix = opened or open_location(options, location)
+            return _renewing(options, open_view(store, layouts), reopen), prefix
+
+        def open_beside(place: str) -> tuple[ObjectStore, str]:
+            store, prefix = _open_beside(options, place)
+            return _renewing(options, store, lambda: _open_beside(options, place)[0]), prefix
+
+        views = [view(*one) for one in zip_longest(options.locations, opened)]
+        super().__init__(catalog, layouts, views, open_beside, local=opened_local)
         self._options = options
         self._notes: Mapping[str, str] = {}
-        self._beside = Beside(options.catalog, self._open_beside, local=opened_local)
-        mounts = {_mount(at): store for at, store in enumerate(stores)} | self._beside.mounts
-        self.store: ObjectStore = stores[0] if len(mounts) == 1 else MountedStores(mounts)
-        self.shown = ", ".join(source.shown for source in self.sources)
-
-    def read_metadata(self) -> RemoteLogMetadata | None:
-        """The segments of the chosen topics by the metadata topic, as of now; ``None`` if it is not used."""
-        names = self._options.choice.names
-        return self._beside.read_metadata(Wanted(names[0] if len(names) == 1 else None))
+        names = options.choice.names
+        self.wanted = Wanted(names[0]) if len(names) == 1 else EVERYTHING
 
     def find(self, metadata: RemoteLogMetadata | None = None) -> list[list[PartitionPlace]]:
         """The place of each chosen partition, by topic and partition; some have a place in several locations.
@@ -100,15 +103,15 @@ class Locations:
         choice = self._options.choice
         known = [] if metadata is None else [one for one in metadata.partitions() if choice.matches(one.topic)]
         found: dict[TopicIdPartition, list[PartitionPlace]] = defaultdict(list)
-        for source, prefix in zip(self.sources, self._prefixes, strict=True):
+        for prefix in self.prefixes:
             try:
-                here = self._find_in(source, prefix, choice)
+                here = self._find_in(prefix, choice)
             except (ObjectNotFoundError, UnknownLayoutError):
                 if not known:
                     raise
                 continue  # all of it is gone
             here = [place for place in here if is_live(metadata, place.partition)]
-            self._refuse_two_topics(here, source.shown, is_named=False)
+            self._refuse_two_topics(here, self.store.url(prefix), is_named=False)
             for place in here:
                 found[place.partition].append(place)
         self._refuse_log_directory(found)
@@ -126,60 +129,41 @@ class Locations:
         """What is known beside these places; the lineages as they are now.
 
         Raises:
-            OptionError, ObjectNotFoundError, FormatError: as ``Beside.read_leader_epochs``.
+            OptionError, ObjectNotFoundError, FormatError: as ``read_leader_epochs``.
         """
-        return Known(metadata, self._beside.read_leader_epochs([one[0].partition for one in places]))
+        epochs = self.read_leader_epochs([one[0].partition for one in places])
+        return Known(metadata, epochs, notes=self._notes)
 
     def places_of(self, topic: str) -> list[list[PartitionPlace]]:
         """The places of each partition of a topic, of every topic id that had the name."""
         found: dict[TopicIdPartition, list[PartitionPlace]] = defaultdict(list)
-        for source, prefix in zip(self.sources, self._prefixes, strict=True):
-            for place in self._find_in(source, prefix, TopicChoice(topics=(topic,))):
+        for prefix in self.prefixes:
+            for place in self._find_in(prefix, TopicChoice(topics=(topic,))):
                 found[place.partition].append(place)
         return [found[one] for one in sorted(found, key=lambda one: one.order)]
-
-    def read(self, places: Sequence[PartitionPlace], known: Known) -> SourceLog:
-        """List the segments of one partition, in all its places, with what is known of it; see ``read_place``."""
-        found = self._beside.source_log(self.store, places, self.sources[0].layouts, known)
-        note = self._notes.get(found.log.partition.topic)
-        return found if note is None else replace(found, log=replace(found.log, notes=(note, *found.log.notes)))
-
-    def require_local(self, partitions: Sequence[TopicIdPartition], *, has_local: bool) -> None:
-        """Refuse a log directory that has none of the partitions that are read.
-
-        Raises:
-            ObjectNotFoundError: it names the directory.
-        """
-        if partitions and not has_local:
-            self._beside.require_local(partitions[0])
 
     def resolve(self, partition: TopicIdPartition) -> ResolvedLog:
         """Which segment delivers which offset of a partition, found anew from its listing."""
         here = [one for one in self.places_of(partition.topic) if one[0].partition == partition]
         if not here:
             raise ObjectNotFoundError(f"{partition} is not here any more", source=self.shown)
-        return StoredLog(self.store, self.read(here[0], self.known(here, self.read_metadata()))).resolved
+        return StoredLog(self.store, self.read(here[0], self.known(here, self.read_metadata(self.wanted)))).resolved
 
     def close(self) -> None:
         """Close connections and threads."""
-        self._beside.close()
+        self.close_beside()
         self.store.close()
 
-    def _open_beside(self, place: str) -> tuple[ObjectStore, str]:
-        options = self._options
-        store, prefix = _open_beside(options, place)
-        return _renewing(options, store, lambda: _open_beside(options, place)[0]), prefix
-
-    def _find_in(self, source: LocationSource, prefix: str, choice: TopicChoice) -> list[PartitionPlace]:
+    def _find_in(self, prefix: str, choice: TopicChoice) -> list[PartitionPlace]:
         """The places of some topics in one location. By name only directories that can be theirs are visited."""
         if choice.pattern is not None:
-            places = find_places(self.store, prefix, source.layouts)
+            places = find_places(self.store, prefix, self.layouts)
         else:
-            by_topic = [find_places(self.store, prefix, source.layouts, Wanted(topic)) for topic in choice.names]
+            by_topic = [find_places(self.store, prefix, self.layouts, Wanted(topic)) for topic in choice.names]
             if all(by_topic):
                 places = [place for of_topic in by_topic for place in of_topic]
             else:  # a directory above may bear a name as a partition's
-                places = find_all(self.store, prefix, source.layouts)
+                places = find_all(self.store, prefix, self.layouts)
         return [place for place in places if choice.matches(place.partition.topic)]
 
     def _of_chosen_ids(
@@ -204,13 +188,10 @@ class Locations:
         if NEWEST not in self._options.topic_ids and self._options.choice.pattern is None:
             return found
         rest = [place for one, places in found.items() if one.topic not in named for place in places]
-        newest = newest_ids(
-            self.store,
+        newest = self.newest(
             [place for place in rest if place.prefixes],
-            lambda place: read_place(self.store, place, self.sources[0].layouts),
-            known=[place.partition for place in rest if not place.prefixes],
-            metadata=metadata,
-            source=self.shown,
+            metadata,
+            [place.partition for place in rest if not place.prefixes],
         )
         self._notes = newest.notes
         return {one: places for one, places in found.items() if newest.ids.get(one.topic, one.topic_id) == one.topic_id}
@@ -244,8 +225,8 @@ class Locations:
     def _some_topics(self) -> str:
         """What is there instead, for an error."""
         names: set[str] = set()
-        for source, prefix in zip(self.sources, self._prefixes, strict=True):
-            places = find_places(self.store, prefix, source.layouts)
+        for prefix in self.prefixes:
+            places = find_places(self.store, prefix, self.layouts)
             names |= {place.partition.topic for place in places}
         shown = sorted(names)
         rest = len(shown) - _AT_MOST_NAMED
@@ -287,8 +268,7 @@ def kept_locations(options: SparkOptions) -> Iterator[Locations]:
         opened = []
         for location in options.locations:
             storage = resolve_storage(options.credentials, location, options.storage)
-            store = stack.enter_context(this_worker().store(location, storage))
-            opened.append(LocationSource(location, storage, catalog=_catalog(options), opened=store))
+            opened.append(stack.enter_context(this_worker().store(location, storage)))
         local = None
         if options.catalog.log_directory is not None:
             local = _enter_local(stack, options, os.fspath(options.catalog.log_directory))
@@ -297,15 +277,9 @@ def kept_locations(options: SparkOptions) -> Iterator[Locations]:
         yield locations
 
 
-def open_source(options: SparkOptions, location: str) -> LocationSource:
-    """One location of a read, with the credentials that this process has."""
-    storage = resolve_storage(options.credentials, location, options.storage)
-    return LocationSource(location, storage, catalog=_catalog(options))
-
-
-def _catalog(options: SparkOptions) -> Catalog:
-    """How segments are found at one location; what is beside them is given for all."""
-    return Catalog(layout=options.catalog.layout, rsm_config=options.catalog.rsm_config)
+def open_location(options: SparkOptions, location: str) -> tuple[ObjectStore, str]:
+    """The store of one location of a read, with the credentials that this process has."""
+    return open_store(location, storage_options=resolve_storage(options.credentials, location, options.storage))
 
 
 def _enter_local(stack: ExitStack, options: SparkOptions, place: str) -> tuple[ObjectStore, str]:
@@ -327,16 +301,8 @@ def _storage_beside(options: SparkOptions, place: str) -> Mapping[str, object]:
     return resolve_storage(options.credentials, place, options.storage) if "://" in place else {}
 
 
-def _reopened(options: SparkOptions, location: str) -> ObjectStore:
-    return open_source(options, location).store
-
-
 def _renewing(options: SparkOptions, store: ObjectStore, reopen: Callable[[], ObjectStore]) -> ObjectStore:
     return RenewingStore(store, reopen) if can_renew(options.credentials) else store
-
-
-def _mount(at: int) -> str:
-    return f"{at}:/" if at else ""
 
 
 class RenewingStore:

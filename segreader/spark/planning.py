@@ -99,7 +99,7 @@ def plan_splits(
         CatalogError: the contents do not allow the request.
     """
     locations = Locations(options)
-    metadata = locations.read_metadata()
+    metadata = locations.read_metadata(locations.wanted)
     places = locations.find(metadata)
     known = locations.known(places, metadata)
     there = [one[0].partition for one in places]

@@ -106,7 +106,7 @@ class StoredStreamSource:
             CatalogError, StorageError: while listing.
         """
         now, searched_at = self._clock(), self._searched_at
-        metadata = self.locations.read_metadata()
+        metadata = self.locations.read_metadata(self.locations.wanted)
         if searched_at is None or now - searched_at >= SEARCH_EVERY_S:
             self._search(now, metadata)
         logs = self._list(metadata)

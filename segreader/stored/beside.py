@@ -1,6 +1,6 @@
-"""What is given beside a location: the metadata topic, a broker's log directory, the lineage of the live log.
+"""Locations that are read as one, and what is given beside them: the metadata topic, a log directory, a lineage.
 
-Each may lie elsewhere than the segments. A partition's listing and what these know of it are one ``SourceLog``.
+Each may be elsewhere than the segments. A partition's listing and what these know of it are one ``SourceLog``.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from dataclasses import dataclass, field, replace
 
 from segreader.catalog.layouts import log_directory
 from segreader.catalog.layouts.base import Layout, PartitionPlace
-from segreader.catalog.listing import PartitionLog, Wanted, read_place
+from segreader.catalog.listing import EVERYTHING, PartitionLog, Wanted, read_place
 from segreader.catalog.metadata_log import RemoteLogMetadata, from_metadata, join
 from segreader.catalog.metadata_topic import read_remote_log_metadata
 from segreader.errors import FormatError, ObjectNotFoundError, OptionError
 from segreader.format.checkpoints import LeaderEpochs, parse_leader_epochs, parse_partition_metadata
 from segreader.segment import Segment, TopicIdPartition
-from segreader.storage.base import ObjectStore, read_whole
-from segreader.stored.topic_ids import ids_by_topic
+from segreader.storage.base import MountedStores, ObjectStore, read_whole
+from segreader.stored.topic_ids import NewestIds, ids_by_topic, newest_ids, of_every_id
 
 LOCAL = "log-directory:"
 """Names of objects in the log directory begin so, in the store that has those of the location, too."""
@@ -99,40 +99,68 @@ class Known:
         metadata: ``None`` if it is not given, or not to be asked.
         leader_epochs: of each partition whose checkpoint is given.
         recreated: names of topics of which several ids are read.
+        notes: for people, by the topic that they are about.
     """
 
     metadata: RemoteLogMetadata | None = None
     leader_epochs: Mapping[TopicIdPartition, LeaderEpochs] = field(default_factory=dict)
     recreated: Collection[str] = ()
+    notes: Mapping[str, str] = field(default_factory=dict)
 
 
-class Beside:
-    """What a catalog names beside the segments.
+class OpenLocations:
+    """Locations that are read as one, with what the catalog names beside them; ``store`` has the objects of all.
+
+    Names of objects in the first location are its own; those of the others begin with ``<number>:/``.
 
     Args:
-        open_place: opens a directory or a bucket in this process.
+        layouts: which to see there.
+        opened: the store of each location, as the layouts see it, and what names begin with there.
+        open_place: opens a directory or a bucket in this process, for what is given beside them.
         local: the log directory, where it is open already.
     """
 
     def __init__(
-        self, catalog: Catalog, open_place: OpenPlace, *, local: tuple[ObjectStore, str] | None = None
+        self,
+        catalog: Catalog,
+        layouts: Sequence[Layout],
+        opened: Sequence[tuple[ObjectStore, str]],
+        open_place: OpenPlace,
+        *,
+        local: tuple[ObjectStore, str] | None = None,
     ) -> None:
-        self.catalog, self._open_place = catalog, open_place
-        self.mounts: dict[str, ObjectStore] = {}
-        self._opened: dict[str, tuple[ObjectStore, str]] = {}
+        self.catalog, self.layouts, self._open_place = catalog, layouts, open_place
+        self.prefixes = tuple(_mount(at) + prefix for at, (_, prefix) in enumerate(opened))
+        self.shown = ", ".join(store.url(prefix) for store, prefix in opened)
+        self._beside: dict[str, tuple[ObjectStore, str]] = {}
         self._local_prefix: str | None = None
+        mounts = {_mount(at): store for at, (store, _) in enumerate(opened)}
         if catalog.log_directory is not None:
-            store, self._local_prefix = local or open_place(os.fspath(catalog.log_directory))
-            self.mounts[LOCAL] = store
+            mounts[LOCAL], self._local_prefix = local or open_place(os.fspath(catalog.log_directory))
+        self.store: ObjectStore = opened[0][0] if len(mounts) == 1 else MountedStores(mounts)
 
-    def read_metadata(self, wanted: Wanted) -> RemoteLogMetadata | None:
+    def read_metadata(self, wanted: Wanted = EVERYTHING) -> RemoteLogMetadata | None:
         """What the metadata topic says of these partitions; ``None`` if it is not given, or not to be asked."""
         if self.catalog.metadata is None or self.catalog.segments_from == "listing":
             return None
         store, prefix = self._open(self.catalog.metadata)
+        wanted = of_every_id(wanted)
         return read_remote_log_metadata(
             store, prefix, topic=wanted.topic, topic_id=wanted.topic_id, partitions=wanted.partitions
         )
+
+    def newest(
+        self,
+        places: Sequence[PartitionPlace],
+        metadata: RemoteLogMetadata | None = None,
+        known: Collection[TopicIdPartition] = (),
+    ) -> NewestIds:
+        """The newest id of each topic among these places that has several; see ``newest_ids``."""
+
+        def read(place: PartitionPlace) -> PartitionLog:
+            return read_place(self.store, place, self.layouts)
+
+        return newest_ids(self.store, places, read, known=known, metadata=metadata, source=self.shown)
 
     def read_leader_epochs(self, partitions: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, LeaderEpochs]:
         """The lineage of each of these partitions whose checkpoint is given.
@@ -175,13 +203,10 @@ class Beside:
             )
         return found
 
-    def source_log(
-        self, store: ObjectStore, places: Sequence[PartitionPlace], layouts: Sequence[Layout], known: Known
-    ) -> SourceLog:
+    def read(self, places: Sequence[PartitionPlace], known: Known) -> SourceLog:
         """One partition: its listing, and what is known of it beside that.
 
         Args:
-            store: in which the places are, and ``mounts``.
             places: of the partition; one without a directory has only what the metadata topic knows.
 
         Raises:
@@ -192,55 +217,57 @@ class Beside:
         if there and metadata is not None and self.catalog.segments_from == "metadata":
             log = from_metadata(there[0], metadata)
         else:
-            log = _as_one(partition, [read_place(store, place, layouts) for place in there])
+            log = _as_one(partition, [read_place(self.store, place, self.layouts) for place in there])
             if metadata is not None and log.layout != log_directory.NAME:  # that one knows no remote segments
                 log = join(log, metadata)
-        local = self._local_log(store, partition, known.recreated)
+        if (note := known.notes.get(partition.topic)) is not None:
+            log = replace(log, notes=(note, *log.notes))
+        local = self._local_log(partition, known.recreated)
         return SourceLog(log, local, known.leader_epochs.get(partition))
 
-    def require_local(self, partition: TopicIdPartition) -> None:
-        """Raise if a log directory is given that has none of the partitions.
-
-        Args:
-            partition: one of those that are read.
+    def require_local(self, partitions: Sequence[TopicIdPartition], *, has_local: bool) -> None:
+        """Refuse a log directory that has none of the partitions that are read.
 
         Raises:
             ObjectNotFoundError: it names the directory.
         """
-        if self._local_prefix is None:
+        if self._local_prefix is None or has_local or not partitions:
             return
+        partition = partitions[0]
         raise ObjectNotFoundError(
             "the log directory has none of these partitions",
-            source=self.mounts[LOCAL].url(self._local_prefix),
+            source=self.store.url(LOCAL + self._local_prefix),
             expected=f"{partition}/ with segments"
             + (f" of topic id {partition.topic_id}" if partition.topic_id is not None else ""),
             hint="Give a broker's log.dirs directory, or a copy of it",
         )
 
-    def close(self) -> None:
-        """Give back what reading the metadata topic and lineages took; the log directory is its store's."""
-        while self._opened:
-            self._opened.popitem()[1][0].close()
+    def close_beside(self) -> None:
+        """Give back what reading the metadata topic and lineages took; the log directory is part of ``store``."""
+        while self._beside:
+            self._beside.popitem()[1][0].close()
 
     def _open(self, location: str | os.PathLike[str]) -> tuple[ObjectStore, str]:
         text = os.fspath(location)
-        if text not in self._opened:
-            self._opened[text] = self._open_place(text)
-        return self._opened[text]
+        if text not in self._beside:
+            self._beside[text] = self._open_place(text)
+        return self._beside[text]
 
-    def _local_log(
-        self, store: ObjectStore, partition: TopicIdPartition, recreated: Collection[str]
-    ) -> PartitionLog | None:
+    def _local_log(self, partition: TopicIdPartition, recreated: Collection[str]) -> PartitionLog | None:
         if self._local_prefix is None:
             return None
         name = str(partition)
         here = f"{LOCAL}{self._local_prefix}"
         path = here if self._local_prefix.removesuffix("/") == name else f"{here}{name}/"
         place = PartitionPlace(TopicIdPartition(partition.topic, partition.partition), (path,), log_directory.NAME)
-        log = read_place(store, place, (log_directory.LogDirectoryLayout(),))
-        if not log.segments or _is_of_another_topic(store, path, partition, recreated):
+        log = read_place(self.store, place, (log_directory.LogDirectoryLayout(),))
+        if not log.segments or _is_of_another_topic(self.store, path, partition, recreated):
             return None
         return log
+
+
+def _mount(at: int) -> str:
+    return f"{at}:/" if at else ""
 
 
 def _as_one(partition: TopicIdPartition, logs: Sequence[PartitionLog]) -> PartitionLog:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from threading import Lock
 from typing import Any, Protocol
@@ -30,12 +30,12 @@ from segreader.catalog.listing import (
 from segreader.catalog.metadata_log import RemoteLogMetadata
 from segreader.errors import ObjectNotFoundError, OptionError, UnknownLayoutError
 from segreader.segment import Segment, TopicIdPartition
-from segreader.storage.base import MountedStores, ObjectStore
+from segreader.storage.base import ObjectStore
 from segreader.storage.location import open_store
 from segreader.storage.options import options_without_secrets
 from segreader.storage.signed_url import redact
-from segreader.stored.beside import Beside, Catalog, Known, SourceLog, is_live
-from segreader.stored.topic_ids import NEWEST, NewestIds, ids_by_topic, newest_ids, note_of_ids, of_every_id
+from segreader.stored.beside import Catalog, Known, OpenLocations, SourceLog, is_live
+from segreader.stored.topic_ids import NEWEST, ids_by_topic, newest_ids, note_of_ids, of_every_id
 
 __all__ = ["Catalog", "LocationSource", "Source", "SourceAddress", "SourceLog", "UrlSource", "Wants", "open_source"]
 
@@ -121,7 +121,7 @@ def refuse_credentials(places: Mapping[str, str | os.PathLike[str] | None]) -> N
             )
 
 
-class LocationSource:
+class LocationSource(OpenLocations):
     """A directory, bucket or prefix; its layout says which objects are segments.
 
     Args:
@@ -138,16 +138,15 @@ class LocationSource:
         opened: tuple[ObjectStore, str] | None = None,
         address: SourceAddress | None = None,
     ) -> None:
-        self.catalog = catalog or Catalog()
-        self.address = address
-        self.layouts = choose_layouts(self.catalog.layout, rsm_config=self.catalog.rsm_config)
-        self._storage_options = storage_options
+        catalog = catalog or Catalog()
+        layouts = choose_layouts(catalog.layout, rsm_config=catalog.rsm_config)
         store, self.prefix = opened or open_store(location, storage_options=storage_options)
-        self.shown = store.url(self.prefix)
-        self.store = open_view(store, self.layouts)
-        self._beside = Beside(self.catalog, self._open_beside)
-        if self._beside.mounts:
-            self.store = MountedStores({"": self.store, **self._beside.mounts})
+
+        def open_beside(place: str) -> tuple[ObjectStore, str]:
+            return open_store(place, storage_options=storage_options if "://" in place else None)
+
+        super().__init__(catalog, layouts, [(open_view(store, layouts), self.prefix)], open_beside)
+        self.address = address
 
     def places(self, wanted: Wanted = EVERYTHING, metadata: RemoteLogMetadata | None = None) -> list[PartitionPlace]:
         """The places of the requested partitions; see ``Source.logs``."""
@@ -169,23 +168,6 @@ class LocationSource:
             may_have_ids=wanted.topic_id == NEWEST,
         )
 
-    def newest(
-        self,
-        places: Sequence[PartitionPlace],
-        metadata: RemoteLogMetadata | None = None,
-        known: Collection[TopicIdPartition] = (),
-    ) -> NewestIds:
-        """The newest id of each topic among these places that has several; see ``newest_ids``."""
-
-        def read(place: PartitionPlace) -> PartitionLog:
-            return read_place(self.store, place, self.layouts)
-
-        return newest_ids(self.store, places, read, known=known, metadata=metadata, source=self.shown)
-
-    def read_metadata(self, wanted: Wanted = EVERYTHING) -> RemoteLogMetadata | None:
-        """What the metadata topic says of these partitions; ``None`` if it is not given, or not to be asked."""
-        return self._beside.read_metadata(of_every_id(wanted))
-
     def logs(self, wanted: Wanted = EVERYTHING, wants: Wants | None = None) -> Iterator[SourceLog]:
         """By listing, by the metadata topic or both, a partition at a time."""
         metadata = self.read_metadata(wanted)
@@ -205,27 +187,21 @@ class LocationSource:
         here = [place.partition for place in places]
         recreated = ids_by_topic(here)
         notes = dict(newest.notes) if is_newest else {name: note_of_ids(name, ids) for name, ids in recreated.items()}
-        known = Known(metadata, self._beside.read_leader_epochs(here), recreated)
-        self._beside.close()
+        known = Known(metadata, self.read_leader_epochs(here), recreated, notes)
+        self.close_beside()
         has_local = False
         chosen = [place for place in places if wants is None or wants(place.partition)]
         for place in chosen:
-            one = self._beside.source_log(self.store, [place], self.layouts, known)
-            if (note := notes.pop(place.partition.topic, None)) is not None:
-                one = replace(one, log=replace(one.log, notes=(note, *one.log.notes)))
+            one = self.read([place], known)
+            notes.pop(place.partition.topic, None)  # each is given once
             has_local |= one.local is not None
             yield one
-        if len(chosen) == len(places) > 0 and not has_local:
-            self._beside.require_local(places[0].partition)
-        there = {place.partition for place in places}
+        if len(chosen) == len(places):
+            self.require_local(here, has_local=has_local)
+        there, of_gone = set(here), replace(known, notes={})
         for partition in finished:
             if partition not in there and (wants is None or wants(partition)):
-                gone = PartitionPlace(partition, (), "")
-                yield self._beside.source_log(self.store, [gone], self.layouts, known)
-
-    def _open_beside(self, location: str) -> tuple[ObjectStore, str]:
-        """Another place: a directory, or a bucket with the same storage options."""
-        return open_store(location, storage_options=self._storage_options if "://" in location else None)
+                yield self.read([PartitionPlace(partition, (), "")], of_gone)
 
 
 class UrlSource:
