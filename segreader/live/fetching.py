@@ -14,7 +14,14 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Final, Self
 
-from segreader.broker.messages import EARLIEST_LOCAL, FetchedPartition, OffsetWanted, RemoteLogSegmentLocation
+from segreader.broker.location import check_location
+from segreader.broker.messages import (
+    EARLIEST_LOCAL,
+    FetchedPartition,
+    FetchRequest,
+    OffsetWanted,
+    RemoteLogSegmentLocation,
+)
 from segreader.broker.rules.fallback import RemoteReads
 from segreader.errors import (
     AuthenticationError,
@@ -48,6 +55,8 @@ _SMALL_BYTES: Final = 1 << 20  # as a Java consumer asks for
 _FIRST_WAIT_S: Final = 0.01
 _LONGEST_WAIT_S: Final = 0.2
 _POLLS: Final = 120
+_FORMATS: Final = FetchRequest(()).storage_formats
+
 NOT_OF_THE_DATA = (AuthenticationError, AuthorizationError, TruncatedLogError)
 """What every request of this reader meets, whichever offset it is about."""
 
@@ -72,6 +81,12 @@ class FetchedAnswer:
     aborted: tuple[tuple[int, int], ...] | None
     location: RemoteLogSegmentLocation | None
     answer: FetchedPartition
+
+    def refusal(self, now_ms: int) -> str | None:
+        """Why its location must not be used, if it has one; ``None`` if it may. See ``check_location``."""
+        if self.location is None:
+            return None
+        return check_location(self.location, self.answer, self.offset, _FORMATS, now_ms)
 
 
 class BrokerRange:

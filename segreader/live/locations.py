@@ -13,8 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from segreader.broker.location import check_location
-from segreader.broker.messages import LATEST, FetchRequest, IndexLocation, OffsetWanted, RemoteLogSegmentLocation
+from segreader.broker.messages import LATEST, IndexLocation, OffsetWanted, RemoteLogSegmentLocation
 from segreader.broker.rules.fallback import RemoteReads
 from segreader.errors import BrokerError, FormatError, LocationExpiredError, ObjectNotFoundError, StorageError
 from segreader.evidence.findings import Findings
@@ -47,7 +46,6 @@ TRANSACTION_INDEX = 3
 LARGEST_INDEX = 256 << 20
 """Bytes of an index that are read at most: the size of it comes from outside."""
 
-_FORMATS = FetchRequest(()).storage_formats
 _MOST_SEGMENTS = 1 << 20
 _MOST_STEPS = 16
 
@@ -146,8 +144,7 @@ def _ask(
 
 
 def _is_good(location: RemoteLogSegmentLocation, answer: FetchedAnswer, metrics: LiveMetrics) -> bool:
-    reason = check_location(location, answer.answer, answer.offset, _FORMATS, now_ms())
-    is_good = reason is None and location.signed_url is not None
+    is_good = answer.refusal(now_ms()) is None and location.signed_url is not None
     metrics.locations_rejected += not is_good
     return is_good
 

@@ -14,8 +14,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from segreader.broker.location import check_location
-from segreader.broker.messages import EARLIEST, FetchRequest, OffsetWanted, RemoteLogSegmentLocation
+from segreader.broker.messages import EARLIEST, OffsetWanted, RemoteLogSegmentLocation
 from segreader.broker.rules.fallback import Cause, RemoteReads, RemoteStep, cause_of
 from segreader.broker.rules.fetch_errors import is_failed_read
 from segreader.errors import (
@@ -44,7 +43,6 @@ from segreader.read.options import ReadOptions
 from segreader.read.split_reader import SplitReader
 from segreader.storage.base import ObjectStore
 
-_FORMATS = FetchRequest(()).storage_formats
 _PROBES = 32
 """Number of steps through the offsets after an unreadable one, to find one that can be read."""
 
@@ -294,7 +292,7 @@ class LiveReader:
 
     def _refusal(self, part: LivePart, answer: FetchedAnswer, location: RemoteLogSegmentLocation) -> str | None:
         """Why a location cannot be used here."""
-        if reason := check_location(location, answer.answer, answer.offset, _FORMATS, self._clock_ms()):
+        if reason := answer.refusal(self._clock_ms()):
             return reason
         if location.signed_url is None:
             return "it has no signed URL"

@@ -13,8 +13,6 @@ from functools import partial
 
 import pyarrow as pa
 
-from segreader.broker.location import check_location
-from segreader.broker.messages import FetchRequest
 from segreader.broker.rules.fallback import RemoteReads
 from segreader.errors import OffsetOutOfRangeError, OptionError
 from segreader.live.cluster import Cluster, KafkaCluster
@@ -325,8 +323,7 @@ def _by_location(cluster: Cluster, part: LivePart, found: LocatedOffset) -> Loca
     if answer is None or answer.location is None:
         return replace(found, note="the cluster gives no location: its broker would read the store itself")
     location = answer.location
-    reason = check_location(location, answer.answer, answer.offset, FetchRequest(()).storage_formats, now_ms())
-    if reason is not None:
+    if (reason := answer.refusal(now_ms())) is not None:
         return replace(found, note=f"the cluster's location would be dropped: {reason}")
     shown = location.object_location
     if location.signed_url is not None:
