@@ -49,8 +49,7 @@ from segreader.spark.options import SparkOptions
 from segreader.spark.planning import Losses, cutting_of, nothing_as_new, require_same_partitions, start_beyond_end
 from segreader.spark.worker import this_worker
 from segreader.storage.base import ObjectStore
-from segreader.stored.beside import Known, SourceLog
-from segreader.stored.source import Wants
+from segreader.stored.source import Known, SourceLog, Wants
 
 logger = logging.getLogger(__name__)
 

@@ -35,8 +35,8 @@ from segreader.spark.options import SparkOptions, TopicChoice
 from segreader.spark.worker import this_worker
 from segreader.storage.base import ObjectInfo, ObjectStore, read_listed
 from segreader.storage.location import open_store
-from segreader.stored.beside import Known, OpenLocations, is_live
 from segreader.stored.log import StoredLog
+from segreader.stored.source import Known, OpenLocations, is_live
 from segreader.stored.topic_ids import NEWEST
 
 _Result = TypeVar("_Result")

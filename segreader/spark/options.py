@@ -35,7 +35,7 @@ from segreader.spark.option_values import (
 from segreader.storage.options import NAMES as STORAGE_NAMES
 from segreader.storage.options import Kind, StorageOptions, canonical_name, kind_of, parse_values
 from segreader.storage.signed_url import redact
-from segreader.stored.beside import Catalog
+from segreader.stored.source import Catalog
 from segreader.stored.topic_ids import NEWEST
 
 NAMES = (

@@ -29,10 +29,10 @@ from segreader.spark.locations import Locations
 from segreader.spark.options import SparkOptions
 from segreader.spark.planning import SparkPlan
 from segreader.storage.base import read_each
-from segreader.stored.beside import SourceLog
 from segreader.stored.follower import Follower
 from segreader.stored.log import StoredLog
 from segreader.stored.planner import PartitionPlanner
+from segreader.stored.source import SourceLog
 
 if TYPE_CHECKING:  # a stream that asks no broker does not wait for what could
     from segreader.live.cluster import Cluster

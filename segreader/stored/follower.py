@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from segreader.segment import TopicIdPartition
 from segreader.storage.base import read_each
-from segreader.stored.beside import SourceLog
 from segreader.stored.log import StoredLog
+from segreader.stored.source import SourceLog
 
 
 class Follower:

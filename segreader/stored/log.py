@@ -18,9 +18,9 @@ from segreader.plan.split import EndReason
 from segreader.ranges import OffsetRange
 from segreader.segment import TopicIdPartition
 from segreader.storage.base import ObjectStore
-from segreader.stored.beside import SourceLog
 from segreader.stored.lineage import ReadableLog, read_lineage
 from segreader.stored.segment_ends import read_log_end
+from segreader.stored.source import SourceLog
 from segreader.stored.times import OffsetAndTimestamp, offset_for_time, offsets_between
 from segreader.stored.transactions import read_transaction_state, snapshot_at_start
 
