@@ -15,7 +15,7 @@ from segreader.format.compression import DEFAULT_LIMIT
 from segreader.isolation import IsolationLevel
 from segreader.loader.saved import SavedFields, write_saved
 from segreader.plan.cut import DEFAULT_SPLIT_BYTES
-from segreader.plan.request import Policy, Time, TimeRange, parse_time_range
+from segreader.plan.request import Time, TimeRange, parse_time_range
 from segreader.ranges import OffsetRange
 from segreader.read.arrow import schema
 from segreader.read.base_scan import Offsets
@@ -120,29 +120,15 @@ class LoadQuery:
 
     def read_options(self) -> ReadOptions:
         """How records become record batches."""
-        return ReadOptions(
-            columns=self.columns,
-            split_bytes=self.split_bytes,
-            batch_rows=self.batch_rows,
-            batch_bytes=self.batch_bytes,
-            check_crcs=self.check_crcs,
-            on_corrupt=Policy.parse("on_corrupt", self.on_corrupt),
-            on_gap=Policy.parse("on_gap", self.on_gap),
-            on_missing=Policy.parse("on_missing", self.on_missing),
-            max_batch_bytes=self.max_batch_bytes,
-            kernel=self.kernel,
-        )
+        return ReadOptions(**self._of(ReadOptions))
 
     def catalog(self) -> Catalog:
         """How segments are found at the location."""
-        return Catalog(
-            layout=self.layout,
-            rsm_config=self.rsm_config,
-            metadata=self.metadata,
-            segments_from=self.segments_from,
-            log_directory=self.log_directory,
-            leader_epochs=self.leader_epochs,
-        )
+        return Catalog(**self._of(Catalog))
+
+    def _of(self, value: type[ReadOptions | Catalog]) -> dict[str, Any]:
+        """What this gives of the fields of such a value, which have the same names here."""
+        return {one.name: getattr(self, one.name) for one in fields(value)}
 
     def open(self, storage_options: Mapping[str, object] | None = None) -> LocationSource | UrlSource:
         """The location, opened in this process; raises as ``segreader.scan``."""
