@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from segreader.catalog.layouts.base import IncompleteSegment, PartitionPlace
-from segreader.catalog.listing import PartitionLog, Wanted, find_all, find_places, read_place
+from segreader.catalog.listing import PartitionLog, Wanted, find_places, find_wanted, read_place
 from segreader.catalog.metadata_log import RemoteLogMetadata, RemoteLogSegmentMetadata, from_metadata
 from segreader.errors import ObjectNotFoundError
 from segreader.format.checkpoints import LeaderEpochs
@@ -183,9 +183,7 @@ class PartitionOverview:
     error: str | None = None
 
 
-def read_partitions(
-    source: AnySource, *, topic: str | None, topic_id: str | None = None, partitions: Collection[int] | None = None
-) -> Iterator[PartitionOverview]:
+def read_partitions(source: AnySource, wanted: Wanted) -> Iterator[PartitionOverview]:
     """The partitions of a topic, of every id that bears its name, one after another.
 
     One that cannot be looked at says so in ``error``.
@@ -193,7 +191,6 @@ def read_partitions(
     Raises:
         ObjectNotFoundError: the topic is not there.
     """
-    wanted = Wanted(topic, topic_id, partitions)
     if isinstance(source, UrlSource):
         for known in source.logs(wanted):
             yield _partition(source.store, known.log, None, is_experimental=False)
@@ -227,19 +224,15 @@ def places_of(
     """The partitions asked for; of a topic that was created again those of every id, if none is chosen."""
     if wanted.topic_id == NEWEST:
         return source.places(wanted, metadata)
-    places = find_places(source.store, source.prefix, source.layouts, wanted)
+    places, everything = find_wanted(source.store, source.prefix, source.layouts, wanted)
     missing = set(wanted.partitions or ()) - {place.partition.partition for place in places}
     if not places or missing:
-        everything = find_all(source.store, source.prefix, source.layouts)
-        places = [place for place in everything if wanted.admits(place.partition)]
-        missing = set(wanted.partitions or ()) - {place.partition.partition for place in places}
-        if not places or missing:
-            there = dict.fromkeys(str(place.partition) for place in everything)
-            what = f"topic {wanted.topic!r}" if wanted.topic is not None else "what is asked for"
-            if missing:
-                what = f"partition {', '.join(map(str, sorted(missing)))}" + (f" of {what}" if wanted.topic else "")
-            shown = ", ".join(list(there)[:8]) + (f" and {len(there) - 8} more" if len(there) > 8 else "")
-            raise ObjectNotFoundError(f"{what} is not here", source=source.shown, found=shown)
+        there = dict.fromkeys(str(place.partition) for place in everything)
+        what = f"topic {wanted.topic!r}" if wanted.topic is not None else "what is asked for"
+        if missing:
+            what = f"partition {', '.join(map(str, sorted(missing)))}" + (f" of {what}" if wanted.topic else "")
+        shown = ", ".join(list(there)[:8]) + (f" and {len(there) - 8} more" if len(there) > 8 else "")
+        raise ObjectNotFoundError(f"{what} is not here", source=source.shown, found=shown)
     return places
 
 
@@ -328,16 +321,13 @@ class SegmentsOverview:
     notes: tuple[str, ...] = ()
 
 
-def read_segments(
-    source: AnySource, *, topic: str | None, topic_id: str | None = None, partitions: Collection[int] | None = None
-) -> Iterator[SegmentsOverview]:
+def read_segments(source: AnySource, wanted: Wanted) -> Iterator[SegmentsOverview]:
     """The segments of some partitions, one partition after another, and what leader epochs make of them.
 
     Raises:
         ObjectNotFoundError: a topic or partition is not there.
         CatalogError: a manifest contradicts itself.
     """
-    wanted = Wanted(topic, topic_id, partitions)
     if isinstance(source, UrlSource):
         for known in source.logs(wanted):
             yield _segments(source.store, known.log, None, *_dropped(source, known.log.partition))

@@ -98,6 +98,26 @@ def find_all(store: ObjectStore, prefix: str, layouts: Sequence[Layout]) -> list
     return _walk(store, prefix, layouts, EVERYTHING).places
 
 
+def find_wanted(
+    store: ObjectStore,
+    prefix: str,
+    layouts: Sequence[Layout],
+    wanted: Wanted,
+    is_live: Callable[[TopicIdPartition], bool] = lambda _: True,
+) -> tuple[list[PartitionPlace], list[PartitionPlace]]:
+    """The wanted partitions: where names lead to them, or else anywhere; and every partition, if it came to that.
+
+    Raises:
+        UnknownLayoutError: as ``find_places``.
+    """
+    places = [place for place in find_places(store, prefix, layouts, wanted) if is_live(place.partition)]
+    if not _lacks_some(places, wanted.partitions):
+        return places, []
+    # a directory above may be named like a partition's
+    everything = [place for place in find_all(store, prefix, layouts) if is_live(place.partition)]
+    return [place for place in everything if wanted.admits(place.partition)], everything
+
+
 @dataclass(slots=True)
 class _Seen:
     """What was found in one directory, or in all of a walk."""
@@ -268,13 +288,10 @@ def list_places(
     source, partitions = store.url(prefix), wanted.partitions
     if partitions is not None and not partitions:
         raise PlanError("an empty set of partitions was requested", source=source)
-    places = [place for place in find_places(store, prefix, layouts, wanted) if is_live(place.partition)]
-    if _lacks_some(places, partitions):  # a directory above may be named like a partition's
-        everything = [place for place in find_all(store, prefix, layouts) if is_live(place.partition)]
-        places = [place for place in everything if wanted.admits(place.partition)]
-        if _lacks_some(places, partitions):
-            have = {place.partition.partition for place in places}
-            _refuse_missing([place.partition for place in everything], have, source, wanted)
+    places, everything = find_wanted(store, prefix, layouts, wanted, is_live)
+    if _lacks_some(places, partitions):
+        have = {place.partition.partition for place in places}
+        _refuse_missing([place.partition for place in everything], have, source, wanted)
     refuse_two_topics(places, source, is_named=wanted.topic is not None and not may_have_ids)
     return places
 

@@ -16,6 +16,7 @@ from segreader.cli.output import say
 from segreader.errors import ObjectNotFoundError, OptionError
 
 if TYPE_CHECKING:
+    from segreader.catalog.listing import Wanted
     from segreader.storage.signed_url import Secret
     from segreader.stored.source import Catalog, LocationSource, UrlSource
 
@@ -213,6 +214,13 @@ class Selection:
         """Whether a cluster is named."""
         named = self.live is not None and self.live.bootstrap_servers is not None
         return named or (self.live is not None and _is_cluster(self.location))
+
+    @property
+    def wanted(self) -> Wanted:
+        """The partitions asked for."""
+        from segreader.catalog.listing import Wanted
+
+        return Wanted(self.topic, self.topic_id, self.partitions)
 
     def open(self) -> LocationSource | UrlSource:
         """The source to read from; raises as ``open_source``."""

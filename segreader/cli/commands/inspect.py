@@ -122,12 +122,11 @@ _Logs = Iterator[tuple[str, Sequence["Segment"]]]
 
 def _of_location(source: LocationSource | UrlSource, selection: Selection) -> _Logs:
     """All stored segments, even those that leader epochs drop; with the metadata topic only finished ones."""
-    from segreader.catalog.listing import Wanted
     from segreader.catalog.metadata_log import join
     from segreader.inspect import places_of, read_log
     from segreader.stored.source import UrlSource
 
-    wanted = Wanted(selection.topic, selection.topic_id, selection.partitions)
+    wanted = selection.wanted
     if isinstance(source, UrlSource):
         for known in source.logs(wanted):
             yield source.shown, known.log.segments
@@ -142,12 +141,11 @@ def _of_location(source: LocationSource | UrlSource, selection: Selection) -> _L
 
 def _of_times(source: LocationSource | UrlSource, selection: Selection, times: TimeRange) -> _Logs:
     """The segments of the live log that hold records of these times."""
-    from segreader.catalog.listing import Wanted
     from segreader.plan.cut import overlapping
     from segreader.ranges import OffsetRange
     from segreader.stored.log import StoredLog
 
-    for one in source.logs(Wanted(selection.topic, selection.topic_id, selection.partitions)):
+    for one in source.logs(selection.wanted):
         log = StoredLog(source.store, one)
         wanted = log.offsets_between(times, OffsetRange())
         segments = [part.segment for part, _ in overlapping(log.resolved.parts, wanted)]

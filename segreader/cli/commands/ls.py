@@ -112,8 +112,7 @@ class _Listing:
     def _partitions(self) -> Iterator[Row]:
         from segreader.inspect import read_partitions
 
-        wanted = self._selection
-        for row in read_partitions(self._source, topic=wanted.topic, topic_id=wanted.topic_id):
+        for row in read_partitions(self._source, self._selection.wanted):
             self._notes += row.notes
             if row.error is not None:
                 self._found(row.error)
@@ -122,10 +121,7 @@ class _Listing:
     def _segments(self) -> Iterator[Row]:
         from segreader.inspect import read_segments
 
-        wanted = self._selection
-        for one in read_segments(
-            self._source, topic=wanted.topic, topic_id=wanted.topic_id, partitions=wanted.partitions
-        ):
+        for one in read_segments(self._source, self._selection.wanted):
             self._notes += one.notes
             yield from self._shown(one)
 

@@ -67,19 +67,18 @@ def offsets(
     """
     from datetime import UTC, datetime
 
-    from segreader.catalog.listing import Wanted
     from segreader.plan.request import parse_time
 
     now = datetime.now(UTC)
     times_ms = [time for text in timestamps if (time := parse_time(text, now)) is not None]
-    wanted = select()
-    if wanted.is_live:
+    selection = select()
+    if selection.is_live:
         if records_only:
             raise click.UsageError("Brokers count markers, too: --records-only is for files alone")
-        _print_live(wanted, times_ms, form)
+        _print_live(selection, times_ms, form)
         return ExitCode.OK
-    source = wanted.open()
-    logs = source.logs(Wanted(wanted.topic, wanted.topic_id, wanted.partitions))
+    source = selection.open()
+    logs = source.logs(selection.wanted)
     rows = (_row(source, log, times_ms, records_only) for log in logs)
     try:
         print_rows(rows, form, lambda rows: _print_table(rows, times_ms))
