@@ -191,7 +191,8 @@ $(FLINK)/.made: $(VENV)/.made $(PACKAGE)
 	@echo "Installing segreader with PyFlink $(FLINK_VERSION) into $(FLINK) (a minute or two, 800 MB)"
 	@$(BIN)/python -m venv $(FLINK)
 	@SEGREADER_REQUIRE_KERNEL=1 $(FLINK)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile \
-		--editable '.[encryption]' apache-flink==$(FLINK_VERSION) apache-beam==2.61.0 'pytest>=8.3,<9.2'
+		--editable '.[encryption]' apache-flink==$(FLINK_VERSION) apache-beam==2.61.0 'pytest>=8.3,<9.2' \
+		'pytest-randomly>=5.1,<6'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.made $(PACKAGE)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent / "support"))
+SUPPORT = Path(__file__).parent / "support"
+sys.path.insert(0, str(SUPPORT))
 
 if importlib.util.find_spec("hypothesis") is not None:  # PyFlink's environment lacks it
     import profiles  # noqa: F401  before Hypothesis looks for --hypothesis-profile
@@ -20,8 +21,15 @@ if TYPE_CHECKING:
     from servers.pool import ServerPool
 
 
+OURS = ("segreader", "spark_jobs", "pyspark_segreader", "tests", "benchmarks", "docs", "examples", "fixtures")
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse a pytest in which pytest-xdist cannot name groups of tests: each worker would start every cluster."""
+    """Make deprecated calls of this repository errors, and refuse a pytest that pytest-xdist cannot work with."""
+    ours = "|".join([*OURS, *sorted(path.stem for path in SUPPORT.iterdir() if not path.name.startswith("_"))])
+    for kind in (DeprecationWarning, PendingDeprecationWarning, FutureWarning):
+        config.addinivalue_line("filterwarnings", rf"error::{kind.__name__}:({ours})(\.|$)")
+    # Without the name of a group in a test's id, each worker would start every cluster.
     if config.getoption("dist", "no") == "loadgroup" and not hasattr(pytest.Item, "_nodeid"):
         raise pytest.UsageError(f"pytest {pytest.__version__} keeps no groups together: see pyproject.toml")
 
@@ -41,6 +49,12 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_unconfigure() -> None:
     """Let what was collected go: extension modules say at exit what is left of them."""
     gc.unfreeze()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config) -> None:
+    """Name the order of the tests again where one failed: with ``-q``, pytest-randomly does not."""
+    if exitstatus == pytest.ExitCode.TESTS_FAILED and (seed := config.getoption("randomly_seed", None)) is not None:
+        terminalreporter.write_line(f"To repeat this order: --randomly-seed={seed} -n 0 (see CONTRIBUTING.md)")
 
 
 @pytest.fixture(scope="session")
