@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 JOBS ?= 2
-PACKAGE := pyproject.toml setup.py $(wildcard segreader/format/_kernel.pyx)
+PACKAGE := pyproject.toml setup.py $(wildcard segreader/format/_*.pyx segreader/format/*.h)
 
 DEMO_LOCATION ?= fixtures/corpus/tv2/remote
 DEMO_TARGET ?= build/demo/parquet
@@ -130,8 +130,8 @@ test-asan: $(VENV)/.dev  ## run the tests of the format over a kernel built with
 	SEGREADER_REQUIRE_KERNEL=1 SEGREADER_SANITIZE=address $(BIN)/python setup.py --quiet build \
 		--build-base $(ASAN) --build-lib $(ASAN)/lib
 	PYTHONPATH=$(ASAN)/lib $(BIN)/python -P -c 'import importlib.util as u; \
-		at = u.find_spec("segreader.format._kernel"); \
-		raise SystemExit(0 if at and "$(ASAN)/lib" in at.origin else f"not the sanitized kernel: {at}")'
+		at = [u.find_spec(f"segreader.format.{name}") for name in ("_kernel", "_rows")]; \
+		raise SystemExit(0 if all(one and "$(ASAN)/lib" in one.origin for one in at) else f"not sanitized: {at}")'
 	PYTHONPATH=$(ASAN)/lib LD_PRELOAD="$(ASAN_LIBRARIES)" PYTHONMALLOC=malloc \
 		ASAN_OPTIONS=detect_leaks=0 SEGREADER_KERNEL=native \
 		$(BIN)/pytest -p no:cacheprovider -k 'not takes_no_more_memory' tests/format
@@ -142,7 +142,7 @@ wheel: $(VENV)/.dev  ## build dist/segreader-*.whl
 	@ls dist
 
 clean:  ## remove .venv and everything that was built
-	rm -rf $(VENV) build dist *.egg-info segreader/format/_kernel*.so
+	rm -rf $(VENV) build dist *.egg-info segreader/format/_*.so
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find segreader spark_jobs pyspark_segreader tests -name __pycache__ -prune -exec rm -rf {} +
 

@@ -1,9 +1,9 @@
-"""Builds the one optional part, the native kernel; everything else about the package is in pyproject.toml.
+"""Builds the optional parts, the native extensions; everything else about the package is in pyproject.toml.
 
 Environment:
-    SEGREADER_REQUIRE_KERNEL=1   a kernel that cannot be built is an error (tests, benchmarks); otherwise
+    SEGREADER_REQUIRE_KERNEL=1   an extension that cannot be built is an error (tests, benchmarks); otherwise
                                  the package installs without it and runs on its plain-Python twin
-    SEGREADER_SANITIZE=address   build it for AddressSanitizer (``make test-asan``)
+    SEGREADER_SANITIZE=address   build them for AddressSanitizer (``make test-asan``)
 """
 
 import os
@@ -11,15 +11,13 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 
-KERNEL = Path("segreader/format/_kernel.pyx")
+SOURCES = sorted(Path("segreader/format").glob("_*.pyx"))
 
 
-def kernel() -> list[Extension]:
-    """The extension module, or nothing where it can do without."""
+def extensions() -> list[Extension]:
+    """The extension modules, or nothing where it can do without."""
     required = os.environ.get("SEGREADER_REQUIRE_KERNEL") == "1"
     sanitize = os.environ.get("SEGREADER_SANITIZE") == "address"
-    if not KERNEL.exists():
-        return []
     try:
         from Cython.Build import cythonize
     except ImportError:
@@ -27,16 +25,21 @@ def kernel() -> list[Extension]:
             raise
         return []
     flags = ["-O1", "-g", "-fsanitize=address", "-fno-omit-frame-pointer"] if sanitize else ["-O3"]
-    extension = Extension(
-        "segreader.format._kernel",
-        [str(KERNEL)],
-        extra_compile_args=flags,
-        extra_link_args=["-fsanitize=address"] if sanitize else [],
-    )
-    built: list[Extension] = cythonize([extension], build_dir="build/cython", language_level=3)
+    wanted = [
+        Extension(
+            ".".join(source.with_suffix("").parts),
+            [str(source)],
+            depends=[str(header) for header in source.parent.glob("*.h")],
+            include_dirs=[str(source.parent)],
+            extra_compile_args=flags,
+            extra_link_args=["-fsanitize=address"] if sanitize else [],
+        )
+        for source in SOURCES
+    ]
+    built: list[Extension] = cythonize(wanted, build_dir="build/cython", language_level=3)
     for extension in built:  # cythonize makes new ones, without this field
         extension.optional = not required
     return built
 
 
-setup(ext_modules=kernel())
+setup(ext_modules=extensions())

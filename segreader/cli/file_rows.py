@@ -12,7 +12,6 @@ from typing import Any
 
 import crc32c
 
-from segreader.cli.output import ENCODINGS, Encode
 from segreader.errors import FormatError, OptionError
 from segreader.format.batch import CRC_START, Record, RecordBatchHeader
 from segreader.format.checkpoints import (
@@ -25,6 +24,7 @@ from segreader.format.compression import Codec, Decompressor
 from segreader.format.index_files import parse_offset_index, parse_time_index, parse_transaction_index
 from segreader.format.message_set import MessageHeader, iter_messages
 from segreader.format.records import ControlRecordType, EndTxnMarker, iter_records, parse_control_record
+from segreader.format.rows import ENCODINGS, Encode
 from segreader.format.scanner import BatchReady, Done, NeedData, SegmentScanner
 from segreader.ranges import ByteRange
 from segreader.storage.base import ObjectStore

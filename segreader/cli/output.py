@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
-from binascii import b2a_base64, hexlify
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
+
+from segreader.format.rows import ENCODINGS
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -174,9 +174,10 @@ def json_line(row: Row) -> str:
 
 def write_json_rows(rows: Iterable[Row], form: str) -> None:
     """Print rows as they come: ``ndjson`` has one a line, ``json`` is an array of the same lines."""
-    with json_array(stdout()) if form == "json" else ndjson(stdout()) as write:
+    with json_rows(stdout(), form) as write:
+        end = JSON_ENDS[form]
         for row in rows:
-            write([json_line(row)])
+            write(json_line(row).encode() + end)
 
 
 def print_rows(rows: Iterable[_Row], form: str, print_table: Callable[[list[_Row]], None]) -> None:
@@ -187,70 +188,35 @@ def print_rows(rows: Iterable[_Row], form: str, print_table: Callable[[list[_Row
         write_json_rows(rows, form)
 
 
-Write = Callable[[list[str]], None]
-"""Takes the text of some rows, each a line without its end."""
+JSON_ENDS = {"ndjson": b"\n", "json": b",\n"}
+"""What each row ends with, which ``json_rows`` is given; of the last row in an array it leaves that out."""
 
 
 @contextmanager
-def ndjson(file: IO[bytes]) -> Iterator[Write]:
-    """Rows one a line."""
+def json_rows(file: IO[bytes], form: str) -> Iterator[Callable[[bytes], object]]:
+    """What takes the text of some rows, each with its end. An array is closed even when an error ends the rows: what
+    came before stays JSON.
+    """
+    if form == "ndjson":
+        yield file.write
+        return
+    end, lead = JSON_ENDS[form], b"[\n"
 
-    def write(lines: list[str]) -> None:
-        if lines:
-            file.write(("\n".join(lines) + "\n").encode())
-
-    yield write
-
-
-@contextmanager
-def json_array(file: IO[bytes]) -> Iterator[Write]:
-    """Rows as one array, a line each. It is closed even when an error ends the rows: what came before stays JSON."""
-    lead = "[\n"
-
-    def write(lines: list[str]) -> None:
+    def write(rows: bytes) -> None:
         nonlocal lead
-        if lines:
-            file.write((lead + ",\n".join(lines)).encode())
-            lead = ",\n"
+        if rows:
+            file.write(lead)
+            file.write(memoryview(rows)[: -len(end)])
+            lead = end
 
     try:
         yield write
     except BrokenPipeError:
         raise
     except BaseException:
-        file.write(b"[]\n" if lead == "[\n" else b"\n]\n")
+        file.write(b"[]\n" if lead == b"[\n" else b"\n]\n")
         raise
-    file.write(b"[]\n" if lead == "[\n" else b"\n]\n")
-
-
-Encode = Callable[[bytes], tuple[str, str]]
-"""Gives the text of some bytes, and the name of the encoding it is in: ``utf8``, ``base64`` or ``hex``."""
-
-_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
-
-
-def _utf8(data: bytes) -> tuple[str, str]:
-    return data.decode("utf-8", "replace"), "utf8"
-
-
-def _base64(data: bytes) -> tuple[str, str]:
-    return b2a_base64(data, newline=False).decode("ascii"), "base64"
-
-
-def _hex(data: bytes) -> tuple[str, str]:
-    return hexlify(data).decode("ascii"), "hex"
-
-
-def _auto(data: bytes) -> tuple[str, str]:
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        return _base64(data)
-    return (text, "utf8") if _CONTROL.search(text) is None else _base64(data)
-
-
-ENCODINGS: dict[str, Encode] = {"auto": _auto, "utf8": _utf8, "base64": _base64, "hex": _hex}
-"""``auto`` is text where the bytes are UTF-8 without control characters (but tab and line ends), else base64."""
+    file.write(b"[]\n" if lead == b"[\n" else b"\n]\n")
 
 
 def encoding_options(command: _F) -> _F:

@@ -11,25 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from json.encoder import encode_basestring as quoted
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from segreader.cli.output import (
-    ENCODINGS,
-    Encode,
-    console,
-    json_array,
-    json_line,
-    ndjson,
-    printable,
-    shown_time,
-    stdout,
-    styled,
-)
-from segreader.format.batch import TimestampType
-from segreader.read.records import RECORD_COLUMNS
+from segreader.cli.output import JSON_ENDS, console, json_line, json_rows, printable, shown_time, stdout, styled
+from segreader.format.rows import ENCODINGS, Encode, csv_bytes, csv_cell, iter_rows, load_row_maker
+from segreader.read.records import row_columns
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -47,7 +35,6 @@ CSV_FIELDS = (
     "value_encoding",
     "headers",
 )
-_TYPE_NAMES = {int(kind): kind.java_name for kind in TimestampType}
 _PAGE_ROWS = 200
 _ROW_GROUP_BYTES = 64 << 20
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
@@ -59,15 +46,15 @@ WriteBatch = Callable[[pa.RecordBatch], None]
 class RowTexts(Protocol):
     """How the rows of a batch become text."""
 
-    def json(self, batch: pa.RecordBatch) -> list[str]:
-        """Each row as a JSON object, without a line end."""
+    def json(self, batch: pa.RecordBatch, end: bytes) -> Iterator[bytes]:
+        """Each row as a JSON object with ``end`` behind it, some rows at a time."""
 
     @property
     def csv_head(self) -> str:
         """The first line of a CSV file, without its end."""
 
-    def csv(self, batch: pa.RecordBatch) -> Iterator[str]:
-        """Each row as a line of CSV, without its end."""
+    def csv(self, batch: pa.RecordBatch) -> Iterator[bytes]:
+        """Each row as a line of CSV, some rows at a time."""
 
     @property
     def columns(self) -> Sequence[str]:
@@ -103,24 +90,23 @@ def opened(path: str | None) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def _json(form: str, file: IO[bytes], texts: RowTexts) -> Iterator[WriteBatch]:
-    with json_array(file) if form == "json" else ndjson(file) as write:
-        yield lambda batch: write(texts.json(batch))
+    with json_rows(file, form) as write_rows:
+
+        def write(batch: pa.RecordBatch) -> None:
+            for rows in texts.json(batch, JSON_ENDS[form]):
+                write_rows(rows)
+
+        yield write
 
 
 def _csv(file: IO[bytes], texts: RowTexts) -> WriteBatch:
     file.write(f"{texts.csv_head}\n".encode())
 
     def write(batch: pa.RecordBatch) -> None:
-        file.write("".join(f"{line}\n" for line in texts.csv(batch)).encode())
+        for rows in texts.csv(batch):
+            file.write(rows)
 
     return write
-
-
-def _csv_cell(text: str) -> str:
-    """A null is an empty cell, so an empty text is a quoted one."""
-    if text and not any(mark in text for mark in ',"\r\n'):
-        return text
-    return '"' + text.replace('"', '""') + '"'
 
 
 def _table(file: IO[bytes], texts: RowTexts) -> WriteBatch:
@@ -206,80 +192,24 @@ class RecordTexts:
     csv_head = ",".join(CSV_FIELDS)
 
     def __init__(self, key_encoding: str, value_encoding: str) -> None:
-        self._encode_key, self._encode_value = ENCODINGS[key_encoding], ENCODINGS[value_encoding]
-        # Only with auto would a reader not know what a text is: there base64 is named.
-        self._key_note = ',"key_encoding":"base64"' if key_encoding == "auto" else ""
-        self._value_note = ',"value_encoding":"base64"' if value_encoding == "auto" else ""
+        self._encodings = key_encoding, value_encoding
+        self._rows = load_row_maker()
 
-    def json(self, batch: pa.RecordBatch) -> list[str]:
-        encode_key, encode_value = self._encode_key, self._encode_value
-        key_note, value_note = self._key_note, self._value_note
-        lines = []
-        names = {kind: quoted(name) for kind, name in _TYPE_NAMES.items()}
-        for topic, partition, offset, time_ms, kind, epoch, key, value, headers in _records(batch):
-            notes = ""
-            if key is None:
-                key_text = "null"
-            else:
-                text, used = encode_key(key)
-                key_text = quoted(text)
-                if used == "base64":
-                    notes = key_note
-            if value is None:
-                value_text = "null"
-            else:
-                text, used = encode_value(value)
-                value_text = quoted(text)
-                if used == "base64":
-                    notes += value_note
-            header_text = _headers_json(headers, encode_value, value_note) if headers else "[]"
-            lines.append(
-                f'{{"topic":"{topic}","partition":{partition},"offset":{offset},"timestamp":{time_ms},'
-                f'"timestamp_type":{names[kind]},"leader_epoch":{"null" if epoch is None else epoch},'
-                f'"key":{key_text},"value":{value_text},"headers":{header_text}{notes}}}'
-            )
-        return lines
+    def json(self, batch: pa.RecordBatch, end: bytes) -> Iterator[bytes]:
+        return self._rows.json_rows(row_columns(batch), *self._encodings, end)
 
-    def csv(self, batch: pa.RecordBatch) -> Iterator[str]:
-        for topic, partition, offset, time_ms, kind, epoch, key, value, headers in _records(batch):
-            start = f"{topic},{partition},{offset},{time_ms},{_TYPE_NAMES[kind]},{'' if epoch is None else epoch}"
-            key_text, key_used = _csv_bytes(key, self._encode_key)
-            value_text, value_used = _csv_bytes(value, self._encode_value)
-            header_text = _csv_cell(_headers_json(headers, self._encode_value, self._value_note))
-            yield f"{start},{key_text},{key_used},{value_text},{value_used},{header_text}"
+    def csv(self, batch: pa.RecordBatch) -> Iterator[bytes]:
+        return self._rows.csv_rows(row_columns(batch), *self._encodings)
 
     def cells(self, batch: pa.RecordBatch) -> Iterator[list[str | Text]]:
-        for topic, partition, offset, time_ms, _, _, key, value, headers in _records(batch):
-            named = ", ".join(f"{printable(h['key'], 20)}={_payload(h['value'])}" for h in headers)
+        for topic, partition, offset, time_ms, _, _, key, value, headers in iter_rows(row_columns(batch)):
+            named = ", ".join(f"{printable(name, 20)}={_payload(data)}" for name, data in headers)
             shown = (_payload(key), _payload(value), styled(named))
             yield [f"{topic}-{partition}", str(offset), shown_time(time_ms), *shown]
 
 
-def _records(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
-    return zip(*(batch.column(name).to_pylist() for name in RECORD_COLUMNS), strict=True)
-
-
 def _payload(data: bytes | None) -> Text:
     return styled("null", "dim") if data is None else styled(printable(ENCODINGS["auto"](data)[0]))
-
-
-def _csv_bytes(data: bytes | None, encode: Encode) -> tuple[str, str]:
-    """A cell, and the name of its encoding."""
-    if data is None:
-        return "", ""
-    text, used = encode(data)
-    return _csv_cell(text), used
-
-
-def _headers_json(headers: list[dict[str, Any]], encode: Encode, note: str) -> str:
-    texts = []
-    for header in headers:
-        value_text, used = "null", ""
-        if (value := header["value"]) is not None:
-            text, used = encode(value)
-            value_text = quoted(text)
-        texts.append(f'{{"key":{quoted(header["key"])},"value":{value_text}{note if used == "base64" else ""}}}')
-    return f"[{','.join(texts)}]"
 
 
 class ValueTexts:
@@ -293,14 +223,15 @@ class ValueTexts:
         self._schema, self._encode, self._is_auto = schema, ENCODINGS[encoding], encoding == "auto"
         self.columns = schema.names
 
-    def json(self, batch: pa.RecordBatch) -> list[str]:
+    def json(self, batch: pa.RecordBatch, end: bytes) -> Iterator[bytes]:
         lines = []
         for values in self._rows(batch):
             row: dict[str, Any] = {}
             for name, value in zip(batch.schema.names, values, strict=True):
                 _put(row, name, value, self._encode, is_named=self._is_auto)
             lines.append(json_line(row))
-        return lines
+        if lines:
+            yield end.join(line.encode() for line in lines) + end
 
     @property
     def csv_head(self) -> str:
@@ -308,22 +239,24 @@ class ValueTexts:
         names = []
         for field in self._schema:
             names += [field.name] + [f"{field.name}_encoding"] * (self._is_auto and _is_bytes(field.type))
-        return ",".join(_csv_cell(name) for name in names)
+        return ",".join(csv_cell(name) for name in names)
 
-    def csv(self, batch: pa.RecordBatch) -> Iterator[str]:
+    def csv(self, batch: pa.RecordBatch) -> Iterator[bytes]:
+        lines = []
         for values in self._rows(batch):
             pairs = zip(values, batch.schema.types, strict=True)
-            yield ",".join(text for value, kind in pairs for text in self._csv_cells(value, kind))
+            lines.append(",".join(text for value, kind in pairs for text in self._csv_cells(value, kind)))
+        yield "".join(f"{line}\n" for line in lines).encode()
 
     def _csv_cells(self, value: Any, kind: pa.DataType) -> Iterator[str]:
         if _is_bytes(kind):
-            text, used = _csv_bytes(value, self._encode)
+            text, used = csv_bytes(value, self._encode)
             yield text
             if self._is_auto:
                 yield used
             return
         plain = _plain(value, self._encode)
-        yield "" if plain is None else _csv_cell(plain if isinstance(plain, str) else json_line(plain))
+        yield "" if plain is None else csv_cell(plain if isinstance(plain, str) else json_line(plain))
 
     def cells(self, batch: pa.RecordBatch) -> Iterator[list[str | Text]]:
         for values in self._rows(batch):

@@ -6,6 +6,7 @@ import importlib
 import os
 from array import array
 from collections.abc import Callable
+from types import ModuleType
 from typing import Final, Protocol, cast
 
 from segreader.errors import CorruptBatchError, CorruptRecordError, FormatError, LimitExceededError, OptionError
@@ -64,13 +65,18 @@ def load_kernel(name: str | None = None) -> Kernel:
     Raises:
         OptionError: the name is unknown, or ``native`` is wanted and was not built.
     """
+    return cast(Kernel, load_twin(_NATIVE, _columns.__name__, name))
+
+
+def load_twin(native: str, reference: str, name: str | None = None) -> ModuleType:
+    """The compiled module or its twin in plain Python, chosen by name as a kernel is; raises as ``load_kernel``."""
     name = name or os.environ.get(VARIABLE) or "auto"
     if name not in ("auto", "native", "reference"):
         raise OptionError("unknown kernel", found=name, expected="auto, native or reference")
     if name != "reference":
         try:
             # never out of sys.modules: another thread's import may not be done
-            return cast(Kernel, importlib.import_module(_NATIVE))
+            return importlib.import_module(native)
         except ImportError as error:
             if name == "native":
                 raise OptionError(
@@ -78,7 +84,7 @@ def load_kernel(name: str | None = None) -> Kernel:
                     found=str(error),
                     hint="Install segreader with a C compiler at hand, or unset SEGREADER_KERNEL",
                 ) from error
-    return cast(Kernel, _columns)
+    return importlib.import_module(reference)
 
 
 def damage_error(state: array[int], table: array[int]) -> FormatError:

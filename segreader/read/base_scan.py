@@ -90,7 +90,7 @@ class BaseScan(ABC):
     def records(self) -> Iterator[ConsumerRecord]:
         """Everything as Python objects, in the same order; raises as ``to_batches``."""
         for batch in self._batches(replace(self.options, columns=RECORD_COLUMNS)):
-            yield from iter_consumer_records(batch)
+            yield from iter_consumer_records(batch, self.options.kernel)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> Any:
         """The Arrow C stream of ``to_batches``. Source: the Arrow PyCapsule interface."""

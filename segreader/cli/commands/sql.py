@@ -14,8 +14,9 @@ import click
 
 from segreader.cli.exit_codes import ExitCode
 from segreader.cli.options import parse_options, storage_option
-from segreader.cli.output import ENCODINGS, debug_option, output_file_option, output_option, require_place, say
+from segreader.cli.output import debug_option, output_file_option, output_option, require_place, say
 from segreader.errors import OptionError, install_hint
+from segreader.format.rows import ENCODINGS
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
