@@ -105,7 +105,7 @@ def find_wanted(
     wanted: Wanted,
     is_live: Callable[[TopicIdPartition], bool] = lambda _: True,
 ) -> tuple[list[PartitionPlace], list[PartitionPlace]]:
-    """The wanted partitions: where names lead to them, or else anywhere; and every partition, if it came to that.
+    """The wanted partitions, and every partition there is if the names of directories did not lead to all of them.
 
     Raises:
         UnknownLayoutError: as ``find_places``.

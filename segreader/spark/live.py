@@ -1,11 +1,11 @@
-"""Reads for which brokers are asked: from options to a plan of parts, and the records of a part in its task.
+"""Reads of live topics: the plan that the driver makes with the brokers, and the records of each part in its task.
 
 Planning runs where ``planning`` does. Brokers list the partitions, and where each of them ends. What is in the store is
 read there, for that spares the brokers; what is not comes from them, or by locations that they return. The ends are
 taken once, so a plan is a snapshot.
 
 A part holds names and numbers: no client, no URL, no secret. A task asks for what it needs with a client that its
-worker keeps, and tells afterwards which source each record came from.
+worker keeps, and reports which source each record came from.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ _OPTIONS = {
 class Locations(OpenLocations):
     """Where a read finds its segments. Opened in each process that reads; closing it closes the stores.
 
-    ``wanted`` is what the metadata topic is asked for: its one topic, or everything.
+    ``wanted`` is what to read of the metadata topic: the one chosen topic, or everything.
 
     Args:
         opened: the store of each of its locations, and what names begin with there; by default they are opened here.

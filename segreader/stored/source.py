@@ -1,4 +1,4 @@
-"""Where is read: locations, or a list of signed URLs, and what is given beside them.
+"""What a scan reads from: locations or a list of signed URLs, and what is given beside them.
 
 Each is a store, in which segments are plain Kafka files, and the partitions in it. The metadata topic, a broker's log
 directory and the lineage of the live log may be elsewhere than the segments: a partition's listing and what these know
@@ -42,7 +42,7 @@ from segreader.stored.topic_ids import NEWEST, NewestIds, ids_by_topic, newest_i
 
 _PLAIN = ("http://", "https://")
 
-LOCAL = "log-directory:"
+_LOCAL = "log-directory:"
 """Names of objects in the log directory begin so, in the store that has those of the location, too."""
 
 _CHECKPOINT = "leader-epoch-checkpoint"
@@ -237,7 +237,7 @@ class OpenLocations:
         self._local_prefix: str | None = None
         mounts = {_mount(at): store for at, (store, _) in enumerate(opened)}
         if catalog.log_directory is not None:
-            mounts[LOCAL], self._local_prefix = local or open_place(os.fspath(catalog.log_directory))
+            mounts[_LOCAL], self._local_prefix = local or open_place(os.fspath(catalog.log_directory))
         self.store: ObjectStore = opened[0][0] if len(mounts) == 1 else MountedStores(mounts)
 
     def read_metadata(self, wanted: Wanted = EVERYTHING) -> RemoteLogMetadata | None:
@@ -337,7 +337,7 @@ class OpenLocations:
         partition = partitions[0]
         raise ObjectNotFoundError(
             "the log directory has none of these partitions",
-            source=self.store.url(LOCAL + self._local_prefix),
+            source=self.store.url(_LOCAL + self._local_prefix),
             expected=f"{partition}/ with segments"
             + (f" of topic id {partition.topic_id}" if partition.topic_id is not None else ""),
             hint="Give a broker's log.dirs directory, or a copy of it",
@@ -358,7 +358,7 @@ class OpenLocations:
         if self._local_prefix is None:
             return None
         name = str(partition)
-        here = f"{LOCAL}{self._local_prefix}"
+        here = f"{_LOCAL}{self._local_prefix}"
         path = here if self._local_prefix.removesuffix("/") == name else f"{here}{name}/"
         place = PartitionPlace(TopicIdPartition(partition.topic, partition.partition), (path,), log_directory.NAME)
         log = read_place(self.store, place, (log_directory.LogDirectoryLayout(),))
