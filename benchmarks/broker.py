@@ -7,19 +7,15 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
-import platform
 import tempfile
 from collections.abc import Iterator
-from importlib.metadata import version
 from pathlib import Path
 
 from benchmarks.broker_backfill import Backfill, measure_backfill
 from benchmarks.broker_gateway import measure_latency, measure_locations, measure_throughput
 from benchmarks.broker_kit import CODEC, PARTITIONS, SEGMENT_BYTES, SHAPE, Kit, bench, write_topic
 from benchmarks.broker_moves import measure_moves
-from benchmarks.report import MIB
-from benchmarks.rows import Row, add_json_option, run
+from benchmarks.rows import MIB, Row, parse_options, print_machine, run
 from segreader.format.kernel import load_kernel
 
 FIGURES = ("throughput", "latency", "backfill", "locations", "moves")
@@ -56,17 +52,14 @@ def main() -> None:
     parser.add_argument("--answers", type=int, default=4000, help="locations asked for in a round (4000)")
     parser.add_argument("--moves", type=int, default=30, help="moves of a leader (30)")
     parser.add_argument("--only", action="append", choices=FIGURES, help="only these figures; may be repeated")
-    add_json_option(parser)
-    arguments = parser.parse_args()
+    arguments = parse_options(parser)
     load_kernel("native")
     kit = Kit.load()
-    packages = ", ".join(f"{name} {version(name)}" for name in ("confluent-kafka", "kafka-python", "pyarrow"))
-    load = os.getloadavg()[0]
-    print(f"{os.cpu_count()} cores, load {load:.1f}, Python {platform.python_version()}, {packages}")
+    print_machine("confluent-kafka", "kafka-python", "pyarrow")
     print(f"{PARTITIONS} partitions, segments of {SEGMENT_BYTES // MIB} MiB")
     with contextlib.ExitStack() as stack:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="segreader-bench-")))
-        run(measure(kit, place, arguments), arguments.json, load=load)
+        run(measure(kit, place, arguments), arguments.json)
 
 
 if __name__ == "__main__":

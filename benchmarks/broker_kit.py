@@ -18,7 +18,7 @@ from typing import Any
 from confluent_kafka import Consumer
 
 from benchmarks.inputs import BATCH_BYTES, Batch, Shape, make_batches
-from benchmarks.report import MIB
+from benchmarks.rows import MIB
 from benchmarks.storage import serve_fast
 
 PARTITIONS = 4

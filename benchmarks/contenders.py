@@ -1,21 +1,16 @@
-"""What is compared: segreader, aiokafka's decoder into the same columns, and the bare floor under both.
+"""What is compared: segreader, and aiokafka's decoder into the same columns.
 
 Each takes an input and reads it from the file, as it would for a user.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from struct import Struct
 
-import cramjam
-import lz4.frame
 import pyarrow as pa
-import zstandard
 from aiokafka.record.memory_records import MemoryRecords
-from crc32c import crc32c
-from isal import igzip_lib
 
 import segreader
 from benchmarks.inputs import TOPIC, Input
@@ -23,7 +18,9 @@ from segreader.read.arrow import HEADERS, schema
 from segreader.read.options import DEFAULT_COLUMNS
 
 SCHEMA = schema(DEFAULT_COLUMNS)
+READ_SIZE = 1 << 20
 _FLUSH_ROWS = 10_000
+_LENGTH = Struct(">8xi").unpack_from
 
 
 def segreader_batches(source: Input, kernel: str = "native") -> Iterator[pa.RecordBatch]:
@@ -31,11 +28,14 @@ def segreader_batches(source: Input, kernel: str = "native") -> Iterator[pa.Reco
     return segreader.scan(source.location, kernel=kernel).to_batches()
 
 
-def aiokafka_batches(source: Input) -> Iterator[pa.RecordBatch]:
+def aiokafka_batches(source: Input, read_size: int | None = READ_SIZE) -> Iterator[pa.RecordBatch]:
     """aiokafka's compiled decoder, CRC checked, into record batches of the same schema.
 
     Of the ways tried (a list comprehension per batch and column, one list of records, headers as dicts) this one is
     the fastest.
+
+    Args:
+        read_size: how much is read at a time, as a consumer fetches; ``None``: the whole file in one go.
     """
     keys: list[bytes | None] = []
     values: list[bytes | None] = []
@@ -60,21 +60,37 @@ def aiokafka_batches(source: Input) -> Iterator[pa.RecordBatch]:
             column.clear()
         return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
-    log = MemoryRecords(source.log.read_bytes())
-    while (batch := log.next_batch()) is not None:
-        if not batch.validate_crc():
-            raise ValueError("a batch fails its CRC")
-        for record in batch:
-            keys.append(record.key)
-            values.append(record.value)
-            offsets.append(record.offset)
-            timestamps.append(record.timestamp)
-            timestamp_types.append(record.timestamp_type)
-            headers.append(record.headers)
-        if len(keys) >= _FLUSH_ROWS:
-            yield flush()
+    for data in _whole_batches(source.log, read_size):
+        log = MemoryRecords(data)
+        while (batch := log.next_batch()) is not None:
+            if not batch.validate_crc():
+                raise ValueError("a batch fails its CRC")
+            for record in batch:
+                keys.append(record.key)
+                values.append(record.value)
+                offsets.append(record.offset)
+                timestamps.append(record.timestamp)
+                timestamp_types.append(record.timestamp_type)
+                headers.append(record.headers)
+            if len(keys) >= _FLUSH_ROWS:
+                yield flush()
     if keys:
         yield flush()
+
+
+def _whole_batches(log: Path, read_size: int | None) -> Iterator[bytes]:
+    """The file in pieces of about ``read_size``, each of whole batches."""
+    if read_size is None:
+        yield log.read_bytes()
+        return
+    held = b""
+    with log.open("rb", buffering=0) as file:
+        while got := file.read(read_size):
+            data, stop = held + got, 0
+            while stop + 12 <= len(data) and stop + 12 + (length := _LENGTH(data, stop)[0]) <= len(data):
+                stop += 12 + length
+            held = data[stop:]
+            yield data[:stop]
 
 
 def _headers_array(headers: list[list[tuple[str, bytes | None]]]) -> pa.Array:
@@ -90,55 +106,3 @@ def _headers_array(headers: list[list[tuple[str, bytes | None]]]) -> pa.Array:
         [pa.array(names, pa.string()), pa.array(values, pa.binary())], fields=list(HEADERS.value_type)
     )
     return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pairs_array, type=HEADERS)
-
-
-# The floor
-
-_READ_SIZE = 1 << 20
-_BUFFER = memoryview(bytearray(2 << 20))
-_ROOM = memoryview(bytearray(256 << 10))
-_ZSTD = zstandard.ZstdDecompressor()
-_COMMON = Struct(">qiibI").unpack_from
-
-
-def _snappy_size(body: memoryview) -> int:
-    position, size = 16, 0
-    while position < len(body):
-        stop = position + 4 + int.from_bytes(body[position : position + 4], "big")
-        size += cramjam.snappy.decompress_raw_into(body[position + 4 : stop], _ROOM)
-        position = stop
-    return size
-
-
-_FLOORS: dict[str, Callable[[memoryview], int]] = {
-    "none": len,
-    "lz4": lambda body: len(lz4.frame.decompress(body)),
-    "zstd": lambda body: _ZSTD.stream_reader(body).readinto(_ROOM),
-    "snappy": _snappy_size,
-    "gzip": lambda body: len(igzip_lib.decompress(body, flag=igzip_lib.DECOMP_GZIP, bufsize=32 << 10)),
-}
-
-
-def floor_bytes(log: Path, codec: str) -> int:
-    """Read, check the CRC and decompress, and nothing else, with the quickest call of the packages segreader uses.
-
-    Returns:
-        Bytes of all bodies after decompression.
-    """
-    decompress = _FLOORS[codec.partition("-")[0]]
-    buffer, held, size = _BUFFER, 0, 0
-    with log.open("rb", buffering=0) as file:
-        while got := file.readinto(buffer[held : held + _READ_SIZE]):
-            at, end = 0, held + got
-            while at + 61 <= end:
-                _, length, _, _, crc = _COMMON(buffer, at)
-                stop = at + 12 + length
-                if stop > end:
-                    break
-                if crc32c(buffer[at + 21 : stop]) != crc:
-                    raise ValueError("a batch fails its CRC")
-                size += decompress(buffer[at + 61 : stop])
-                at = stop
-            held = end - at
-            buffer[:held] = buffer[at:end]
-    return size

@@ -136,16 +136,21 @@ def _build(batch: Batch, codec: int) -> bytes:
 
 
 def write_inputs(
-    directory: Path, shape: Shape, codecs: Iterable[str], body_bytes: int, batch_bytes: int = BATCH_BYTES
+    directory: Path,
+    shape: Shape,
+    codecs: Iterable[str],
+    body_bytes: int,
+    batch_bytes: int = BATCH_BYTES,
+    seed: str = "",
 ) -> dict[str, Input]:
-    """The same records in each codec, each below a directory of its own; the same ones every time."""
-    batches = make_batches(shape, max(_DISTINCT_BYTES, 2 * batch_bytes), batch_bytes)
+    """The same records in each codec, each below a directory of its own; the same ones every time for a seed."""
+    batches = make_batches(shape, max(_DISTINCT_BYTES, 2 * batch_bytes), batch_bytes, seed)
     return {codec: _write_input(directory / codec, batches, codec, body_bytes) for codec in codecs}
 
 
-def make_batches(shape: Shape, total: int, batch_bytes: int) -> list[Batch]:
+def make_batches(shape: Shape, total: int, batch_bytes: int, seed: str = "") -> list[Batch]:
     """Producer batches of ``total`` bytes together, before compression."""
-    texts = _Texts(random.Random(shape.name))
+    texts = _Texts(random.Random(shape.name + seed))
     batches, size, count = [], 0, 0
     while size < total:
         builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, batch_bytes)
@@ -162,45 +167,81 @@ def make_batches(shape: Shape, total: int, batch_bytes: int) -> list[Batch]:
 
 
 def _write_input(location: Path, batches: list[Batch], codec: str, wanted_bytes: int) -> Input:
-    """One remote segment, below ``location``, of about ``wanted_bytes`` before compression.
-
-    It holds the batches over and over, with ascending offsets, and with a leader epoch, as a broker writes them. Both
-    are outside the CRC, so a batch stays good wherever it is put.
-    """
-    encoded = [(batch, CODECS[codec](batch), len(_build(batch, 0)) - _HEADER_SIZE) for batch in batches]
-    pieces: list[bytes] = []
-    offset = position = body_bytes = payload_bytes = 0
-    index = IndexRecorder(0, 4096)
-    for batch, data, body in cycle(encoded):
+    """One remote segment, below ``location``, of about ``wanted_bytes`` before compression, the batches in turn."""
+    bodies = [len(_build(batch, 0)) - _HEADER_SIZE for batch in batches]
+    chosen: list[int] = []
+    body_bytes = 0
+    for index in cycle(range(len(batches))):
         if body_bytes >= wanted_bytes:
             break
+        chosen.append(index)
+        body_bytes += bodies[index]
+    stem = f"{_folder(0)}/{0:020d}-{kafka_uuid(TOPIC, codec)}"
+    encoded = [(batch, CODECS[codec](batch)) for batch in batches]
+    files, records = _segment_files([encoded[index] for index in chosen], 0)
+    write_files(location, {f"{stem}.{suffix}": data for suffix, data in files.items()})
+    return Input(
+        location=location,
+        log=location / f"{stem}.log",
+        records=records,
+        stored_bytes=len(files["log"]),
+        body_bytes=body_bytes,
+        payload_bytes=sum(batches[index].payload_bytes for index in chosen),
+        largest_batch=_HEADER_SIZE + max(bodies),
+    )
+
+
+def write_partitions(location: Path, partitions: int, segments: int, batches: list[Batch], codec: str) -> int:
+    """A topic below ``location``: each segment has a run of the batches, and each partition the same segments.
+
+    Batches are taken in turn, and once more from the first where they do not suffice.
+
+    Returns:
+        Records of a partition.
+    """
+    each = max(1, len(batches) // segments)
+    encoded = [(batch, CODECS[codec](batch)) for batch in batches]
+    offset = 0
+    for number in range(segments):
+        start = number * each % len(encoded)
+        files, stop = _segment_files(encoded[start : start + each], offset)
+        for suffix, data in files.items():
+            name = f"{offset:020d}-{{}}.{suffix}"
+            first = location / _folder(0) / name.format(kafka_uuid(TOPIC, 0, number))
+            write_files(location, {f"{_folder(0)}/{first.name}": data})
+            for partition in range(1, partitions):
+                copy = location / _folder(partition) / name.format(kafka_uuid(TOPIC, partition, number))
+                copy.parent.mkdir(exist_ok=True)
+                copy.hardlink_to(first)
+        offset = stop
+    return offset
+
+
+def _folder(partition: int) -> str:
+    return f"{TOPIC}-{partition}-{kafka_uuid(TOPIC)}"
+
+
+def _segment_files(encoded: Iterable[tuple[Batch, bytes]], offset: int) -> tuple[dict[str, bytes], int]:
+    """What is stored of a segment, by suffix, and the offset after it.
+
+    Its batches have ascending offsets and a leader epoch, as a broker writes them. Both are outside the CRC, so a
+    batch stays good wherever it is put.
+    """
+    pieces: list[bytes] = []
+    position, index = 0, IndexRecorder(offset, 4096)
+    for batch, data in encoded:
         last = offset + len(batch.records) - 1
         index.append(position, len(data), last, batch.first_timestamp_ms + len(batch.records) - 1)
         pieces += (struct.pack(">q", offset), data[8:12], _LEADER_EPOCH, data[16:])
         offset, position = last + 1, position + len(data)
-        body_bytes += body
-        payload_bytes += batch.payload_bytes
-    folder = f"{TOPIC}-0-{kafka_uuid(TOPIC)}"
-    stem = f"{folder}/{0:020d}-{kafka_uuid(TOPIC, codec)}"
-    write_files(
-        location,
-        {
-            f"{stem}.log": b"".join(pieces),
-            f"{stem}.index": index.offset_index(),
-            f"{stem}.timeindex": index.time_index(),
-            f"{stem}.snapshot": encode_producer_snapshot([]),
-            f"{stem}.leader_epoch_checkpoint": encode_leader_epochs([(0, 0)]),
-        },
-    )
-    return Input(
-        location=location,
-        log=location / f"{stem}.log",
-        records=offset,
-        stored_bytes=position,
-        body_bytes=body_bytes,
-        payload_bytes=payload_bytes,
-        largest_batch=_HEADER_SIZE + max(body for _, _, body in encoded),
-    )
+    files = {
+        "log": b"".join(pieces),
+        "index": index.offset_index(),
+        "timeindex": index.time_index(),
+        "snapshot": encode_producer_snapshot([]),
+        "leader_epoch_checkpoint": encode_leader_epochs([(0, 0)]),
+    }
+    return files, offset
 
 
 class _Texts:

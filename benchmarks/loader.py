@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from importlib.metadata import version
 from pathlib import Path
 
 from benchmarks.broker_kit import PARTITIONS, SHAPE, Kit, write_topic
@@ -21,8 +18,7 @@ from benchmarks.inputs import SHAPES, write_inputs
 from benchmarks.loader_path import measure_imports, measure_path
 from benchmarks.loader_restore import measure_restore
 from benchmarks.loader_tables import Table, measure_tables
-from benchmarks.report import MIB
-from benchmarks.rows import Row, add_json_option, run
+from benchmarks.rows import MIB, Row, parse_options, print_machine, run
 from segreader.format.kernel import load_kernel
 
 FIGURES = ("path", "restore", "readers", "tables", "import")
@@ -88,19 +84,13 @@ def main() -> None:
     parser.add_argument("--restores", type=int, default=300, help="offsets to restore at (300)")
     parser.add_argument("--readers", type=int, default=1000, help="open readers (1000)")
     parser.add_argument("--gb", type=float, default=1.074, help="bytes of the topic as stored, in 1e9 (1 GiB)")
-    parser.add_argument(
-        "--codec", action="append", choices=("none", "lz4", "zstd"), help="of the topic; may be repeated"
-    )
-    parser.add_argument("--only", action="append", choices=FIGURES, help="only these figures; may be repeated")
-    add_json_option(parser)
-    arguments = parser.parse_args()
+    parser.add_argument("--codec", nargs="+", choices=("none", "lz4", "zstd"), help="of the topic")
+    parser.add_argument("--only", nargs="+", choices=FIGURES, help="only these figures")
+    arguments = parse_options(parser, only=["tables"], codec=["lz4"], rounds=3, gb=0.5)
     load_kernel("native")
-    names = ("confluent-kafka", "duckdb", "polars", "pyarrow")
-    load = os.getloadavg()[0]
-    print(f"{os.cpu_count()} cores, load {load:.1f}, Python {platform.python_version()}, ", end="")
-    print(", ".join(f"{name} {version(name)}" for name in names))
+    print_machine("confluent-kafka", "duckdb", "polars", "pyarrow")
     with tempfile.TemporaryDirectory(prefix="segreader-bench-") as place:
-        run(measure(Path(place), arguments), arguments.json, load=load)
+        run(measure(Path(place), arguments), arguments.json)
 
 
 if __name__ == "__main__":

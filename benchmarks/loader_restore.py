@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.inputs import BATCH_BYTES, SHAPES, write_inputs
-from benchmarks.report import MIB
-from benchmarks.rows import Row
+from benchmarks.rows import MIB, Row
 from segreader.format.batch import HEADER_SIZE, parse_batch_header
 from segreader.loader import LoaderSplit, LoadQuery, Position, ReaderPool, SplitEnumerator
 from segreader.ranges import ByteRange

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -22,12 +21,12 @@ from benchmarks import plan_aborted
 from benchmarks.plan_bucket import Bucket, BucketSource, Topic
 from benchmarks.plan_forms import BATCH_MS, BATCH_RECORDS, BATCH_SIZE, CHUNK_SIZE, FIRST_TIME_MS, SMALL, WHOLE
 from benchmarks.plan_metadata import write_topic
-from benchmarks.report import MIB
-from benchmarks.rows import Row, add_json_option, run
+from benchmarks.rows import MIB, Row, parse_options, print_machine, run
 from segreader.format.compression import Codec
 from segreader.plan.request import Bounds, Request, TimeRange
 from segreader.scans import Scan
 
+FIGURES = ("listed", "metadata", "listing", "times", "aborted")
 SEGMENTS = 100_000
 OBJECTS = 1_000_000
 TRANSACTIONS = 100_000
@@ -57,6 +56,15 @@ def measure_metadata(place: Path, rounds: int) -> Iterator[Row]:
         peaks = tuple(fact["peak"] / 1e6 for fact in facts)
         note = f"{facts[0]['imports'] / 1e6:.0f} MB of it are imports"
         yield Row(f"peak of that process, {level}", peaks, 300, " MB", note)
+
+
+def measure_listed(rounds: int) -> Iterator[Row]:
+    """100,000 segments in 100 partitions by listing, in a process of their own."""
+    facts = [alone("benchmarks.plan_listed", 100, SEGMENTS // 100) for _ in range(rounds)]
+    if any(fact["splits"] != SEGMENTS for fact in facts):
+        raise ValueError("a segment was not planned")
+    note = f"{facts[0]['pages']} pages, {max(fact['peak'] for fact in facts) / 1e6:.0f} MB"
+    yield Row(f"plan of {SEGMENTS:,} listed segments", tuple(fact["cpu"] for fact in facts), 2, " s CPU", note)
 
 
 def topics_of(form: str, objects: int) -> list[Topic]:
@@ -165,19 +173,19 @@ def measure_growth(place: Path, rounds: int) -> Iterator[Row]:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.plan", description="Planning.")
     parser.add_argument("--rounds", type=int, default=5, help="of what is timed (5)")
-    add_json_option(parser)
-    arguments = parser.parse_args()
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-    print(f"{model}, {os.cpu_count()} cores, Python {sys.version.split()[0]}, load {os.getloadavg()[0]:.1f}")
+    parser.add_argument("--only", nargs="+", choices=FIGURES, default=FIGURES, help="only these figures")
+    arguments = parse_options(parser, rounds=3, only=["listed"])
+    print_machine("pyarrow")
     with tempfile.TemporaryDirectory(prefix="segreader-bench-") as name:
-        figures = chain(
-            measure_metadata(Path(name), arguments.rounds),
-            measure_listing(),
-            measure_times(arguments.rounds),
-            measure_aborted(Path(name), arguments.rounds),
-        )
-        run(figures, arguments.json)
+        place, rounds = Path(name), arguments.rounds
+        figures = {
+            "listed": measure_listed(rounds),
+            "metadata": measure_metadata(place, rounds),
+            "listing": measure_listing(),
+            "times": measure_times(rounds),
+            "aborted": measure_aborted(place, rounds),
+        }
+        run(chain.from_iterable(figures[one] for one in arguments.only), arguments.json)
 
 
 if __name__ == "__main__":

@@ -173,6 +173,28 @@ class Bucket:
             self.read_bytes[kind] += size
 
 
+class Prepared(Bucket):
+    """A bucket that has made its names and its objects, and holds them."""
+
+    def __init__(self, form: Form, topics: Sequence[Topic]) -> None:
+        super().__init__(form, topics)
+        self._made: dict[str, bytes | Made] = {}
+        self._infos: dict[str, list[ObjectInfo]] = {}
+        for directory, (topic, partition) in self._places.items():
+            infos = self._infos[directory] = []
+            for number in range(topic.segments):
+                stem = directory + topic.stem(partition, number)
+                for kind, stored in form.files(topic, partition, number).items():
+                    infos.append(ObjectInfo(f"{stem}.{kind}", len(stored)))
+                    self._made[infos[-1].name] = stored
+
+    def _objects_in(self, directory: str) -> Iterator[ObjectInfo]:
+        return iter(self._infos[directory])
+
+    def _stored(self, name: str) -> bytes | Made:
+        return self._made[name]
+
+
 def _part(stored: bytes | Made, start: int, stop: int) -> bytes:
     return stored.read(start, stop) if isinstance(stored, Made) else stored[start:stop]
 

@@ -7,18 +7,15 @@ is in benchmarks/README.md.
 from __future__ import annotations
 
 import argparse
-import os
-import platform
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 
 from pyspark.sql import SparkSession
 
-from benchmarks.rows import Row, add_json_option, run
+from benchmarks.rows import Row, parse_options, print_machine, run
 from benchmarks.spark_cost import Cost, Work, marginal
 from benchmarks.spark_inputs import SPARK_CODECS, SPARK_SHAPES, Topic, write_topics
 from benchmarks.spark_sides import Sides, worker_pool
@@ -138,14 +135,12 @@ def main() -> None:
     parser.add_argument("--gb", type=float, default=0.5, help="columns of a topic in 1e9 bytes (0.5)")
     parser.add_argument("--kind", action="append", choices=KINDS, help="only this topic; may be repeated")
     parser.add_argument("--only", action="append", choices=tuple(_MEASURES), help="only these rows; may be repeated")
-    add_json_option(parser)
-    arguments = parser.parse_args()
+    arguments = parse_options(parser)
     try:
         load_kernel("native")
     except OptionError as error:
         raise SystemExit(str(error)) from None
-    packages = ", ".join(f"{name} {version(name)}" for name in ("pyspark", "pyarrow", "crc32c"))
-    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, Python {platform.python_version()}, {packages}")
+    print_machine("pyspark", "pyarrow", "crc32c")
     with (
         tempfile.TemporaryDirectory(prefix="segreader-bench-") as place,
         job_session("segreader benchmark", master=MASTER, settings=SETTINGS) as session,

@@ -7,20 +7,22 @@ from __future__ import annotations
 
 import re
 import sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlsplit
 
 from benchmarks.plan_bucket import Bucket
 from benchmarks.spark_segments import bucket_of
-from benchmarks.storage_server import Handler, Server
 from segreader.errors import ObjectNotFoundError
 from segreader.ranges import ByteRange
 
 _RANGE = re.compile(r"bytes=(\d+)-(\d+)")
 
 
-class MadeHandler(Handler):
+class MadeHandler(BaseHTTPRequestHandler):
     """One connection."""
 
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     bucket: Bucket
 
     def do_GET(self) -> None:
@@ -44,10 +46,14 @@ class MadeHandler(Handler):
         except OSError:
             self.close_connection = True
 
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
 
 def main() -> None:
     MadeHandler.bucket = bucket_of(sys.argv[1], int(sys.argv[2]))
-    server = Server(("127.0.0.1", 0), MadeHandler)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), MadeHandler)
+    server.daemon_threads = True
     print(server.server_port, flush=True)
     server.serve_forever()
 

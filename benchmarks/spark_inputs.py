@@ -9,7 +9,7 @@ from itertools import cycle
 from pathlib import Path
 
 from benchmarks.inputs import BATCH_BYTES, CODECS, Batch, Shape, make_batches
-from benchmarks.report import MIB
+from benchmarks.rows import MIB
 from segreader import scan
 from segreader.testing.directory import kafka_uuid, write_files
 from segreader.testing.side_files import IndexRecorder, encode_leader_epochs, encode_producer_snapshot

@@ -7,22 +7,18 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
-import platform
 import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.inputs import BATCH_BYTES, Shape, make_batches
-from benchmarks.report import MIB
-from benchmarks.rows import Row, add_json_option, run
+from benchmarks.rows import MIB, Row, parse_options, print_machine, run
 from benchmarks.spark import KINDS, MASTER, SETTINGS, TINY, cpu, note, ratios, wall
 from benchmarks.spark_cost import marginal
 from benchmarks.spark_inputs import (
@@ -172,14 +168,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="how often each side has its turn (5)")
     parser.add_argument("--gb", type=float, default=1.0, help="columns of a topic in 1e9 bytes (1)")
     parser.add_argument("--kind", action="append", choices=KINDS, help="only this topic; may be repeated")
-    add_json_option(parser)
-    arguments = parser.parse_args()
+    arguments = parse_options(parser)
     load_kernel("native")
     kit = Kit.load()
-    print(
-        f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, Python {platform.python_version()},"
-        f" pyspark {version('pyspark')}, pyarrow {version('pyarrow')}"
-    )
+    print_machine("pyspark", "pyarrow")
     with contextlib.ExitStack() as stack:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="segreader-bench-")))
         kafka = stack.enter_context(kit.cluster(place / "kafka", jvm=BROKER_JVM))

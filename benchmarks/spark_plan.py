@@ -14,11 +14,9 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain
-from pathlib import Path
 
 from benchmarks.plan import alone
-from benchmarks.report import MIB
-from benchmarks.rows import Row, add_json_option, run
+from benchmarks.rows import MIB, Row, parse_options, print_machine, run
 
 SEGMENTS = 100_000
 TERABYTES = 10
@@ -77,12 +75,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="of each figure (3)")
     parser.add_argument("--sizes", default=",".join(str(size // GIB) for size in SIZES), help="GiB of a task (1,8)")
     parser.add_argument("--only", choices=("driver", "worker"), help="measure one of the two")
-    add_json_option(parser)
-    arguments = parser.parse_args()
+    arguments = parse_options(parser)
     sizes = tuple(int(size) * GIB for size in arguments.sizes.split(","))
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-    print(f"{model}, {os.cpu_count()} cores, Python {sys.version.split()[0]}, load {os.getloadavg()[0]:.1f}")
+    print_machine("pyarrow")
     with tempfile.TemporaryDirectory(prefix="segreader-bench-") as place:
         os.environ["TMPDIR"] = place
         measures = {

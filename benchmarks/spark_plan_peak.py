@@ -11,43 +11,17 @@ import json
 import pickle
 import sys
 import time
-from collections.abc import Iterator, Sequence
 
 from benchmarks.peak import peak_bytes
 from benchmarks.plan import GIB_OF_BATCHES
-from benchmarks.plan_bucket import Bucket, Form, Made, Topic
+from benchmarks.plan_bucket import Prepared, Topic
 from benchmarks.plan_forms import BATCH_RECORDS, SMALL, WHOLE, batches_of, offset_index
 from benchmarks.spark_bucket import OPTIONS, read_from
 from segreader.backfill.job_plan import JobRequest, make_plan
 from segreader.backfill.output import OutputOptions
 from segreader.spark.batch import SegmentReader
 from segreader.spark.options import parse_options
-from segreader.storage.base import ObjectInfo
 from segreader.values import collect_seldom
-
-
-class Prepared(Bucket):
-    """A bucket that has made its names and its objects, and holds them."""
-
-    def __init__(self, form: Form, topics: Sequence[Topic]) -> None:
-        super().__init__(form, topics)
-        self._made: dict[str, bytes | Made] = {}
-        self._infos: dict[str, list[ObjectInfo]] = {}
-        for directory, (topic, partition) in self._places.items():
-            infos = self._infos[directory] = []
-            for number in range(topic.segments):
-                stem = directory + topic.stem(partition, number)
-                for kind, stored in form.files(topic, partition, number).items():
-                    infos.append(ObjectInfo(f"{stem}.{kind}", len(stored)))
-                    self._made[infos[-1].name] = stored
-        for topic in topics:
-            offset_index(batches_of(topic))  # the one that all segments share
-
-    def _objects_in(self, directory: str) -> Iterator[ObjectInfo]:
-        return iter(self._infos[directory])
-
-    def _stored(self, name: str) -> bytes | Made:
-        return self._made[name]
 
 
 def main() -> None:
@@ -56,7 +30,9 @@ def main() -> None:
     records = GIB_OF_BATCHES * BATCH_RECORDS if is_large else 1000
     form = (WHOLE if is_large else SMALL)["local-tiered"]
     imports = peak_bytes()
-    bucket = Prepared(form, [Topic("orders", partitions, segments, records)])
+    topic = Topic("orders", partitions, segments, records)
+    bucket = Prepared(form, [topic])
+    offset_index(batches_of(topic))  # the one that all segments share
     held = peak_bytes() - imports
     read_from(lambda: bucket)
     began, began_cpu = time.perf_counter(), time.process_time()

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from benchmarks.report import MIB
+from benchmarks.rows import MIB
 from benchmarks.spark_inputs import COLUMNS, Topic
 from segreader import scan
 from segreader.plan.split import Split

@@ -10,7 +10,6 @@ import argparse
 import contextlib
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -18,7 +17,6 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
 from statistics import median
@@ -27,8 +25,7 @@ from typing import Any
 import urllib3
 
 from benchmarks.inputs import SHAPES, write_inputs
-from benchmarks.report import MIB
-from benchmarks.rows import Row, add_json_option, run
+from benchmarks.rows import MIB, Row, parse_options, print_machine, run
 from benchmarks.storage_urls import ListedSource, Urls, open_store
 from segreader.plan.request import Bounds, Request
 from segreader.ranges import ByteRange
@@ -46,9 +43,9 @@ FLAT_BYTES = 8 * MIB
 
 
 @contextlib.contextmanager
-def serve(root: Path) -> Iterator[str]:
+def serve(root: Path, query: str = "") -> Iterator[str]:
     """The endpoint of our own server over a directory, in a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.storage_server", str(root)]
+    command = [sys.executable, "-m", "benchmarks.storage_server", str(root), query]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
@@ -247,11 +244,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7, help="pairs of the CPU figures (7)")
     parser.add_argument("--wall-rounds", type=int, default=3, help="pairs of the figures of waits (3)")
     parser.add_argument("--gib", type=int, default=10, help="size of the read whose memory is measured (10)")
-    add_json_option(parser)
-    arguments = parser.parse_args()
+    arguments = parse_options(parser)
     with tempfile.TemporaryDirectory(prefix="segreader-bench-") as place, serve_fast(Path(place)) as fast:
         endpoint, root, name = fast
-        print(f"{os.cpu_count()} cores, Python {platform.python_version()}, urllib3 {version('urllib3')}, {name}")
+        print_machine("urllib3")
+        print(f"served by {name}")
         write_objects(root, arguments.gib)
         with serve(root) as slow:
             figures = chain(

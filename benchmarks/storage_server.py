@@ -1,95 +1,183 @@
-"""A file server that is slow or late when the URL says so: what nginx cannot be.
+"""A bucket that is as slow as a real one: what nginx cannot be.
 
-Query parameters: ``rate`` sends at most that many bytes a second on a connection; ``late`` is the share of requests
-whose answer begins ``late_s`` seconds later, drawn by a generator of its own for each ``seed``. nginx's ``limit_rate``
-lets the first second's worth go at once, so that a range of 16 MiB would not be slowed by 64 MB/s at all.
+It answers GET and HEAD of objects, ranges included, and S3's ListObjectsV2 in pages of 1,000. These query parameters
+say how, and those of the command line are the defaults:
 
-``python -m benchmarks.storage_server DIRECTORY`` prints its port. One thread for each connection, ``sendfile``.
+``wait_ms``: each answer begins so much later. ``rate``: bytes a second on a connection; nginx's ``limit_rate`` lets
+the first second's worth go at once, so that a range of 16 MiB would not be slowed by 64 MB/s at all. ``late``: the
+share of requests whose answer begins ``late_s`` seconds later, drawn by a generator of its own for each ``seed``.
+
+``python -m benchmarks.storage_server DIRECTORY [QUERY]`` prints its port. The first part of a listing's path is the
+bucket, a directory in there. GET of ``/.counts`` gives requests by kind since the last time, as JSON. One thread for
+each connection, ``sendfile`` from the page cache, and no header parsed that it does not need, so that it takes little
+of the cores that it shares with the reader.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import json
 import os
 import random
 import re
+import socket
 import sys
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
+from xml.sax.saxutils import escape
 
+PAGE = 1000
 _SLICE = 512 << 10
-_RANGE = re.compile(r"bytes=(\d+)-(\d+)")
+_RANGE = re.compile(rb"\r\nrange: *bytes=(\d+)-(\d+)", re.IGNORECASE)
+_TIME = "2026-01-01T00:00:00.000Z"
 
 
-class Handler(BaseHTTPRequestHandler):
-    """One connection."""
+class Server:
+    """Serves a directory; connections are threads."""
 
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-    root: Path
-    draws: dict[str, random.Random] = {}  # noqa: RUF012 - shared by all connections on purpose
-    lock = threading.Lock()
+    def __init__(self, root: Path, defaults: Mapping[str, str]) -> None:
+        self._root = root
+        self._defaults = defaults
+        self._draws: dict[str, random.Random] = {}
+        self._counts: Counter[str] = Counter()
+        self._lock = threading.Lock()
 
-    def do_GET(self) -> None:
-        parts = urlsplit(self.path)
-        query = {name: values[0] for name, values in parse_qs(parts.query).items()}
-        path = self.root / unquote(parts.path).lstrip("/")
-        if not path.is_file():
-            self.send_error(404)
+    def serve(self, listener: socket.socket) -> None:
+        """Take connections for ever."""
+        while True:
+            connection, _ = listener.accept()
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            threading.Thread(target=self._converse, args=(connection,), daemon=True).start()
+
+    def _converse(self, connection: socket.socket) -> None:
+        held = b""
+        with connection, contextlib.suppress(OSError):
+            while True:
+                while (end := held.find(b"\r\n\r\n")) < 0:
+                    if not (got := connection.recv(1 << 16)):
+                        return
+                    held += got
+                head, held = held[:end], held[end + 4 :]
+                self._answer(connection, head)
+
+    def _answer(self, connection: socket.socket, head: bytes) -> None:
+        method, target, _ = head.split(b" ", 2)
+        parts = urlsplit(target.decode())
+        query = {**self._defaults, **dict(parse_qsl(parts.query, keep_blank_values=True))}
+        path = unquote(parts.path).lstrip("/")
+        if path == ".counts":
+            with self._lock:
+                counts, self._counts = self._counts, Counter()
+            _send_body(connection, json.dumps(counts).encode())
             return
-        self._delay(query)
-        stat = path.stat()
-        start, stop, status = 0, stat.st_size, 200
-        if match := _RANGE.fullmatch(self.headers.get("Range", "")):
-            start, stop, status = int(match[1]), min(int(match[2]) + 1, stat.st_size), 206
-        self.send_response(status)
-        self.send_header("Content-Length", str(stop - start))
-        self.send_header("ETag", f'"{stat.st_mtime_ns:x}-{stat.st_size:x}"')
-        if status == 206:
-            self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{stat.st_size}")
-        self.end_headers()
+        is_listing = query.get("list-type") == "2"
+        kind = "LIST" if is_listing else f"{method.decode()} {path.rpartition('.')[2]}"
+        with self._lock:
+            self._counts[kind] += 1
+        self._wait(query)
+        if is_listing:
+            _send_body(connection, self._list(path.partition("/")[0], query))
+        else:
+            self._send_object(connection, path, head, float(query.get("rate", 0)), is_head=method == b"HEAD")
+
+    def _wait(self, query: Mapping[str, str]) -> None:
+        seconds = float(query.get("wait_ms", 0)) / 1000
+        if "late" in query:
+            with self._lock:
+                draw = self._draws.setdefault(query["seed"], random.Random(query["seed"])).random()
+            if draw < float(query["late"]):
+                seconds += float(query["late_s"])
+        if seconds:
+            time.sleep(seconds)
+
+    def _send_object(self, connection: socket.socket, path: str, head: bytes, rate: float, *, is_head: bool) -> None:
         try:
-            self._send(path, start, stop, float(query.get("rate", 0)))
+            file = (self._root / path).open("rb")
         except OSError:
-            self.close_connection = True
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
-    def _delay(self, query: dict[str, str]) -> None:
-        if "late" not in query:
+            connection.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
             return
-        with self.lock:
-            draw = self.draws.setdefault(query["seed"], random.Random(query["seed"])).random()
-        if draw < float(query["late"]):
-            time.sleep(float(query["late_s"]))
-
-    def _send(self, path: Path, start: int, stop: int, rate: float) -> None:
-        began, first = time.monotonic(), start
-        with path.open("rb") as file:
+        with file:
+            stat = os.fstat(file.fileno())
+            start, stop, status = 0, stat.st_size, "200 OK"
+            lines = [f'ETag: "{stat.st_mtime_ns:x}-{stat.st_size:x}"', "Accept-Ranges: bytes"]
+            if match := _RANGE.search(head):
+                start, stop, status = int(match[1]), min(int(match[2]) + 1, stat.st_size), "206 Partial Content"
+                lines.append(f"Content-Range: bytes {start}-{stop - 1}/{stat.st_size}")
+            begin = "\r\n".join((f"HTTP/1.1 {status}", f"Content-Length: {stop - start}", *lines, "", ""))
+            connection.sendall(begin.encode())
+            if is_head:
+                return
+            began, first = time.monotonic(), start
             while start < stop:
-                start += os.sendfile(self.connection.fileno(), file.fileno(), start, min(_SLICE, stop - start))
+                start += os.sendfile(connection.fileno(), file.fileno(), start, min(_SLICE, stop - start))
                 if rate and (ahead := (start - first) / rate - (time.monotonic() - began)) > 0:
                     time.sleep(ahead)
 
+    @functools.cache  # noqa: B019 - one server a process
+    def _names(self, bucket: str) -> tuple[list[str], list[int]]:
+        """Names and sizes of a bucket's objects in order, as they were at the first listing."""
+        root = self._root / bucket
+        found = sorted((path.relative_to(root).as_posix(), path) for path in root.rglob("*") if path.is_file())
+        return [name for name, _ in found], [path.stat().st_size for _, path in found]
 
-class Server(ThreadingHTTPServer):
-    """Many connections at once; clients that go away are nobody's business."""
+    def _list(self, bucket: str, query: Mapping[str, str]) -> bytes:
+        names, sizes = self._names(bucket)
+        prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
+        after = query.get("continuation-token") or query.get("start-after") or ""
+        limit = min(PAGE, int(query.get("max-keys", PAGE)))
+        at = max(bisect_left(names, prefix), bisect_right(names, after))
+        shown: list[str] = []
+        last, is_more = "", False
+        while at < len(names) and names[at].startswith(prefix):
+            if len(shown) == limit:
+                is_more = True
+                break
+            name = names[at]
+            rest = name[len(prefix) :]
+            if delimiter and delimiter in rest:
+                last = prefix + rest[: rest.index(delimiter) + 1]
+                shown.append(f"<CommonPrefixes><Prefix>{_shown(last, query)}</Prefix></CommonPrefixes>")
+                last += "\U0010ffff"
+                at = bisect_left(names, last, at)
+            else:
+                last = name
+                shown.append(_contents(_shown(name, query), sizes[at]))
+                at += 1
+        token = f"<NextContinuationToken>{escape(last)}</NextContinuationToken>" if is_more else ""
+        encoding = "<EncodingType>url</EncodingType>" if query.get("encoding-type") else ""
+        return (
+            '<?xml version="1.0" encoding="UTF-8"?><ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
+            f"<Name>{bucket}</Name><Prefix>{_shown(prefix, query)}</Prefix><KeyCount>{len(shown)}</KeyCount>"
+            f"<MaxKeys>{limit}</MaxKeys>{encoding}<IsTruncated>{str(is_more).lower()}</IsTruncated>{token}"
+            f"{''.join(shown)}</ListBucketResult>"
+        ).encode()
 
-    daemon_threads = True
-    request_queue_size = 256
 
-    def handle_error(self, *_: object) -> None:
-        """Say nothing."""
+def _shown(name: str, query: Mapping[str, str]) -> str:
+    return quote(name) if query.get("encoding-type") else escape(name)
+
+
+def _contents(name: str, size: int) -> str:
+    times = f'<LastModified>{_TIME}</LastModified><ETag>"{size:x}"</ETag>'
+    return f"<Contents><Key>{name}</Key>{times}<Size>{size}</Size><StorageClass>STANDARD</StorageClass></Contents>"
+
+
+def _send_body(connection: socket.socket, body: bytes) -> None:
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: application/xml\r\nContent-Length: {len(body)}\r\n\r\n"
+    connection.sendall(head.encode() + body)
 
 
 def main() -> None:
-    Handler.root = Path(sys.argv[1])
-    server = Server(("127.0.0.1", 0), Handler)
-    print(server.server_port, flush=True)
-    server.serve_forever()
+    root, *query = sys.argv[1:]
+    with socket.create_server(("127.0.0.1", 0), backlog=256) as listener:
+        print(listener.getsockname()[1], flush=True)
+        Server(Path(root), dict(parse_qsl("&".join(query)))).serve(listener)
 
 
 if __name__ == "__main__":
