@@ -14,8 +14,6 @@ from itertools import pairwise
 from operator import ge
 from typing import Literal
 
-import crc32c
-
 from segreader.catalog.metadata_log import METADATA_TOPIC, RemoteLogMetadata
 from segreader.errors import (
     CorruptBatchError,
@@ -180,8 +178,8 @@ class MetadataBatches:
                     run.data_position,
                     run.table,
                     run.rows,
-                    crc32c.crc32c,
-                    self._decompressor.decompress,
+                    True,
+                    self._decompressor,
                 )
             except FormatError as error:  # counted from the start of the batch, if at all
                 self._apply_rows()

@@ -14,8 +14,9 @@ from __future__ import annotations
 import operator
 import struct
 from array import array
-from collections.abc import Callable
 from itertools import islice
+
+from crc32c import crc32c
 
 from segreader.format.batch import (
     COMMON_SIZE,
@@ -39,6 +40,7 @@ from segreader.format.columns import (
     State,
     Table,
 )
+from segreader.format.compression import Decompressor
 from segreader.format.java_utf8 import decode_java_utf8
 
 
@@ -158,8 +160,8 @@ def decode_batches(
     data_position: int,
     table: array[int],
     rows: int,
-    checksum: Callable[[memoryview], int] | None,
-    decompress: Callable[[int, memoryview], memoryview],
+    check_crcs: bool,
+    decompressor: Decompressor,
 ) -> int:
     """Write the records of the table's batches into ``columns``, from ``State.BATCH_ROW`` on.
 
@@ -168,14 +170,14 @@ def decode_batches(
         data: the piece of the segment that the table describes, beginning at ``data_position``.
         table: as ``scan_batches`` wrote it, with ``Table.DECISION`` set by the caller.
         rows: how many rows of the table are filled.
-        checksum: CRC-32C of some bytes; ``None`` leaves the CRC unchecked.
-        decompress: codec and compressed bytes to the body, valid until its next call.
+        check_crcs: whether the CRC-32C of each batch must be right.
+        decompressor: for the bodies; used by nothing else until the last batch begun is done.
 
     Returns:
         An ``Outcome``. Records before a damage are in the buffers.
 
     Raises:
-        FormatError: what ``decompress`` raises, with the state as before that batch.
+        FormatError: what ``decompressor`` raises, with the state as before that batch.
     """
     state = columns.state
     row = state[State.BATCH_ROW]
@@ -183,7 +185,7 @@ def decode_batches(
         batch = table[row * TABLE_WIDTH : (row + 1) * TABLE_WIDTH]
         if state[State.RECORDS_LEFT] < 0:
             following = table[(row + 1) * TABLE_WIDTH + Table.LAST_OFFSET] if row + 1 < rows else None
-            outcome = _begin_batch(columns, data, data_position, batch, following, checksum, decompress)
+            outcome = _begin_batch(columns, data, data_position, batch, following, check_crcs, decompressor)
             if outcome is not None:
                 return outcome
         try:
@@ -229,8 +231,8 @@ def _begin_batch(
     data_position: int,
     batch: array[int],
     following: int | None,
-    checksum: Callable[[memoryview], int] | None,
-    decompress: Callable[[int, memoryview], memoryview],
+    check_crcs: bool,
+    decompressor: Decompressor,
 ) -> Outcome | None:
     """Check the next batch and lay its body ready; ``RECORDS_LEFT`` is 0 if there is nothing to deliver in it.
 
@@ -247,7 +249,7 @@ def _begin_batch(
         return Outcome.STOPPED
     start = batch[Table.POSITION] - data_position
     whole = data[start : start + batch[Table.SIZE]]
-    if checksum is not None and (crc := checksum(whole[CRC_START:])) != batch[Table.CRC]:
+    if check_crcs and (crc := crc32c(whole[CRC_START:])) != batch[Table.CRC]:
         _note(state, Damage.CRC, 0, crc, batch[Table.CRC])
         return Outcome.DAMAGED
     if _is_below(batch, following, state[State.NEXT_OFFSET]):  # only now: its fields are under the CRC
@@ -263,7 +265,7 @@ def _begin_batch(
     if batch[Table.RECORD_COUNT] > 0:
         codec = batch[Table.ATTRIBUTES] & 7
         body = whole[HEADER_SIZE:]
-        columns.body = decompress(codec, body) if codec else body
+        columns.body = decompressor.decompress(codec, body) if codec else body
         state[State.BODY_BYTES] += len(columns.body)
     state[State.DECODED_BATCHES] += 1
     state[State.BODY_POSITION] = 0

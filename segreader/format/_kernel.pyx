@@ -2,19 +2,69 @@
 
 """The decoder for speed: the twin of ``_columns.py``, function by function and buffer by buffer.
 
-One rule keeps it safe: the body is only read through ``take()``, which checks the bound first, and the buffers are
-only written after their room was checked. The record loop runs without the interpreter lock and touches no Python
-object; header keys that are not ASCII go back to Python for a moment.
+A run of batches is decoded in one stretch without the interpreter lock: CRCs, bodies (``_codecs.h``) and records. Python
+gets the lock back for what is not ordinary: a body that ``_codecs.h`` leaves to ``compression.py``, a header key that
+is not ASCII.
+
+Records are decoded twice over: ``decode_ordinary`` steps over as many as are whole, wanted and fit, and stops in front of
+the first that is not; ``decode_record`` decodes that one, or says what is wrong with it. The second alone is the
+specification. It reads the body only through ``take()``, which checks the bound first; the first checks every field
+against the end of its record. Both write only after the room was checked.
 """
 
 from cpython.array cimport array
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_GET_SIZE
-from libc.stdint cimport INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
+from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
-from segreader.format import columns as layout
+from segreader.format import native_codecs
 from segreader.format.java_utf8 import decode_java_utf8
+
+cdef extern from "_codecs.h" nogil:
+    enum:
+        CODEC_GZIP
+        CODEC_SNAPPY
+        CODEC_LZ4
+        CODEC_ZSTD
+        OTHER_WAY
+        MORE_ROOM
+        SLACK
+        ISAL_STATE_SIZE
+
+    ctypedef int (*lz4_function)(const char*, char*, int, int)
+    ctypedef size_t (*zstd_function)(void*, void*, size_t, const void*, size_t)
+    ctypedef void* (*zstd_create_function)()
+    ctypedef size_t (*zstd_free_function)(void*)
+    ctypedef struct isal_state:
+        pass
+    ctypedef int (*isal_function)(isal_state*)
+    ctypedef uint32_t (*crc32_function)(uint32_t, const uint8_t*, uint64_t)
+
+    ctypedef struct body_codecs:
+        unsigned known
+        unsigned present
+        lz4_function lz4
+        zstd_function zstd
+        zstd_free_function zstd_free
+        void* zstd_context
+        isal_function inflate
+        crc32_function crc32
+        isal_state* inflate_state
+        uint8_t* scratch
+        int64_t capacity
+        int64_t needed
+        int64_t limit
+
+    void crc_begin()
+    uint32_t crc32c_of(const uint8_t*, size_t)
+    uint32_t crc32c_by_tables(const uint8_t*, size_t)
+    int64_t decompress_body(body_codecs*, int, const uint8_t*, int64_t)
+    void put_field(uint8_t*, int64_t, const uint8_t*, int64_t, int64_t)
+    bint is_ascii_field(const uint8_t*, int64_t)
+    bint short_number(const uint8_t**, const uint8_t*, int64_t*)
+    bint long_number(const uint8_t**, const uint8_t*, int64_t*)
 
 NAME = "native"
 
@@ -98,7 +148,12 @@ cdef enum Outcome:
     LEGACY = 3
     STOPPED = 4
     DAMAGED = 5
-    GOOD = 6  # inside this module only: the record is written
+    # Inside this module only:
+    GOOD = 6  # the record is written
+    PLAIN_BODY = 7  # Python must decompress the body of the row
+    UNKNOWN_CODEC = 8  # and look up its codec first
+    NO_SCRATCH = 9  # and make more room for it
+    MISFIT = 10  # the table does not describe the bytes
 
 cdef enum Damage:
     D_CRC = 1
@@ -268,80 +323,263 @@ def scan_batches(const uint8_t[::1] data, Py_ssize_t at, int64_t data_position, 
     return rows, at
 
 
-def decode_batches(columns, data, int64_t data_position, array table, int64_t rows, checksum, decompress):
+cdef class Codecs:
+    """What one thread decompresses bodies with while it does not hold the interpreter lock.
+
+    Args:
+        limit: bytes that one body may hold.
+        find: what ``native_codecs.find`` does: a codec to the addresses of its functions, ``None`` to do without.
+    """
+
+    cdef body_codecs c
+    cdef object find
+    cdef bytearray scratch
+    cdef object shown  # the part of the scratch that a ``ColumnBuffers`` looks into
+    cdef bint is_busy
+
+    def __cinit__(self, int64_t limit, find=native_codecs.find):
+        memset(&self.c, 0, sizeof(body_codecs))
+        self.c.limit = limit
+        self.find = find
+
+    def __dealloc__(self):
+        if self.c.zstd_context != NULL:
+            self.c.zstd_free(self.c.zstd_context)
+        free(self.c.inflate_state)
+
+    @property
+    def capacity(self):
+        """The longest body that is decompressed without more memory."""
+        return self.c.capacity
+
+    def decompress(self, int codec, const uint8_t[::1] data):
+        """The body that ``data`` holds; ``None`` if it is not ordinary."""
+        cdef int64_t size = MORE_ROOM
+        if not self.c.known >> codec & 1:
+            self.look_up(codec)
+        if not self.c.present >> codec & 1 or not data.shape[0]:
+            return None
+        while size == MORE_ROOM:
+            size = decompress_body(&self.c, codec, &data[0], data.shape[0])
+            if size == MORE_ROOM:
+                self.grow()
+        return None if size < 0 else (<const char*>self.c.scratch)[:size]
+
+    cdef int look_up(self, int codec) except -1:
+        """Whether a codec is here from now on."""
+        cdef void* context
+        self.c.known |= 1 << codec
+        addresses = self.find(codec)
+        if addresses is None:
+            return 0
+        if codec == CODEC_LZ4:
+            self.c.lz4 = <lz4_function><uintptr_t>addresses[0]
+        elif codec == CODEC_ZSTD:
+            context = (<zstd_create_function><uintptr_t>addresses[0])()
+            if context == NULL:
+                return 0
+            self.c.zstd_context = context
+            self.c.zstd_free = <zstd_free_function><uintptr_t>addresses[1]
+            self.c.zstd = <zstd_function><uintptr_t>addresses[2]
+        elif codec == CODEC_GZIP:
+            self.c.inflate_state = <isal_state*>calloc(1, ISAL_STATE_SIZE)
+            if self.c.inflate_state == NULL:
+                return 0
+            self.c.inflate = <isal_function><uintptr_t>addresses[0]
+            self.c.crc32 = <crc32_function><uintptr_t>addresses[1]
+        elif codec != CODEC_SNAPPY:
+            return 0
+        self.c.present |= 1 << codec
+        return 0
+
+    cdef int grow(self) except -1:
+        """A larger scratch, with any content."""
+        self.hide()
+        self.scratch = None
+        self.c.scratch, self.c.capacity = NULL, 0
+        self.scratch = PyByteArray_FromStringAndSize(NULL, self.c.needed + SLACK)
+        self.c.scratch = <uint8_t*>PyByteArray_AS_STRING(self.scratch)
+        self.c.capacity = self.c.needed
+        return 0
+
+    cdef int hide(self) except -1:
+        """End the view of the body before: its bytes are about to change."""
+        if self.shown is not None:
+            self.shown.release()
+            self.shown = None
+        return 0
+
+    cdef object show(self, int64_t size):
+        self.shown = memoryview(self.scratch)[:size]
+        return self.shown
+
+
+def checksum(const uint8_t[::1] data, bint in_hardware=True):
+    """The CRC-32C of some bytes, as batches are checked; for tests also as a machine without instructions for it."""
+    if not data.shape[0]:
+        return 0
+    return crc32c_of(&data[0], data.shape[0]) if in_hardware else crc32c_by_tables(&data[0], data.shape[0])
+
+
+def decode_batches(
+    columns, data, int64_t data_position, array table, int64_t rows, bint check_crcs, decompressor
+):
     """Write the records of the table's batches into ``columns``; see ``_columns.decode_batches``."""
     cdef array state_array = columns.state
     cdef int64_t* state = <int64_t*>state_array.data.as_longlongs
-    cdef list buffers = columns.buffers
+    cdef Codecs codecs = decompressor.codecs
     cdef Room room
-    cdef Cursor c
+    cdef Run run
     cdef Py_buffer view, body_view
-    cdef int64_t row, start, size, codec
+    cdef bint has_body
+    cdef int64_t outcome, start
     cdef int64_t* batch
-    cdef int64_t outcome = DONE
     if len(state_array) <= S_CURSOR_MOVES or len(table) < rows * WIDTH or rows < 0:
         raise ValueError("the state or the batch table is too small")
-    find_room(&room, buffers)
+    if codecs is None or codecs.is_busy:
+        codecs = decompressor.codecs = Codecs(decompressor.limit)
+    find_room(&room, columns.buffers)
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    codecs.is_busy = True
     try:
-        row = state[S_BATCH_ROW]
-        c.state = state
-        while row < rows:
-            batch = <int64_t*>table.data.as_longlongs + row * WIDTH
-            if state[S_RECORDS_LEFT] < 0 and batch[T_DECISION] == DROP:
-                state[S_RECORDS_LEFT] = 0
-            if state[S_RECORDS_LEFT] < 0:
-                if batch[T_MAGIC] < 2:
-                    return LEGACY
-                if batch[T_BASE_OFFSET] >= state[S_STOP_OFFSET]:
-                    return STOPPED
-                start = batch[T_POSITION] - data_position
-                size = batch[T_SIZE]
-                if start < 0 or size < HEADER_SIZE or size > view.len - start:
-                    raise ValueError("the batch table does not describe these bytes")
-                c.start = <const uint8_t*>view.buf + start
-                if checksum is not None:
-                    crc = checksum(data[start + CRC_START : start + size])
-                    if crc != batch[T_CRC]:
-                        return damage(&c, D_CRC, c.start, crc, batch[T_CRC])
-                if is_below(batch, row + 1 == rows, state[S_NEXT_OFFSET]):  # only now: its fields are under the CRC
-                    state[S_RECORDS_LEFT] = 0
-                elif batch[T_DECISION] == SKIP:
-                    if batch[T_LAST_OFFSET] + 1 > state[S_NEXT_OFFSET]:
-                        state[S_NEXT_OFFSET] = batch[T_LAST_OFFSET] + 1
-                    state[S_RECORDS_LEFT] = 0
-                elif batch[T_RECORD_COUNT] < 0:
-                    return damage(&c, D_RECORD_COUNT, c.start, batch[T_RECORD_COUNT], 0)
-                else:
-                    if batch[T_RECORD_COUNT] > 0:
-                        columns.body = data[start + HEADER_SIZE : start + size]
-                        codec = batch[T_ATTRIBUTES] & 7
-                        if codec:
-                            columns.body = decompress(codec, columns.body)
-                        state[S_BODY_BYTES] += len(columns.body)
-                    state[S_DECODED_BATCHES] += 1
-                    state[S_BODY_POSITION] = 0
-                    state[S_RECORDS_LEFT] = batch[T_RECORD_COUNT]
-            if state[S_RECORDS_LEFT] > 0:
+        run.cursor.state = state
+        run.data, run.size, run.position = <const uint8_t*>view.buf, view.len, data_position
+        run.table, run.rows, run.check_crcs, run.codecs = <int64_t*>table.data.as_longlongs, rows, check_crcs, &codecs.c
+        while True:
+            has_body = state[S_RECORDS_LEFT] > 0
+            if codecs.shown is not None and not (has_body and columns.body is codecs.shown):
+                codecs.hide()
+            run.body_size = 0
+            if has_body:
                 PyObject_GetBuffer(columns.body, &body_view, PyBUF_SIMPLE)
-                try:
-                    c.start = <const uint8_t*>body_view.buf
-                    if not 0 <= state[S_BODY_POSITION] <= body_view.len:
-                        raise ValueError("the state does not describe this body")
-                    c.at = c.start + state[S_BODY_POSITION]
-                    c.stop = c.start + body_view.len
-                    with nogil:
-                        outcome = decode_body(&c, &room, batch, body_view.len)
-                finally:
-                    PyBuffer_Release(&body_view)
-                if outcome != GOOD:
-                    return outcome
-            state[S_RECORDS_LEFT] = -1
-            row += 1
-            state[S_BATCH_ROW] = row
-        return DONE
+                run.cursor.start, run.body_size = <const uint8_t*>body_view.buf, body_view.len
+            run.body_of = GIVEN
+            with nogil:
+                outcome = decode_run(&run, &room)
+            if has_body:
+                PyBuffer_Release(&body_view)
+            batch = run.table + state[S_BATCH_ROW] * WIDTH
+            if outcome == MISFIT:
+                raise ValueError("the table or the state does not describe these bytes")
+            elif outcome == UNKNOWN_CODEC:
+                codecs.look_up(batch[T_ATTRIBUTES] & 7)
+            elif outcome == NO_SCRATCH:
+                codecs.grow()
+            elif outcome == PLAIN_BODY:
+                start = batch[T_POSITION] - data_position
+                columns.body = decompressor.decompress(
+                    batch[T_ATTRIBUTES] & 7, data[start + HEADER_SIZE : start + batch[T_SIZE]]
+                )
+                begin_body(state, batch, len(columns.body))
+            else:
+                if state[S_RECORDS_LEFT] > 0 and run.body_of == DATA:
+                    start = batch[T_POSITION] - data_position
+                    columns.body = data[start + HEADER_SIZE : start + batch[T_SIZE]]
+                elif state[S_RECORDS_LEFT] > 0 and run.body_of == SCRATCH:
+                    columns.body = codecs.show(run.body_size)
+                return outcome
     finally:
+        codecs.is_busy = False
         PyBuffer_Release(&view)
+
+
+cdef enum BodyOf:
+    """Where the body lies whose records are decoded."""
+    GIVEN = 0  # in ``ColumnBuffers.body``
+    DATA = 1
+    SCRATCH = 2
+
+
+cdef struct Run:
+    Cursor cursor
+    const uint8_t* data
+    int64_t size
+    int64_t position
+    int64_t* table
+    int64_t rows
+    bint check_crcs
+    body_codecs* codecs
+    BodyOf body_of
+    int64_t body_size
+
+
+cdef int64_t decode_run(Run* run, Room* room) noexcept nogil:
+    """Batches until the run is done, or something must be done that needs the interpreter or the caller."""
+    cdef Cursor* c = &run.cursor
+    cdef int64_t* state = c.state
+    cdef const int64_t* batch
+    cdef const uint8_t* whole
+    cdef int64_t row = state[S_BATCH_ROW], start, size, body_size, outcome
+    cdef uint32_t crc
+    cdef int codec
+    if row < 0:
+        return MISFIT
+    while row < run.rows:
+        batch = run.table + row * WIDTH
+        if state[S_RECORDS_LEFT] < 0 and batch[T_DECISION] == DROP:
+            state[S_RECORDS_LEFT] = 0
+        if state[S_RECORDS_LEFT] < 0:
+            if batch[T_MAGIC] < 2:
+                return LEGACY
+            if batch[T_BASE_OFFSET] >= state[S_STOP_OFFSET]:
+                return STOPPED
+            start = batch[T_POSITION] - run.position
+            size = batch[T_SIZE]
+            if start < 0 or size < HEADER_SIZE or size > run.size - start:
+                return MISFIT
+            whole = run.data + start
+            if run.check_crcs:
+                crc = crc32c_of(whole + CRC_START, size - CRC_START)
+                if crc != batch[T_CRC]:
+                    c.start = whole
+                    return damage(c, D_CRC, whole, crc, batch[T_CRC])
+            if is_below(batch, row + 1 == run.rows, state[S_NEXT_OFFSET]):  # only now: its fields are under the CRC
+                state[S_RECORDS_LEFT] = 0
+            elif batch[T_DECISION] == SKIP:
+                if batch[T_LAST_OFFSET] + 1 > state[S_NEXT_OFFSET]:
+                    state[S_NEXT_OFFSET] = batch[T_LAST_OFFSET] + 1
+                state[S_RECORDS_LEFT] = 0
+            elif batch[T_RECORD_COUNT] < 0:
+                c.start = whole
+                return damage(c, D_RECORD_COUNT, whole, batch[T_RECORD_COUNT], 0)
+            elif batch[T_RECORD_COUNT] == 0:
+                begin_body(state, batch, 0)
+            else:
+                codec = batch[T_ATTRIBUTES] & 7
+                if not codec:
+                    run.body_of = DATA
+                    c.start, body_size = whole + HEADER_SIZE, size - HEADER_SIZE
+                else:
+                    if not run.codecs.known >> codec & 1:
+                        return UNKNOWN_CODEC
+                    if not run.codecs.present >> codec & 1:
+                        return PLAIN_BODY
+                    body_size = decompress_body(run.codecs, codec, whole + HEADER_SIZE, size - HEADER_SIZE)
+                    if body_size < 0:
+                        return NO_SCRATCH if body_size == MORE_ROOM else PLAIN_BODY
+                    run.body_of = SCRATCH
+                    c.start = run.codecs.scratch
+                run.body_size = body_size
+                begin_body(state, batch, body_size)
+        if state[S_RECORDS_LEFT] > 0:
+            if not 0 <= state[S_BODY_POSITION] <= run.body_size:
+                return MISFIT
+            c.at = c.start + state[S_BODY_POSITION]
+            c.stop = c.start + run.body_size
+            outcome = decode_body(c, room, batch)
+            if outcome != GOOD:
+                return outcome
+        state[S_RECORDS_LEFT] = -1
+        row += 1
+        state[S_BATCH_ROW] = row
+    return DONE
+
+
+cdef inline void begin_body(int64_t* state, const int64_t* batch, int64_t size) noexcept nogil:
+    state[S_BODY_BYTES] += size
+    state[S_DECODED_BATCHES] += 1
+    state[S_BODY_POSITION] = 0
+    state[S_RECORDS_LEFT] = batch[T_RECORD_COUNT]
 
 
 cdef inline bint is_below(const int64_t* batch, bint is_last, int64_t next_offset) noexcept nogil:
@@ -388,25 +626,190 @@ cdef int find_room(Room* room, list buffers) except -1:
     return 0
 
 
-cdef int64_t decode_body(Cursor* c, Room* room, const int64_t* batch, int64_t body_size) noexcept nogil:
+cdef int64_t decode_body(Cursor* c, Room* room, const int64_t* batch) noexcept nogil:
     """Records until the batch is done (GOOD), full, in need of room, or damaged."""
     cdef int64_t* state = c.state
     cdef int64_t outcome
     while state[S_RECORDS_LEFT] > 0:
+        decode_ordinary(c, room, batch)
+        if state[S_RECORDS_LEFT] == 0:
+            return GOOD
         if (
             state[S_ROWS] >= state[S_MAX_ROWS]
             or state[S_KEY_BYTES] + state[S_VALUE_BYTES] + state[S_HEADER_KEY_BYTES] + state[S_HEADER_VALUE_BYTES]
             >= state[S_MAX_BYTES]
         ):
             return FULL
-        outcome = decode_record(c, room, batch, body_size)
+        outcome = decode_record(c, room, batch)
         if outcome != GOOD:
             return outcome
         state[S_RECORDS_LEFT] -= 1
     return GOOD
 
 
-cdef int64_t decode_record(Cursor* body, Room* room, const int64_t* batch, int64_t body_size) noexcept nogil:
+cdef void decode_ordinary(Cursor* c, Room* room, const int64_t* batch) noexcept nogil:
+    """As many records as are whole, wanted and fit, written as ``decode_record`` writes them; perhaps none."""
+    cdef int64_t* state = c.state
+    cdef const uint8_t* stop = c.stop
+    cdef const uint8_t* at = c.at  # behind the last whole record
+    cdef const uint8_t* p
+    cdef const uint8_t* end
+    cdef const uint8_t* key
+    cdef const uint8_t* value
+    cdef int64_t first = state[S_ROWS], rows = first, most_rows = state[S_MAX_ROWS], left = state[S_RECORDS_LEFT]
+    cdef int64_t next_offset = state[S_NEXT_OFFSET], stop_offset = state[S_STOP_OFFSET]
+    cdef int64_t base_offset = batch[T_BASE_OFFSET], scale = state[S_TIMESTAMP_SCALE]
+    cdef int64_t sequence = batch[T_BASE_SEQUENCE]
+    cdef uint64_t base_timestamp = <uint64_t>batch[T_BASE_TIMESTAMP]
+    cdef bint cursor_moves = state[S_CURSOR_MOVES] != 0
+    cdef bint is_log_append = (batch[T_ATTRIBUTES] & LOG_APPEND_TIME_FLAG) != 0
+    cdef int64_t* offsets = <int64_t*>room.data[OFFSET]
+    cdef int64_t* timestamps = <int64_t*>room.data[TIMESTAMP]
+    cdef int32_t* sequences = <int32_t*>room.data[SEQUENCE]
+    cdef int32_t* key_ends = <int32_t*>room.data[KEY_OFFSETS]
+    cdef int32_t* value_ends = <int32_t*>room.data[VALUE_OFFSETS]
+    cdef int32_t* list_ends = <int32_t*>room.data[HEADER_OFFSETS]
+    cdef int32_t* name_ends = <int32_t*>room.data[HEADER_KEY_OFFSETS]
+    cdef int32_t* datum_ends = <int32_t*>room.data[HEADER_VALUE_OFFSETS]
+    cdef uint8_t* keys = room.data[KEY_DATA]
+    cdef uint8_t* values = room.data[VALUE_DATA]
+    cdef uint8_t* names = room.data[HEADER_KEY_DATA]
+    cdef uint8_t* data = room.data[HEADER_VALUE_DATA]
+    cdef int64_t key_room = room.size[KEY_DATA], value_room = room.size[VALUE_DATA]
+    cdef int64_t name_room = room.size[HEADER_KEY_DATA], datum_room = room.size[HEADER_VALUE_DATA]
+    cdef int64_t headers_room = header_room(room)
+    cdef int64_t key_end = state[S_KEY_BYTES], value_end = state[S_VALUE_BYTES], headers = state[S_HEADERS]
+    cdef int64_t name_end = state[S_HEADER_KEY_BYTES], datum_end = state[S_HEADER_VALUE_BYTES]
+    cdef int64_t key_nulls = state[S_KEY_NULLS], value_nulls = state[S_VALUE_NULLS]
+    cdef int64_t datum_nulls = state[S_HEADER_VALUE_NULLS]
+    cdef int64_t bytes_left = state[S_MAX_BYTES] - key_end - value_end - name_end - datum_end
+    cdef int64_t length, timestamp, delta, offset, key_size, value_size, count, size, seen
+    cdef int64_t new_name_end, new_datum_end, new_nulls
+    while left > 0 and rows < most_rows and bytes_left > 0:
+        p = at
+        if not short_number(&p, stop, &length) or length < 1 or length > stop - p:
+            break
+        end = p + length
+        p += 1
+        if not short_number(&p, end, &timestamp) and not long_number(&p, end, &timestamp):
+            break
+        if not short_number(&p, end, &delta):
+            break
+        offset = base_offset + delta
+        if offset < next_offset or offset >= stop_offset:
+            break
+        timestamp = batch[T_MAX_TIMESTAMP] if is_log_append else <int64_t>(base_timestamp + <uint64_t>timestamp)
+        if timestamps != NULL and scale != 1 and (timestamp > MAX_MICROSECONDS_MS or timestamp < -MAX_MICROSECONDS_MS):
+            break
+        if not short_number(&p, end, &key_size) or key_size > end - p:
+            break
+        key = p
+        if key_size > 0:
+            p += key_size
+        if not short_number(&p, end, &value_size) or value_size > end - p:
+            break
+        value = p
+        if value_size > 0:
+            p += value_size
+        if not short_number(&p, end, &count) or count < 0 or count > end - p:
+            break
+        if (keys != NULL and key_size > key_room - key_end) or (values != NULL and value_size > value_room - value_end):
+            break
+        new_name_end, new_datum_end, new_nulls = name_end, datum_end, datum_nulls
+        seen = 0
+        if list_ends == NULL:
+            while seen < count:
+                if not short_number(&p, end, &size) or size < 0 or size > end - p:
+                    break
+                p += size
+                if not short_number(&p, end, &size) or size > end - p:
+                    break
+                if size > 0:
+                    p += size
+                seen += 1
+        elif count > 0 and headers + count <= headers_room:
+            if new_nulls > 0:  # bits behind the counter may be left from a record that did not fit
+                set_valid(room.data[HEADER_VALUE_VALIDITY], headers, count)
+            while seen < count:
+                if not short_number(&p, end, &size) or size < 0 or size > end - p or size > name_room - new_name_end:
+                    break
+                if not is_ascii_field(p, size):
+                    break
+                put_field(names + new_name_end, name_room - new_name_end, p, stop - p, size)
+                p += size
+                new_name_end += size
+                if not short_number(&p, end, &size) or size > end - p:
+                    break
+                if size > 0:
+                    if size > datum_room - new_datum_end:
+                        break
+                    put_field(data + new_datum_end, datum_room - new_datum_end, p, stop - p, size)
+                    p += size
+                    new_datum_end += size
+                elif size < 0:
+                    put_null(room, HEADER_VALUE_VALIDITY, &new_nulls, headers + seen)
+                seen += 1
+                name_ends[headers + seen] = <int32_t>new_name_end
+                datum_ends[headers + seen] = <int32_t>new_datum_end
+        if seen != count or p != end or (left == 1 and end != stop):
+            break
+
+        at = end  # it is whole, and there is room for it
+        if keys != NULL:
+            if key_size > 0:
+                put_field(keys + key_end, key_room - key_end, key, stop - key, key_size)
+                key_end += key_size
+                bytes_left -= key_size
+            elif key_size < 0:
+                put_null(room, KEY_VALIDITY, &key_nulls, rows)
+            key_ends[rows + 1] = <int32_t>key_end
+        if values != NULL:
+            if value_size > 0:
+                put_field(values + value_end, value_room - value_end, value, stop - value, value_size)
+                value_end += value_size
+                bytes_left -= value_size
+            elif value_size < 0:
+                put_null(room, VALUE_VALIDITY, &value_nulls, rows)
+            value_ends[rows + 1] = <int32_t>value_end
+        if list_ends != NULL:
+            headers += count
+            bytes_left -= new_name_end - name_end + new_datum_end - datum_end
+            name_end, datum_end, datum_nulls = new_name_end, new_datum_end, new_nulls
+            list_ends[rows + 1] = <int32_t>headers
+        if offsets != NULL:
+            offsets[rows] = offset
+        if timestamps != NULL:
+            timestamps[rows] = timestamp * scale
+        if sequences != NULL:
+            sequences[rows] = -1 if sequence < 0 else <int32_t>((sequence + delta) & 0x7FFFFFFF)
+        if cursor_moves:
+            next_offset = offset + 1
+        rows += 1
+        left -= 1
+    if rows == first:
+        return
+    c.at = at
+    state[S_BODY_POSITION] = at - c.start
+    state[S_RECORDS_LEFT] = left
+    state[S_ROWS] = rows
+    state[S_NEXT_OFFSET] = next_offset
+    state[S_KEY_BYTES], state[S_VALUE_BYTES], state[S_HEADERS] = key_end, value_end, headers
+    state[S_HEADER_KEY_BYTES], state[S_HEADER_VALUE_BYTES] = name_end, datum_end
+    state[S_KEY_NULLS], state[S_VALUE_NULLS], state[S_HEADER_VALUE_NULLS] = key_nulls, value_nulls, datum_nulls
+    put_facts(room, batch, first, rows, is_log_append)
+
+
+cdef inline int64_t header_room(const Room* room) noexcept nogil:
+    """For how many headers there are ends and bits."""
+    cdef int64_t least = room.size[HEADER_KEY_OFFSETS] // 4 - 1
+    if room.size[HEADER_VALUE_OFFSETS] // 4 - 1 < least:
+        least = room.size[HEADER_VALUE_OFFSETS] // 4 - 1
+    if room.size[HEADER_VALUE_VALIDITY] * 8 < least:
+        least = room.size[HEADER_VALUE_VALIDITY] * 8
+    return least
+
+
+cdef int64_t decode_record(Cursor* body, Room* room, const int64_t* batch) noexcept nogil:
     """Write one record; counters move only once the whole record is good."""
     cdef int64_t* state = body.state
     cdef const uint8_t* start = body.at
@@ -493,40 +896,45 @@ cdef int64_t decode_record(Cursor* body, Room* room, const int64_t* batch, int64
         state[S_HEADER_VALUE_BYTES] = header_state[2]
         state[S_HEADER_VALUE_NULLS] = header_state[3]
         (<int32_t*>room.data[HEADER_OFFSETS])[rows + 1] = <int32_t>header_state[0]
-    put_facts(room, batch, rows, offset, timestamp * state[S_TIMESTAMP_SCALE] if room.data[TIMESTAMP] != NULL else 0,
-              is_log_append, delta)
+    if room.data[OFFSET] != NULL:
+        (<int64_t*>room.data[OFFSET])[rows] = offset
+    if room.data[TIMESTAMP] != NULL:
+        (<int64_t*>room.data[TIMESTAMP])[rows] = timestamp * state[S_TIMESTAMP_SCALE]
+    if room.data[SEQUENCE] != NULL:
+        (<int32_t*>room.data[SEQUENCE])[rows] = (
+            -1 if batch[T_BASE_SEQUENCE] < 0 else <int32_t>((batch[T_BASE_SEQUENCE] + delta) & 0x7FFFFFFF)
+        )
+    put_facts(room, batch, rows, rows + 1, is_log_append)
     state[S_ROWS] = rows + 1
     if state[S_CURSOR_MOVES]:
         state[S_NEXT_OFFSET] = offset + 1
     return GOOD
 
 
-cdef inline void put_facts(
-    Room* room, const int64_t* batch, int64_t row, int64_t offset, int64_t timestamp, bint is_log_append, int64_t delta
-) noexcept nogil:
-    """The fixed-width columns of one row."""
-    if room.data[OFFSET] != NULL:
-        (<int64_t*>room.data[OFFSET])[row] = offset
-    if room.data[TIMESTAMP] != NULL:
-        (<int64_t*>room.data[TIMESTAMP])[row] = timestamp
-    if room.data[TIMESTAMP_TYPE] != NULL:
-        (<int32_t*>room.data[TIMESTAMP_TYPE])[row] = is_log_append
-    if room.data[LEADER_EPOCH] != NULL:
-        (<int32_t*>room.data[LEADER_EPOCH])[row] = <int32_t>batch[T_LEADER_EPOCH]
-    if room.data[PRODUCER_ID] != NULL:
-        (<int64_t*>room.data[PRODUCER_ID])[row] = batch[T_PRODUCER_ID]
-    if room.data[PRODUCER_EPOCH] != NULL:
-        (<int32_t*>room.data[PRODUCER_EPOCH])[row] = <int32_t>batch[T_PRODUCER_EPOCH]
-    if room.data[SEQUENCE] != NULL:
-        (<int32_t*>room.data[SEQUENCE])[row] = (
-            -1 if batch[T_BASE_SEQUENCE] < 0 else <int32_t>((batch[T_BASE_SEQUENCE] + delta) & 0x7FFFFFFF)
-        )
+cdef void put_facts(Room* room, const int64_t* batch, int64_t first, int64_t stop, bint is_log_append) noexcept nogil:
+    """The columns that are the same in all records of a batch, in the rows ``first <= row < stop``."""
+    fill_int32(room.data[TIMESTAMP_TYPE], first, stop, is_log_append)
+    fill_int32(room.data[LEADER_EPOCH], first, stop, <int32_t>batch[T_LEADER_EPOCH])
+    fill_int64(room.data[PRODUCER_ID], first, stop, batch[T_PRODUCER_ID])
+    fill_int32(room.data[PRODUCER_EPOCH], first, stop, <int32_t>batch[T_PRODUCER_EPOCH])
     if room.data[ATTRIBUTES] != NULL:
-        room.data[ATTRIBUTES][row] = <uint8_t>batch[T_ATTRIBUTES]
-    if room.data[BATCH_BASE_OFFSET] != NULL:
-        (<int64_t*>room.data[BATCH_BASE_OFFSET])[row] = batch[T_BASE_OFFSET]
-    if room.data[POSITION] != NULL:
-        (<int64_t*>room.data[POSITION])[row] = batch[T_POSITION]
+        memset(room.data[ATTRIBUTES] + first, <uint8_t>batch[T_ATTRIBUTES], stop - first)
+    fill_int64(room.data[BATCH_BASE_OFFSET], first, stop, batch[T_BASE_OFFSET])
+    fill_int64(room.data[POSITION], first, stop, batch[T_POSITION])
+
+
+cdef inline void fill_int32(uint8_t* column, int64_t first, int64_t stop, int32_t value) noexcept nogil:
+    cdef int64_t row
+    if column != NULL:
+        for row in range(first, stop):
+            (<int32_t*>column)[row] = value
+
+
+cdef inline void fill_int64(uint8_t* column, int64_t first, int64_t stop, int64_t value) noexcept nogil:
+    cdef int64_t row
+    if column != NULL:
+        for row in range(first, stop):
+            (<int64_t*>column)[row] = value
 
 
 cdef int64_t decode_headers(Cursor* c, Room* room, bint is_wanted, int64_t* ends) noexcept nogil:
@@ -563,7 +971,7 @@ cdef int64_t decode_headers(Cursor* c, Room* room, bint is_wanted, int64_t* ends
             return DAMAGED
         if not is_wanted:
             continue
-        if is_ascii(key, key_size):
+        if is_ascii_field(key, key_size):
             if key_size > room.size[HEADER_KEY_DATA] - ends[1]:
                 return need(c.state, HEADER_KEY_DATA, ends[1] + key_size)
             memcpy(room.data[HEADER_KEY_DATA] + ends[1], key, key_size)
@@ -602,14 +1010,6 @@ cdef int64_t put_text(Room* room, int64_t used, const uint8_t* key, int64_t size
     return length
 
 
-cdef inline bint is_ascii(const uint8_t* text, int64_t size) noexcept nogil:
-    cdef uint8_t seen = 0
-    cdef int64_t index
-    for index in range(size):
-        seen |= text[index]
-    return seen < 0x80
-
-
 cdef inline int64_t need(int64_t* state, int64_t buffer, int64_t size) noexcept nogil:
     state[S_NEED_BUFFER] = buffer
     state[S_NEED_SIZE] = size
@@ -628,3 +1028,6 @@ cdef inline void set_valid(uint8_t* bits, int64_t first, int64_t count) noexcept
     cdef int64_t index
     for index in range(first, first + count):
         bits[index >> 3] |= <uint8_t>(1 << (index & 7))
+
+
+crc_begin()

@@ -57,6 +57,7 @@ class Decompressor:
 
     def __init__(self, limit: int = DEFAULT_LIMIT) -> None:
         self.limit = limit
+        self.codecs: object = None  # the native kernel's, which decompress ordinary bodies without the interpreter lock
         self._workspace = Workspace()
 
     def decompress(self, codec: int, data: memoryview | bytes, magic: int = 2) -> memoryview:

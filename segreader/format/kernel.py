@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import os
 from array import array
-from collections.abc import Callable
 from types import ModuleType
 from typing import Final, Protocol, cast
 
@@ -13,6 +12,7 @@ from segreader.errors import CorruptBatchError, CorruptRecordError, FormatError,
 from segreader.format import _columns
 from segreader.format.batch import CODEC_MASK, CRC_START, HEADER_SIZE
 from segreader.format.columns import TABLE_WIDTH, ColumnBuffers, Damage, State, Table
+from segreader.format.compression import Decompressor
 
 _RECORD_DAMAGE = {
     Damage.BODY_ENDS: ("the records section ends too early", "{0} more records", "none"),
@@ -50,8 +50,8 @@ class Kernel(Protocol):
         data_position: int,
         table: array[int],
         rows: int,
-        checksum: Callable[[memoryview], int] | None,
-        decompress: Callable[[int, memoryview], memoryview],
+        check_crcs: bool,
+        decompressor: Decompressor,
     ) -> int:
         """See ``_columns.decode_batches``."""
 

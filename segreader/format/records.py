@@ -16,8 +16,6 @@ from enum import IntEnum
 from struct import unpack_from
 from typing import TypeVar
 
-import crc32c
-
 from segreader.errors import CorruptRecordError, FormatError
 from segreader.format.batch import Headers, Record, TimestampType, check_common
 from segreader.format.columns import (
@@ -61,11 +59,10 @@ def iter_records(
     rows, _ = kernel.scan_batches(data, 0, 0, table, len(data))
     columns = ColumnBuffers(_COLUMNS, BufferPool(1 << 20), max_rows=1024, max_bytes=1 << 20)
     columns.state[State.NEXT_OFFSET] = -(1 << 63)
-    checksum = crc32c.crc32c if check_crcs else None
     columns.state[State.CURSOR_MOVES] = 0
     while True:
         error: FormatError | None = None
-        outcome = Outcome(kernel.decode_batches(columns, data, 0, table, rows, checksum, decompressor.decompress))
+        outcome = Outcome(kernel.decode_batches(columns, data, 0, table, rows, check_crcs, decompressor))
         if outcome is Outcome.DAMAGED:
             error = damage_error(columns.state, table)
         if outcome is Outcome.GROW and columns.make_room():

@@ -115,7 +115,6 @@ class RowDecoder:
         self.kernel = load_kernel(options.kernel)
         self.metrics = metrics or ScanMetrics(kernel=self.kernel.NAME)
         self.decompressor = Decompressor(options.max_batch_bytes)
-        self.checksum: Callable[[memoryview], int] | None = crc32c.crc32c if options.check_crcs else None
         self._columns = ColumnBuffers(
             frozenset(options.columns),
             BufferPool(allocate=self.kernel.allocate) if pool is None else pool,
@@ -159,8 +158,8 @@ class RowDecoder:
                         run.data_position,
                         run.table,
                         rows,
-                        self.checksum,
-                        self.decompressor.decompress,
+                        self.options.check_crcs,
+                        self.decompressor,
                     )
                 )
                 if outcome == Outcome.LEGACY:
@@ -332,7 +331,7 @@ class CountDecoder:
 
     def _count(self, run: BatchRun, rows: int) -> int | None:
         """The records of a run; ``None`` where its headers do not tell."""
-        if self._rows.checksum is None or not rows:
+        if not self._rows.options.check_crcs or not rows:
             return None
         state, table, stop = self._rows.state, run.table, rows * TABLE_WIDTH
         decisions = table[Table.DECISION : stop : TABLE_WIDTH]
@@ -352,7 +351,7 @@ class CountDecoder:
         sizes = table[Table.SIZE : stop : TABLE_WIDTH]
         crcs = table[Table.CRC : stop : TABLE_WIDTH]
         for position, size, crc in zip(table[Table.POSITION : stop : TABLE_WIDTH], sizes, crcs, strict=True):
-            if self._rows.checksum(data[position - at + CRC_START : position - at + size]) != crc:
+            if crc32c.crc32c(data[position - at + CRC_START : position - at + size]) != crc:
                 return None
         state[State.NEXT_OFFSET] = max(lasts) + 1
         return sum(count for count, decision in zip(counts, decisions, strict=True) if decision == _DECODE)

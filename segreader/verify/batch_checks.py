@@ -8,8 +8,6 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
 
-import crc32c
-
 from segreader.errors import FormatError, UnsupportedCodecError
 from segreader.evidence.findings import Findings
 from segreader.evidence.rules import Code
@@ -181,8 +179,8 @@ class _Decoder:
                         run.data_position,
                         run.table,
                         run.rows,
-                        crc32c.crc32c,
-                        self._decompressor.decompress,
+                        True,
+                        self._decompressor,
                     )
                 )
                 if outcome is Outcome.LEGACY:

@@ -91,6 +91,7 @@ def test_version_says_which_kernel_decodes(capsys: pytest.CaptureFixture[str], m
     (facts,) = json.loads(capsys.readouterr().out)
     assert facts["version"] == __version__
     assert facts["kernel"] == load_kernel().NAME
+    assert facts["codecs"] == "gzip, snappy, lz4, zstd"
     assert facts["pyarrow"] == importlib.metadata.version("pyarrow")
 
     monkeypatch.setenv("SEGREADER_KERNEL", "reference")

@@ -6,7 +6,6 @@ import random
 import struct
 from typing import Any
 
-import crc32c
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -35,6 +34,7 @@ from segreader.testing.records import ProducerRecord
 from segreader.testing.strategies import producer_records
 
 KERNELS = ["reference", "native"]
+WAYS = [*KERNELS, "native without codecs"]
 
 
 @pytest.fixture(params=KERNELS)
@@ -42,15 +42,28 @@ def kernel(request: pytest.FixtureRequest) -> Kernel:
     return load_kernel(request.param)
 
 
+def without_codecs() -> Decompressor:
+    """Makes the native kernel leave every compressed body to ``compression.py``."""
+    decompressor = Decompressor()
+    native = pytest.importorskip("segreader.format._kernel")
+    decompressor.codecs = native.Codecs(decompressor.limit, lambda codec: None)
+    return decompressor
+
+
 def decode(
-    kernel: Kernel, data: bytes, columns: ColumnBuffers, *, check_crcs: bool = True
+    kernel: Kernel,
+    data: bytes,
+    columns: ColumnBuffers,
+    *,
+    check_crcs: bool = True,
+    decompressor: Decompressor | None = None,
 ) -> tuple[Outcome, ColumnBuffers]:
     """Decode all batches in ``data`` into one set of columns, growing them as needed."""
     table, view = batch_table(), memoryview(data)
     rows, _ = kernel.scan_batches(view, 0, 0, table, 1 << 30)
-    checksum = crc32c.crc32c if check_crcs else None
+    decompressor = decompressor or Decompressor()
     while True:
-        outcome = Outcome(kernel.decode_batches(columns, view, 0, table, rows, checksum, Decompressor().decompress))
+        outcome = Outcome(kernel.decode_batches(columns, view, 0, table, rows, check_crcs, decompressor))
         if outcome is not Outcome.GROW or not columns.make_room():
             return outcome, columns
 
@@ -88,19 +101,20 @@ def image(columns: ColumnBuffers) -> dict[str, Any]:
 
 
 def both(data: bytes, **kwargs: bool) -> tuple[Outcome, dict[str, Any]]:
-    """Decode with both kernels, hold that they agree, and give what they say."""
+    """Decode with both kernels, the native one also without its codecs, hold that they agree, and give the answer."""
     answers = []
-    for name in KERNELS:
+    for name in WAYS:
         columns = ColumnBuffers(frozenset(BUFFERS_OF) - {"timestamp"}, max_rows=500)
         try:
-            outcome, _ = decode(load_kernel(name), data, columns, **kwargs)
+            decompressor = Decompressor() if name in KERNELS else without_codecs()
+            outcome, _ = decode(load_kernel(name.split()[0]), data, columns, decompressor=decompressor, **kwargs)
             damage: list[object] = (
                 list(columns.state[State.DAMAGE : State.DECODED_BATCHES]) if outcome is Outcome.DAMAGED else []
             )
         except FormatError as error:
             outcome, damage = Outcome.DAMAGED, [type(error)]
         answers.append((outcome, damage, image(columns)))
-    assert answers[0] == answers[1]
+    assert answers[0] == answers[1] == answers[2]
     return answers[0][0], answers[0][2]
 
 
@@ -292,7 +306,7 @@ def test_a_full_batch_goes_on_where_it_stopped(kernel: Kernel) -> None:
     rows, _ = kernel.scan_batches(memoryview(data), 0, 0, table, 1 << 30)
     seen, decompressor = [], Decompressor()
     while True:
-        outcome = kernel.decode_batches(columns, memoryview(data), 0, table, rows, None, decompressor.decompress)
+        outcome = kernel.decode_batches(columns, memoryview(data), 0, table, rows, False, decompressor)
         seen.append((outcome, columns.rows))
         columns.reset()
         if outcome == Outcome.DONE:
@@ -358,7 +372,7 @@ def test_a_table_that_does_not_describe_the_bytes_is_a_programming_error() -> No
     native.scan_batches(memoryview(data), 0, 0, table, 1 << 30)
     columns = ColumnBuffers(frozenset({"offset"}))
     with pytest.raises(ValueError, match="does not describe"):
-        native.decode_batches(columns, memoryview(data[:70]), 0, table, 1, None, Decompressor().decompress)
+        native.decode_batches(columns, memoryview(data[:70]), 0, table, 1, False, Decompressor())
     assert len(data) > HEADER_SIZE
 
 

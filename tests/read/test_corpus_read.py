@@ -12,6 +12,7 @@ from sample import at_each_edge_once, edges_once, exhaustive, is_first_of_its_to
 
 import segreader
 from segreader.errors import AmbiguousTopicError
+from segreader.format import native_codecs
 
 KERNELS = ["native", "reference"]
 SETS = ("tv2", "tv1", "k39", "cluster", "aiven-plain", "aiven-zstd", "aiven-encrypted")
@@ -75,6 +76,16 @@ def test_remote_segments_give_the_java_consumers_records(case: Case, isolation: 
         assert end.reason.is_early == is_early
         if is_early:
             assert end.offset == case.offline_lso(partition)
+
+
+@pytest.mark.parametrize("isolation", ["uncommitted", "committed"])
+@pytest.mark.parametrize("case", sampled(REMOTE, lambda case: "codec" in case.topic), ids=str)
+def test_without_native_codecs_the_same_records_come(
+    case: Case, isolation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(native_codecs.VARIABLE, "none")
+    scan = segreader.scan(root(case), isolation_level=f"read_{isolation}", kernel="native", **options(case))
+    assert from_log_start(case, isolation, list(map(normal, scan.records()))) == truth(case, isolation)
 
 
 @pytest.mark.parametrize("isolation", ["uncommitted", "committed"])

@@ -15,18 +15,22 @@ _PACKAGES = ("pyarrow", "lz4", "zstandard", "cramjam", "isal", "crc32c", "fsspec
 def version(form: str) -> None:
     """Print the version, which kernel decodes, and the versions of its dependencies.
 
-    The kernel is native (compiled) or reference (plain Python: the same records, many times slower).
+    The kernel is native (compiled) or reference (plain Python: the same records, many times slower). The native kernel
+    decompresses the codecs that are listed without Python's lock; the others take more time.
     """
     import platform
     from importlib.metadata import PackageNotFoundError
     from importlib.metadata import version as installed
 
     from segreader import __version__
+    from segreader.format import native_codecs
     from segreader.format.kernel import load_kernel
 
+    kernel = load_kernel().NAME
     facts: dict[str, str | None] = {
         "version": __version__,
-        "kernel": load_kernel().NAME,
+        "kernel": kernel,
+        "codecs": ", ".join(native_codecs.found()) if kernel == "native" else "",
         "python": platform.python_version(),
         "platform": platform.platform(),
     }
@@ -40,4 +44,5 @@ def version(form: str) -> None:
         return
     out = console()
     for name, value in facts.items():
-        out.print(f"{'segreader' if name == 'version' else name:<11}{value or 'not installed'}")
+        absent = "none" if name == "codecs" else "not installed"
+        out.print(f"{'segreader' if name == 'version' else name:<11}{value or absent}")

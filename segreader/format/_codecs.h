@@ -1,0 +1,465 @@
+/* CRC-32C, and batch bodies decompressed without the interpreter: what the record loop of _kernel.pyx stands on.
+ *
+ * Nothing is linked: lz4, zstd and gzip are functions whose addresses native_codecs.py looks up in the packages that
+ * segreader depends on; snappy is here. Only ordinary bodies are decompressed here. Whatever is not ordinary, damage
+ * included, is OTHER_WAY: compression.py does it, and knows the errors.
+ */
+
+#ifndef SEGREADER_CODECS_H
+#define SEGREADER_CODECS_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#include <nmmintrin.h>
+#define CRC_BY_SSE42 __attribute__((target("sse4.2")))
+#elif defined(__aarch64__) && defined(__ARM_FEATURE_CRC32)
+#include <arm_acle.h>
+#endif
+
+static inline uint32_t little32(const uint8_t *p) {
+    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+static inline uint32_t big32(const uint8_t *p) {
+    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | (uint32_t)p[3];
+}
+
+/* CRC-32C (Castagnoli). By hardware three streams at a time, for one instruction takes three cycles; the results are
+ * joined by tables that shift a CRC over so many zero bytes. */
+
+#define CRC_POLYNOMIAL 0x82F63B78u
+enum { CRC_LONG = 4096, CRC_SHORT = 256 };
+
+static uint32_t crc_table[8][256];
+static uint32_t crc_over_long[4][256];
+static uint32_t crc_over_short[4][256];
+static int crc_by_hardware;
+
+static uint32_t crc_over_zeros(uint32_t crc, size_t zeros) {
+    while (zeros--) crc = crc_table[0][crc & 0xFF] ^ crc >> 8;
+    return crc;
+}
+
+static void crc_fill_shift(uint32_t shift[4][256], size_t zeros) {
+    uint32_t bits[32];
+    for (int bit = 0; bit < 32; bit++) bits[bit] = crc_over_zeros((uint32_t)1 << bit, zeros);
+    for (int byte = 0; byte < 4; byte++)
+        for (int value = 0; value < 256; value++) {
+            uint32_t crc = 0;
+            for (int bit = 0; bit < 8; bit++)
+                if (value >> bit & 1) crc ^= bits[8 * byte + bit];
+            shift[byte][value] = crc;
+        }
+}
+
+static inline uint32_t crc_shifted(uint32_t shift[4][256], uint32_t crc) {
+    return shift[0][crc & 0xFF] ^ shift[1][crc >> 8 & 0xFF] ^ shift[2][crc >> 16 & 0xFF] ^ shift[3][crc >> 24];
+}
+
+/* Once, before the first checksum. */
+static void crc_begin(void) {
+    for (uint32_t value = 0; value < 256; value++) {
+        uint32_t crc = value;
+        for (int bit = 0; bit < 8; bit++) crc = crc >> 1 ^ (CRC_POLYNOMIAL & (0 - (crc & 1)));
+        crc_table[0][value] = crc;
+    }
+    for (int value = 0; value < 256; value++)
+        for (int next = 1; next < 8; next++)
+            crc_table[next][value] = crc_over_zeros(crc_table[next - 1][value], 1);
+#if defined(CRC_BY_SSE42)
+    crc_by_hardware = __builtin_cpu_supports("sse4.2") != 0;
+#elif defined(__aarch64__) && defined(__ARM_FEATURE_CRC32)
+    crc_by_hardware = 1;
+#endif
+    if (crc_by_hardware) {
+        crc_fill_shift(crc_over_long, CRC_LONG);
+        crc_fill_shift(crc_over_short, CRC_SHORT);
+    }
+}
+
+static uint32_t crc_by_tables(uint32_t crc, const uint8_t *p, size_t size) {
+    for (; size >= 8; p += 8, size -= 8) {
+        uint32_t low = crc ^ little32(p), high = little32(p + 4);
+        crc = crc_table[7][low & 0xFF] ^ crc_table[6][low >> 8 & 0xFF] ^ crc_table[5][low >> 16 & 0xFF] ^
+              crc_table[4][low >> 24] ^ crc_table[3][high & 0xFF] ^ crc_table[2][high >> 8 & 0xFF] ^
+              crc_table[1][high >> 16 & 0xFF] ^ crc_table[0][high >> 24];
+    }
+    while (size--) crc = crc_table[0][(crc ^ *p++) & 0xFF] ^ crc >> 8;
+    return crc;
+}
+
+#if defined(CRC_BY_SSE42)
+#define CRC_HARDWARE CRC_BY_SSE42
+#define CRC_STEP8(crc, word) ((uint32_t)_mm_crc32_u64(crc, word))
+#define CRC_STEP1(crc, byte) _mm_crc32_u8(crc, byte)
+#elif defined(__aarch64__) && defined(__ARM_FEATURE_CRC32)
+#define CRC_HARDWARE
+#define CRC_STEP8(crc, word) __crc32cd(crc, word)
+#define CRC_STEP1(crc, byte) __crc32cb(crc, byte)
+#endif
+
+#if defined(CRC_HARDWARE)
+static inline uint64_t crc_word(const uint8_t *p) {
+    uint64_t word;
+    memcpy(&word, p, 8);
+    return word;
+}
+
+CRC_HARDWARE static uint32_t crc_in_hardware(uint32_t crc, const uint8_t *p, size_t size) {
+    for (int round = 0; round < 2; round++) {
+        size_t part = round == 0 ? CRC_LONG : CRC_SHORT;
+        while (size >= 3 * part) {
+            uint32_t second = 0, third = 0;
+            for (size_t at = 0; at < part; at += 8) {
+                crc = CRC_STEP8(crc, crc_word(p + at));
+                second = CRC_STEP8(second, crc_word(p + part + at));
+                third = CRC_STEP8(third, crc_word(p + 2 * part + at));
+            }
+            if (round == 0)
+                crc = crc_shifted(crc_over_long, crc_shifted(crc_over_long, crc) ^ second) ^ third;
+            else
+                crc = crc_shifted(crc_over_short, crc_shifted(crc_over_short, crc) ^ second) ^ third;
+            p += 3 * part;
+            size -= 3 * part;
+        }
+    }
+    for (; size >= 8; p += 8, size -= 8) crc = CRC_STEP8(crc, crc_word(p));
+    while (size--) crc = CRC_STEP1(crc, *p++);
+    return crc;
+}
+#endif
+
+static uint32_t crc32c_by_tables(const uint8_t *p, size_t size) {
+    return ~crc_by_tables(~(uint32_t)0, p, size);
+}
+
+static uint32_t crc32c_of(const uint8_t *p, size_t size) {
+#if defined(CRC_HARDWARE)
+    if (crc_by_hardware) return ~crc_in_hardware(~(uint32_t)0, p, size);
+#endif
+    return crc32c_by_tables(p, size);
+}
+
+/* Bodies. */
+
+enum {
+    CODEC_GZIP = 1,
+    CODEC_SNAPPY = 2,
+    CODEC_LZ4 = 3,
+    CODEC_ZSTD = 4,
+    OTHER_WAY = -1, /* compression.py must do it */
+    MORE_ROOM = -2, /* the scratch must hold `needed` bytes: call again */
+    SLACK = 128,    /* bytes behind the scratch that may be written: whole words are copied there */
+    ISAL_STATE_SIZE = 256 << 10, /* an inflate_state takes 85 KiB; what is not touched costs nothing */
+    FIRST_SCRATCH = 64 << 10,
+    LARGEST_SCRATCH = 2 << 20 /* longer bodies are decompressed in pieces, by compression.py */
+};
+
+/* The first fields of isal's inflate_state, the same since its 2.16; the rest is its own. */
+typedef struct {
+    uint8_t *next_out;
+    uint32_t avail_out;
+    uint32_t total_out;
+    const uint8_t *next_in;
+    uint64_t read_in;
+    uint32_t avail_in;
+} isal_state;
+
+typedef int (*lz4_function)(const char *, char *, int, int);
+typedef size_t (*zstd_function)(void *, void *, size_t, const void *, size_t);
+typedef void *(*zstd_create_function)(void);
+typedef size_t (*zstd_free_function)(void *);
+typedef int (*isal_function)(isal_state *);
+typedef uint32_t (*crc32_function)(uint32_t, const uint8_t *, uint64_t);
+
+/* What one thread decompresses with. */
+typedef struct {
+    unsigned known;   /* bits of the codecs that were looked up */
+    unsigned present; /* bits of those that can be used */
+    lz4_function lz4;
+    zstd_function zstd;
+    zstd_free_function zstd_free;
+    void *zstd_context;
+    isal_function inflate;
+    crc32_function crc32;
+    isal_state *inflate_state;
+    uint8_t *scratch;
+    int64_t capacity; /* of the scratch, without its slack */
+    int64_t needed;
+    int64_t limit;
+} body_codecs;
+
+static inline int64_t ask_for_room(body_codecs *codecs, int64_t needed) {
+    if (needed > LARGEST_SCRATCH || needed > codecs->limit) return OTHER_WAY;
+    codecs->needed = needed;
+    return MORE_ROOM;
+}
+
+/* Frames of independent blocks without block checksums, as Java, librdkafka and Go write them. Kafka does not check
+ * the content's checksum. Their headers, with their checksums: flags 60 and 64, blocks of 64 KiB to 4 MiB. */
+static int is_plain_lz4_header(const uint8_t *p) {
+    static const uint8_t plain[4] = {0x82, 0xFB, 0x51, 0x73}, with_content[4] = {0xA7, 0x08, 0x85, 0xB9};
+    int code = (p[5] >> 4) - 4;
+    if (little32(p) != 0x184D2204 || p[5] & 0x8F || code < 0) return 0;
+    return (p[4] == 0x60 && p[6] == plain[code]) || (p[4] == 0x64 && p[6] == with_content[code]);
+}
+
+static int64_t lz4_body(body_codecs *codecs, const uint8_t *p, int64_t size) {
+    const uint8_t *stop = p + size;
+    int64_t used = 0, most;
+    int after;
+    if (size < 11 || !is_plain_lz4_header(p)) return OTHER_WAY;
+    most = (int64_t)1 << (2 * (p[5] >> 4) + 8);
+    after = p[4] == 0x64 ? 4 : 0;
+    p += 7;
+    while (stop - p >= 4) {
+        uint32_t word = little32(p);
+        int64_t length = word & 0x7FFFFFFF, made, room = codecs->capacity - used;
+        p += 4;
+        if (!length) return stop - p >= after && used <= codecs->limit ? used : OTHER_WAY;
+        if (length > most || length > stop - p) return OTHER_WAY;
+        if (word >> 31) {
+            if (length > room) return ask_for_room(codecs, used + length);
+            memcpy(codecs->scratch + used, p, (size_t)length);
+            made = length;
+        } else {
+            int64_t given = room < most ? room : most;
+            made = given > 0 ? codecs->lz4((const char *)p, (char *)codecs->scratch + used, (int)length, (int)given) : -1;
+            if (made < 0) {
+                if (room >= most || codecs->capacity >= LARGEST_SCRATCH) return OTHER_WAY;
+                given = used + most; /* it may be damaged, or longer than the room */
+                return ask_for_room(codecs, given > LARGEST_SCRATCH ? LARGEST_SCRATCH : given);
+            }
+        }
+        used += made;
+        p += length;
+    }
+    return OTHER_WAY;
+}
+
+/* One frame whose body is not longer than its window: then it does not matter whether it is read whole or as a stream,
+ * where references may not reach behind the window. Source: RFC 8878, section 3.1. */
+static int64_t zstd_body(body_codecs *codecs, const uint8_t *p, int64_t size) {
+    static const int content_sizes[4] = {0, 2, 4, 8};
+    int64_t window, content = -1, at = 5;
+    int flags, single, field;
+    size_t made;
+    if (size < 9 || little32(p) != 0xFD2FB528) return OTHER_WAY;
+    flags = p[4];
+    single = flags >> 5 & 1;
+    field = content_sizes[flags >> 6];
+    if (single && !field) field = 1;
+    if (flags & 0x0B) return OTHER_WAY; /* a dictionary, or the reserved bit */
+    window = single ? 0 : ((int64_t)8 + (p[5] & 7)) << ((p[5] >> 3) + 7);
+    at += !single;
+    if (size - at < field + 3) return OTHER_WAY;
+    if (field) {
+        content = field == 1 ? p[at] : field == 2 ? 256 + p[at] + ((int64_t)p[at + 1] << 8) : (int64_t)little32(p + at);
+        if (field == 8 && little32(p + at + 4)) return OTHER_WAY;
+        if (single) window = content;
+        if (content > window) return OTHER_WAY;
+        if (content > codecs->capacity) return ask_for_room(codecs, content);
+        at += field;
+    }
+    if (window > (int64_t)32 << 20) return OTHER_WAY;
+    for (;;) { /* its blocks, to know that nothing follows it */
+        uint32_t header;
+        if (size - at < 3) return OTHER_WAY;
+        header = (uint32_t)p[at] | (uint32_t)p[at + 1] << 8 | (uint32_t)p[at + 2] << 16;
+        at += 3 + ((header & 6) == 2 ? 1 : (int64_t)(header >> 3));
+        if (header & 1) break;
+    }
+    if (at + (flags & 4) != size) return OTHER_WAY;
+    made = codecs->zstd(codecs->zstd_context, codecs->scratch, (size_t)codecs->capacity, p, (size_t)size);
+    if (made == (size_t)-70 && codecs->capacity < LARGEST_SCRATCH) /* ZSTD_error_dstSize_tooSmall */
+        return ask_for_room(codecs, codecs->capacity < LARGEST_SCRATCH / 4 ? 4 * codecs->capacity : LARGEST_SCRATCH);
+    if (made > (size_t)codecs->capacity || (int64_t)made > window || (int64_t)made > codecs->limit) return OTHER_WAY;
+    return (int64_t)made;
+}
+
+/* One member without names or comments, and nothing behind it. */
+static int64_t gzip_body(body_codecs *codecs, const uint8_t *p, int64_t size) {
+    isal_state *state = codecs->inflate_state;
+    int64_t length;
+    if (size < 18 || little32(p) != 0x00088B1F) return OTHER_WAY;
+    length = little32(p + size - 4);
+    if (length > codecs->limit) return OTHER_WAY;
+    if (length > codecs->capacity) return ask_for_room(codecs, length);
+    state->next_in = p + 10;
+    state->avail_in = (uint32_t)(size - 10);
+    state->next_out = codecs->scratch;
+    state->avail_out = (uint32_t)codecs->capacity;
+    if (size > INT32_MAX || codecs->inflate(state) != 0) return OTHER_WAY;
+    if (state->avail_in != 8 || (int64_t)state->total_out != length) return OTHER_WAY;
+    return codecs->crc32(0, codecs->scratch, (uint64_t)length) == little32(p + size - 8) ? length : OTHER_WAY;
+}
+
+/* One raw block: its length, or OTHER_WAY. Source: snappy's format_description.txt. */
+static int64_t snappy_block(body_codecs *codecs, uint8_t *out, int64_t room, const uint8_t *p, const uint8_t *stop) {
+    const uint8_t *const start = out;
+    uint8_t *end;
+    uint64_t size = 0;
+    int shift = 0;
+    for (;; shift += 7) {
+        if (p >= stop || shift > 28) return OTHER_WAY;
+        size |= (uint64_t)(*p & 0x7F) << shift;
+        if (*p++ < 0x80) break;
+    }
+    if ((int64_t)size > room) return ask_for_room(codecs, (int64_t)size + (out - codecs->scratch));
+    end = out + size;
+    while (p < stop) {
+        int tag = *p++;
+        int64_t length, offset;
+        if (!(tag & 3)) {
+            length = (tag >> 2) + 1;
+            if (length <= 16 && stop - p >= 16 && end - out >= length) { /* the slack takes what is too much */
+                memcpy(out, p, 16);
+            } else {
+                if (length > 60) {
+                    int more = (int)length - 60;
+                    if (stop - p < more) return OTHER_WAY;
+                    for (length = 0, shift = 0; shift < 8 * more; shift += 8) length |= (int64_t)*p++ << shift;
+                    length += 1;
+                }
+                if (length > stop - p || length > end - out) return OTHER_WAY;
+                memcpy(out, p, (size_t)length);
+            }
+            p += length;
+            out += length;
+            continue;
+        }
+        if ((tag & 3) == 1) {
+            if (p >= stop) return OTHER_WAY;
+            length = 4 + (tag >> 2 & 7);
+            offset = (tag & 0xE0) << 3 | *p++;
+        } else if ((tag & 3) == 2) {
+            if (stop - p < 2) return OTHER_WAY;
+            length = (tag >> 2) + 1;
+            offset = p[0] | p[1] << 8;
+            p += 2;
+        } else {
+            if (stop - p < 4) return OTHER_WAY;
+            length = (tag >> 2) + 1;
+            offset = little32(p);
+            p += 4;
+        }
+        if (!offset || offset > out - start || length > end - out) return OTHER_WAY;
+        if (offset >= 16) { /* up to 64 bytes: the slack takes what is too much */
+            memcpy(out, out - offset, 16);
+            for (int64_t done = 16; done < length; done += 16) memcpy(out + done, out + done - offset, 16);
+            out += length;
+        } else if (offset >= 8) {
+            for (int64_t done = 0; done < length; done += 8) memcpy(out + done, out + done - offset, 8);
+            out += length;
+        } else {
+            while (length--) {
+                *out = *(out - offset);
+                out++;
+            }
+        }
+    }
+    return out == end ? (int64_t)size : OTHER_WAY;
+}
+
+/* Xerial's blocks, as Java writes them, or one raw block, as librdkafka does. */
+static int64_t snappy_body(body_codecs *codecs, const uint8_t *p, int64_t size) {
+    static const uint8_t magic[16] = {0x82, 'S', 'N', 'A', 'P', 'P', 'Y', 0, 0, 0, 0, 1, 0, 0, 0, 1};
+    const uint8_t *stop = p + size;
+    int64_t used = 0;
+    if (size < 16 || memcmp(p, magic, 8)) {
+        used = size ? snappy_block(codecs, codecs->scratch, codecs->capacity, p, stop) : OTHER_WAY;
+        return used <= codecs->limit ? used : OTHER_WAY;
+    }
+    if (memcmp(p, magic, 16)) return OTHER_WAY;
+    p += 16;
+    while (stop - p >= 4) {
+        int64_t length = big32(p), made;
+        p += 4;
+        if (!length || length > stop - p) return OTHER_WAY;
+        made = snappy_block(codecs, codecs->scratch + used, codecs->capacity - used, p, p + length);
+        if (made < 0) return made;
+        used += made;
+        p += length;
+    }
+    return used <= codecs->limit ? used : OTHER_WAY;
+}
+
+/* The length of the body, now in the scratch; OTHER_WAY or MORE_ROOM. */
+static int64_t decompress_body(body_codecs *codecs, int codec, const uint8_t *p, int64_t size) {
+    if (!codecs->capacity) {
+        codecs->needed = FIRST_SCRATCH;
+        return MORE_ROOM;
+    }
+    switch (codec) {
+        case CODEC_GZIP: return gzip_body(codecs, p, size);
+        case CODEC_SNAPPY: return snappy_body(codecs, p, size);
+        case CODEC_LZ4: return lz4_body(codecs, p, size);
+        case CODEC_ZSTD: return zstd_body(codecs, p, size);
+        default: return OTHER_WAY;
+    }
+}
+
+/* Fields. */
+
+/* Copy a field: short ones as one vector, where both sides have the room for it. */
+static inline void put_field(uint8_t *to, int64_t to_left, const uint8_t *from, int64_t from_left, int64_t size) {
+    if (size <= 32 && to_left >= 32 && from_left >= 32)
+        memcpy(to, from, 32);
+    else
+        memcpy(to, from, (size_t)size);
+}
+
+static inline int is_ascii_field(const uint8_t *text, int64_t size) {
+    uint64_t seen = 0, word;
+    for (; size >= 8; text += 8, size -= 8) {
+        memcpy(&word, text, 8);
+        seen |= word;
+    }
+    while (size-- > 0) seen |= *text++;
+    return (seen & UINT64_C(0x8080808080808080)) == 0;
+}
+
+/* A zigzag number of at most 4 bytes; false if it is longer or runs past `stop`. */
+static inline int short_number(const uint8_t **at, const uint8_t *stop, int64_t *out) {
+    const uint8_t *p = *at;
+    uint32_t value;
+    if (p >= stop) return 0;
+    value = *p++;
+    if (value >= 0x80) {
+        if (p >= stop) return 0;
+        value = (value & 0x7F) | (uint32_t)*p << 7;
+        if (*p++ >= 0x80) {
+            if (p >= stop) return 0;
+            value = (value & 0x3FFF) | (uint32_t)*p << 14;
+            if (*p++ >= 0x80) {
+                if (p >= stop || *p >= 0x80) return 0;
+                value = (value & 0x1FFFFF) | (uint32_t)*p++ << 21;
+            }
+        }
+    }
+    *out = (int64_t)(value >> 1) ^ -(int64_t)(value & 1);
+    *at = p;
+    return 1;
+}
+
+/* The same of at most 10 bytes. */
+static inline int long_number(const uint8_t **at, const uint8_t *stop, int64_t *out) {
+    const uint8_t *p = *at;
+    uint64_t value = 0;
+    int shift = 0;
+    for (; p < stop && shift < 70; shift += 7) {
+        value |= (uint64_t)(*p & 0x7F) << shift;
+        if (*p++ < 0x80) {
+            *out = (int64_t)(value >> 1) ^ -(int64_t)(value & 1);
+            *at = p;
+            return 1;
+        }
+    }
+    return 0;
+}
+
+#endif
