@@ -49,11 +49,13 @@ test-all: test test-rest test-oldest test-flink  ## run every test there is, wit
 
 # 4.0.0 to the digit: of Spark's kafka source, the judge of tests/it_spark_kafka, Maven Central has all of that version only.
 # One Java for both environments; the kills at random are not repeated.
+# -W default: what old packages warn of is theirs, and fails nothing; our own warnings are errors in `make test`, in the same tests.
 test-oldest: $(OLDEST)/.made java  ## run the tests of Spark on the oldest PySpark
 	@JAVA_HOME="$$($(BIN)/python -c 'import os, spark_jobs.java as j; print(j.find_java_home(os.environ))')" \
 		$(OLDEST)/bin/pytest -W default -n $(JOBS) --dist loadgroup -k 'not at_random' $(or $(TESTS),$(SPARK_TESTS))
 
 # And what reads the corpus: nothing else here runs on the oldest pyarrow.
+# -W default, as above.
 test-flink: $(FLINK)/.made java  ## run the example of PyFlink on Flink's mini-cluster
 	@JAVA_HOME="$$($(BIN)/python -c 'import os, spark_jobs.java as j; print(j.find_java_home(os.environ))')" \
 		$(FLINK)/bin/pytest -W default $(or $(TESTS),$(FLINK_TESTS))
