@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from itertools import groupby, zip_longest
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,7 @@ from segreader.read.options import DEFAULT_COLUMNS, ReadOptions, parse_on_gap
 from segreader.read.split_reader import SplitReader
 from segreader.segment import TopicIdPartition
 from segreader.storage.base import ObjectStore
-from segreader.stored.planner import PartitionPlanner
+from segreader.stored.planner import PartitionPlanner, plan_each_log
 from segreader.stored.source import Catalog, LocationSource, Source, SourceAddress, SourceLog, Wants, open_source
 from segreader.stored.times import UNREADABLE, note_if_older
 
@@ -76,14 +77,19 @@ class Scan(BaseScan):
             ObjectNotFoundError: the topic or partition does not exist.
         """
         if self._plan is None:
-            planner = self.planner()
+            plans: list[ReadPlan] = []
             logs: list[SourceLog] = []
-            for log in self.logs():
-                planner.add(log, self.offsets, self.times)
+            for log, planned in plan_each_log(self.logs(), self._plan_one):
+                plans.append(planned())
                 if self.times is not None:
                     logs.append(log)
-            self._plan = self.with_newest(planner.plan(self.location), logs)
+            self._plan = self.with_newest(join_plans(self.location, plans), logs)
         return self._plan
+
+    def _plan_one(self, log: SourceLog, on_gap: str | None = None) -> ReadPlan:
+        planner = self.planner(on_gap)
+        planner.add(log, self.offsets, self.times)
+        return planner.plan(self.location)
 
     def plan_each(self) -> tuple[ReadPlan, dict[TopicIdPartition, SegreaderError]]:
         """A plan of the partitions that can be planned, and the errors of the others.
@@ -96,15 +102,12 @@ class Scan(BaseScan):
         plans: list[ReadPlan] = []
         errors: dict[TopicIdPartition, SegreaderError] = {}
         logs: list[SourceLog] = []
-        for log in self.logs():
+        for log, planned in plan_each_log(self.logs(), partial(self._plan_one, on_gap=Policy.SKIP)):
             logs.append(log)
-            planner = self.planner(on_gap=Policy.SKIP)
             try:
-                planner.add(log, self.offsets, self.times)
+                plans.append(planned())
             except UNREADABLE as error:
                 errors[log.log.partition] = error
-            else:
-                plans.append(planner.plan(self.location))
         if errors and not plans:
             raise next(iter(errors.values()))
         self._plan = self.with_newest(join_plans(self.location, plans), logs)

@@ -47,7 +47,8 @@ class SegmentFiles:
 
     ``producer_snapshot`` is the state at the segment's *end*, whatever the layout calls it: a broker names its
     local snapshot after the offset it stands at, the remote tier after the segment it ends. ``sizes`` are the bytes of
-    the objects as they were listed, if the listing has them: they need not be requested again.
+    the objects as they were listed, if the listing has them: they need not be requested again. ``epochs_tag`` is
+    ``ObjectInfo.tag`` of the leader-epoch checkpoint.
     """
 
     log: str
@@ -57,6 +58,7 @@ class SegmentFiles:
     producer_snapshot: str | None = None
     leader_epochs: str | None = None
     sizes: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)
+    epochs_tag: str | None = field(default=None, compare=False, repr=False)
 
 
 @quick_init
@@ -97,6 +99,10 @@ class StemFiles:
     @property
     def leader_epochs(self) -> str | None:
         return self.stem + ".leader_epoch_checkpoint"
+
+    @property
+    def epochs_tag(self) -> str | None:
+        return None
 
     @property
     def sizes(self) -> Mapping[str, int]:

@@ -6,18 +6,22 @@ files that are stored in another form, and several stores as one.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from heapq import merge
 from operator import attrgetter
+from threading import Semaphore
+from time import monotonic
 from typing import Final, Protocol, TypeVar
 
 from segreader.errors import ObjectChangedError, ShortReadError
 from segreader.ranges import ByteRange
 
 _LONGEST_TAG = 100
+_MOST_REMEMBERED: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +266,33 @@ class StoreView:
         self.inner.close()
 
 
+class RememberingStore(StoreView):
+    """A store that keeps what was read of it in ranges of up to 1 MiB: for a few reads that overlap, not for a scan."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        super().__init__(store)
+        self._known: dict[tuple[str, ByteRange], bytes] = {}
+
+    def read_ranges(self, name: str, ranges: Sequence[ByteRange]) -> Sequence[bytes]:
+        """The bytes of each range, in the order asked for."""
+        unknown = [one for one in dict.fromkeys(ranges) if (name, one) not in self._known]
+        read = dict(zip(unknown, self.inner.read_ranges(name, unknown) if unknown else (), strict=True))
+        self._known.update({(name, one): data for one, data in read.items() if one.size <= _MOST_REMEMBERED})
+        return [read[one] if one in read else self._known[name, one] for one in ranges]
+
+    def read_pieces(
+        self, name: str, wanted: ByteRange, *, expected_size: int | None = None, expected_tag: str | None = None
+    ) -> Generator[memoryview, None, None]:
+        """The bytes of one range in consecutive pieces."""
+        pieces = read_listed(self.inner, name, wanted, size=expected_size, tag=expected_tag)
+        if wanted.size > _MOST_REMEMBERED:
+            yield from pieces
+            return
+        if (data := self._known.get((name, wanted))) is None:
+            data = self._known[name, wanted] = b"".join(bytes(piece) for piece in pieces)
+        yield memoryview(data)
+
+
 class MountedStores:
     """Several stores as one, each under a prefix of names; closing it closes them all.
 
@@ -361,7 +392,23 @@ class MountedStores:
                 yield replace(info, name=name)
 
 
-_AT_ONCE: Final = 16
+_MOST_WORKERS: Final = 64
+"""Threads of this process that read small objects: as many requests as stores take at once from one client."""
+
+_FIRST_WORKERS: Final = 16
+_SLOW_S: Final = 0.005
+"""An item that takes longer waits for a network, mostly, and more of them may be asked for meanwhile."""
+
+_places = Semaphore(_MOST_WORKERS)
+
+
+def _renew_places() -> None:
+    """In a forked child: the threads that hold places are not in it."""
+    global _places
+    _places = Semaphore(_MOST_WORKERS)
+
+
+os.register_at_fork(after_in_child=_renew_places)
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -375,24 +422,52 @@ def read_whole(store: ObjectStore, name: str, size: int | None = None) -> bytes:
 
 
 def read_each(read: Callable[[_Item], _Result], items: Sequence[_Item]) -> list[_Result]:
-    """``read`` of every item, in their order, several at a time; the first error in that order is raised."""
+    """``read`` of every item, in their order, many at a time; the first error in that order is raised.
+
+    Up to 16 are read at once, and up to 64 if they turn out to be slow; of all calls in this process together never
+    more than 64, and of each at least one.
+    """
     if len(items) < 3:
         return [read(item) for item in items]
     answers: dict[int, _Result] = {}
     failures: dict[int, BaseException] = {}
-    places = iter(range(len(items)))
+    numbers = iter(range(len(items)))
+    running: list[Future[None]] = []
 
-    def work() -> None:
-        while not failures and (at := next(places, None)) is not None:
-            try:
-                answers[at] = read(items[at])
-            except BaseException as error:
-                failures[at] = error
-
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="segreader-small") as workers:
+    def work(places: Semaphore | None) -> None:
+        is_quick = True
         try:  # every worker takes the next item: a future for each would cost more than reading it from memory
-            for worker in [workers.submit(work) for _ in range(min(_AT_ONCE, len(items)))]:
-                worker.result()
+            while not failures and (at := next(numbers, None)) is not None:
+                began = monotonic()
+                try:
+                    answers[at] = read(items[at])
+                except BaseException as error:
+                    failures[at] = error
+                if is_quick and places is not None and monotonic() - began > _SLOW_S:
+                    is_quick = False
+                    begin(3, places)
+        finally:
+            if places is not None:
+                places.release()
+
+    def begin(count: int, places: Semaphore) -> None:
+        for _ in range(count):
+            if len(running) < len(items) and not failures and places.acquire(blocking=False):
+                try:
+                    running.append(workers.submit(work, places))
+                except BaseException:  # the caller was interrupted and waits for the others
+                    places.release()
+                    raise
+
+    with ThreadPoolExecutor(_MOST_WORKERS, thread_name_prefix="segreader-small") as workers:
+        try:
+            begin(_FIRST_WORKERS, _places)
+            if not running:
+                work(None)
+            done = 0
+            while done < len(running):  # a worker that ends has added to them before
+                running[done].result()
+                done += 1
         except BaseException as error:
             failures[len(items)] = error  # so that the others end
             raise

@@ -14,11 +14,11 @@ from typing import Final
 
 from segreader.catalog.layouts import log_directory
 from segreader.catalog.listing import PartitionLog
-from segreader.errors import AccessDeniedError, FormatError, ObjectNotFoundError
+from segreader.errors import AccessDeniedError, ObjectNotFoundError
 from segreader.evidence.findings import MOST_NAMED, Findings
 from segreader.evidence.lineage_checks import EpochStarts, check_epochs
 from segreader.evidence.listing_checks import incomplete_notes, incomplete_offsets
-from segreader.format.checkpoints import LeaderEpoch, LeaderEpochs, parse_leader_epochs
+from segreader.format.checkpoints import LeaderEpoch, LeaderEpochs
 from segreader.format.compression import DEFAULT_LIMIT
 from segreader.format.scanner import Batch
 from segreader.plan.lineage import (
@@ -37,6 +37,7 @@ from segreader.plan.request import Policy
 from segreader.ranges import ByteRange
 from segreader.segment import Segment
 from segreader.storage.base import ObjectStore, read_each, read_whole
+from segreader.stored.checkpoints import Checkpoint, read_checkpoint, read_checkpoints
 from segreader.stored.segment_ends import (
     OPEN_END,
     EndedSegments,
@@ -195,8 +196,8 @@ def _later_lineage(
     read = {one.segment_id for one in log.segments}
     names = [one.leader_epochs for one in log.incomplete if one.leader_epochs and one.segment_id not in read]
     for name in names[-_CANDIDATES:]:
-        answer = _read_checkpoint(store, name)
-        if isinstance(answer, LeaderEpochs) and len(answer):
+        answer = read_checkpoint(store, name).epochs
+        if answer:
             beside.append((name, answer))
     newest = max(beside, key=lambda one: one[1].entries[-1].epoch, default=None)
     return newest if newest is not None and newest[1].entries[-1].epoch > lineage.entries[-1].epoch else None
@@ -570,32 +571,13 @@ def _from_the_first_segment(lineage: LeaderEpochs | None, segments: Sequence[Seg
 
 def _read_checkpoints(store: ObjectStore, segments: Sequence[Segment], notes: list[str]) -> list[LeaderEpochs | None]:
     """The leader-epoch checkpoint of every segment whose epochs the catalogue does not know."""
-    names = dict.fromkeys(
-        name for segment in segments if segment.epochs is None and (name := segment.files.leader_epochs) is not None
-    )
-    if not names:
+    found = read_checkpoints(store, (segment for segment in segments if segment.epochs is None))
+    if not found:
         return [None] * len(segments)
-    sizes = {name: size for segment in segments for name, size in segment.files.sizes.items() if name in names}
-
-    def read(name: str) -> LeaderEpochs | str | None:
-        return _read_checkpoint(store, name, sizes.get(name))
-
-    found: dict[str, LeaderEpochs | None] = {}
-    for name, answer in zip(names, read_each(read, list(names)), strict=True):
-        if isinstance(answer, str):
-            notes.append(answer)
-        found[name] = answer if isinstance(answer, LeaderEpochs) else None
-    return [found.get(segment.files.leader_epochs or "") for segment in segments]
-
-
-def _read_checkpoint(store: ObjectStore, name: str, size: int | None = None) -> LeaderEpochs | str | None:
-    """A checkpoint; ``None`` if it is not there, a note if it is damaged."""
-    try:
-        return parse_leader_epochs(read_whole(store, name, size))
-    except ObjectNotFoundError:
-        return None
-    except FormatError as error:
-        return f"{error.located(source=store.url(name))}; read without it"
+    notes += [one.note for one in found.values() if one.note is not None]
+    return [
+        None if (one := found.get(segment.files.leader_epochs or "")) is None else one.epochs for segment in segments
+    ]
 
 
 def _choose(
@@ -650,9 +632,9 @@ def _choose(
     stated = [segment for segment in segments if segment.epochs is not None and len(segment.epochs)]
     for segment in newest_first(stated, _CANDIDATES):
         name = segment.files.leader_epochs
-        answer = _read_checkpoint(store, name, segment.files.sizes.get(name)) if name is not None else None
-        if isinstance(answer, LeaderEpochs) and len(answer):
-            return answer, False, []
-        if isinstance(answer, str):
-            notes.append(answer)
+        answer = read_checkpoint(store, name, segment.files.sizes.get(name)) if name is not None else Checkpoint()
+        if answer.epochs:
+            return answer.epochs, False, []
+        if answer.note is not None:
+            notes.append(answer.note)
     return (assumed_lineage(stated), True, []) if stated else (None, False, [])

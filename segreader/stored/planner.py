@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import pairwise, repeat
 from typing import Final
 
 from segreader.catalog.listing import read_file
-from segreader.errors import FormatError, ObjectChangedError, ObjectNotFoundError, SegmentGapError
+from segreader.errors import (
+    CatalogError,
+    FormatError,
+    ObjectChangedError,
+    ObjectNotFoundError,
+    SegmentGapError,
+    StorageError,
+)
 from segreader.evidence.findings import Findings, notes_of_many
 from segreader.evidence.log_checks import check_offset_index, last_timed_offset
 from segreader.format.batch import HEADER_SIZE, parse_batch_header
@@ -40,14 +49,61 @@ from segreader.ranges import ByteRange, OffsetRange
 from segreader.read.batch_order import ends_early
 from segreader.read.options import ReadOptions
 from segreader.segment import Segment
-from segreader.storage.base import ObjectStore, read_each
+from segreader.storage.base import ObjectStore, RememberingStore, read_each
 from segreader.stored.lineage import ReadableLog
 from segreader.stored.log import StoredLog
+from segreader.stored.near import neighbourhoods
 from segreader.stored.segment_ends import OPEN_END, read_last_offset, shows_cleaning
 from segreader.stored.source import SourceLog
 from segreader.stored.transactions import TransactionState, read_transaction_state
 
 _AT_ONCE: Final = 16
+
+
+_PARTITIONS_AT_ONCE: Final = 16
+_SEGMENTS_AT_ONCE: Final = 20_000
+"""Of the partitions that are planned at once, so that they take little more memory than their plan."""
+
+
+def plan_each_log(
+    logs: Iterable[SourceLog], plan: Callable[[SourceLog], ReadPlan]
+) -> Iterator[tuple[SourceLog, Callable[[], ReadPlan]]]:
+    """Each partition, in order, with a function that returns its plan or raises its error; several are planned at once.
+
+    Args:
+        logs: the partitions; what listing one of them raises is raised after those before it.
+        plan: makes the plan of one partition, in a thread of its own.
+    """
+    ahead: deque[tuple[SourceLog, Future[ReadPlan]]] = deque()
+    segments = 0
+    with ThreadPoolExecutor(_PARTITIONS_AT_ONCE, thread_name_prefix="segreader-plan") as workers:
+        try:
+            for log in _until_error(logs):
+                if isinstance(log, SourceLog):
+                    ahead.append((log, workers.submit(plan, log)))
+                    segments += len(log.segments)
+                    if len(ahead) < _PARTITIONS_AT_ONCE and segments < _SEGMENTS_AT_ONCE:
+                        continue
+                while ahead:
+                    first, planned = ahead.popleft()
+                    segments -= len(first.segments)
+                    yield first, planned.result
+                    if isinstance(log, SourceLog):
+                        break
+                if isinstance(log, BaseException):
+                    raise log
+        finally:
+            workers.shutdown(wait=True, cancel_futures=True)
+
+
+def _until_error(logs: Iterable[SourceLog]) -> Iterator[SourceLog | Exception | None]:
+    """The items, and at the end the error that ended them, or ``None``."""
+    try:
+        yield from logs
+    except Exception as error:
+        yield error
+    else:
+        yield None
 
 
 class PartitionPlanner:
@@ -130,7 +186,12 @@ class PartitionPlanner:
             ObjectNotFoundError, ObjectChangedError: ``on_missing`` is ``fail``, and a segment has vanished since it was
                 listed.
         """
-        stored = source if isinstance(source, StoredLog) else self.log(source)
+        if isinstance(source, StoredLog):
+            stored = source
+        elif times is None and transactions is None and self._add_near(source, offsets, only, to_end=to_end):
+            return
+        else:
+            stored = self.log(source)
         listed: Sequence[OffsetHole] | None = None
         while True:
             log, wanted = stored.resolved, offsets
@@ -177,6 +238,41 @@ class PartitionPlanner:
                 len(one.chosen) for one in self._uncut
             ):
                 self._cut_all()  # there are enough of them
+
+    def _add_near(
+        self, source: SourceLog, offsets: OffsetRange, only: Sequence[OffsetRange] | None, *, to_end: bool
+    ) -> bool:
+        """Plan a range by the segments around it; returns whether that was enough: nothing unusual was found there."""
+        strict = replace(self._options, on_corrupt=Policy.FAIL, on_gap=Policy.FAIL, on_missing=Policy.FAIL)
+        store = RememberingStore(self._store)
+        for near in neighbourhoods(store, source, offsets, strict.max_batch_bytes):
+            one = PartitionPlanner(
+                store,
+                strict,
+                isolation_level=self._isolation_level,
+                cutting=self._cutting,
+                ends_log=bool(self._behind_last) and near.next_base is None,
+            )
+            stored = one.log(near.source)
+            try:
+                if stored.readable.notes or not near.is_whole(stored.resolved, offsets):
+                    return False
+                state = one._read_state(stored, offsets)
+                if state.is_from_start and not near.is_first:
+                    return False
+                if near.next_base is not None and state.open:
+                    continue
+                one.add(stored, offsets, only=only, to_end=to_end, transactions=state)
+            except (FormatError, CatalogError, StorageError):
+                return False
+            if one._notes != [*source.log.notes] or one._gaps or one._dropped:
+                return False
+            self._splits += one._splits
+            self._uncut += one._uncut
+            self._ends += one._ends
+            self._notes += one._notes
+            return True
+        return False
 
     def _cut_all(self) -> None:
         """Cut the parts whose splits depend on the total size."""

@@ -52,6 +52,7 @@ class TransactionState:
         notes: what is wrong with the files that were read, and keeps no record back.
         last_marker, last_of_producers: the largest offset that the transaction index of the newest log names, and the
             snapshot of its end; -1 for none. The cleaner may have removed the latter.
+        is_from_start: no snapshot can be read: what is open where the log begins is taken to be nothing.
     """
 
     aborted: AbortedTransactions
@@ -62,6 +63,7 @@ class TransactionState:
     notes: tuple[str, ...] = ()
     last_marker: int = -1
     last_of_producers: int = -1
+    is_from_start: bool = False
 
     @property
     def first_open(self) -> tuple[int, int] | None:
@@ -100,7 +102,7 @@ def read_transaction_state(
     open_at: dict[int, dict[int, int]] = {}
     stop = offsets.stop
     enough: int | None = None
-    replayed = Replayed()
+    replayed, is_from_start = Replayed(), False
     for run in _runs(log.parts, offsets):
         is_first = run[0] is log.parts[0]
         replayed = Replayed()
@@ -108,6 +110,7 @@ def read_transaction_state(
             enough = decided
             break
         known, rest = _last_snapshot(files, run, start_snapshot if is_first else None)
+        is_from_start |= len(rest) == len(run)
         replayed = replay_parts(store, rest, known, below=stop, max_batch_bytes=max_batch_bytes, check_crcs=check_crcs)
         aborted += replayed.aborted
         if replayed.damage is not None:
@@ -135,6 +138,7 @@ def read_transaction_state(
         tuple(files.notes),
         files.last_marker,
         files.last_of_producers,
+        is_from_start,
     )
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from hashlib import md5
 from threading import Lock
-from zlib import crc32
 
 from segreader.errors import ObjectChangedError, ObjectNotFoundError, ShortReadError
 from segreader.ranges import ByteRange
@@ -18,7 +18,7 @@ class MemoryStore:
         objects: name -> bytes.
         modified_ms: when an object was written, for those where the store tells.
         tells_sizes: whether listings say how large objects are.
-        tells_tags: whether listings have tags, and reads hold objects against them.
+        tells_tags: whether listings have tags as S3 makes them, and reads hold objects against them.
 
     ``requests`` are what was asked, in the order in which it came: ``LIST a/``, ``LEVEL a/``, ``SIZE a``,
     ``GET a bytes=0-60``.
@@ -89,7 +89,7 @@ class MemoryStore:
                 yield ObjectInfo(name, size, self.modified_ms.get(name), self._tag(name) if self.tells_tags else None)
 
     def _tag(self, name: str) -> str:
-        return f"etag:{crc32(self._bytes(name)):08x}"
+        return f"etag:{md5(self._bytes(name), usedforsecurity=False).hexdigest()}"
 
     def _bytes(self, name: str) -> bytes:
         try:

@@ -10,6 +10,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from sys import intern
 from typing import ClassVar, Final
 
 from segreader.segment import Segment, SegmentFiles, TopicIdPartition
@@ -186,6 +187,7 @@ class Layout(ABC):
 def segment_files(files: Mapping[str, ObjectInfo]) -> SegmentFiles:
     """The objects of one segment by their kinds, a log among them."""
     names = {kind: info.name for kind, info in files.items()}
+    epochs = files.get("leader_epoch_checkpoint")
     return SegmentFiles(
         log=names["log"],
         offset_index=names.get("index"),
@@ -194,6 +196,7 @@ def segment_files(files: Mapping[str, ObjectInfo]) -> SegmentFiles:
         producer_snapshot=names.get("snapshot"),
         leader_epochs=names.get("leader_epoch_checkpoint"),
         sizes={info.name: info.size for info in files.values() if info.size >= 0},
+        epochs_tag=intern(epochs.tag) if epochs is not None and epochs.tag is not None else None,  # often the same
     )
 
 

@@ -42,6 +42,8 @@ from segreader.storage.metrics import StorageMetrics
 from segreader.storage.retry import BackOff, Clock, Remedy, RequestFailed, RetryBudget
 
 _USER_AGENT = "segreader"
+_SMALL = 256 << 10
+"""A request for no more than this costs a round trip and little memory: many are under way at once."""
 _PROGRESS = 64 << 10
 """A range gets new tries after this many bytes. With one byte a try it would otherwise never end."""
 
@@ -158,8 +160,10 @@ class RangeFetcher:
         self._clock = clock
         self.pins: dict[str, Identity] = {} if pins is None else pins
         self._names = names
-        self._connections = Connections(ca_file=settings.ca_file, verify=settings.verify, size=settings.in_flight + 1)
+        most = settings.in_flight + settings.small_in_flight + 1
+        self._connections = Connections(ca_file=settings.ca_file, verify=settings.verify, size=most)
         self._limiter = ConcurrencyLimiter(settings.in_flight)
+        self._small_limiter = ConcurrencyLimiter(settings.small_in_flight)
         self._budget = RetryBudget(settings.retry_budget, settings.retry_reserve)
         self._back_off = BackOff(settings.backoff_start_s, settings.backoff_max_s)
         self._hedges = HedgePolicy(metrics, after_s=settings.hedge_after_s, share=settings.hedge_share)
@@ -227,7 +231,8 @@ class RangeFetcher:
     def _try(self, task: _Task, lease: Lease) -> RequestFailed | None:
         """One request and as much of its body as comes. The failure is a value: raised errors hold no URL then."""
         asked = self._clock.monotonic()
-        place = self._limiter.acquire(task.stop.event)
+        limiter = self._limiter_of(task)
+        place = limiter.acquire(task.stop.event)
         if place is None:
             raise Stopped
         task.since += self._clock.monotonic() - asked  # other ranges had the place
@@ -243,9 +248,13 @@ class RangeFetcher:
             failed = RequestFailed(error, Remedy.NONE)
         finally:
             is_throttled = failed is not None and failed.remedy is Remedy.SLOW_DOWN
-            self._limiter.release(place, is_good=failed is None, is_throttled=is_throttled)
+            limiter.release(place, is_good=failed is None, is_throttled=is_throttled)
             self._metrics.add(bytes_got=task.done - before, throttles=is_throttled)
         return failed
+
+    def _limiter_of(self, task: _Task) -> ConcurrencyLimiter:
+        is_small = len(task.buffer) <= min(_SMALL, self._settings.range_size - 1)  # and no piece of a large one
+        return self._small_limiter if is_small else self._limiter
 
     def _renew(self, task: _Task, lease: Lease, refused: StorageError) -> None:
         try:
@@ -285,7 +294,7 @@ class RangeFetcher:
         race: Race[_Answer] = Race(first.end)
 
         def send_second() -> None:
-            if not self._limiter.is_lowered and self._hedges.allow():
+            if not self._limiter_of(task).is_lowered and self._hedges.allow():
                 second = self._exchange(lease)
                 if race.start_second(lambda: self._run_second(race, task, lease, second), second.end):
                     self._metrics.add(hedges=1)

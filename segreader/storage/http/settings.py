@@ -15,6 +15,7 @@ class HttpSettings:
     Args:
         range_size: bytes of one request. Stores advise 8 to 16 MiB.
         in_flight: requests under way at once; memory is this times ``range_size``.
+        small_in_flight: besides these, requests for at most 256 KiB: indexes, snapshots, the ends of logs.
         max_gap: bytes between two wanted ranges that are fetched rather than asked around.
         connect_timeout_s: for the connection, TLS included.
         idle_timeout_s: without a byte; there is no limit on a whole request, but see ``floor_rate``.
@@ -38,6 +39,7 @@ class HttpSettings:
 
     range_size: int = 16 << 20
     in_flight: int = 8
+    small_in_flight: int = 64
     max_gap: int = 64 << 10
     connect_timeout_s: float = 5.0
     idle_timeout_s: float = 10.0
@@ -57,7 +59,8 @@ class HttpSettings:
     extra_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        for name in ("range_size", "in_flight", "tries", "connect_timeout_s", "idle_timeout_s", "range_timeout_s"):
+        positive = ("range_size", "in_flight", "small_in_flight", "tries", "connect_timeout_s", "idle_timeout_s")
+        for name in (*positive, "range_timeout_s"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be more than 0, not {getattr(self, name)}")
         for name in ("max_gap", "floor_rate", "retry_budget", "retry_reserve", "backoff_start_s", "hedge_after_s"):

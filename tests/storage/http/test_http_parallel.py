@@ -20,6 +20,7 @@ from fault_urls import FaultUrls, open_store, read
 
 from segreader.errors import StorageError
 from segreader.ranges import ByteRange
+from segreader.storage.base import read_each
 
 SUPPORT = Path(__file__).parents[2] / "support"
 
@@ -42,6 +43,18 @@ def test_pieces_come_in_order_and_in_no_more_buffers_than_are_in_flight(server: 
     assert b"".join(pieces) == server.data[1234:500_000]
     assert len(buffers) <= 4
     assert len(pieces) == len(server.log("order")) == 50
+
+
+def test_small_ranges_are_many_at_once_beside_large_ones(server: FaultServer) -> None:
+    server.late_s = 0.2
+    with open_store(server, in_flight=1, small_in_flight=40) as store:
+        began = time.monotonic()
+        found = read_each(lambda at: store.read_ranges(f"late-1/small-{at}", [ByteRange(at, at + 10)])[0], range(120))
+        seconds = time.monotonic() - began
+    server.late_s = 1.5
+
+    assert found == [bytes(server.data[at : at + 10]) for at in range(120)]
+    assert seconds < 0.2 * 120 / 8
 
 
 def test_the_buffers_of_one_read_serve_the_next(server: FaultServer) -> None:

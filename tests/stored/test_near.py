@@ -1,0 +1,184 @@
+"""Plans of a range by the segments around it: as exact as plans of everything, and a dozen requests."""
+
+from __future__ import annotations
+
+import random
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from bucket_judge import LEVELS, Row
+from corpus import FIXTURES, Case, cases
+from histories import ELECTIONS, FAILED_UPLOAD, ORDINARY, TROUBLE, Event, examples, histories, play
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from sample import edges_once, is_first_of_its_topic, sampled
+
+from segreader.isolation import IsolationLevel
+from segreader.plan.request import Bounds, Request
+from segreader.read.options import ReadOptions
+from segreader.scans import Scan
+from segreader.stored import near
+from segreader.stored.planner import PartitionPlanner
+from segreader.stored.source import Catalog, LocationSource
+from segreader.testing.builder import SegmentBuilder
+from segreader.testing.directory import local_tiered_files
+from segreader.testing.stores import MemoryStore
+
+SEGMENTS = 1000
+RECORDS = 10
+OFFSETS = 2 * RECORDS + 1
+"""Of a segment, its marker included."""
+
+PRODUCER = 7
+HANGING = "diverged-hanging"
+"""A topic whose remote files do not show that its newest segments are dead."""
+
+CASES = [case for case in cases(remote=True) if case.topic != HANGING]
+
+
+def near_always(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Plan ranges by near segments however few there are; returns whether that was enough, range by range."""
+    answers: list[bool] = []
+    add_near = PartitionPlanner._add_near
+
+    def add(*arguments: Any, **options: Any) -> bool:
+        answers.append(add_near(*arguments, **options))
+        return answers[-1]
+
+    monkeypatch.setattr(near, "LEAST_SEGMENTS", 2)
+    monkeypatch.setattr(near, "LARGEST_SHARE", 1.0)
+    monkeypatch.setattr(PartitionPlanner, "_add_near", add)
+    return answers
+
+
+def scan_of(store: MemoryStore, start: int, stop: int | None, level: str, case: Case | None = None) -> Scan:
+    is_encrypted = case is not None and case.set_name == "aiven-encrypted"
+    catalog = Catalog(rsm_config=FIXTURES / "aiven-encrypted.properties" if is_encrypted else None)
+    source = LocationSource("", catalog=catalog, opened=(store, ""))
+    topic, topic_id = (case.topic, case.topic_id) if case is not None else (None, None)
+    request = Request(topic=topic, topic_id=topic_id, bounds=Bounds(start, stop), isolation_level=IsolationLevel(level))
+    return Scan(source, request, ReadOptions(columns=("partition", "offset", "timestamp_ms", "key", "value")))
+
+
+def rows_of(scan: Scan) -> list[Row]:
+    return [row for batch in scan.to_batches() for row in zip(*map(list, batch.to_pydict().values()), strict=True)]
+
+
+def objects_below(root: Path) -> dict[str, bytes]:
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+@cache
+def thousand_segments() -> dict[str, bytes]:
+    """Of three leaders; each segment ends inside a transaction that the next one aborts."""
+    segments = [SegmentBuilder()]
+    while True:
+        builder = segments[-1]
+        if len(segments) > 1:
+            builder.marker(PRODUCER, abort=True)
+        builder.batch([b"%d" % at for at in range(RECORDS)])
+        if len(segments) in (300, 600):
+            builder.new_leader(builder.leader_epoch + 1)
+        builder.batch([b"%d" % at for at in range(RECORDS)], producer_id=PRODUCER, transactional=True)
+        if len(segments) == SEGMENTS:
+            return local_tiered_files("orders", segments)
+        segments.append(builder.roll())
+
+
+@pytest.mark.parametrize(
+    "case", sampled(CASES, lambda case: is_first_of_its_topic(case) or case in edges_once(CASES)), ids=str
+)
+def test_ranges_by_near_segments_are_slices_of_the_whole(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MemoryStore(objects_below(case.root / "remote"), tells_tags=True)
+    dice = random.Random(str(case))
+    for level in LEVELS:
+        scan = scan_of(store, 0, None, level, case)
+        whole = rows_of(scan)
+        ends = {end.partition: end for end in scan.plan().ends}
+        with monkeypatch.context() as patched:
+            near_always(patched)
+            for _ in range(8):
+                last = max((row[1] for row in whole), default=0)
+                start = dice.randint(0, last + 1)
+                stop = start + dice.choice((0, 1, 1, 2, 10, 100))
+                scan = scan_of(store, start, stop, level, case)
+                assert rows_of(scan) == [row for row in whole if start <= row[1] < stop], (level, start, stop)
+                for end in scan.plan().ends:
+                    of_whole = ends[end.partition]
+                    if end.reason.is_early:
+                        assert (end.offset, end.reason) == (max(of_whole.offset or 0, start), of_whole.reason)
+                assert not scan.plan().gaps
+
+
+def requests_of(store: MemoryStore, kind: str) -> list[str]:
+    return [one for one in store.requests if one.startswith(kind)]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_one_record_of_a_thousand_segments_costs_a_dozen_requests(level: str) -> None:
+    store = MemoryStore(thousand_segments(), tells_tags=True)
+    for number in (0, 1, 298, 299, 300, 301, 599, 600, 777, 990):
+        offset = number * OFFSETS + 3
+        store.requests.clear()
+        (row,) = rows_of(scan_of(store, offset, offset + 1, level))
+        assert row[1] == offset
+        assert len(requests_of(store, "GET")) <= 16, number
+        assert not requests_of(store, "SIZE")
+
+
+@pytest.mark.parametrize("kinds", [ORDINARY, [*ORDINARY, *TROUBLE, FAILED_UPLOAD], [*ORDINARY, *ELECTIONS]])
+def test_ranges_by_near_segments_are_what_a_consumer_sees(kinds: list[st.SearchStrategy[Event]]) -> None:
+    answers: list[bool] = []
+
+    @examples(100)
+    @given(histories(*kinds), st.data())
+    def check(events: list[Event], data: st.DataObject) -> None:
+        partition = play(events)
+        truth = partition.truth()
+        assume(not partition.is_deceptive and any(segment.is_whole for segment in partition.remote))
+        assume(not truth.has_hole and not truth.open_since_unseen)
+        with TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patched:
+            partition.write(Path(name))
+            store = MemoryStore(objects_below(Path(name)), tells_tags=True)
+            asked = near_always(patched)
+            for level, expected in zip(LEVELS, (truth.committed, truth.uncommitted), strict=True):
+                start = data.draw(st.integers(0, truth.end + 1))
+                stop = start + data.draw(st.integers(0, 12))
+                rows = rows_of(scan_of(store, start, stop, level))
+                assert [row[1] for row in rows] == [one.offset for one in expected if start <= one.offset < stop]
+                values = [one.value for one in expected if start <= one.offset < stop]
+                assert [row[4] for row in rows] == values
+            answers.extend(asked)
+
+    check()
+    assert any(answers)
+
+
+def test_a_lost_branch_far_from_its_survivor_is_not_read() -> None:
+    """Its segments look like any others there: one checkpoint among a thousand tells of the election."""
+    objects = thousand_segments()
+    first = SegmentBuilder(500 * OFFSETS + 1, leader_epoch=9)  # the survivor's only upload
+    first.leader_epochs = [(0, 0), (1, 299 * OFFSETS + RECORDS + 1), (9, first.base_offset)]
+    survivor = local_tiered_files("orders", [first.batch([b"alive"])])
+    store = MemoryStore(objects | survivor, tells_tags=True)
+    dead = 800 * OFFSETS
+    assert not rows_of(scan_of(store, dead, dead + 1, LEVELS[1]))
+    (row,) = rows_of(scan_of(store, first.base_offset, first.base_offset + 1, LEVELS[1]))
+    assert row[4] == b"alive"
+
+
+def test_tags_that_are_no_digests_prove_nothing() -> None:
+    """All the same, as of a gateway that makes none: then every checkpoint is read."""
+
+    class Untagged(MemoryStore):
+        def _tag(self, name: str) -> str:
+            return "etag:d41d8cd98f00b204e9800998ecf8427e"
+
+    store = Untagged(thousand_segments(), tells_tags=True)
+    (row,) = rows_of(scan_of(store, 5, 6, LEVELS[0]))
+    assert row[1] == 5
+    read = {one.split()[1] for one in requests_of(store, "GET") if "leader_epoch" in one}
+    assert len(read) == SEGMENTS
