@@ -20,9 +20,9 @@ from segreader.plan.lineage import ResolvedLog
 from segreader.ranges import OffsetRange
 from segreader.segment import Segment
 from segreader.storage.base import ObjectStore
-from segreader.stored.beside import SourceLog
 from segreader.stored.checkpoints import digest_of, read_checkpoints
 from segreader.stored.segment_ends import OPEN_END, bears_epochs
+from segreader.stored.source import SourceLog
 
 LEAST_SEGMENTS: Final = 16
 """A partition of fewer is read whole."""

@@ -243,12 +243,11 @@ class PartitionPlanner:
         self, source: SourceLog, offsets: OffsetRange, only: Sequence[OffsetRange] | None, *, to_end: bool
     ) -> bool:
         """Plan a range by the segments around it; returns whether that was enough: nothing unusual was found there."""
-        strict = replace(self._options, on_corrupt=Policy.FAIL, on_gap=Policy.FAIL, on_missing=Policy.FAIL)
         store = RememberingStore(self._store)
-        for near in neighbourhoods(store, source, offsets, strict.max_batch_bytes):
+        for near in neighbourhoods(store, source, offsets, self._options.max_batch_bytes):
             one = PartitionPlanner(
                 store,
-                strict,
+                self._options,
                 isolation_level=self._isolation_level,
                 cutting=self._cutting,
                 ends_log=bool(self._behind_last) and near.next_base is None,

@@ -20,7 +20,7 @@ from segreader.errors import FormatError, ObjectNotFoundError
 from segreader.evidence.findings import Findings, notes_of_many
 from segreader.evidence.log_checks import check_offset_index, largest_named, look_at_log, why_not_emptied
 from segreader.evidence.rules import Code
-from segreader.format.batch import CRC_START, RecordBatchHeader
+from segreader.format.batch import CRC_START, RecordBatchHeader, parse_batch_header
 from segreader.format.checkpoints import LeaderEpochs
 from segreader.format.compression import DEFAULT_LIMIT
 from segreader.format.index_files import OffsetIndex, parse_offset_index
@@ -49,6 +49,9 @@ _INDEX_ENTRIES: Final = 24
 
 _INDEX_END: Final = 256 * _INDEX_ENTRIES
 """Bytes of an offset index that are read for its last entry; a large one has half a million."""
+
+_MOST_AT_ONCE: Final = 64 << 10
+"""Bytes whose headers are all parsed before the first is used: nearly every log ends within them."""
 
 _Header = RecordBatchHeader | MessageHeader
 
@@ -458,9 +461,13 @@ def iter_headers(
     Raises:
         FormatError: a header cannot be, a batch fails its CRC, or a finished log ends inside a batch.
     """
-    scanner = SegmentScanner(start=start, stop=segment.log_size, max_batch_size=max_batch_bytes)
     with closing(store.read_pieces(segment.files.log, ByteRange(start, segment.log_size))) as pieces:
-        scanner.feed(next(pieces, b""))
+        piece = next(pieces, b"")
+        if len(piece) == segment.log_size - start <= _MOST_AT_ONCE and (headers := _headers_of(piece, max_batch_bytes)):
+            yield from headers
+            return
+        scanner = SegmentScanner(start=start, stop=segment.log_size, max_batch_size=max_batch_bytes)
+        scanner.feed(piece)
         while True:
             answer = scanner.next()
             if isinstance(answer, NeedData):
@@ -474,3 +481,20 @@ def iter_headers(
                 return
             else:
                 raise FormatError("the log does not end with a batch")
+
+
+def _headers_of(data: bytes | memoryview, max_batch_bytes: int) -> list[_Header] | None:
+    """The headers of a log's last batches, without a scanner; ``None`` if anything of them is unusual."""
+    headers: list[_Header] = []
+    at = 0
+    while at < len(data):
+        try:
+            header = parse_batch_header(data, at)
+        except FormatError:
+            return None
+        stop = at + header.size
+        if header.size > max_batch_bytes or stop > len(data) or crc32c(data[at + CRC_START : stop]) != header.crc:
+            return None
+        headers.append(header)
+        at = stop
+    return headers
