@@ -17,12 +17,14 @@ from typing import Final
 from segreader.catalog.layouts import log_directory
 from segreader.format.checkpoints import LeaderEpochs
 from segreader.plan.lineage import ResolvedLog
+from segreader.plan.request import TimeRange
 from segreader.ranges import OffsetRange
 from segreader.segment import Segment
-from segreader.storage.base import ObjectStore
+from segreader.storage.base import ObjectStore, read_each
 from segreader.stored.checkpoints import digest_of, read_checkpoints
 from segreader.stored.segment_ends import OPEN_END, bears_epochs
 from segreader.stored.source import SourceLog
+from segreader.stored.times import newest_indexed_ms, times_of_segment
 
 LEAST_SEGMENTS: Final = 16
 """A partition of fewer is read whole."""
@@ -35,6 +37,10 @@ _MOST_CHECKPOINTS: Final = 8
 
 _ONE_ENTRY: Final = 11
 """Bytes of a checkpoint that cannot have two entries: ``0\\n2\\n0 0\\n1 1\\n`` has 12."""
+
+_MOST_MS: Final = 1 << 48
+_LEAST_SPAN_MS: Final = 10 * 60 * 1000
+"""From the first upload to the last: copies of small buckets take less."""
 
 _WIDTHS: Final = (1, 4, 16)
 """Segments behind the range: the first one that proves its transactions decided is enough."""
@@ -103,6 +109,40 @@ def neighbourhoods(store: ObjectStore, source: SourceLog, wanted: OffsetRange, m
             return
 
 
+def range_of_times(store: ObjectStore, source: SourceLog, times: TimeRange) -> OffsetRange | None:
+    """The offsets of the segments that hold the first record of a range of times and the one behind its last.
+
+    Any segment may hold the newest record, whatever was uploaded before or after it: the end of each time index is
+    read, 12 bytes.
+
+    Returns:
+        ``None`` where all segments must be read.
+    """
+    segments = source.log.segments
+    since_ms, until_ms = times.since_ms, times.until_ms
+    if since_ms is None or (until_ms is not None and until_ms < since_ms):
+        return None
+    if len(segments) < LEAST_SEGMENTS or not _is_plain(source):
+        return None
+    ends = [*(one.base_offset for one in segments[1:]), OPEN_END]
+
+    def newest_ms(at: int) -> int | None:
+        segment = segments[at]
+        return segment.max_timestamp_ms or newest_indexed_ms(store, segment, ends[at] - 1)
+
+    newest = read_each(newest_ms, range(len(segments)))
+
+    def first_at(time_ms: int, start: int) -> int | None:
+        numbers = range(start, len(segments))
+        return next((at for at in numbers if (known := newest[at]) is None or known >= time_ms), None)
+
+    if (first := first_at(since_ms, 0)) is None:
+        return None
+    last = None if until_ms is None else first_at(until_ms, first)
+    base_offset = segments[first].base_offset
+    return OffsetRange(base_offset, None if last is None else segments[last].base_offset + 1)
+
+
 def _is_plain(source: SourceLog) -> bool:
     """Whether a listing alone names the segments, each with its own first offset, and their ends must be read."""
     log = source.log
@@ -123,11 +163,11 @@ def _lineage(
     newest = segments[-1]
     latest = max(reversed(segments), key=lambda one: one.version)
     read = {one.files.log: one for one in (newest, latest, *some)}
-    if (others := _of_other_checkpoints(segments)) is None:
+    if (witnesses := _witnesses(store, segments)) is None:
         return None
-    read |= {one.files.log: one for one in others}
+    read |= {one.files.log: one for one in witnesses.segments}
     found = read_checkpoints(store, read.values())
-    if others and not all(one.is_proven for one in found.values()):
+    if witnesses.needs_digests and not all(one.is_proven for one in found.values()):
         return None
     checkpoints = [one.epochs for one in found.values() if one.epochs]
     lineage = found[newest.files.leader_epochs or ""].epochs
@@ -143,19 +183,42 @@ def _lineage(
     return lineage
 
 
-def _of_other_checkpoints(segments: Sequence[Segment]) -> list[Segment] | None:
-    """A segment for each different checkpoint; ``None`` if the listing does not tell which are different."""
+@dataclass(frozen=True, slots=True)
+class _Witnesses:
+    """The segments whose checkpoints, if they agree, show that all do; they must have the digests that were listed."""
+
+    segments: Sequence[Segment]
+    needs_digests: bool = False
+
+
+def _witnesses(store: ObjectStore, segments: Sequence[Segment]) -> _Witnesses | None:
+    """Whom to ask whether there is another history; ``None`` if a listing cannot tell."""
     sizes = [one.files.sizes.get(one.files.leader_epochs or "", -1) for one in segments]
     if all(0 < size <= _ONE_ENTRY for size in sizes):
-        return []  # one leader wrote all that there ever was
+        return _Witnesses(())  # one leader wrote all that there ever was
     different: dict[str, Segment] = {}
     for one in segments:
-        if (digest := digest_of(one)) is None:
-            return None
-        different[digest] = one
-        if len(different) > _MOST_CHECKPOINTS:
-            return None
-    return list(different.values())
+        if (digest := digest_of(one)) is not None:
+            different[digest] = one
+        if digest is None or len(different) > _MOST_CHECKPOINTS:
+            return _Witnesses(segments[-3:-1]) if _were_uploaded_in_order(store, segments) else None
+    return _Witnesses(list(different.values()), needs_digests=True)
+
+
+def _were_uploaded_in_order(store: ObjectStore, segments: Sequence[Segment]) -> bool:
+    """Whether each segment was written to the store after the one before it, by leaders and not by a copy.
+
+    A leader that has lost an unclean election has uploaded offsets that the survivor uploads again, later, from a lower
+    base offset on. A copy of a bucket may give its objects new times, in order of name: then these span less than the
+    records do.
+    """
+    times = [one.version for one in segments]
+    if times[0] <= 0 or times[-1] >= _MOST_MS or any(two < one for one, two in pairwise(times)):
+        return False
+    first_ms, last_ms = (times_of_segment(store, one)[1] for one in (segments[0], segments[-1]))
+    if first_ms is None or last_ms is None:
+        return False
+    return times[-1] - times[0] >= max(_LEAST_SPAN_MS, (last_ms - first_ms) // 2)
 
 
 def _is_beginning_of(one: LeaderEpochs, lineage: LeaderEpochs) -> bool:

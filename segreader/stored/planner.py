@@ -52,7 +52,7 @@ from segreader.segment import Segment
 from segreader.storage.base import ObjectStore, RememberingStore, read_each
 from segreader.stored.lineage import ReadableLog
 from segreader.stored.log import StoredLog
-from segreader.stored.near import neighbourhoods
+from segreader.stored.near import neighbourhoods, range_of_times
 from segreader.stored.segment_ends import OPEN_END, read_last_offset, shows_cleaning
 from segreader.stored.source import SourceLog
 from segreader.stored.transactions import TransactionState, read_transaction_state
@@ -188,7 +188,7 @@ class PartitionPlanner:
         """
         if isinstance(source, StoredLog):
             stored = source
-        elif times is None and transactions is None and self._add_near(source, offsets, only, to_end=to_end):
+        elif transactions is None and self._add_near(source, offsets, times, only, to_end=to_end):
             return
         else:
             stored = self.log(source)
@@ -240,11 +240,22 @@ class PartitionPlanner:
                 self._cut_all()  # there are enough of them
 
     def _add_near(
-        self, source: SourceLog, offsets: OffsetRange, only: Sequence[OffsetRange] | None, *, to_end: bool
+        self,
+        source: SourceLog,
+        offsets: OffsetRange,
+        times: TimeRange | None,
+        only: Sequence[OffsetRange] | None,
+        *,
+        to_end: bool,
     ) -> bool:
         """Plan a range by the segments around it; returns whether that was enough: nothing unusual was found there."""
         store = RememberingStore(self._store)
-        for near in neighbourhoods(store, source, offsets, self._options.max_batch_bytes):
+        around: OffsetRange | None = offsets
+        if times is not None:
+            around = range_of_times(store, source, times) if offsets == OffsetRange() else None
+        if around is None:
+            return False
+        for near in neighbourhoods(store, source, around, self._options.max_batch_bytes):
             one = PartitionPlanner(
                 store,
                 self._options,
@@ -252,16 +263,20 @@ class PartitionPlanner:
                 cutting=self._cutting,
                 ends_log=bool(self._behind_last) and near.next_base is None,
             )
-            stored = one.log(near.source)
+            stored, wanted = one.log(near.source), offsets
             try:
-                if stored.readable.notes or not near.is_whole(stored.resolved, offsets):
+                if stored.readable.notes or not near.is_whole(stored.resolved, around):
                     return False
-                state = one._read_state(stored, offsets)
+                if times is not None:
+                    wanted = stored.offsets_between(times, offsets)
+                    if near.next_base is not None and (wanted.stop is None or wanted.start >= stored.resolved.stop):
+                        continue  # only a transaction marker is as new, and the record is farther behind
+                state = one._read_state(stored, wanted)
                 if state.is_from_start and not near.is_first:
                     return False
                 if near.next_base is not None and state.open:
                     continue
-                one.add(stored, offsets, only=only, to_end=to_end, transactions=state)
+                one.add(stored, wanted, only=only, to_end=to_end, transactions=state)
             except (FormatError, CatalogError, StorageError):
                 return False
             if one._notes != [*source.log.notes] or one._gaps or one._dropped:

@@ -146,6 +146,23 @@ def offsets_between(
     return OffsetRange(start, stop)
 
 
+def newest_indexed_ms(store: ObjectStore, segment: Segment, last_offset: int) -> int | None:
+    """The largest time in a segment, of its time index's last entry; ``None`` where that cannot be relied on.
+
+    A segment that is no longer written to has an entry for it, and no zeros behind.
+    """
+    if segment.is_active:
+        return None
+    try:
+        entries = _read_ends(store, segment)
+    except ObjectNotFoundError:
+        return None
+    for timestamp_ms, relative_offset in entries:
+        if timestamp_ms > 0 and 0 <= relative_offset <= last_offset - segment.base_offset:
+            return timestamp_ms
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class _Search:
     """One look-up: what is looked for, and where."""
@@ -165,22 +182,10 @@ class _Search:
         return segment.is_active or newest_ms is None or newest_ms >= self.timestamp_ms
 
     def newest_ms(self, part: Part) -> int | None:
-        """The largest time in the segment, of its time index's last entry; ``None`` where that cannot be relied on.
-
-        A segment that is no longer written to has an entry for it, and no zeros behind.
-        """
+        """The largest time in the segment; see ``newest_indexed_ms``."""
         segment = part.segment
-        if segment.is_active or segment.max_timestamp_ms is not None:
-            return None
-        try:
-            entries = _read_ends(self.store, segment)
-        except ObjectNotFoundError:
-            return None
         last_offset = part.stop - 1 if segment.last_offset is None else segment.last_offset
-        for timestamp_ms, relative_offset in entries:
-            if timestamp_ms > 0 and 0 <= relative_offset <= last_offset - segment.base_offset:
-                return timestamp_ms
-        return None
+        return None if segment.max_timestamp_ms is not None else newest_indexed_ms(self.store, segment, last_offset)
 
     def in_part(self, part: Part) -> OffsetAndTimestamp | None:
         """The first record of the part that will do. An index that misleads costs reading from the segment's start."""

@@ -15,9 +15,10 @@ from histories import ELECTIONS, FAILED_UPLOAD, ORDINARY, TROUBLE, Event, exampl
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from sample import edges_once, is_first_of_its_topic, sampled
+from simulator import SimulatedPartition
 
 from segreader.isolation import IsolationLevel
-from segreader.plan.request import Bounds, Request
+from segreader.plan.request import Bounds, Request, TimeRange
 from segreader.read.options import ReadOptions
 from segreader.scans import Scan
 from segreader.stored import near
@@ -54,12 +55,24 @@ def near_always(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return answers
 
 
-def scan_of(store: MemoryStore, start: int, stop: int | None, level: str, case: Case | None = None) -> Scan:
+def scan_of(
+    store: MemoryStore,
+    start: int,
+    stop: int | None,
+    level: str,
+    case: Case | None = None,
+    times: TimeRange | None = None,
+) -> Scan:
     is_encrypted = case is not None and case.set_name == "aiven-encrypted"
     catalog = Catalog(rsm_config=FIXTURES / "aiven-encrypted.properties" if is_encrypted else None)
     source = LocationSource("", catalog=catalog, opened=(store, ""))
     topic, topic_id = (case.topic, case.topic_id) if case is not None else (None, None)
-    request = Request(topic=topic, topic_id=topic_id, bounds=Bounds(start, stop), isolation_level=IsolationLevel(level))
+    request = Request(
+        topic=topic,
+        topic_id=topic_id,
+        bounds=Bounds(start or None, stop, times=times),
+        isolation_level=IsolationLevel(level),
+    )
     return Scan(source, request, ReadOptions(columns=("partition", "offset", "timestamp_ms", "key", "value")))
 
 
@@ -129,8 +142,21 @@ def test_one_record_of_a_thousand_segments_costs_a_dozen_requests(level: str) ->
         assert not requests_of(store, "SIZE")
 
 
+def store_of(partition: SimulatedPartition, *, tells_tags: bool) -> MemoryStore:
+    """What was uploaded, with the digests of S3 or with the times of the uploads."""
+    with TemporaryDirectory() as name:
+        root = Path(name)
+        partition.write(root)
+        objects = objects_below(root)
+        modified_ms = {one: (root / one).stat().st_mtime_ns // 1_000_000 for one in objects}
+    return MemoryStore(objects, {} if tells_tags else modified_ms, tells_tags=tells_tags)
+
+
+@pytest.mark.parametrize("tells_tags", [True, False])
 @pytest.mark.parametrize("kinds", [ORDINARY, [*ORDINARY, *TROUBLE, FAILED_UPLOAD], [*ORDINARY, *ELECTIONS]])
-def test_ranges_by_near_segments_are_what_a_consumer_sees(kinds: list[st.SearchStrategy[Event]]) -> None:
+def test_ranges_by_near_segments_are_what_a_consumer_sees(
+    kinds: list[st.SearchStrategy[Event]], tells_tags: bool
+) -> None:
     answers: list[bool] = []
 
     @examples(100)
@@ -140,17 +166,28 @@ def test_ranges_by_near_segments_are_what_a_consumer_sees(kinds: list[st.SearchS
         truth = partition.truth()
         assume(not partition.is_deceptive and any(segment.is_whole for segment in partition.remote))
         assume(not truth.has_hole and not truth.open_since_unseen)
-        with TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patched:
-            partition.write(Path(name))
-            store = MemoryStore(objects_below(Path(name)), tells_tags=True)
+        store = store_of(partition, tells_tags=tells_tags)
+        with pytest.MonkeyPatch.context() as patched:
             asked = near_always(patched)
+            patched.setattr(near, "_LEAST_SPAN_MS", 0)
             for level, expected in zip(LEVELS, (truth.committed, truth.uncommitted), strict=True):
                 start = data.draw(st.integers(0, truth.end + 1))
                 stop = start + data.draw(st.integers(0, 12))
                 rows = rows_of(scan_of(store, start, stop, level))
-                assert [row[1] for row in rows] == [one.offset for one in expected if start <= one.offset < stop]
-                values = [one.value for one in expected if start <= one.offset < stop]
-                assert [row[4] for row in rows] == values
+                assert [(row[1], row[4]) for row in rows] == [
+                    (one.offset, one.value) for one in expected if start <= one.offset < stop
+                ]
+                at = data.draw(st.sampled_from([one.timestamp_ms for one in truth.uncommitted] or [0]))
+                until = at + data.draw(st.sampled_from([0, 1, 5, 1 << 40]))
+                since = next((one.offset for one in truth.uncommitted if one.timestamp_ms >= at), 1 << 62)
+                before = next(
+                    (one.offset for one in truth.uncommitted if one.offset >= since and one.timestamp_ms >= until),
+                    1 << 62,
+                )
+                rows = rows_of(scan_of(store, 0, None, level, times=TimeRange(at, until)))
+                assert [(row[1], row[4]) for row in rows] == [
+                    (one.offset, one.value) for one in expected if since <= one.offset < before
+                ]
             answers.extend(asked)
 
     check()
