@@ -28,7 +28,7 @@ FLINK_TESTS := tests/examples/test_pyflink_backfill.py tests/read/test_corpus_re
 ASAN := build/asan
 ASAN_LIBRARIES = $(shell gcc -print-file-name=libasan.so) $(shell gcc -print-file-name=libstdc++.so)
 
-.PHONY: help demo test test-rest test-all test-oldest test-flink test-broker soak check lint house layers api pages docs fixtures chaos chaos-bucket bench-decode bench-clients bench-threads bench-bucket bench-plan bench-spark-plan bench-storage bench-spark bench-kafka bench-broker bench-loader test-asan wheel clean java
+.PHONY: help demo test test-rest test-all test-oldest test-flink test-broker soak check lint house layers api pages docs fixtures chaos chaos-bucket bench bench-decode bench-clients bench-threads bench-bucket bench-out bench-plan bench-spark-plan bench-storage bench-spark bench-kafka bench-broker bench-loader test-asan wheel clean java
 
 help:  ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | column -t -s '|' | sed 's/^/  make /'
@@ -100,6 +100,9 @@ chaos: $(VENV)/.dev java  ## kill 200 backfills on a cluster and 200 without Spa
 chaos-bucket: $(VENV)/.dev  ## plant every defect into buckets of every layout, and find none that is silent (CHAOS_BUCKET=n a topic)
 	CHAOS_BUCKET=$(or $(CHAOS_BUCKET),0) $(BIN)/pytest -q -n $(JOBS) tests/stored/test_damaged_buckets.py
 
+bench: $(VENV)/.dev $(BENCH_VENV)/.made java  ## measure every figure of the engine quickly, into benchmarks/results (15-20 minutes)
+	SEGREADER_KERNEL=native $(BIN)/python -m benchmarks.engine --decode-python $(BENCH_VENV)/bin/python $(BENCH)
+
 bench-decode: $(BENCH_VENV)/.made  ## measure decoding against aiokafka and against a C program that only decompresses
 	SEGREADER_KERNEL=native $(BENCH_VENV)/bin/python -m benchmarks.decode $(BENCH)
 
@@ -111,6 +114,9 @@ bench-threads: $(VENV)/.dev  ## measure what several threads gain
 
 bench-bucket: $(VENV)/.dev  ## measure reading and planning a simulated bucket
 	SEGREADER_KERNEL=native $(BIN)/python -m benchmarks.bucket $(BENCH)
+
+bench-out: $(VENV)/.dev java  ## measure cat, records() and the first record against kcat and confluent-kafka
+	SEGREADER_KERNEL=native $(BIN)/python -m benchmarks.out $(BENCH)
 
 bench-plan: $(VENV)/.dev  ## measure planning: very many segments, objects and aborted transactions
 	SEGREADER_KERNEL=native $(BIN)/python -m benchmarks.plan $(BENCH)

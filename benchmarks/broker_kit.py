@@ -156,14 +156,15 @@ def write_topic(
     batches = make_batches(SHAPE, 8 * MIB, BATCH_BYTES)
     logs = kafka.nodes[0].config.directory / "data"
     with kit.producer(kafka.bootstrap, codec=codec, batch_size=BATCH_BYTES, linger_ms=50) as out:
-        _produce(out, name, batches, 1)
+        produce(out, name, batches, 1)
         once = sum(file.stat().st_size for file in logs.glob(f"{name}-*/*.log"))
-        _produce(out, name, batches, max(0, round(stored_bytes / once) - 1))
+        produce(out, name, batches, max(0, round(stored_bytes / once) - 1))
     offsets = _settled(kafka, name)
     return {partition: (one.earliest, one.latest) for partition, one in offsets.items()}
 
 
-def _produce(out: Any, topic: str, batches: Sequence[Batch], times: int) -> None:
+def produce(out: Any, topic: str, batches: Sequence[Batch], times: int) -> None:
+    """Send the records of the batches so often, each batch to the next partition."""
     for number, batch in enumerate(chain.from_iterable(repeat(batches, times))):
         for key, value, _headers in batch.records:
             while True:

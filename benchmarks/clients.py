@@ -1,7 +1,7 @@
 """CPU of other clients' decoders beside ours, on the same files: ``make bench-clients``.
 
 Java's kafka-clients and franz-go make their own records of what a Fetch answer would hold; librdkafka cannot be given
-a file. What is measured is in benchmarks/README.md.
+a file, and is measured over a broker by ``make bench-out``. What is measured is in benchmarks/README.md.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def measure(place: Path, codecs: Sequence[str], body_bytes: int, rounds: int, ti
                 print(f"not measured: {error}")
             else:
                 stack.callback(clients[name].close)
-        print("not measured here: librdkafka reads from brokers only\n")
+        print("not measured here: librdkafka reads from brokers only: make bench-out\n")
         for shape in SHAPES:
             for codec, source in write_inputs(place, shape, codecs, body_bytes).items():
                 cell = f"{shape.name}, {codec}"
