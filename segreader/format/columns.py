@@ -7,10 +7,11 @@ module knows sizes and indexes, and nothing of how a record looks.
 
 from __future__ import annotations
 
-import sys
 from array import array
+from collections import deque
 from collections.abc import Callable
 from enum import IntEnum
+from sys import getrefcount
 from typing import Final
 
 from segreader.errors import LimitExceededError
@@ -156,6 +157,17 @@ _ROW_BITS = (Buffer.KEY_VALIDITY, Buffer.VALUE_VALIDITY)
 _DATA = (Buffer.KEY_DATA, Buffer.VALUE_DATA, Buffer.HEADER_KEY_DATA, Buffer.HEADER_VALUE_DATA)
 _PER_HEADER = (Buffer.HEADER_KEY_OFFSETS, Buffer.HEADER_VALUE_OFFSETS)
 
+_ENDS = frozenset(
+    {
+        Buffer.KEY_OFFSETS,
+        Buffer.VALUE_OFFSETS,
+        Buffer.HEADER_OFFSETS,
+        Buffer.HEADER_KEY_OFFSETS,
+        Buffer.HEADER_VALUE_OFFSETS,
+    }
+)
+_NO_COUNTS = array("q", bytes(8 * State.MAX_ROWS))
+
 BUFFERS_OF: Final[dict[str, tuple[Buffer, ...]]] = {
     "key": (Buffer.KEY_OFFSETS, Buffer.KEY_DATA, Buffer.KEY_VALIDITY),
     "value": (Buffer.VALUE_OFFSETS, Buffer.VALUE_DATA, Buffer.VALUE_VALIDITY),
@@ -198,40 +210,49 @@ class BufferPool:
     def __init__(self, max_bytes: int = 24 << 20, allocate: Callable[[int], bytearray] = bytearray) -> None:
         self.max_bytes = max_bytes
         self._allocate = allocate
-        self._buffers: list[bytearray] = []
-        probe = [bytearray()]
-        self._idle = _references(probe, 0)
+        self._rings: dict[int, deque[bytearray]] = {}  # by size; what was leased last is at the end
+        self._held = 0
+        probe = deque((bytearray(),))
+        self._idle = getrefcount(probe[0])
+
+    @property
+    def held_bytes(self) -> int:
+        """What it keeps, idle or not."""
+        return self._held
 
     def lease(self, size: int) -> bytearray:
         """A buffer of at least ``size`` bytes, with any content."""
-        best: bytearray | None = None
-        buffers = self._buffers
-        for index in range(len(buffers)):
-            if size <= len(buffers[index]) <= 2 * size + 65536 and _references(buffers, index) == self._idle:
-                candidate = buffers[index]
-                if best is None or len(candidate) < len(best):
-                    best = candidate
-        if best is not None:
-            return best
+        ring = self._rings.get(size)
+        if ring is not None:
+            for _ in range(len(ring)):
+                is_idle = getrefcount(ring[0]) == self._idle
+                ring.rotate(-1)
+                if is_idle:
+                    return ring[-1]
+        for other in sorted(other for other in self._rings if size < other <= 2 * size + 65536):
+            ring = self._rings[other]
+            for index in range(len(ring)):
+                if getrefcount(ring[index]) == self._idle:
+                    return ring[index]
         fresh = self._allocate(size)
         self._keep(fresh)
         return fresh
 
     def _keep(self, fresh: bytearray) -> None:
-        buffers = self._buffers
-        held = sum(map(len, buffers)) + len(fresh)
-        index = 0
-        while held > self.max_bytes and index < len(buffers):
-            if _references(buffers, index) == self._idle:
-                held -= len(buffers.pop(index))
-            else:
-                index += 1
-        if held <= self.max_bytes:
-            buffers.append(fresh)
-
-
-def _references(buffers: list[bytearray], index: int) -> int:
-    return sys.getrefcount(buffers[index])
+        size = len(fresh)
+        for other, ring in self._rings.items():
+            for _ in range(len(ring)):
+                if self._held + size <= self.max_bytes:
+                    break
+                if getrefcount(ring[0]) == self._idle:
+                    ring.popleft()
+                    self._held -= other
+                else:
+                    ring.rotate(-1)
+        self._rings = {other: ring for other, ring in self._rings.items() if ring}
+        if self._held + size <= self.max_bytes:
+            self._rings.setdefault(size, deque()).append(fresh)
+            self._held += size
 
 
 class ColumnBuffers:
@@ -247,7 +268,7 @@ class ColumnBuffers:
     ``None``. ``body`` holds the decompressed batch that ``State.BODY_POSITION`` points into.
     """
 
-    __slots__ = ("_hints", "_pool", "_wanted", "body", "buffers", "state")
+    __slots__ = ("_begun_with_zero", "_hints", "_pool", "_wanted", "body", "buffers", "state")
 
     def __init__(
         self,
@@ -258,8 +279,10 @@ class ColumnBuffers:
         max_bytes: int = DEFAULT_MAX_BYTES,
     ) -> None:
         self._pool = pool or BufferPool()
-        self._wanted = sorted({buffer for name in columns for buffer in BUFFERS_OF.get(name, ())})
-        self._hints: dict[int, int] = {}
+        wanted = sorted({buffer for name in columns for buffer in BUFFERS_OF.get(name, ())})
+        self._wanted = list(map(int, wanted))  # plain numbers: an enum's take several times as long to look up
+        self._begun_with_zero = [int(buffer) for buffer in wanted if buffer in _ENDS]
+        self._hints = {int(buffer): self._first_size(buffer, max_rows) for buffer in wanted}
         self.state = array("q", bytes(8 * STATE_SIZE))
         self.state[State.MAX_ROWS] = max_rows
         self.state[State.MAX_BYTES] = max_bytes
@@ -267,8 +290,6 @@ class ColumnBuffers:
         self.state[State.TIMESTAMP_SCALE] = 1 if "timestamp_ms" in columns else 1000
         self.state[State.RECORDS_LEFT] = -1
         self.state[State.CURSOR_MOVES] = 1
-        for buffer in self._wanted:
-            self._hints[buffer] = self._first_size(buffer, max_rows)
         self.buffers: list[bytearray | None] = [None] * len(Buffer)
         self.body: memoryview | bytes = b""
         self.reset()
@@ -304,20 +325,12 @@ class ColumnBuffers:
 
     def reset(self) -> None:
         """Begin the next record batch in fresh buffers; the old ones belong to their taker."""
-        state = self.state
-        for counter in range(State.ROWS, State.MAX_ROWS):
-            state[counter] = 0
+        self.state[: State.MAX_ROWS] = _NO_COUNTS
+        buffers, hints, lease = self.buffers, self._hints, self._pool.lease
         for index in self._wanted:
-            buffer = self._pool.lease(self._hints[index])
-            self.buffers[index] = buffer
-            if index in (
-                Buffer.KEY_OFFSETS,
-                Buffer.VALUE_OFFSETS,
-                Buffer.HEADER_OFFSETS,
-                Buffer.HEADER_KEY_OFFSETS,
-                Buffer.HEADER_VALUE_OFFSETS,
-            ):
-                buffer[0:4] = b"\0\0\0\0"
+            buffers[index] = lease(hints[index])
+        for index in self._begun_with_zero:
+            buffers[index][0:4] = b"\0\0\0\0"  # type: ignore[index]
 
     def make_room(self) -> bool:
         """After ``Outcome.GROW``: enlarge the buffer named there, unless the batch should be flushed first.
@@ -325,7 +338,7 @@ class ColumnBuffers:
         Returns:
             False when there are rows and the buffer would pass its usual size: flush, then decode on.
         """
-        index, need = Buffer(self.state[State.NEED_BUFFER]), self.state[State.NEED_SIZE]
+        index, need = self.state[State.NEED_BUFFER], self.state[State.NEED_SIZE]
         old = self.buffers[index]
         if old is None:  # not reachable from the kernels: they only grow what they write
             return True
@@ -341,7 +354,7 @@ class ColumnBuffers:
             size = min(size * 8, usual) if size < usual else need
         fresh = self._pool.lease(size)
         fresh[: len(old)] = old
-        if index is Buffer.HEADER_VALUE_VALIDITY:
+        if index == Buffer.HEADER_VALUE_VALIDITY:
             fresh[len(old) :] = b"\xff" * (len(fresh) - len(old))
         self.buffers[index] = fresh
         self._hints[index] = min(size, usual)
