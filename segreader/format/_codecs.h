@@ -298,8 +298,53 @@ static int64_t gzip_body(body_codecs *codecs, const uint8_t *p, int64_t size) {
     return codecs->crc32(0, codecs->scratch, (uint64_t)length) == little32(p + size - 8) ? length : OTHER_WAY;
 }
 
+/* `length` bytes, at most 64, from `offset` bytes before `out`; up to 63 bytes more are written, into the slack. */
+static inline void snappy_copy(uint8_t *out, int64_t offset, int64_t length) {
+    const uint8_t *from = out - offset;
+    if (offset >= 16) {
+        memcpy(out, from, 16);
+        if (length > 16) {
+            memcpy(out + 16, from + 16, 16);
+            if (length > 32) {
+                memcpy(out + 32, from + 32, 16);
+                memcpy(out + 48, from + 48, 16);
+            }
+        }
+        return;
+    }
+    if (offset < 8) { /* eight bytes one by one; then the pattern repeats at a distance of eight or more */
+        for (int at = 0; at < 8; at++) out[at] = from[at];
+        while (offset < 8) offset += out - from;
+        out += 8;
+        length -= 8;
+        from = out - offset;
+    }
+    for (; length > 0; length -= 8, out += 8, from += 8) memcpy(out, from, 8);
+}
+
+/* Of each tag, what it takes to follow it without asking whether it is a literal or a copy. */
+static struct {
+    uint8_t length;  /* 0: a long literal */
+    uint8_t advance; /* in the input, behind the tag */
+    uint16_t base;   /* of the offset; of a literal 16, which passes every check */
+} snappy_tags[256];
+
+static void snappy_begin(void) {
+    static const uint8_t steps[4] = {0, 1, 2, 4};
+    for (int tag = 0; tag < 256; tag++) {
+        int kind = tag & 3, length = (tag >> 2) + 1;
+        if (!kind && length > 60) length = 0;
+        if (kind == 1) length = 4 + (tag >> 2 & 7);
+        snappy_tags[tag].length = (uint8_t)length;
+        snappy_tags[tag].advance = kind ? steps[kind] : (uint8_t)length;
+        snappy_tags[tag].base = kind ? (kind == 1 ? (uint16_t)((tag & 0xE0) << 3) : 0) : 16;
+    }
+}
+
 /* One raw block: its length, or OTHER_WAY. Source: snappy's format_description.txt. */
 static int64_t snappy_block(body_codecs *codecs, uint8_t *out, int64_t room, const uint8_t *p, const uint8_t *stop) {
+    static const uint32_t masks[4] = {0, 0xFF, 0xFFFF, 0xFFFFFFFF};
+    static const uint8_t steps[4] = {0, 1, 2, 4};
     const uint8_t *const start = out;
     uint8_t *end;
     uint64_t size = 0;
@@ -312,12 +357,37 @@ static int64_t snappy_block(body_codecs *codecs, uint8_t *out, int64_t room, con
     if ((int64_t)size > room) return ask_for_room(codecs, (int64_t)size + (out - codecs->scratch));
     end = out + size;
     while (p < stop) {
-        int tag = *p++;
+        int tag, kind;
         int64_t length, offset;
-        if (!(tag & 3)) {
-            length = (tag >> 2) + 1;
-            if (length <= 16 && stop - p >= 16 && end - out >= length) { /* the slack takes what is too much */
+        if (out - start >= 16) {
+            while (stop - p > 64 && end - out >= 64) { /* most tags, one like the other */
+                uintptr_t is_copy = 0 - (uintptr_t)((*p & 3) != 0);
+                const uint8_t *from;
+                length = snappy_tags[*p].length;
+                offset = snappy_tags[*p].base + (little32(p + 1) & masks[*p & 3]);
+                if ((uint64_t)offset - 16 > (uint64_t)(out - start - 16) || !length) break;
+                from = (const uint8_t *)(((uintptr_t)(p + 1) & ~is_copy) | ((uintptr_t)(out - offset) & is_copy));
+                p += 1 + snappy_tags[*p].advance;
+                memcpy(out, from, 16);
+                memcpy(out + 16, from + 16, 16);
+                if (length > 32) {
+                    memcpy(out + 32, from + 32, 16);
+                    memcpy(out + 48, from + 48, 16);
+                }
+                out += length;
+            }
+            if (p >= stop) break;
+        }
+        tag = *p++;
+        kind = tag & 3;
+        length = (tag >> 2) + 1;
+        if (!kind) {
+            if (length <= 60 && stop - p >= 64 && end - out >= length) { /* the slack takes what is too much */
                 memcpy(out, p, 16);
+                if (length > 16) {
+                    memcpy(out + 16, p + 16, 16);
+                    if (length > 32) memcpy(out + 32, p + 32, 32);
+                }
             } else {
                 if (length > 60) {
                     int more = (int)length - 60;
@@ -332,35 +402,20 @@ static int64_t snappy_block(body_codecs *codecs, uint8_t *out, int64_t room, con
             out += length;
             continue;
         }
-        if ((tag & 3) == 1) {
-            if (p >= stop) return OTHER_WAY;
-            length = 4 + (tag >> 2 & 7);
-            offset = (tag & 0xE0) << 3 | *p++;
-        } else if ((tag & 3) == 2) {
-            if (stop - p < 2) return OTHER_WAY;
-            length = (tag >> 2) + 1;
-            offset = p[0] | p[1] << 8;
-            p += 2;
+        if (stop - p >= 4) {
+            offset = little32(p) & masks[kind];
         } else {
-            if (stop - p < 4) return OTHER_WAY;
-            length = (tag >> 2) + 1;
-            offset = little32(p);
-            p += 4;
+            if (stop - p < steps[kind]) return OTHER_WAY;
+            offset = p[0] | (kind > 1 ? p[1] << 8 : 0);
+        }
+        p += steps[kind];
+        if (kind == 1) {
+            length = 4 + (tag >> 2 & 7);
+            offset |= (tag & 0xE0) << 3;
         }
         if (!offset || offset > out - start || length > end - out) return OTHER_WAY;
-        if (offset >= 16) { /* up to 64 bytes: the slack takes what is too much */
-            memcpy(out, out - offset, 16);
-            for (int64_t done = 16; done < length; done += 16) memcpy(out + done, out + done - offset, 16);
-            out += length;
-        } else if (offset >= 8) {
-            for (int64_t done = 0; done < length; done += 8) memcpy(out + done, out + done - offset, 8);
-            out += length;
-        } else {
-            while (length--) {
-                *out = *(out - offset);
-                out++;
-            }
-        }
+        snappy_copy(out, offset, length);
+        out += length;
     }
     return out == end ? (int64_t)size : OTHER_WAY;
 }

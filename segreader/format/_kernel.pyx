@@ -58,6 +58,7 @@ cdef extern from "_codecs.h" nogil:
         int64_t limit
 
     void crc_begin()
+    void snappy_begin()
     uint32_t crc32c_of(const uint8_t*, size_t)
     uint32_t crc32c_by_tables(const uint8_t*, size_t)
     int64_t decompress_body(body_codecs*, int, const uint8_t*, int64_t)
@@ -1031,3 +1032,4 @@ cdef inline void set_valid(uint8_t* bits, int64_t first, int64_t count) noexcept
 
 
 crc_begin()
+snappy_begin()
