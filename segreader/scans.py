@@ -5,11 +5,8 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from copy import copy
 from dataclasses import replace
 from functools import partial
-from itertools import groupby, zip_longest
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -26,7 +23,7 @@ from segreader.ranges import OffsetRange
 from segreader.read.base_scan import BaseScan, Offsets
 from segreader.read.metrics import ScanMetrics
 from segreader.read.options import DEFAULT_COLUMNS, ReadOptions, parse_on_gap
-from segreader.read.split_reader import SplitReader
+from segreader.read.plan_reader import PlanReader
 from segreader.segment import TopicIdPartition
 from segreader.storage.base import ObjectStore
 from segreader.stored.planner import PartitionPlanner, plan_each_log
@@ -137,19 +134,10 @@ class Scan(BaseScan):
 
     def _batches(self, options: ReadOptions) -> Iterator[pa.RecordBatch]:
         plan = self.plan()
-        reader = SplitReader(self.store, options)
+        reader = PlanReader(self.store, options)
         self.metrics = reader.metrics
         self.metrics.notes.extend(plan.notes)
-        splits = {partition: list(some) for partition, some in groupby(plan.splits, attrgetter("partition"))}
-        for end in plan.ends:
-            position = None
-            some = splits.get(end.partition, [])
-            for split, following in zip_longest(some, some[1:]):
-                then = following if following is not None and split.is_followed_by(following) else None
-                yield from reader.read(split, position, then=then)
-                position = reader.next_offset
-            if end.damage is not None and options.on_corrupt is Policy.FAIL:
-                raise copy(end.damage)
+        yield from reader.read(plan)
 
     def close(self) -> None:
         """Give back connections and threads of the store; without this they go with the process."""
@@ -253,6 +241,8 @@ def scan(
     leader_epochs: str | os.PathLike[str] | None = None,
     max_batch_bytes: int = DEFAULT_LIMIT,
     kernel: str | None = None,
+    threads: int | None = None,
+    read_ahead_bytes: int | None = None,
     bootstrap_servers: str | None = None,
     broker_options: Mapping[str, object] | None = None,
     group: str | None = None,
@@ -296,6 +286,11 @@ def scan(
             directories with one: which history counts after an unclean leader election.
         max_batch_bytes: largest batch to hold, stored or decompressed.
         kernel: ``native`` or ``reference``; by default ``native`` if it was built.
+        threads: how many splits are read at a time, in whatever order; records come in the same order with the same
+            errors and notes. By default one for each core, and at least 8 for a store on the network, or what
+            ``SEGREADER_THREADS`` names.
+        read_ahead_bytes: of record batches that wait to be taken, and of ranges that are fetched for them; 256 MiB by
+            default, or what ``SEGREADER_READ_AHEAD_BYTES`` names.
         bootstrap_servers: brokers, ``host:port`` with commas between: then the live topic is read, its remote part from
             the location, the rest from the brokers. ``offsets`` may name ends (``"earliest:latest-stable"``).
         broker_options: settings of a Kafka client by Kafka's names, such as ``security.protocol``.
@@ -317,6 +312,8 @@ def scan(
         on_missing=Policy.parse("on_missing", on_missing),
         max_batch_bytes=max_batch_bytes,
         kernel=kernel,
+        threads=threads,
+        read_ahead_bytes=read_ahead_bytes,
     )
     catalog = Catalog(
         layout=layout,

@@ -127,8 +127,9 @@ class LoadQuery:
         return Catalog(**self._of(Catalog))
 
     def _of(self, value: type[ReadOptions | Catalog]) -> dict[str, Any]:
-        """What this gives of the fields of such a value, which have the same names here."""
-        return {one.name: getattr(self, one.name) for one in fields(value)}
+        """What this gives of the fields of such a value, which have the same names here; a pool has its own threads."""
+        own = {one.name for one in fields(self)}
+        return {one.name: getattr(self, one.name) for one in fields(value) if one.name in own}
 
     def open(self, storage_options: Mapping[str, object] | None = None) -> LocationSource | UrlSource:
         """The location, opened in this process; raises as ``segreader.scan``."""

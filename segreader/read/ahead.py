@@ -1,8 +1,8 @@
 """The one executor: a few threads read parts ahead of their consumer, which gets the items in order.
 
 Reading ahead is bounded. While the consumer uses one item, the next one of the same part is read; more of it, and other
-parts, are read only while fewer than ``most_bytes`` wait. An error of a part is raised after the items before it.
-Closing ends the threads and what they read from.
+parts, are read only while what waits and what is fetched is less than ``most_bytes``. An error of a part is raised
+after the items before it. Closing ends the threads and what they read from, also while they wait for a store.
 
 This module knows threads, but not how records are read. Threads wake each other through ``SimpleQueue``, because its
 ``put`` is safe in a finalizer.
@@ -10,60 +10,24 @@ This module knows threads, but not how records are read. Threads wake each other
 
 from __future__ import annotations
 
+import os
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 from queue import SimpleQueue
-from threading import Lock, Thread
-from typing import Final, Generic, TypeAlias, TypeVar
+from threading import Lock, Thread, current_thread
+from typing import Final, Generic, TypeVar
 from weakref import finalize
 
-import pyarrow as pa
-
-from segreader.plan.split import Split
+from segreader.errors import StorageError
+from segreader.storage.cancellation import Cancellation, cancellable
 
 Part = TypeVar("Part")
 Item = TypeVar("Item")
 
-ReadSplit: TypeAlias = Callable[[Split], Iterator[pa.RecordBatch]]
-"""Reads one split after another; of one thread."""
-
-_AHEAD_BYTES: Final = 64 << 20
-"""Of record batches that wait to be taken; each thread may add the one that it is reading."""
-
-_UNHURRIED: Final = 2
-"""Batches that are taken before other splits are read ahead, so that a few rows cost no more than these."""
-
-
-def read_splits_ahead(
-    splits: Sequence[Split], open_reader: Callable[[], ReadSplit], threads: int
-) -> Generator[pa.RecordBatch, None, None]:
-    """The batches of the splits in their order, read by some threads.
-
-    Args:
-        splits: what to read.
-        open_reader: called once in each thread.
-        threads: how many at most; with one, or one split, the caller's own thread reads.
-
-    Raises:
-        whatever a reader raises, after the batches before it.
-    """
-    if threads < 2 or len(splits) < 2:
-        read = open_reader()
-        for split in splits:
-            yield from read(split)
-        return
-    ahead = Ahead(splits, open_reader, name="segreader-table", size_of=lambda batch: int(batch.nbytes))
-    try:
-        for _ in range(_UNHURRIED):
-            if not (found := ahead.next()):
-                return
-            yield found.pop()
-        ahead.hurry(_AHEAD_BYTES, min(threads, len(splits)) - 1)
-        while found := ahead.next():
-            yield found.pop()  # its buffers are free while the next one is waited for
-    finally:
-        ahead.close()
+_GRACE_S: Final = 0.2
+"""Threads that still wait for a store then, as for a connection, end by themselves later."""
 
 
 def one_ahead(make: Callable[[], Iterator[Item]], *, name: str) -> Generator[Item, None, None]:
@@ -90,6 +54,7 @@ class Ahead(Generic[Part, Item]):
         open_reader: called once in each thread; what it gives is called with one part after another.
         name: of the threads.
         size_of: bytes of an item, counted while it waits.
+        fetched_of: bytes that reading a part holds besides its items, counted from its beginning to its end.
     """
 
     def __init__(
@@ -99,9 +64,11 @@ class Ahead(Generic[Part, Item]):
         *,
         name: str,
         size_of: Callable[[Item], int] = lambda _: 0,
+        fetched_of: Callable[[Part], int] = lambda _: 0,
     ) -> None:
-        self._work = _Work(parts, open_reader, size_of)
+        self._work = _Work(parts, open_reader, size_of, fetched_of)
         self._name = name
+        self._process = os.getpid()
         self._threads: list[Thread] = []
         self._told: SimpleQueue[None] = SimpleQueue()
         self._dropped = finalize(self, self._work.stop)
@@ -119,8 +86,13 @@ class Ahead(Generic[Part, Item]):
             whatever reading the part raised.
         """
         while (found := self.poll(partial(self._told.put, None))) is None:
-            self._told.get()
+            with cancellable(self._end_wait):
+                self._told.get()
         return found
+
+    def _end_wait(self) -> None:
+        self.stop()
+        self._told.put(None)
 
     def poll(self, tell: Callable[[], object]) -> list[Item] | None:
         """As ``next``, without waiting: ``None`` if nothing is there yet.
@@ -128,28 +100,41 @@ class Ahead(Generic[Part, Item]):
         Args:
             tell: called then in another thread, when it is worth asking again.
         """
+        if self._process != os.getpid():
+            raise StorageError(
+                "this read was begun in another process", hint="Begin it again: threads do not survive a fork"
+            )
         if not self._threads:
             self._start(1)
         return self._work.take(tell)
 
     def hurry(self, most_bytes: int, threads: int) -> None:
-        """Read ahead until so many bytes wait, with some more threads."""
+        """Read ahead until so many bytes wait or are fetched, with some more threads."""
         self._work.hurry(most_bytes)
         self._start(threads)
+        self._threads.append(Thread(target=self._work.cancel_when_stopped, name=f"{self._name}-end", daemon=True))
+        self._threads[-1].start()
 
     def stop(self) -> None:
-        """Have the threads end after the steps that they are in, without waiting for them."""
+        """Have the threads end, what they wait for in a store included, without waiting for them."""
         self._dropped()
+        self._work.cancellation.cancel()
 
     def has_ended(self, tell: Callable[[], object]) -> bool:
         """Whether no thread reads any more; ``tell`` as in ``poll``."""
         return self._work.has_ended(tell)
 
     def close(self) -> None:
-        """End the threads, and wait until they have."""
+        """End the threads, and wait until they have; not for long for one that a store does not let go."""
         self.stop()
+        if self._process != os.getpid():
+            return
+        deadline = time.monotonic() + _GRACE_S
         for thread in self._threads:
-            thread.join()
+            while thread.is_alive() and thread is not current_thread():
+                thread.join(0.02)
+                if time.monotonic() > deadline and self._work.cancellation.is_awaited:
+                    break
 
     def _start(self, count: int) -> None:
         for _ in range(count):
@@ -170,12 +155,15 @@ class _Work(Generic[Part, Item]):
         parts: Sequence[Part],
         open_reader: Callable[[], Callable[[Part], Iterator[Item]]],
         size_of: Callable[[Item], int],
+        fetched_of: Callable[[Part], int],
     ) -> None:
-        self._parts, self._open_reader, self._size_of = parts, open_reader, size_of
+        self._parts, self._open_reader, self._size_of, self._fetched_of = parts, open_reader, size_of, fetched_of
+        self.cancellation = Cancellation()
+        self._stopped: SimpleQueue[None] = SimpleQueue()
         self._lock = Lock()
         self._items: dict[int, deque[Item]] = {}
         self._ended: dict[int, BaseException | None] = {}
-        self._begun = self._taking = self._waiting_bytes = self._most_bytes = 0
+        self._begun = self._taking = self._waiting_bytes = self._fetched_bytes = self._most_bytes = 0
         self._reading = 0  # threads
         self._wakes: list[SimpleQueue[None]] = []  # one a thread
         self._sleeping: list[SimpleQueue[None]] = []
@@ -231,8 +219,14 @@ class _Work(Generic[Part, Item]):
     def stop(self) -> None:
         """Have the threads end. A finalizer may call it."""
         self.is_stopped = True
+        self._stopped.put(None)
         for wake in self._wakes:
             wake.put(None)
+
+    def cancel_when_stopped(self) -> None:
+        """Wait for ``stop``, and end what the threads wait for: a finalizer must take no lock."""
+        self._stopped.get()
+        self.cancellation.cancel()
 
     def _wake_all(self) -> None:
         for wake in self._sleeping:
@@ -252,8 +246,10 @@ class _Work(Generic[Part, Item]):
                     if self._begun == len(self._parts):
                         return
                     at, self._begun = self._begun, self._begun + 1
+                    self._fetched_bytes += self._fetched_of(self._parts[at])
                     self._items[at] = deque()
-                self._read(read, at, wake)
+                with self.cancellation.covers():
+                    self._read(read, at, wake)
         except BaseException as raised:  # it belongs to who takes, whatever it is
             error = raised
         finally:
@@ -278,16 +274,23 @@ class _Work(Generic[Part, Item]):
                 del item  # who takes it is the only one who has it: its buffers come back when he lets go
         finally:
             items.close()
+            with self._lock:
+                self._fetched_bytes -= self._fetched_of(self._parts[at])
         with self._lock:
             if not self.is_stopped:
                 self._ended[at] = None
                 self._call()
+            self._wake_all()
 
     def _may_begin(self) -> bool:
-        return bool(self._most_bytes) or self._begun <= self._taking or self._begun == len(self._parts)
+        if self._begun <= self._taking or self._begun == len(self._parts):
+            return True
+        used = self._waiting_bytes + self._fetched_bytes
+        return used < self._most_bytes and used + self._fetched_of(self._parts[self._begun]) <= self._most_bytes
 
     def _may_step(self, at: int) -> bool:
-        return self._waiting_bytes < self._most_bytes or (at == self._taking and not self._items[at])
+        is_next = at == self._taking and not self._items[at]
+        return is_next or self._waiting_bytes + self._fetched_bytes < self._most_bytes
 
     def _sleep_until(self, may: Callable[[], bool], wake: SimpleQueue[None]) -> bool:
         """Whether to go on, as soon as that is known."""

@@ -97,6 +97,14 @@ class Jumps:
         """Whether a batch shows it, or something else says why batches are missing."""
         return self._is_explained
 
+    def join(self, later: Jumps) -> None:
+        """Take what another one followed of the batches behind."""
+        if self._is_explained:
+            return
+        self._first = self._first or later._first
+        self._count += later._count
+        self._is_explained, self.shows_cleaning = later._is_explained, later.shows_cleaning
+
     def explain(self) -> None:
         """Something else says why batches are missing."""
         self._is_explained = True

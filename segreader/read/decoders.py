@@ -215,7 +215,7 @@ class RowDecoder:
         if self._columns.rows:
             batch = to_record_batch(self._columns, self.options.columns, split.partition)
             if self.wrong_from is not None:
-                batch = batch.slice(0, _rows_below(batch, self.wrong_from))
+                batch = batch.slice(0, rows_below(batch, self.wrong_from))
             self.metrics.records += batch.num_rows
             self.next_offset = self.undelivered
             if batch.num_rows:
@@ -428,7 +428,7 @@ def _kept_numbers(size: int) -> Any:
     return _int64s(array("q", range(size)))
 
 
-def _rows_below(batch: pa.RecordBatch, offset: int) -> int:
+def rows_below(batch: pa.RecordBatch, offset: int) -> int:
     """How many of the rows certainly have lower offsets, which rise; none where the batch does not show them."""
     if "offset" not in batch.schema.names:
         return 0

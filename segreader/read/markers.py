@@ -297,10 +297,14 @@ class MarkerCheck:
     """Remembers, along splits that follow each other, which open transactions have data there and what the indexes
     called that.
 
+    Args:
+        notes_first: for ``join``, remember of each producer what was met first, and whether a transaction ended.
     """
 
-    def __init__(self, decompressor: Decompressor) -> None:
+    def __init__(self, decompressor: Decompressor, *, notes_first: bool = False) -> None:
         self._is_complete = True
+        self._first: dict[int, int | None] | None = {} if notes_first else None
+        self._ended: set[int] = set()
         self._decompressor = decompressor
         # of transactions open where the last run ended: first offset of data of theirs, by producer id
         self._hidden: dict[int, int] = {}
@@ -317,11 +321,51 @@ class MarkerCheck:
         self._hidden.clear()
         self._shown.clear()
 
+    def agrees(self, later: MarkerCheck) -> bool:
+        """Whether certainly nothing that was met first behind contradicts what is open here."""
+        first = later._first or {}
+        return all(first.get(one, _ABORT) == _ABORT for one in self._hidden) and all(
+            first.get(one, _COMMIT) == _COMMIT for one in self._shown
+        )
+
+    def join(self, later: MarkerCheck) -> None:
+        """Take what another one, that agrees, followed of the splits behind."""
+        for mine, others in ((self._hidden, later._hidden), (self._shown, later._shown)):
+            for producer_id in mine.keys() & later._ended:
+                del mine[producer_id]
+            for producer_id, offset in others.items():
+                mine.setdefault(producer_id, offset)
+
+    def _note_first(self, split: Split, run: BatchRun, rows: Transactional, first: dict[int, int | None]) -> None:
+        """Note of producers that are met for the first time how their transaction ends, as far as that is plain."""
+        columns = _Columns(run)
+        producers, sizes, positions = columns.of(Table.PRODUCER_ID), columns.of(Table.SIZE), columns.of(Table.POSITION)
+        data: Sequence[int] = _wanted(split.offsets.start, split.offsets.stop, columns, rows.data)
+        control = _wanted(split.offsets.start, split.stop_of_part, columns, rows.control)
+        if columns.has_empty:
+            counts = columns.of(Table.RECORD_COUNT)
+            data = [row for row in data if counts[row]]
+        ends = {producers[row]: row for row in reversed(control)}
+        begins = {producers[row]: row for row in reversed(data)}
+        new = (ends.keys() | begins.keys()) - first.keys()
+        aborted = set(rows.aborted) if new else ()
+        for producer_id in new:
+            row = begins.get(producer_id, run.rows)
+            if row < ends.get(producer_id, run.rows):
+                first[producer_id] = _ABORT if row in aborted else _COMMIT
+            else:
+                row = ends[producer_id]
+                at = positions[row] - run.data_position + _TYPE_POSITION
+                first[producer_id] = run.data[at] if sizes[row] == _USUAL_SIZE else None
+        self._ended |= ends.keys()
+
     def find(self, split: Split, run: BatchRun, rows: Transactional) -> Contradiction | None:
         """The first marker that says otherwise than the indexes.
 
         Most runs are sound by their producers and types of markers alone; only others are checked in order.
         """
+        if self._first is not None and (rows.data or rows.control):
+            self._note_first(split, run, rows, self._first)
         if not (rows.data or self._hidden or self._shown):
             return None
         columns = _Columns(run)

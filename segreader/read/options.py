@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import warnings
 from dataclasses import dataclass
 from typing import Final
@@ -31,6 +32,12 @@ _ALWAYS_FALSE = "is_control"
 
 _POLICIES: Final = ("on_corrupt", "on_gap", "on_missing")
 _NUMBERS: Final = ("split_bytes", "batch_rows", "batch_bytes", "max_batch_bytes")
+
+DEFAULT_READ_AHEAD_BYTES: Final = 256 << 20
+_REMOTE_THREADS: Final = 8
+"""At least so many splits of a store on the network are read at a time: they wait more than they decode."""
+
+_VARIABLES: Final = {"threads": "SEGREADER_THREADS", "read_ahead_bytes": "SEGREADER_READ_AHEAD_BYTES"}
 
 
 def parse_on_gap(on_gap: str, *, stacklevel: int = 3) -> Policy:
@@ -66,6 +73,10 @@ class ReadOptions:
             count its offsets in the metrics.
         max_batch_bytes: largest batch to hold, stored or decompressed.
         kernel: ``native`` or ``reference``; ``None`` takes what is there.
+        threads: how many splits are read at a time; with one, each after the one before it. ``None`` takes
+            ``SEGREADER_THREADS``, or else one for each core, and for a store on the network at least 8.
+        read_ahead_bytes: of record batches that wait to be taken, and of ranges that are fetched for them; ``None``
+            takes ``SEGREADER_READ_AHEAD_BYTES``, or else 256 MiB.
 
     Raises:
         OptionError: a value is unknown, with the nearest known one.
@@ -81,6 +92,8 @@ class ReadOptions:
     on_missing: Policy = Policy.FAIL
     max_batch_bytes: int = DEFAULT_LIMIT
     kernel: str | None = None
+    threads: int | None = None
+    read_ahead_bytes: int | None = None
 
     def __post_init__(self) -> None:
         for name in self.columns:
@@ -103,3 +116,31 @@ class ReadOptions:
         for name in _NUMBERS:
             if (value := getattr(self, name)) < 1:
                 raise OptionError(f"{name} must be positive", found=value)
+        for name in _VARIABLES:
+            if (number := getattr(self, name)) is not None and number < 1:
+                raise OptionError(f"{name} must be positive", found=number)
+
+    def threads_for(self, *, is_remote: bool) -> int:
+        """How many splits are read at a time.
+
+        Raises:
+            OptionError: the variable of the environment is no number.
+        """
+        if (given := self._set("threads")) is not None:
+            return given
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return max(cores, _REMOTE_THREADS) if is_remote else cores
+
+    @property
+    def most_bytes_ahead(self) -> int:
+        """``read_ahead_bytes``, or what stands for it; raises as ``threads_for``."""
+        return self._set("read_ahead_bytes") or DEFAULT_READ_AHEAD_BYTES
+
+    def _set(self, name: str) -> int | None:
+        if (given := getattr(self, name)) is not None:
+            return int(given)
+        if not (text := os.environ.get(_VARIABLES[name], "").strip()):
+            return None
+        if not text.isascii() or not text.isdigit() or not int(text):
+            raise OptionError(f"{_VARIABLES[name]} must be a positive number", found=repr(text))
+        return int(text)

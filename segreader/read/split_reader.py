@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import pyarrow as pa
@@ -41,7 +41,7 @@ from segreader.read.batch_order import (
     truncated,
 )
 from segreader.read.batch_positions import BatchPositions
-from segreader.read.decoders import Decoder, RowDecoder
+from segreader.read.decoders import Decoder, RowDecoder, rows_below
 from segreader.read.markers import MarkerCheck, Transactional
 from segreader.read.metrics import Hole, MissingOffsets, ScanMetrics, records_within
 from segreader.read.options import ReadOptions
@@ -132,6 +132,38 @@ class OpenEnded:
         return found
 
 
+@dataclass(slots=True, eq=False)
+class ReadApart:
+    """What another reader saw of a split that it read by itself: for who reads the splits before and after it.
+
+    Args:
+        metrics: of this split.
+        first: base and last offset of the first batch.
+        position: the first byte that was not read.
+        last: the rows behind the last full record batch.
+        is_contradicted: a marker contradicts the transaction indexes.
+        error: what ended the read.
+    """
+
+    metrics: ScanMetrics
+    first: tuple[int, int] | None = None
+    last_offset: int = -1
+    next_offset: int = 0
+    position: int = 0
+    jumps: Jumps = field(default_factory=Jumps)
+    markers: MarkerCheck | None = None
+    last: pa.RecordBatch | None = None
+    is_contradicted: bool = False
+    error: Exception | None = None
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether nothing was met, up to now, that the splits before may explain otherwise."""
+        metrics = self.metrics
+        is_damaged = isinstance(self.error, FormatError | ObjectNotFoundError)
+        return not (is_damaged or self.is_contradicted or metrics.holes or metrics.missing or metrics.doubts)
+
+
 class SplitReader:
     """Reads splits one after another, keeping its buffers, codec contexts and connections between them.
 
@@ -164,6 +196,9 @@ class SplitReader:
         self._markers: MarkerCheck | None = None
         self._next_split: Split | None = None  # the one that goes on where the last one ended
         self._aborted: Aborted | None = None
+        self._apart: ReadApart | None = None
+        self._entered: ReadApart | None = None
+        self._held: list[pa.RecordBatch] = []  # undecided rows of the splits before
 
     @property
     def next_offset(self) -> int:
@@ -193,21 +228,14 @@ class SplitReader:
             aborted: in place of the split's own: producer id and first offset of each aborted transaction that reaches
                 into the split, in any order. All of them must still be open where it begins, or begin in it.
         """
-        goes_on, self._next_split = self._next_split is split, None
-        if not goes_on:
-            self._decoder.reset()
+        goes_on = self._enter(split)
+        self._next_split = None
+        if self._apart is not None:
+            self._apart.markers, self._apart.jumps = self._markers, self._jumps
         self._rows.begin(split.offsets, next_offset)
         self.metrics.splits += 1
-        if not goes_on or self._log != split.log:
-            self._last_offset = split.base_offset - 1
-            self._jumps = Jumps()
-        self._log = split.log
         is_read_committed = split.isolation_level is IsolationLevel.READ_COMMITTED
         self._aborted = _aborted_in(split, list(aborted)) if is_read_committed else None
-        if not is_read_committed or split.offsets.start == split.offsets.stop:
-            self._markers = None
-        elif self._markers is None or not goes_on:
-            self._markers = MarkerCheck(self._rows.decompressor)
         position = split.positions.start
         while position < split.positions.stop:
             scanner = SegmentScanner(
@@ -218,14 +246,17 @@ class SplitReader:
             )
             try:
                 yield from self._scan(split, scanner, 0 if then is not None else bytes_behind(split))
-                yield from self._look_behind(split, scanner.position, then)
+                if self._apart is None:
+                    yield from self._look_behind(split, scanner.position, then)
+                else:
+                    self._apart.position = scanner.position
                 break
             except FormatError as error:
-                yield from self._decoder.flush(split)
+                yield from self._flush(split)
                 self._rows.wrong_from = None
                 position = self._pass_over(error, split, scanner.position, None)
             except ObjectNotFoundError as error:
-                yield from self._decoder.flush(split)
+                yield from self._flush(split)
                 if self._options.on_missing is Policy.FAIL:
                     raise
                 self.metrics.missing.append(
@@ -236,15 +267,141 @@ class SplitReader:
                 break
             except StorageError:
                 if goes_on:  # the records of the split before are whole
-                    yield from self._decoder.flush(split)
+                    yield from self._flush(split)
                 raise
+        if self._apart is not None:
+            *full, self._apart.last = [*self._decoder.flush(split)] or [None]
+            yield from full
+        else:
+            yield from self._settle(split, then)
+        self._rows.next_offset = self._rows.undelivered
+        self.metrics.body_bytes += self._rows.state[State.BODY_BYTES]
+        self._rows.state[State.BODY_BYTES] = 0
+        if self._apart is None:
+            self.leave(split, then)
+
+    def _enter(self, split: Split) -> bool:
+        """Prepare for a split; returns whether it goes on where the one before ended. Twice is as once."""
+        goes_on = self._next_split is split
+        if not goes_on:
+            self._decoder.reset()
+            self._held.clear()
+        if not goes_on or self._log != split.log:
+            self._last_offset = split.base_offset - 1
+            self._jumps = Jumps()
+        self._log = split.log
+        if split.isolation_level is not IsolationLevel.READ_COMMITTED or split.offsets.start == split.offsets.stop:
+            self._markers = None
+        elif self._markers is None or not goes_on:
+            self._markers = MarkerCheck(self._rows.decompressor, notes_first=self._apart is not None)
+        return goes_on
+
+    def _settle(self, split: Split, then: Split | None) -> Iterator[pa.RecordBatch]:
+        """The last rows of a split; while they are undecided they wait for the next ones, unless they are many."""
         if then is None or self._markers is None or not self._markers.is_undecided:
-            yield from self._decoder.flush(split)
+            yield from self._flush(split)
+            return
+        *full, last = [*self._decoder.flush(split)] or [None]
+        if full:
+            yield from self._release()
+            yield from full
+        if last is not None:
+            self._held.append(last)
+        if sum(batch.num_rows for batch in self._held) >= self._options.batch_rows:
+            yield from self._release()
+
+    def leave(self, split: Split, then: Split | None) -> None:
+        """A split was read, by this reader or apart; the next one, if any, goes on where it ends."""
         if then is None or then.log != split.log:
             self._note_jumps(split)
         self._next_split = then
-        self._rows.next_offset = self._rows.undelivered
-        self.metrics.body_bytes = self._rows.state[State.BODY_BYTES]
+
+    # reading splits at the same time
+
+    def read_apart(self, split: Split, apart: ReadApart, then: Split | None) -> Generator[pa.RecordBatch, None, None]:
+        """The records of a split that is read by itself, while others read those before and after it.
+
+        Args:
+            apart: is given what is seen, while it is read.
+            then: as of ``read``. What concerns both is left to the reader that takes the splits in order.
+
+        Raises:
+            as ``read``.
+        """
+        self.metrics = self._rows.metrics = apart.metrics
+        self._apart, self._next_split = apart, None
+        yield from self.read(split, then=then)
+        apart.last_offset, apart.next_offset = self._last_offset, self.next_offset
+
+    def accepts(self, split: Split, apart: ReadApart, next_offset: int | None) -> bool:
+        """Whether this reader would have read the split as the other one did, up to where that one is.
+
+        Otherwise, as where something contradicts what lies before the split, it must be read by this one, in order.
+        """
+        if self._entered is not apart:
+            self._enter(split)
+            self._entered = apart
+        if not apart.is_sound or apart.first is None:
+            return False
+        base, last = apart.first
+        if next_offset is not None and next_offset > split.offsets.start and base < next_offset:
+            return False
+        before = self._last_offset
+        if before >= split.base_offset:  # else the log begins here, or what is before is not known to this one either
+            is_gap = base != before + 1
+            if (
+                base <= before
+                or (is_gap and not self._jumps.is_explained)
+                or (is_gap and split.stop_of_part is not None and last >= split.stop_of_part)
+                or (split.timed is not None and before < split.timed <= last)
+            ):
+                return False
+        return self._markers is None or apart.markers is None or self._markers.agrees(apart.markers)
+
+    def join(self, split: Split, apart: ReadApart, then: Split | None) -> bool:
+        """Go on behind a split that was read apart and accepted; returns whether its last rows are undecided.
+
+        If they are, ``settle`` returns them as far as that is right, now or later.
+        """
+        self._last_offset = max(self._last_offset, apart.last_offset)
+        self._jumps.join(apart.jumps)
+        if self._markers is not None and apart.markers is not None:
+            self._markers.join(apart.markers)
+        self._rows.begin(split.offsets, apart.next_offset)
+        self._rows.next_offset = apart.next_offset
+        return self._markers is not None and self._markers.is_undecided
+
+    def settle(self, split: Split, apart: ReadApart, then: Split | None) -> Iterator[pa.RecordBatch]:
+        """As ``join``; raises as ``read``."""
+        if apart.last is not None:
+            self._held.append(apart.last)
+        yield from self._look_behind(split, apart.position, then)
+        yield from self._settle(split, then)
+
+    def release(self) -> Iterator[pa.RecordBatch]:
+        """The rows of the splits before that wait for the next ones, which do not contradict them."""
+        return self._release()
+
+    def _flush(self, split: Split) -> Iterator[pa.RecordBatch]:
+        yield from self._release()
+        yield from self._decoder.flush(split)
+
+    def _release(self) -> Iterator[pa.RecordBatch]:
+        held, self._held = self._held, []
+        for batch in held:
+            rows = batch.num_rows if self._rows.wrong_from is None else rows_below(batch, self._rows.wrong_from)
+            self.metrics.records -= batch.num_rows - rows
+            if rows:
+                yield batch.slice(0, rows)
+
+    def _behind_held(self, batches: Generator[pa.RecordBatch, None, bool]) -> Generator[pa.RecordBatch, None, bool]:
+        while True:
+            try:
+                batch = next(batches)
+            except StopIteration as end:
+                return bool(end.value)
+            yield from self._release()
+            yield batch
 
     def _scan(self, split: Split, scanner: SegmentScanner, behind: int) -> Iterator[pa.RecordBatch]:
         wanted = ByteRange(scanner.position, split.positions.stop + behind)
@@ -274,16 +431,19 @@ class SplitReader:
             transactional = self._decide(split, answer, sound.rows)
             found = None if self._markers is None else self._markers.find(split, answer, transactional)
             if found is not None:
+                if self._apart is not None:
+                    self._apart.is_contradicted = True
                 sound = Deliverable(max(0, found.row), found.error.located(source=self._store.url(split.log)))
             if self.batch_positions is not None:
                 self.batch_positions.follow(answer, sound.rows)
-            is_stopped = yield from self._decoder.decode(split, answer, sound.rows, self._pass_over)
+            decoded = self._decoder.decode(split, answer, sound.rows, self._pass_over)
+            is_stopped = yield from self._behind_held(decoded) if self._held else decoded
             if found is not None and found.row < 0:
                 self._rows.wrong_from = found.offset
             elif is_stopped:
                 return
             if sound.error is not None:
-                yield from self._decoder.flush(split)
+                yield from self._flush(split)
                 raise sound.error
 
     def _note_jumps(self, split: Split) -> None:
@@ -314,7 +474,7 @@ class SplitReader:
             self.metrics.doubt(found.error)
             return
         self._rows.wrong_from = found.offset
-        yield from self._decoder.flush(split)
+        yield from self._flush(split)
         raise found.error
 
     def _next_piece(self, split: Split, pieces: Iterator[memoryview]) -> memoryview | bytes:
@@ -368,6 +528,8 @@ class SplitReader:
             table[(run.rows - 1) * TABLE_WIDTH + Table.POSITION] + table[(run.rows - 1) * TABLE_WIDTH + Table.SIZE]
             >= split.positions.stop
         )
+        if self._apart is not None and self._apart.first is None:
+            self._apart.first = bases[0], lasts[0]
         late = begins_late(split, run, lasts, self._last_offset, self._store.url, is_whole=is_whole)
         if late is not None:
             if self._options.on_corrupt is Policy.FAIL:

@@ -410,6 +410,16 @@ def _renew_places() -> None:
 
 os.register_at_fork(after_in_child=_renew_places)
 
+
+def range_size_of(store: object) -> int:
+    """Bytes of one request of a store on the network, also of one that views are laid over; 0 of local files."""
+    while store is not None:
+        if isinstance(size := getattr(store, "range_size", None), int):
+            return size
+        store = getattr(store, "inner", None)
+    return 0
+
+
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
-from copy import copy
 from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
@@ -18,21 +16,16 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from segreader.errors import OptionError
-from segreader.plan.request import Policy
-from segreader.plan.split import ReadEnd, ReadPlan, Split
-from segreader.read.ahead import ReadSplit, read_splits_ahead
+from segreader.plan.split import ReadPlan, Split
 from segreader.read.base_scan import BaseScan
 from segreader.read.decoders import counter_of
 from segreader.read.metrics import ScanMetrics
 from segreader.read.options import ReadOptions
-from segreader.read.split_reader import SplitReader
+from segreader.read.plan_reader import PlanReader, Shape
 from segreader.scans import Scan
 from segreader.storage.base import ObjectStore
 from segreader.stored.source import SourceAddress
 from segreader.tables.plans import FilteredPlans
-
-Shape = Callable[[pa.RecordBatch], pa.RecordBatch]
-"""What becomes of each batch before it is given: filtered, projected."""
 
 TellPlan = Callable[[ReadPlan, Sequence[ScanMetrics]], None]
 """Called with what a read does: its plan, and what its readers count while they read."""
@@ -85,7 +78,7 @@ class StoredRows:
 
     def __init__(self, scan: Scan, plans: FilteredPlans, *, threads: int | None, tell: TellPlan) -> None:
         self._scan, self._plans, self._tell = scan, plans, tell
-        self._threads = threads or min(4, _cores())
+        self._threads = threads
 
     def batches(
         self, columns: tuple[str, ...], predicate: pc.Expression | None, shape: Shape, rows: int | None
@@ -117,30 +110,18 @@ def _read(
     rows: int | None,
     *,
     count: Count,
-    threads: int,
+    threads: int | None,
 ) -> Generator[pa.RecordBatch, None, None]:
     """What is planned.
 
     Args:
-        count: is given what each reader counts.
+        count: is given what is counted.
+        threads: in place of those of the options.
     """
-    options = _with(options, columns, rows)
-
-    def open_reader() -> ReadSplit:
-        reader = SplitReader(store, options, decoder=counter_of(columns))
-        count(reader.metrics)
-
-        def read(split: Split) -> Iterator[pa.RecordBatch]:
-            with closing(reader.read(split)) as batches:  # type: ignore[type-var]
-                for batch in batches:
-                    yield shape(batch)
-
-        return read
-
-    for splits, end in _runs(plan, options.on_corrupt is Policy.FAIL):
-        yield from read_splits_ahead(splits, open_reader, threads)
-        if end is not None and end.damage is not None:
-            raise copy(end.damage)
+    options = replace(_with(options, columns, rows), threads=threads or options.threads)
+    reader = PlanReader(store, options, decoder=counter_of(columns), shape=shape)
+    count(reader.metrics)
+    return reader.read(plan)
 
 
 def _with(options: ReadOptions, columns: tuple[str, ...], rows: int | None) -> ReadOptions:
@@ -150,23 +131,6 @@ def _with(options: ReadOptions, columns: tuple[str, ...], rows: int | None) -> R
         rows: of a batch at most, where the caller minds.
     """
     return replace(options, columns=columns, batch_rows=min(rows or options.batch_rows, options.batch_rows))
-
-
-def _cores() -> int:
-    """Those that this process may use, where the system tells."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _runs(plan: ReadPlan, fails: bool) -> Iterator[tuple[list[Split], ReadEnd | None]]:
-    """The splits of a plan in order, up to each end that is to raise, and up to the last."""
-    of_partition = {partition: list(some) for partition, some in groupby(plan.splits, attrgetter("partition"))}
-    splits: list[Split] = []
-    for end in plan.ends:
-        splits += of_partition.get(end.partition, ())
-        if fails and end.damage is not None:
-            yield splits, end
-            splits = []
-    yield splits, None
 
 
 def _parts(plan: ReadPlan) -> Iterator[ReadPlan]:

@@ -135,6 +135,23 @@ def test_splits_of_any_size_give_the_same_records(case: Case, split_bytes: int) 
         assert cut.plan().ends == whole.plan().ends
 
 
+@pytest.mark.parametrize(
+    ("threads", "read_ahead_bytes"), [exhaustive(2, 1 << 28), exhaustive(2, 1), exhaustive(8, 20_000), (8, 1 << 28)]
+)
+@pytest.mark.parametrize("isolation", ["uncommitted", "committed"])
+@pytest.mark.parametrize("case", at_each_edge_once(REMOTE), ids=str)
+def test_several_threads_give_the_java_consumers_records(
+    case: Case, isolation: str, threads: int, read_ahead_bytes: int
+) -> None:
+    given = {"isolation_level": f"read_{isolation}", "split_bytes": 1, "batch_rows": 3, **options(case)}
+    with segreader.scan(root(case), threads=threads, read_ahead_bytes=read_ahead_bytes, **given) as scan:
+        seen = list(map(normal, scan.records()))
+    assert from_log_start(case, isolation, seen) == truth(case, isolation)
+    with segreader.scan(root(case), threads=1, **given) as alone:
+        assert list(map(normal, alone.records())) == seen
+    assert scan.metrics == alone.metrics
+
+
 @pytest.mark.parametrize("case", at_each_edge_once(REMOTE), ids=str)
 def test_any_range_of_offsets_is_what_the_whole_holds_there(case: Case) -> None:
     chance = random.Random(str(case))

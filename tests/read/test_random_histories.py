@@ -69,6 +69,8 @@ def judge(
     arguments: dict[str, Any] = {
         "split_bytes": data.draw(st.sampled_from(SPLITS), "split_bytes"),
         "kernel": data.draw(st.sampled_from(KERNELS), "kernel"),
+        "threads": data.draw(st.sampled_from([1, 2, 8]), "threads"),
+        "batch_rows": data.draw(st.sampled_from([1, 10_000]), "batch_rows"),
     }
     with TemporaryDirectory() as name:
         root = Path(name, "remote")

@@ -54,6 +54,19 @@ Examples:
     help="If a segment vanishes while it is read, as retention does: fail, or skip it with a note on stderr (exit "
     "code 1).",
 )
+@click.option(
+    "--threads",
+    type=click.IntRange(1),
+    metavar="N",
+    help="How many splits are read at a time; the output is the same. Default: one per core, at least 8 for a store on "
+    "the network.",
+)
+@click.option(
+    "--read-ahead-bytes",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Limit on what is read ahead of the output. Default: 256 MiB.",
+)
 @output_file_option
 @click.option("--stats", is_flag=True, help="Print the cost of the read on stderr: requests, bytes, retries, waits.")
 @output_option("ndjson", "json", "csv", "table", "parquet", "arrow")
@@ -65,6 +78,8 @@ def cat(
     value_encoding: str | None,
     limit: int | None,
     on_missing: str,
+    threads: int | None,
+    read_ahead_bytes: int | None,
     output_file: str | None,
     stats: bool,
     form: str,
@@ -98,6 +113,8 @@ def cat(
         columns=(*DEFAULT_COLUMNS, "leader_epoch") if form in ("parquet", "arrow") else RECORD_COLUMNS,
         batch_rows=min(limit or DEFAULT_MAX_ROWS, DEFAULT_MAX_ROWS),
         on_missing=on_missing,
+        threads=threads,
+        read_ahead_bytes=read_ahead_bytes,
     ) as found:
         texts = RecordTexts(key_encoding or "auto", value_encoding or "auto")
         is_whole = _print(found, form, texts, limit=limit, output_file=output_file, stats=stats)

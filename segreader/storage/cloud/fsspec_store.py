@@ -77,7 +77,7 @@ class FsspecStore:
         self._filesystem = filesystem
         self._base = redact(base)
         self._root = root
-        self._piece_size = piece_size
+        self.range_size = piece_size
         self._in_flight = in_flight
         self._workers = ThreadPoolExecutor(in_flight, thread_name_prefix="segreader-fsspec")
         self._has_warned = False
@@ -184,8 +184,8 @@ class FsspecStore:
             raise replaced(self.url(name), found=next(iter(before.tags), "no tag"), expected=expected_tag)
         require_inside(self.url(name), wanted, before.size)
         parts = (
-            ByteRange(start, min(start + self._piece_size, wanted.stop))
-            for start in range(wanted.start, wanted.stop, self._piece_size)
+            ByteRange(start, min(start + self.range_size, wanted.stop))
+            for start in range(wanted.start, wanted.stop, self.range_size)
         )
         pending = deque(self._submit(name, part, before) for part in islice(parts, self._in_flight))
         try:

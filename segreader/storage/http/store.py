@@ -97,6 +97,7 @@ class HttpStore:
         self._settings = settings or HttpSettings()
         self.metrics = metrics or StorageMetrics()
         self._clock = clock or Clock()
+        self.range_size = self._settings.range_size
         self._lock = threading.Lock()
         self._is_closed = False
         self._process: _Process | None = None

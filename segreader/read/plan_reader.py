@@ -1,0 +1,266 @@
+"""The record batches of a plan, in its order, read by one thread or by several.
+
+One thread reads split after split, and what it knows of one goes over to the next. Several read splits apart, each as
+if it were alone; the reader that takes them in order checks at each border what one thread would have checked. Where
+anything is not plainly as one thread would have seen it, damage above all, that reader reads the split again, so that
+records, errors and notes are the same for any number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
+from copy import copy
+from dataclasses import fields
+from itertools import groupby, zip_longest
+from operator import attrgetter
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+
+from segreader.errors import FormatError, StorageError
+from segreader.format.columns import BufferPool
+from segreader.format.kernel import load_kernel
+from segreader.plan.request import Policy
+from segreader.plan.split import ReadPlan, Split
+from segreader.read.ahead import Ahead
+from segreader.read.decoders import Decoder, RowDecoder
+from segreader.read.metrics import ScanMetrics
+from segreader.read.options import ReadOptions
+from segreader.read.split_reader import ReadApart, SplitReader
+from segreader.storage.base import ObjectStore, range_size_of
+
+Shape = Callable[[pa.RecordBatch], pa.RecordBatch]
+"""What becomes of each batch before it is given: filtered, projected."""
+
+_UNHURRIED: Final = 2
+"""Batches that are taken, or splits that are read, before others are read ahead: a few rows cost no more than these."""
+
+_POOL_BYTES: Final = 24 << 20
+_LEAST_POOL_BYTES: Final = 6 << 20
+
+
+class _PlannedRead(NamedTuple):
+    """A split on its way.
+
+    Args:
+        then: the split that goes on where it ends.
+        is_first: of its partition.
+    """
+
+    split: Split
+    then: Split | None
+    is_first: bool
+
+
+class _Item(NamedTuple):
+    """Some rows of a split that was read apart.
+
+    Args:
+        batch: ``shape``\\ d; the last item of a split may have none.
+        rows: how many there were before.
+    """
+
+    apart: ReadApart
+    batch: pa.RecordBatch | None
+    rows: int
+    is_last: bool = False
+
+
+class PlanReader:
+    """Reads plans, in order.
+
+    Args:
+        metrics: counts what was read of the plan up to the batch that was returned last.
+        decoder: as of ``SplitReader``.
+        shape: applied to each batch, in the thread that reads it.
+        is_whole: everything will be read, so that nothing speaks against hurrying.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        options: ReadOptions,
+        *,
+        metrics: ScanMetrics | None = None,
+        decoder: Callable[[RowDecoder], Decoder] | None = None,
+        shape: Shape | None = None,
+        is_whole: bool = False,
+    ) -> None:
+        self._store, self._options, self._decoder, self._shape = store, options, decoder, shape
+        self._reader = SplitReader(store, options, metrics=metrics, decoder=decoder)
+        self.metrics = self._reader.metrics
+        self._range_size = range_size_of(store)
+        self._threads = options.threads_for(is_remote=bool(self._range_size))
+        self._most_bytes = options.most_bytes_ahead
+        self._unhurried = 0 if is_whole else _UNHURRIED
+
+    def read(self, plan: ReadPlan) -> Generator[pa.RecordBatch, None, None]:
+        """The records of a plan.
+
+        Raises:
+            as ``SplitReader.read``; and the damage in which a partition ends, if it is not to be skipped.
+        """
+        for steps, damage in _runs(plan, self._options.on_corrupt is Policy.FAIL):
+            yield from self._read(steps)
+            if damage is not None:
+                raise copy(damage)
+
+    def _read(self, steps: Sequence[_PlannedRead]) -> Generator[pa.RecordBatch, None, None]:
+        count = 0
+        for at, step in enumerate(steps):
+            rest = steps[at + 1 :] if self._threads > 1 else ()
+            if count >= self._unhurried and rest:
+                yield from self._read_ahead(steps[at:])
+                return
+            before = count
+            with closing(self._in_order(step)) as batches:
+                for batch in batches:
+                    yield self._shaped(batch)
+                    count += 1
+                    if count >= self._unhurried and rest:
+                        del batch
+                        yield from self._read_ahead(rest, batches)
+                        return
+            count += count == before
+
+    def _in_order(self, step: _PlannedRead) -> Generator[pa.RecordBatch, None, None]:
+        yield from self._reader.read(step.split, self._position(step), then=step.then)
+
+    def _position(self, step: _PlannedRead) -> int | None:
+        return None if step.is_first else self._reader.next_offset
+
+    def _shaped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch if self._shape is None else self._shape(batch)
+
+    def _read_ahead(
+        self, steps: Sequence[_PlannedRead], begun: Iterable[pa.RecordBatch] = ()
+    ) -> Generator[pa.RecordBatch, None, None]:
+        """The batches of a split that was begun, and those of the splits behind it, which are read meanwhile."""
+        ahead = Ahead(
+            steps,
+            self._open_reader,
+            name="segreader-read",
+            size_of=lambda item: 0 if item.batch is None else int(item.batch.nbytes),
+            fetched_of=lambda step: min(self._range_size, step.split.positions.size),
+        )
+        try:
+            ahead.hurry(self._most_bytes, min(self._threads, len(steps)))
+            for batch in begun:
+                yield self._shaped(batch)
+                del batch  # its buffers are free while the next one is waited for
+            for step in steps:
+                yield from self._take(step, ahead)
+        finally:
+            ahead.close()
+
+    def _open_reader(self) -> Callable[[_PlannedRead], Iterator[_Item]]:
+        """A reader of splits apart, for one thread."""
+        kept = max(_LEAST_POOL_BYTES, min(_POOL_BYTES, self._most_bytes // (4 * self._threads)))
+        pool = BufferPool(kept, load_kernel(self._options.kernel).allocate)
+        reader = SplitReader(self._store, self._options, pool=pool, decoder=self._decoder)
+
+        def read(step: _PlannedRead) -> Iterator[_Item]:
+            apart = ReadApart(ScanMetrics(kernel=reader.metrics.kernel))
+            try:
+                with closing(reader.read_apart(step.split, apart, step.then)) as batches:
+                    for batch in batches:
+                        item = _Item(apart, self._shaped(batch), batch.num_rows)
+                        del batch
+                        yield item
+                        del item
+                last = None if apart.last is None else self._shaped(apart.last)
+            except Exception as error:
+                apart.error, last = error, None
+            yield _Item(apart, last, 0, is_last=True)
+
+        return read
+
+    def _take(self, step: _PlannedRead, ahead: Ahead[_PlannedRead, _Item]) -> Generator[pa.RecordBatch, None, None]:
+        """The batches of a split that was read apart; or, where it has to be, read once more in order."""
+        reader, split = self._reader, step.split
+        position, seen, given = self._position(step), ScanMetrics(), 0
+        item = _next(ahead)
+        while reader.accepts(split, item.apart, position):
+            _follow(self.metrics, item.apart.metrics, seen)
+            if item.is_last:
+                yield from self._end(step, item)
+                return
+            yield from self._each_shaped(reader.release())
+            given += item.rows
+            batch = item.batch
+            del item
+            yield batch
+            del batch  # its buffers are free while the next one is waited for
+            item = _next(ahead)
+        _take_back(self.metrics, seen)
+        yield from self._each_shaped(_without_first(given, self._in_order(step)))
+        while not item.is_last:
+            item = _next(ahead)
+
+    def _end(self, step: _PlannedRead, item: _Item) -> Generator[pa.RecordBatch, None, None]:
+        """What is left of a split that was read apart."""
+        reader, split, apart = self._reader, step.split, item.apart
+        if apart.error is not None:  # what the splits before have is whole
+            yield from self._each_shaped(reader.release())
+            raise apart.error
+        self.metrics.notes.extend(apart.metrics.notes)
+        if reader.join(split, apart, step.then):
+            yield from self._each_shaped(reader.settle(split, apart, step.then))
+        else:
+            yield from self._each_shaped(reader.release())
+            if item.batch is not None:
+                yield item.batch
+        reader.leave(split, step.then)
+
+    def _each_shaped(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return batches if self._shape is None else map(self._shape, batches)
+
+
+def _next(ahead: Ahead[_PlannedRead, _Item]) -> _Item:
+    if not (found := ahead.next()):
+        raise StorageError("the read was ended")
+    return found.pop()
+
+
+def _without_first(rows: int, batches: Generator[pa.RecordBatch, None, None]) -> Iterator[pa.RecordBatch]:
+    """The rows of the batches but for some, which were given before."""
+    with closing(batches):
+        for batch in batches:
+            left = batch.slice(min(rows, batch.num_rows)) if rows else batch
+            rows -= min(rows, batch.num_rows)
+            if left.num_rows:
+                yield left
+
+
+_NUMBERS: Final = tuple(one.name for one in fields(ScanMetrics) if isinstance(getattr(ScanMetrics(), one.name), int))
+
+
+def _follow(whole: ScanMetrics, part: ScanMetrics, seen: ScanMetrics) -> None:
+    """Count in what a part has counted since it was last seen."""
+    for name in _NUMBERS:
+        count = getattr(part, name)
+        setattr(whole, name, getattr(whole, name) + count - getattr(seen, name))
+        setattr(seen, name, count)
+
+
+def _take_back(whole: ScanMetrics, seen: ScanMetrics) -> None:
+    """Count out what is read once more; requests and bytes were spent all the same."""
+    for name in _NUMBERS:
+        if name not in ("requests", "bytes_read"):
+            setattr(whole, name, getattr(whole, name) - getattr(seen, name))
+
+
+def _runs(plan: ReadPlan, fails: bool) -> Iterator[tuple[list[_PlannedRead], FormatError | None]]:
+    """The splits of a plan in order, up to each damage that is to be raised, and up to the last."""
+    of_partition = {partition: list(some) for partition, some in groupby(plan.splits, attrgetter("partition"))}
+    steps: list[_PlannedRead] = []
+    for end in plan.ends:
+        some = of_partition.get(end.partition, [])
+        for split, following in zip_longest(some, some[1:]):
+            then = following if following is not None and split.is_followed_by(following) else None
+            steps.append(_PlannedRead(split, then, split is some[0]))
+        if fails and end.damage is not None:
+            yield steps, end.damage
+            steps = []
+    yield steps, None
