@@ -418,6 +418,24 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.parametrize("program", ["library", "cat"])
+def test_a_first_local_record_loads_only_what_it_needs(program: str, tmp_path: Path) -> None:
+    write_local_tiered(tmp_path, "orders", [SegmentBuilder().batch([b"value"])])
+    unwanted = {
+        "argparse", "asyncio", "crc32c", "email", "fsspec", "http.client", "importlib.metadata", "msgspec", "pandas",
+        "pyarrow.compute", "pyspark", "rich", "ssl", "tomllib", "urllib.request", "urllib3",
+    }  # fmt: skip
+    read = {
+        "library": f"import segreader; next(segreader.scan({str(tmp_path)!r}).to_batches())",
+        "cat": f"from segreader.cli.main import main; main(['cat', {str(tmp_path)!r}, '-o', 'ndjson', '--limit', '1'])",
+    }[program]
+    # pyarrow imports numpy where it is installed; nothing here may need it
+    code = f"import sys; sys.modules['numpy'] = None; {read}; print(sorted({unwanted} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
 def test_the_public_names_are_frozen() -> None:
     names = """
         AbortedTransactions BatchReady Decompressor Done NeedData Record Tail iter_records parse_offset_index

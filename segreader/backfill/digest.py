@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from crc32c import crc32c
+
+from segreader.format.batch import crc32c
 
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 """What the checksum is taken over, in this order, under Spark's names."""

@@ -10,10 +10,8 @@ from dataclasses import asdict
 from enum import StrEnum
 from typing import Any
 
-import crc32c
-
 from segreader.errors import FormatError, OptionError
-from segreader.format.batch import CRC_START, Record, RecordBatchHeader
+from segreader.format.batch import CRC_START, Record, RecordBatchHeader, crc32c
 from segreader.format.checkpoints import (
     ProducerSnapshotEntry,
     parse_leader_epochs,
@@ -178,7 +176,7 @@ def batch_row(batch: BatchReady) -> Row:
             "is_control": header.is_control,
             "delete_horizon_ms": header.delete_horizon_ms,
         }
-        max_timestamp, checksum = header.max_timestamp, crc32c.crc32c(batch.data[CRC_START:])
+        max_timestamp, checksum = header.max_timestamp, crc32c(batch.data[CRC_START:])
     return row | {
         "position": batch.position,
         "timestamp_type": header.timestamp_type.java_name,

@@ -8,11 +8,9 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import crc32c
-
 from segreader.cli.file_rows import FileKind, codec_name, pieces_of, side_file_rows
 from segreader.errors import CorruptBatchError, FormatError, ObjectNotFoundError
-from segreader.format.batch import CRC_START, HEADER_SIZE, RecordBatchHeader
+from segreader.format.batch import CRC_START, HEADER_SIZE, RecordBatchHeader, crc32c
 from segreader.format.compression import Decompressor
 from segreader.format.message_set import MessageHeader, iter_messages
 from segreader.format.records import iter_records, parse_control_key
@@ -168,7 +166,7 @@ class LogSummary:
         self._count(header.codec, records, header.size, size)
 
     def _add_record_batch(self, header: RecordBatchHeader, batch: BatchReady) -> None:
-        _check(crc32c.crc32c, batch.data[CRC_START:], header.crc, header.base_offset)
+        _check(crc32c, batch.data[CRC_START:], header.crc, header.base_offset)
         self._cover(header.base_offset, header.last_offset)
         self._epochs.setdefault(header.partition_leader_epoch, header.base_offset)
         if header.is_control:

@@ -16,8 +16,6 @@ import struct
 from array import array
 from itertools import islice
 
-from crc32c import crc32c
-
 from segreader.format.batch import (
     COMMON_SIZE,
     CRC_START,
@@ -29,6 +27,8 @@ from segreader.format.batch import (
     Headers,
     Record,
     TimestampType,
+    crc32c,
+    decode_java_utf8,
 )
 from segreader.format.columns import (
     TABLE_WIDTH,
@@ -41,7 +41,6 @@ from segreader.format.columns import (
     Table,
 )
 from segreader.format.compression import Decompressor
-from segreader.format.java_utf8 import decode_java_utf8
 
 
 class DamagedError(Exception):

@@ -20,7 +20,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from segreader.format import native_codecs
-from segreader.format.java_utf8 import decode_java_utf8
+from segreader.format.batch import decode_java_utf8
 
 cdef extern from "_codecs.h" nogil:
     enum:

@@ -13,9 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from crc32c import crc32c
-
 from segreader.errors import CorruptIndexError
+from segreader.format.batch import crc32c
 from segreader.ranges import OffsetRange
 from segreader.values import quick_init
 

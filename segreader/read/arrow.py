@@ -10,7 +10,6 @@ from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from segreader.format.batch import TRANSACTIONAL_FLAG
 from segreader.format.columns import Buffer, ColumnBuffers, State
@@ -96,6 +95,8 @@ def _array(name: str, columns: ColumnBuffers, partition: TopicIdPartition) -> pa
         return _without_minus_one(fixed, memoryview(buffer)[: rows * width].cast("q" if width == 8 else "i"))
     if name == "is_control":
         return pa.Array.from_buffers(pa.bool_(), rows, [None, pa.py_buffer(bytes((rows + 7) // 8))], 0)
+    import pyarrow.compute as pc  # takes 40 ms of CPU to import, and few need it
+
     attributes = pa.Array.from_buffers(pa.uint8(), rows, [None, _buffer(columns, Buffer.ATTRIBUTES, rows)], 0)
     if name == "compression":
         return pc.take(pa.array(_CODECS, pa.string()), pc.bit_wise_and(attributes, pa.scalar(7, pa.uint8())))
@@ -112,6 +113,8 @@ def _without_minus_one(fixed: pa.Array, values: memoryview) -> pa.Array:
         return pa.Array.from_buffers(
             fixed.type, len(fixed), [pa.py_buffer(bytes((nones + 7) // 8)), fixed.buffers()[1]]
         )
+    import pyarrow.compute as pc
+
     return pc.if_else(pc.equal(fixed, -1), pa.scalar(None, fixed.type), fixed)
 
 

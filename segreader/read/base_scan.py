@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Iterator
 from dataclasses import replace
 from threading import Lock
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
@@ -16,8 +16,10 @@ from segreader.ranges import OffsetRange
 from segreader.read.arrow import schema
 from segreader.read.metrics import ScanMetrics
 from segreader.read.options import ReadOptions
-from segreader.read.records import RECORD_COLUMNS, ConsumerRecord, iter_consumer_records
 from segreader.storage.base import ObjectStore
+
+if TYPE_CHECKING:
+    from segreader.read.records import ConsumerRecord
 
 Offsets = OffsetRange | tuple[int | None, int | None] | str | None
 """Which offsets, as people say it."""
@@ -89,6 +91,8 @@ class BaseScan(ABC):
 
     def records(self) -> Iterator[ConsumerRecord]:
         """Everything as Python objects, in the same order; raises as ``to_batches``."""
+        from segreader.read.records import RECORD_COLUMNS, iter_consumer_records
+
         for batch in self._batches(replace(self.options, columns=RECORD_COLUMNS)):
             yield from iter_consumer_records(batch, self.options.kernel)
 

@@ -16,12 +16,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, Protocol, TypeAlias
 
-import crc32c
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from segreader.errors import FormatError, SegreaderError
-from segreader.format.batch import CODEC_MASK, CRC_START, LOG_APPEND_TIME_FLAG
+from segreader.format.batch import CODEC_MASK, CRC_START, LOG_APPEND_TIME_FLAG, crc32c
 from segreader.format.columns import (
     NO_STOP,
     TABLE_WIDTH,
@@ -289,6 +287,8 @@ class HeaderDecoder:
         if name in ("topic", "partition"):
             return constant(getattr(split.partition, name), length)
         if name == "offset":
+            import pyarrow.compute as pc
+
             return pc.add(
                 _numbers(some.stop).slice(some.start), _spread(shifts, ends, pa.int64()).slice(some.start, length)
             )
@@ -299,6 +299,8 @@ class HeaderDecoder:
             facts = array("q", (table[one.row * TABLE_WIDTH + _FACTS[name]] for one in stretches))
         values = _spread(facts, ends, kind).slice(some.start, length)
         if name in _MINUS_ONE_IS_NULL and -1 in facts:
+            import pyarrow.compute as pc
+
             return pc.if_else(pc.equal(values, -1), pa.scalar(None, kind), values)
         return values
 
@@ -351,7 +353,7 @@ class CountDecoder:
         sizes = table[Table.SIZE : stop : TABLE_WIDTH]
         crcs = table[Table.CRC : stop : TABLE_WIDTH]
         for position, size, crc in zip(table[Table.POSITION : stop : TABLE_WIDTH], sizes, crcs, strict=True):
-            if crc32c.crc32c(data[position - at + CRC_START : position - at + size]) != crc:
+            if crc32c(data[position - at + CRC_START : position - at + size]) != crc:
                 return None
         state[State.NEXT_OFFSET] = max(lasts) + 1
         return sum(count for count, decision in zip(counts, decisions, strict=True) if decision == _DECODE)
@@ -407,6 +409,8 @@ def _stretches(table: Sequence[int], rows: int, first: int, stop: int) -> list[_
 
 def _spread(values: array[int], ends: array[int], kind: pa.DataType) -> pa.Array:
     """Each value as often as its run is long."""
+    import pyarrow.compute as pc
+
     runs = pa.RunEndEncodedArray.from_arrays(_int64s(ends), _int64s(values).cast(kind))
     return pc.run_end_decode(runs)
 
@@ -432,4 +436,6 @@ def rows_below(batch: pa.RecordBatch, offset: int) -> int:
     """How many of the rows certainly have lower offsets, which rise; none where the batch does not show them."""
     if "offset" not in batch.schema.names:
         return 0
+    import pyarrow.compute as pc
+
     return int(pc.sum(pc.less(batch.column("offset"), offset)).as_py() or 0)

@@ -17,8 +17,6 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final, NamedTuple
 
-import crc32c
-
 from segreader.errors import (
     CorruptBatchError,
     CorruptIndexError,
@@ -26,7 +24,7 @@ from segreader.errors import (
     ObjectChangedError,
     ObjectNotFoundError,
 )
-from segreader.format.batch import CONTROL_FLAG, CRC_START, HEADER_SIZE, RecordBatchHeader, parse_batch_header
+from segreader.format.batch import CONTROL_FLAG, CRC_START, HEADER_SIZE, RecordBatchHeader, crc32c, parse_batch_header
 from segreader.format.columns import NO_STOP, TABLE_WIDTH, Table
 from segreader.format.compression import Decompressor
 from segreader.format.index_files import AbortedTransaction
@@ -227,7 +225,7 @@ def _judge(batch: BatchReady, decompressor: Decompressor, check_crcs: bool) -> _
     if not isinstance(header, RecordBatchHeader):
         return _Batch(header.offset, header.offset, position)
     bears = header.is_transactional or header.is_control or header.base_sequence < 0 <= header.producer_id
-    if bears and check_crcs and (computed := crc32c.crc32c(batch.data[CRC_START:])) != header.crc:
+    if bears and check_crcs and (computed := crc32c(batch.data[CRC_START:])) != header.crc:
         raise CorruptBatchError(
             "a batch fails its CRC-32C",
             found=f"{computed:08x} computed over bytes {CRC_START} to its end",
@@ -515,7 +513,7 @@ class MarkerCheck:
             return False
         batch = run.data[start : start + size]
         try:
-            if crc32c.crc32c(batch[CRC_START:]) != columns.of(Table.CRC)[row]:
+            if crc32c(batch[CRC_START:]) != columns.of(Table.CRC)[row]:
                 return False
             return is_abort_marker(parse_batch_header(batch), batch, self._decompressor, True) is (not is_hidden)
         except FormatError:

@@ -10,16 +10,17 @@ from __future__ import annotations
 import difflib
 import json
 import os
-import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from segreader.errors import OptionError, UntrustedLocationError
-from segreader.storage.guard import AddressPolicy
 from segreader.storage.signed_url import Secret, redact
+
+if TYPE_CHECKING:
+    from segreader.storage.guard import AddressPolicy
 
 
 class Kind(StrEnum):
@@ -104,6 +105,8 @@ def _style(name: str, value: object) -> str:
 
 
 def _hosts(name: str, value: object) -> tuple[str, ...]:
+    from segreader.storage.guard import AddressPolicy
+
     given = value if isinstance(value, list | tuple) else _text(name, value).split(",")
     hosts = tuple(_text(name, host) for host in given)
     try:
@@ -367,6 +370,8 @@ def for_gcsfs(options: StorageOptions) -> dict[str, Any]:
 
 def address_policy(options: StorageOptions) -> AddressPolicy:
     """Where URLs from outside may lead: the clouds, the configured endpoint, and what is allowed by name."""
+    from segreader.storage.guard import AddressPolicy
+
     policy = AddressPolicy(allow_private=bool(options.allow_private), allow_http=bool(options.allow_http))
     if options.endpoint_url is not None:
         policy = policy.with_endpoint(options.endpoint_url)
@@ -487,6 +492,8 @@ def _read_tables(file: Path, location: str, environ: Mapping[str, str]) -> list[
     """A file's options for a location, weightiest first: tables of longer locations before those of shorter ones."""
     try:
         with file.open("rb") as stream:
+            import tomllib
+
             storage = tomllib.loads(stream.read(_LARGEST_FILE).decode()).get("storage", {})
     except FileNotFoundError:
         return []

@@ -13,14 +13,12 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate, islice, pairwise
 from typing import Final
 
-from crc32c import crc32c
-
 from segreader.catalog.listing import read_file
 from segreader.errors import FormatError, ObjectNotFoundError
 from segreader.evidence.findings import Findings, notes_of_many
 from segreader.evidence.log_checks import check_offset_index, largest_named, look_at_log, why_not_emptied
 from segreader.evidence.rules import Code
-from segreader.format.batch import CRC_START, RecordBatchHeader, parse_batch_header
+from segreader.format.batch import CRC_START, RecordBatchHeader, crc32c, parse_batch_header
 from segreader.format.checkpoints import LeaderEpochs
 from segreader.format.compression import DEFAULT_LIMIT
 from segreader.format.index_files import OffsetIndex, parse_offset_index

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from segreader.format.batch import Headers, Record, TimestampType
-from segreader.format.java_utf8 import decode_java_utf8
+from segreader.format.batch import Headers, Record, TimestampType, decode_java_utf8
 
 FIRST_TIMESTAMP_MS = 1_700_000_000_000
 """Time of offset 0 where a test names none; each later offset is 1 ms later."""

@@ -8,8 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import crc32c
-
 from segreader.catalog.listing import read_file
 from segreader.errors import CorruptBatchError, FormatError, ObjectNotFoundError, SegreaderError
 from segreader.evidence.findings import Findings
@@ -33,6 +31,7 @@ from segreader.evidence.transaction_checks import (
     check_snapshot,
     check_transaction_index,
 )
+from segreader.format.batch import crc32c
 from segreader.format.checkpoints import LeaderEpochs, ProducerSnapshot, parse_leader_epochs
 from segreader.format.index_files import AbortedTransaction, OffsetIndex, TimeIndex
 from segreader.format.scanner import LARGEST_RELATIVE_OFFSET, Batch, Done, Tail
@@ -390,7 +389,7 @@ class Copies:
                 count, digest = overlap.seen[log]
                 facts = _BATCH.pack(batch.base_offset, batch.last_offset, batch.crc & 0xFFFFFFFF)
                 count += batch.last_offset - batch.base_offset + 1
-                overlap.seen[log] = (count, crc32c.crc32c(facts, digest))
+                overlap.seen[log] = (count, crc32c(facts, digest))
 
     def check(self, found: Findings, log: str) -> None:
         """A log was read to its end: note what differs from those that were read before."""

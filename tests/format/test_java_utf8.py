@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from segreader.format.java_utf8 import decode_java_utf8
+from segreader.format.batch import decode_java_utf8
 
 PRINTED = [
     ("eda080", "fffd"),

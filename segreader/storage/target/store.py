@@ -12,7 +12,7 @@ from typing import BinaryIO, Protocol
 
 from segreader.errors import OptionError, PlanError
 from segreader.storage.base import ObjectInfo
-from segreader.storage.location import find_bucket
+from segreader.storage.cloud.buckets import find_bucket
 from segreader.storage.options import Kind, StorageOptions, find_storage_options, kind_of
 from segreader.storage.signed_url import redact
 from segreader.storage.target.bucket import BucketTarget

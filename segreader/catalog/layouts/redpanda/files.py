@@ -28,11 +28,9 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
 
-from crc32c import crc32c
-
 from segreader.catalog.layouts.redpanda.manifest import MAX_INT64, parse_json_object
 from segreader.errors import CorruptBatchError, FormatError, ManifestError, TruncatedError
-from segreader.format.batch import CONTROL_FLAG, HEADER_SIZE, LOG_OVERHEAD, MAX_BASE_OFFSET, TRANSACTIONAL_FLAG
+from segreader.format.batch import CONTROL_FLAG, HEADER_SIZE, LOG_OVERHEAD, MAX_BASE_OFFSET, TRANSACTIONAL_FLAG, crc32c
 from segreader.format.index_files import AbortedTransaction
 from segreader.ranges import ByteRange
 from segreader.storage.base import ObjectStore, StoreView, VirtualFile, read_whole
