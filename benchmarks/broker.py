@@ -15,8 +15,8 @@ from benchmarks.broker_backfill import Backfill, measure_backfill
 from benchmarks.broker_gateway import measure_latency, measure_locations, measure_throughput
 from benchmarks.broker_kit import CODEC, PARTITIONS, SEGMENT_BYTES, SHAPE, Kit, bench, write_topic
 from benchmarks.broker_moves import measure_moves
+from benchmarks.native import demand_native
 from benchmarks.rows import MIB, Row, parse_options, print_machine, run
-from segreader.format.kernel import load_kernel
 
 FIGURES = ("throughput", "latency", "backfill", "locations", "moves")
 TOPIC = "backfill"
@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument("--moves", type=int, default=30, help="moves of a leader (30)")
     parser.add_argument("--only", action="append", choices=FIGURES, help="only these figures; may be repeated")
     arguments = parse_options(parser)
-    load_kernel("native")
+    demand_native()
     kit = Kit.load()
     print_machine("confluent-kafka", "kafka-python", "pyarrow")
     print(f"{PARTITIONS} partitions, segments of {SEGMENT_BYTES // MIB} MiB")

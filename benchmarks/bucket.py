@@ -21,9 +21,9 @@ from typing import Any
 from urllib.parse import quote
 
 from benchmarks.inputs import BATCH_BYTES, CODECS, Shape, make_batches, write_partitions
+from benchmarks.native import demand_native
 from benchmarks.rows import MIB, Row, parse_options, print_machine, run
 from benchmarks.storage import serve
-from segreader.format.kernel import load_kernel
 
 WAIT_MS, RATE = 50, 64_000_000
 PARTITIONS, SEGMENTS, SEGMENT_BYTES = 8, 6, 16 * MIB
@@ -179,7 +179,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="of what is timed (3)")
     parser.add_argument("--codec", nargs="+", choices=CODECS, default=["none", "lz4"], help="of the large topic")
     arguments = parse_options(parser, rounds=2)
-    load_kernel("native")
+    demand_native()
     print_machine("pyarrow", "urllib3", "boto3")
     with tempfile.TemporaryDirectory(prefix="segreader-bench-") as place:
         write_partitions(Path(place) / "warm", 1, 1, make_batches(SMALL_SHAPE, SMALL_BATCH, SMALL_BATCH), "none")

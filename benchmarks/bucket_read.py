@@ -13,9 +13,9 @@ import time
 from typing import Any
 
 import segreader
+from benchmarks.native import demand_native
 from benchmarks.peak import peak_bytes
 from segreader.errors import OptionError
-from segreader.format.kernel import load_kernel
 
 
 def open_scan(endpoint: str, bucket: str, request: dict[str, Any], how: dict[str, Any]) -> tuple[Any, list[str]]:
@@ -34,7 +34,7 @@ def open_scan(endpoint: str, bucket: str, request: dict[str, Any], how: dict[str
 
 
 def main() -> None:
-    load_kernel("native")
+    demand_native()
     asked = json.loads(sys.argv[1])
     warm_up, _ = open_scan(asked["endpoint"], "warm", {}, asked["how"])
     for _ in warm_up.to_batches():  # imports all that a read needs

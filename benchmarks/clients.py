@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
-import os
 import resource
 import shutil
 import subprocess
@@ -23,9 +22,9 @@ from statistics import median
 from benchmarks.debian import NotAvailableError
 from benchmarks.decode import KAFKA_CODECS, drain
 from benchmarks.inputs import SHAPES, Input, write_inputs
+from benchmarks.native import demand_native
 from benchmarks.rows import MIB, Row, parse_options, print_machine, run
 from segreader import scan
-from segreader.format.kernel import load_kernel
 
 _OTHERS = Path(__file__).parent / "others"
 _JVM = ("-Xms512m", "-Xmx512m")
@@ -184,8 +183,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=64, metavar="MIB", help="size of an input, decompressed (64)")
     parser.add_argument("--codec", nargs="+", choices=KAFKA_CODECS, default=KAFKA_CODECS, help="only these")
     arguments = parse_options(parser, rounds=3, times=3)
-    os.environ["SEGREADER_KERNEL"] = "native"
-    load_kernel("native")
+    demand_native()
     print_machine("pyarrow")
     with tempfile.TemporaryDirectory(prefix="segreader-bench-") as place:
         body_bytes = arguments.size * MIB

@@ -1,6 +1,6 @@
 """How fast segments become Arrow, beside aiokafka and beside the C limit: ``make bench-decode``.
 
-All take turns in one process and are timed in thread CPU time, so that ratios hold on a busy machine. What is
+All take turns in one process and are timed in CPU of all its threads, so that ratios hold on a busy machine. What is
 measured, and how to read the table, is in benchmarks/README.md.
 """
 
@@ -27,9 +27,8 @@ import pyarrow as pa
 from benchmarks.contenders import SCHEMA, aiokafka_batches, segreader_batches
 from benchmarks.inputs import CODECS, SHAPES, Input, Shape, write_inputs
 from benchmarks.limit import c_limit
+from benchmarks.native import demand_native
 from benchmarks.rows import MIB, Row, parse_options, print_machine, run
-from segreader.errors import OptionError
-from segreader.format.kernel import load_kernel
 
 PACKAGES = ("aiokafka", "pyarrow", "crc32c", "lz4", "zstandard", "cramjam", "isal")
 LARGE_BATCH = 8 * MIB
@@ -59,9 +58,9 @@ def alone(work: Callable[..., T], *arguments: object, **named: object) -> T:
 
 
 def cpu_seconds(work: Callable[[], object]) -> float:
-    start = time.thread_time()
+    start = time.process_time()
     work()
-    return time.thread_time() - start
+    return time.process_time() - start
 
 
 def drain(batches: Iterable[pa.RecordBatch]) -> None:
@@ -71,7 +70,7 @@ def drain(batches: Iterable[pa.RecordBatch]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Thread CPU seconds of each side, one a round, of the same rounds."""
+    """CPU seconds of each side, all threads, one a round, of the same rounds."""
 
     segreader: list[float]
     aiokafka: list[float]
@@ -186,10 +185,7 @@ def main() -> None:
     parser.add_argument("--codec", nargs="+", choices=CODECS, help="only these")
     parser.add_argument("--seed", default="", help="other records: any text")
     arguments = parse_options(parser, rounds=5, codec=KAFKA_CODECS)
-    try:
-        load_kernel("native")
-    except OptionError as error:
-        raise SystemExit(str(error)) from None
+    demand_native()
     print_machine(*PACKAGES)
     codecs = arguments.codec or list(CODECS)
     with tempfile.TemporaryDirectory(prefix="segreader-bench-") as place:

@@ -18,8 +18,8 @@ from benchmarks.inputs import SHAPES, write_inputs
 from benchmarks.loader_path import measure_imports, measure_path
 from benchmarks.loader_restore import measure_restore
 from benchmarks.loader_tables import Table, measure_tables
+from benchmarks.native import demand_native
 from benchmarks.rows import MIB, Row, parse_options, print_machine, run
-from segreader.format.kernel import load_kernel
 
 FIGURES = ("path", "restore", "readers", "tables", "import")
 TOPIC = "table"
@@ -87,7 +87,7 @@ def main() -> None:
     parser.add_argument("--codec", nargs="+", choices=("none", "lz4", "zstd"), help="of the topic")
     parser.add_argument("--only", nargs="+", choices=FIGURES, help="only these figures")
     arguments = parse_options(parser, only=["tables"], codec=["lz4"], rounds=3, gb=0.5)
-    load_kernel("native")
+    demand_native()
     print_machine("confluent-kafka", "duckdb", "polars", "pyarrow")
     with tempfile.TemporaryDirectory(prefix="segreader-bench-") as place:
         run(measure(Path(place), arguments), arguments.json)

@@ -12,8 +12,8 @@ import resource
 import sys
 import time
 
+from benchmarks.native import demand_native
 from benchmarks.peak import peak_bytes
-from segreader.format.kernel import load_kernel
 from segreader.loader import LoaderSplit, LoadQuery, ReaderPool, ResumableReader, SplitEnumerator
 
 SPLIT_BYTES = 16 << 20
@@ -48,7 +48,7 @@ def held(splits: list[LoaderSplit], query: LoadQuery, readers: int, timeout: flo
 def main() -> None:
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))  # nor may each hold a file
-    load_kernel("native")
+    demand_native()
     query = LoadQuery(location=sys.argv[1], split_bytes=SPLIT_BYTES)
     with SplitEnumerator(query) as enumerator:
         splits = enumerator.discover()

@@ -19,8 +19,8 @@ from benchmarks.broker_kit import PARTITIONS, Kit, produce
 from benchmarks.clients import cpu_of
 from benchmarks.debian import NotAvailableError, unpack
 from benchmarks.inputs import BATCH_BYTES, SHAPES, Shape, make_batches, write_inputs
+from benchmarks.native import demand_native
 from benchmarks.rows import MIB, Row, parse_options, print_machine, run
-from segreader.format.kernel import load_kernel
 
 FIGURES = ("first", "text", "objects")
 FIRST_MS = {"library": 200.0, "cat --limit 1": 250.0}
@@ -177,8 +177,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=128, metavar="MIB", help="of the topic before compression (128)")
     parser.add_argument("--only", nargs="+", choices=FIGURES, default=FIGURES, help="only these figures")
     arguments = parse_options(parser, rounds=3)
-    os.environ["SEGREADER_KERNEL"] = "native"
-    load_kernel("native")
+    demand_native()
     print_machine("confluent-kafka", "pyarrow")
     with tempfile.TemporaryDirectory(prefix="segreader-bench-") as place:
         run(measure(Path(place), arguments), arguments.json)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import segreader
 import segreader.scans
-from segreader.format.kernel import load_kernel
+from benchmarks.native import demand_native, one_thread
 
 
 def peak_bytes() -> int:
@@ -22,9 +23,10 @@ def peak_bytes() -> int:
 
 
 def main() -> None:
-    load_kernel("native")
+    demand_native()
     before = peak_bytes()
-    for _batch in segreader.scan(sys.argv[1], kernel="native").to_batches():
+    how: Any = one_thread()
+    for _batch in segreader.scan(sys.argv[1], **how).to_batches():
         pass
     print(peak_bytes() - before)
 

@@ -15,12 +15,11 @@ from statistics import median
 
 from pyspark.sql import SparkSession
 
+from benchmarks.native import demand_native
 from benchmarks.rows import Row, parse_options, print_machine, run
 from benchmarks.spark_cost import Cost, Work, marginal
 from benchmarks.spark_inputs import SPARK_CODECS, SPARK_SHAPES, Topic, write_topics
 from benchmarks.spark_sides import Sides, worker_pool
-from segreader.errors import OptionError
-from segreader.format.kernel import load_kernel
 from spark_jobs.session import job_session
 
 MASTER = "local[2]"
@@ -136,10 +135,7 @@ def main() -> None:
     parser.add_argument("--kind", action="append", choices=KINDS, help="only this topic; may be repeated")
     parser.add_argument("--only", action="append", choices=tuple(_MEASURES), help="only these rows; may be repeated")
     arguments = parse_options(parser)
-    try:
-        load_kernel("native")
-    except OptionError as error:
-        raise SystemExit(str(error)) from None
+    demand_native()
     print_machine("pyspark", "pyarrow", "crc32c")
     with (
         tempfile.TemporaryDirectory(prefix="segreader-bench-") as place,

@@ -18,6 +18,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.inputs import BATCH_BYTES, Shape, make_batches
+from benchmarks.native import demand_native
 from benchmarks.rows import MIB, Row, parse_options, print_machine, run
 from benchmarks.spark import KINDS, MASTER, SETTINGS, TINY, cpu, note, ratios, wall
 from benchmarks.spark_cost import marginal
@@ -32,7 +33,6 @@ from benchmarks.spark_inputs import (
 )
 from benchmarks.spark_sides import Sides, write_nothing, write_parquet
 from segreader import scan
-from segreader.format.kernel import load_kernel
 from spark_jobs.session import job_session
 
 BROKER_JVM = ("-Xmx1g", "-Xms1g", "-XX:+UseG1GC")
@@ -169,7 +169,7 @@ def main() -> None:
     parser.add_argument("--gb", type=float, default=1.0, help="columns of a topic in 1e9 bytes (1)")
     parser.add_argument("--kind", action="append", choices=KINDS, help="only this topic; may be repeated")
     arguments = parse_options(parser)
-    load_kernel("native")
+    demand_native()
     kit = Kit.load()
     print_machine("pyspark", "pyarrow")
     with contextlib.ExitStack() as stack:

@@ -19,6 +19,7 @@ import boto3
 import pyspark.worker  # noqa: F401 - what a worker has imported before any code of ours
 import s3fs  # noqa: F401 - what lists a bucket
 
+from benchmarks.native import demand_native
 from benchmarks.peak import peak_bytes
 from benchmarks.plan_bucket import Bucket
 from benchmarks.spark_bucket import OPTIONS, read_from
@@ -27,7 +28,6 @@ from benchmarks.storage_urls import Urls
 from segreader.backfill.job_plan import JobRequest, make_plan
 from segreader.backfill.output import OutputOptions
 from segreader.backfill.task import do_split
-from segreader.format.kernel import load_kernel
 from segreader.spark.batch import SegmentReader
 from segreader.spark.locations import Locations
 from segreader.spark.options import parse_options
@@ -89,7 +89,7 @@ def main() -> None:
     else:
         client = None
         read_from(lambda: bucket)
-    load_kernel("native")
+    demand_native()
     imports, records = peak_bytes(), 0
     if side == "read":
         columns = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")

@@ -15,12 +15,13 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from benchmarks.decode import KAFKA_CODECS, drain
 from benchmarks.inputs import SHAPES, Input, write_inputs
+from benchmarks.native import demand_native, one_thread
 from benchmarks.rows import MIB, Row, parse_options, print_machine, run
 from segreader import scan
-from segreader.format.kernel import load_kernel
 
 TARGETS = {2: 1.8, 16: 12.0}
 
@@ -28,11 +29,12 @@ TARGETS = {2: 1.8, 16: 12.0}
 def wall(source: Input, threads: int, times: int) -> tuple[float, float]:
     """Wall and CPU seconds of threads that begin together and read the whole file so often each."""
     begin = threading.Barrier(threads + 1)
+    how: Any = one_thread()
 
     def read() -> None:
         begin.wait()
         for _ in range(times):
-            drain(scan(source.location, kernel="native").to_batches())
+            drain(scan(source.location, **how).to_batches())
 
     readers = [threading.Thread(target=read) for _ in range(threads)]
     for reader in readers:
@@ -72,7 +74,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=64, metavar="MIB", help="size of an input, decompressed (64)")
     parser.add_argument("--codec", nargs="+", choices=KAFKA_CODECS, default=KAFKA_CODECS, help="only these")
     arguments = parse_options(parser, rounds=5, times=2)
-    load_kernel("native")
+    demand_native()
     print_machine("pyarrow")
     cores = len(os.sched_getaffinity(0))
     counts = [count for count in sorted({2, cores, *TARGETS}) if count <= cores]
