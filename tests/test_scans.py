@@ -422,8 +422,8 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
 def test_a_first_local_record_loads_only_what_it_needs(program: str, tmp_path: Path) -> None:
     write_local_tiered(tmp_path, "orders", [SegmentBuilder().batch([b"value"])])
     unwanted = {
-        "argparse", "asyncio", "crc32c", "email", "fsspec", "http.client", "importlib.metadata", "msgspec", "pandas",
-        "pyarrow.compute", "pyspark", "rich", "ssl", "tomllib", "urllib.request", "urllib3",
+        "argparse", "asyncio", "crc32c", "email", "fsspec", "hashlib", "http.client", "importlib.metadata", "msgspec",
+        "pandas", "pyarrow.compute", "pyspark", "rich", "ssl", "tomllib", "urllib.request", "urllib3",
     }  # fmt: skip
     read = {
         "library": f"import segreader; next(segreader.scan({str(tmp_path)!r}).to_batches())",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import os
 import sys
 from collections.abc import Sequence
 
@@ -113,6 +114,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from segreader.values import collect_seldom
 
         collect_seldom()
+        # pyarrow imports numpy, whose OpenBLAS starts a thread for each core that nothing here uses.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     if "--debug" not in arguments and arguments[:1] != ["backfill"]:
         logging.lastResort = None  # or Python prints what libraries log as warnings, with their tracebacks

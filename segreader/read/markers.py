@@ -28,7 +28,6 @@ from segreader.format.batch import CONTROL_FLAG, CRC_START, HEADER_SIZE, RecordB
 from segreader.format.columns import NO_STOP, TABLE_WIDTH, Table
 from segreader.format.compression import Decompressor
 from segreader.format.index_files import AbortedTransaction
-from segreader.format.records import iter_records, parse_control_key
 from segreader.format.scanner import BatchReady, BatchRun, Done, NeedData, SegmentScanner, Tail
 from segreader.isolation import TransactionReplay
 from segreader.plan.lineage import Part
@@ -249,6 +248,8 @@ def is_abort_marker(
     header: RecordBatchHeader, batch: memoryview, decompressor: Decompressor, check_crcs: bool
 ) -> bool | None:
     """Whether a control batch aborts; ``None`` if it ends no transaction, as one that the cleaner emptied."""
+    from segreader.format.records import iter_records, parse_control_key
+
     body = batch[HEADER_SIZE:]
     key: bytes | memoryview | None
     if (

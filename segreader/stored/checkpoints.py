@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -65,10 +64,16 @@ def read_checkpoint(store: ObjectStore, name: str, size: int | None = None) -> C
     return _read(store, name, size, None)
 
 
+def _md5(data: bytes) -> str:
+    import hashlib
+
+    return hashlib.md5(data, usedforsecurity=False).hexdigest()
+
+
 def _read(store: ObjectStore, name: str, size: int | None, digest: str | None) -> Checkpoint:
     try:
         data = read_whole(store, name, size)
-        is_proven = digest is not None and hashlib.md5(data, usedforsecurity=False).hexdigest() == digest
+        is_proven = digest is not None and _md5(data) == digest
         return Checkpoint(parse_leader_epochs(data), None, is_proven)
     except ObjectNotFoundError:
         return Checkpoint()

@@ -35,7 +35,6 @@ from segreader.format.checkpoints import LeaderEpochs
 from segreader.format.compression import DEFAULT_LIMIT, Decompressor
 from segreader.format.index_files import OffsetPosition, parse_offset_index, parse_time_index
 from segreader.format.message_set import MessageHeader
-from segreader.format.records import iter_records
 from segreader.format.scanner import BatchReady, Done, NeedData, SegmentScanner
 from segreader.plan.lineage import Part, ResolvedLog
 from segreader.plan.request import TimeRange
@@ -274,6 +273,8 @@ class _Search:
             )
 
     def _in_batch(self, batch: BatchReady, wanted: OffsetRange) -> OffsetAndTimestamp | None:
+        from segreader.format.records import iter_records
+
         epoch = batch.header.partition_leader_epoch if isinstance(batch.header, RecordBatchHeader) else -1
         try:
             for record in iter_records(batch.data, self.decompressor):

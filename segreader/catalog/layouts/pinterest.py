@@ -11,7 +11,6 @@ pinterest/tiered-storage 1.0.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -124,6 +123,8 @@ def entropy_bits(cluster: str, topic: str, partition: int, count: int) -> str:
 
     Source: ``ts.segment.uploader.s3.prefix.entropy.bits`` (pinterest/tiered-storage 1.0).
     """
+    import hashlib
+
     digest = hashlib.md5(f"{cluster}-{topic}-{partition}".encode(), usedforsecurity=False).digest()
     return f"{int.from_bytes(digest, 'big'):0128b}"[:count]
 

@@ -14,11 +14,10 @@ from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import zstandard
 
-from segreader.catalog.layouts.aiven.encryption import KeyRing, SegmentCipher
 from segreader.catalog.layouts.aiven.manifest import (
     INDEXES,
     LOG,
@@ -46,6 +45,9 @@ from segreader.errors import ManifestError, ObjectChangedError, ObjectNotFoundEr
 from segreader.ranges import ByteRange
 from segreader.segment import Segment, SegmentFiles, StemFiles, TopicIdPartition
 from segreader.storage.base import ObjectStore, StoreView, VirtualFile, read_each, read_listed
+
+if TYPE_CHECKING:
+    from segreader.catalog.layouts.aiven.encryption import KeyRing, SegmentCipher
 
 INDEX_KINDS = {
     "index": IndexKind.OFFSET,
@@ -129,6 +131,8 @@ class AivenLayout(Layout):
 
     def view(self, store: ObjectStore) -> AivenFiles:
         """The store with the plugin's segments as plain files."""
+        from segreader.catalog.layouts.aiven.encryption import KeyRing
+
         return AivenFiles(store, KeyRing(self.config.key_files if self.config else None))
 
 
@@ -301,6 +305,8 @@ class AivenFiles(StoreView):
     """
 
     def __init__(self, store: ObjectStore, ring: KeyRing | None = None) -> None:
+        from segreader.catalog.layouts.aiven.encryption import KeyRing
+
         super().__init__(store)
         self._ring = ring or KeyRing()
         self._remembered = _Remembered()
@@ -335,6 +341,8 @@ class AivenFiles(StoreView):
         return _Index(self.inner, f"{parsed.stem}.{INDEXES}", kind, part, cipher)
 
     def _read(self, stem: str) -> _StoredSegment:
+        from segreader.catalog.layouts.aiven.encryption import SegmentCipher
+
         manifest = read_manifest(self.inner, stem)
         encryption = manifest.encryption
         return _StoredSegment(stem, manifest, SegmentCipher(encryption, self._ring) if encryption else None)
