@@ -31,12 +31,14 @@ from segreader.format.batch import (
     decode_java_utf8,
 )
 from segreader.format.columns import (
+    MANY_EPOCHS,
     TABLE_WIDTH,
     Buffer,
     ColumnBuffers,
     Damage,
     Decision,
     Outcome,
+    RunSummary,
     State,
     Table,
 )
@@ -94,6 +96,7 @@ def allocate(size: int) -> bytearray:
 
 _COMMON = struct.Struct(">qiib")
 _HEADER = struct.Struct(">qiibIhiqqqhii")
+_MAGIC = 2
 MAX_MICROSECONDS_MS = ((1 << 63) - 1) // 1000
 """Largest time in ms that fits ``timestamp[us]``."""
 
@@ -151,6 +154,26 @@ def scan_batches(data: memoryview, at: int, data_position: int, table: array[int
         rows += 1
         at += size
     return rows, at
+
+
+def summarise(table: array[int], rows: int) -> RunSummary:
+    """What is true of the first rows of a table together; there is at least one."""
+    stop = rows * TABLE_WIDTH
+    magics = table[Table.MAGIC : stop : TABLE_WIDTH]
+    bases, lasts = table[Table.BASE_OFFSET : stop : TABLE_WIDTH], table[Table.LAST_OFFSET : stop : TABLE_WIDTH]
+    flags = 0
+    for magic, attributes in zip(magics, table[Table.ATTRIBUTES : stop : TABLE_WIDTH], strict=True):
+        flags |= attributes if magic >= _MAGIC else 0
+    epochs = set(table[Table.LEADER_EPOCH : stop : TABLE_WIDTH])
+    return RunSummary(
+        rises=all(map(operator.le, bases, lasts)) and all(map(operator.lt, lasts, islice(bases, 1, None))),
+        flags=flags,
+        leader_epoch=epochs.pop() if len(epochs) == 1 else MANY_EPOCHS,
+        first_offset=bases[0],
+        last_offset=lasts[-1],
+        record_count=sum(table[Table.RECORD_COUNT : stop : TABLE_WIDTH]),
+        offset_count=sum(lasts) - sum(bases) + rows,
+    )
 
 
 def decode_batches(

@@ -21,6 +21,7 @@ from libc.string cimport memcpy, memset
 
 from segreader.format import native_codecs
 from segreader.format.batch import decode_java_utf8
+from segreader.format.columns import MANY_EPOCHS, RunSummary
 
 cdef extern from "_codecs.h" nogil:
     enum:
@@ -322,6 +323,32 @@ def scan_batches(const uint8_t[::1] data, Py_ssize_t at, int64_t data_position, 
         rows += 1
         at += size
     return rows, at
+
+
+def summarise(array table, int64_t rows):
+    """What is true of the first rows of a table together; see ``_columns.summarise``."""
+    cdef const int64_t* first = <const int64_t*>table.data.as_longlongs
+    cdef const int64_t* batch = first
+    cdef int64_t row, flags = 0, records = 0, offsets = 0
+    cdef bint rises = True, is_one_epoch = True
+    if rows < 1 or len(table) < rows * WIDTH:
+        raise ValueError("the batch table is too small")
+    for row in range(rows):
+        batch = first + row * WIDTH
+        if batch[T_LAST_OFFSET] < batch[T_BASE_OFFSET] or (
+            row and batch[T_BASE_OFFSET] <= (batch - WIDTH)[T_LAST_OFFSET]
+        ):
+            rises = False
+        if batch[T_MAGIC] >= 2:
+            flags |= batch[T_ATTRIBUTES]
+        if batch[T_LEADER_EPOCH] != first[T_LEADER_EPOCH]:
+            is_one_epoch = False
+        records += batch[T_RECORD_COUNT]
+        offsets += batch[T_LAST_OFFSET] - batch[T_BASE_OFFSET] + 1
+    return RunSummary(
+        rises, flags, first[T_LEADER_EPOCH] if is_one_epoch else MANY_EPOCHS, first[T_BASE_OFFSET],
+        batch[T_LAST_OFFSET], records, offsets,
+    )
 
 
 cdef class Codecs:

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from enum import IntEnum
 from sys import getrefcount
-from typing import Final
+from typing import Final, NamedTuple
 
 from segreader.errors import LimitExceededError
 
@@ -96,6 +96,25 @@ class Table(IntEnum):
     DECISION = 14
 
 
+class RunSummary(NamedTuple):
+    """What is true of all rows of a batch table, so that a sound run needs no look at each of them.
+
+    Args:
+        rises: whether each batch begins above the end of the one before, and none ends below its begin.
+        flags: attributes that some batch of magic 2 has.
+        leader_epoch: the one of all batches; ``MANY_EPOCHS`` where they differ.
+        record_count: of all batches together, and ``offset_count`` how many offsets they take.
+    """
+
+    rises: bool
+    flags: int
+    leader_epoch: int
+    first_offset: int
+    last_offset: int
+    record_count: int
+    offset_count: int
+
+
 class Decision(IntEnum):
     """What to do with a batch of the table."""
 
@@ -136,6 +155,7 @@ TABLE_ROWS: Final = 512
 STATE_SIZE: Final = 32
 DEFAULT_MAX_ROWS: Final = 10_000
 DEFAULT_MAX_BYTES: Final = 4 << 20
+MANY_EPOCHS: Final = -(1 << 63)
 NO_STOP: Final = (1 << 63) - 1
 
 _ROW_WIDTH = {

@@ -11,7 +11,7 @@ from typing import Final, Protocol, cast
 from segreader.errors import CorruptBatchError, CorruptRecordError, FormatError, LimitExceededError, OptionError
 from segreader.format import _columns
 from segreader.format.batch import CODEC_MASK, CRC_START, HEADER_SIZE
-from segreader.format.columns import TABLE_WIDTH, ColumnBuffers, Damage, State, Table
+from segreader.format.columns import TABLE_WIDTH, ColumnBuffers, Damage, RunSummary, State, Table
 from segreader.format.compression import Decompressor
 
 _RECORD_DAMAGE = {
@@ -42,6 +42,9 @@ class Kernel(Protocol):
         self, data: memoryview, at: int, data_position: int, table: array[int], max_size: int
     ) -> tuple[int, int]:
         """See ``_columns.scan_batches``."""
+
+    def summarise(self, table: array[int], rows: int) -> RunSummary:
+        """See ``_columns.summarise``."""
 
     def decode_batches(
         self,

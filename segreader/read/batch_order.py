@@ -11,7 +11,7 @@ from typing import NamedTuple
 from segreader.errors import CorruptBatchError, CorruptIndexError, FormatError, SegreaderError, TruncatedError
 from segreader.evidence.log_checks import is_beside
 from segreader.format.batch import COMMON_SIZE, DELETE_HORIZON_FLAG, check_common
-from segreader.format.columns import TABLE_WIDTH, Decision, Table
+from segreader.format.columns import TABLE_WIDTH, Decision, RunSummary, Table
 from segreader.format.scanner import LARGEST_RELATIVE_OFFSET, BatchRun, Done, Tail
 from segreader.plan.split import Split
 from segreader.segment import Segment
@@ -60,6 +60,42 @@ def begins_late(
     )
 
 
+def is_sound(split: Split, run: BatchRun, summary: RunSummary, before: int, after: int | None) -> bool:
+    """Whether nothing about a run contradicts what is around it, by what is true of all its batches.
+
+    Then none of ``begins_late``, ``out_of_order``, ``beyond``, ``beside_timed`` and ``of_other_epochs`` finds anything.
+
+    Args:
+        before: the last offset ahead of it.
+        after: an offset that the batch behind begins with, or that lies in it, where one is known.
+    """
+    first, last = summary.first_offset, summary.last_offset
+    if not summary.rises or first <= before or (after is not None and after <= last):
+        return False
+    if split.first_bound is not None and run.table[Table.POSITION] <= split.positions.start:
+        return False
+    if last > split.base_offset + LARGEST_RELATIVE_OFFSET:
+        return False
+    if split.stop_of_part is not None and last >= split.stop_of_part:
+        return False
+    if split.timed is not None and before < split.timed <= last:
+        return False
+    epochs, epoch = split.epochs, summary.leader_epoch
+    if not epochs or (len(epochs) == 1 and epoch == -1):
+        return True
+    index = _epoch_at(split, first)
+    return epochs[index][0] == epoch and (index == len(epochs) - 1 or epochs[index + 1][1] > last)
+
+
+def _epoch_at(split: Split, base_offset: int) -> int:
+    """Which of the split's epochs is that of a batch: asked at its first offset wanted."""
+    return max(0, bisect_right(split.epochs, max(base_offset, split.offsets.start), key=_start_of) - 1)
+
+
+def _start_of(epoch: tuple[int, int]) -> int:
+    return epoch[1]
+
+
 class Jumps:
     """Offsets of one log that no batch has, and whether a batch shows that the cleaner was at work there."""
 
@@ -68,6 +104,17 @@ class Jumps:
         self._count = 0
         self._is_explained = False
         self.shows_cleaning = False
+
+    def follow_sound(self, split: Split, summary: RunSummary, before: int) -> bool:
+        """Take the next batches, if nothing is jumped over; false if ``follow`` must.
+
+        Args:
+            before: as there; the batches rise from above it.
+        """
+        if split.positions.start and before < split.base_offset:
+            before = summary.first_offset - 1
+        offsets = summary.offset_count
+        return self._is_explained or (offsets == summary.record_count and offsets == summary.last_offset - before)
 
     def follow(self, split: Split, run: BatchRun, bases: Sequence[int], lasts: Sequence[int], before: int) -> None:
         """Take the next batches.
@@ -172,7 +219,6 @@ def of_other_epochs(split: Split, run: BatchRun) -> list[tuple[int, str, str]]:
     if not epochs or (len(epochs) == 1 and set(said) <= {epochs[0][0], -1}):
         return []
     wrong: list[tuple[int, str, str]] = []
-    starts = [start for _, start in epochs]
     for index, epoch in enumerate(said):
         row = index * TABLE_WIDTH
         if epoch < 0 or table[row + Table.MAGIC] < 2 or table[row + Table.DECISION] == Decision.DROP:
@@ -180,7 +226,7 @@ def of_other_epochs(split: Split, run: BatchRun) -> list[tuple[int, str, str]]:
         base, last = table[row + Table.BASE_OFFSET], table[row + Table.LAST_OFFSET]
         if last < split.offsets.start or (split.offsets.stop is not None and base >= split.offsets.stop):
             continue  # nothing of it is wanted: it may be of another history
-        expected = epochs[max(0, bisect_right(starts, max(base, split.offsets.start)) - 1)][0]
+        expected = epochs[_epoch_at(split, base)][0]
         if expected != epoch:
             wrong.append((index, "leader epoch", f"epoch {expected}, by the leader-epoch checkpoints here"))
     return wrong

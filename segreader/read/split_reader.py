@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 import pyarrow as pa
 
@@ -19,7 +19,7 @@ from segreader.errors import (
 )
 from segreader.evidence.findings import MOST_NAMED
 from segreader.format.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG
-from segreader.format.columns import TABLE_WIDTH, BufferPool, Decision, State, Table
+from segreader.format.columns import TABLE_WIDTH, BufferPool, Decision, RunSummary, State, Table
 from segreader.format.index_files import parse_offset_index
 from segreader.format.scanner import BatchRun, Done, NeedData, SegmentScanner, Tail
 from segreader.isolation import AbortedTransactionFilter, AbortedTransactions, IsolationLevel
@@ -35,6 +35,7 @@ from segreader.read.batch_order import (
     bytes_behind,
     ends_early,
     goes_back,
+    is_sound,
     of_other_epochs,
     out_of_order,
     range_ends_early,
@@ -49,6 +50,7 @@ from segreader.segment import TopicIdPartition
 from segreader.storage.base import ObjectStore, read_listed, read_whole
 
 _MARKED = CONTROL_FLAG | TRANSACTIONAL_FLAG
+_NOT_TRANSACTIONAL: Final = Transactional((), (), ())
 _DECISION, _SKIP = int(Table.DECISION), int(Decision.SKIP)
 
 
@@ -427,8 +429,10 @@ class SplitReader:
                 self._check_next(split, behind)
                 return
             after = split.offset_bound if scanner.position >= split.positions.stop else scanner.next_base_offset
-            sound = self._deliverable(split, answer, after)
-            transactional = self._decide(split, answer, sound.rows)
+            summary = self._rows.kernel.summarise(answer.table, answer.rows)
+            sound = self._deliverable(split, answer, summary, after)
+            transactional = self._decide(split, answer, sound.rows) if summary.flags & _MARKED else _NOT_TRANSACTIONAL
+            self.metrics.batches += sound.rows
             found = None if self._markers is None else self._markers.find(split, answer, transactional)
             if found is not None:
                 if self._apart is not None:
@@ -492,7 +496,6 @@ class SplitReader:
 
     def _decide(self, split: Split, run: BatchRun, rows: int) -> Transactional:
         """Mark the batches that readers of this isolation level do not get."""
-        self.metrics.batches += rows
         table, stop = run.table, rows * TABLE_WIDTH
         flags, decisions = table[Table.ATTRIBUTES : stop : TABLE_WIDTH], table[Table.DECISION : stop : TABLE_WIDTH]
         magics = table[Table.MAGIC : stop : TABLE_WIDTH]
@@ -515,12 +518,19 @@ class SplitReader:
             table[row * TABLE_WIDTH + _DECISION] = _SKIP
         return Transactional(data, aborted, control)
 
-    def _deliverable(self, split: Split, run: BatchRun, after: int | None) -> Deliverable:
+    def _deliverable(self, split: Split, run: BatchRun, summary: RunSummary, after: int | None) -> Deliverable:
         """How many batches of the run may be delivered before one whose offsets cannot be right.
 
         The CRC does not cover base offsets: only neighbours show that one is wrong. ``after`` is an offset
         that the batch behind the run begins with, or that lies in it, where one is known.
         """
+        if self._apart is not None and self._apart.first is None:
+            self._apart.first = run.table[Table.BASE_OFFSET], run.table[Table.LAST_OFFSET]
+        if is_sound(split, run, summary, self._last_offset, after) and self._jumps.follow_sound(
+            split, summary, self._last_offset
+        ):
+            self._last_offset = summary.last_offset
+            return Deliverable(run.rows)
         table = run.table
         bases = table[Table.BASE_OFFSET : run.rows * TABLE_WIDTH : TABLE_WIDTH]
         lasts = table[Table.LAST_OFFSET : run.rows * TABLE_WIDTH : TABLE_WIDTH]
@@ -528,8 +538,6 @@ class SplitReader:
             table[(run.rows - 1) * TABLE_WIDTH + Table.POSITION] + table[(run.rows - 1) * TABLE_WIDTH + Table.SIZE]
             >= split.positions.stop
         )
-        if self._apart is not None and self._apart.first is None:
-            self._apart.first = bases[0], lasts[0]
         late = begins_late(split, run, lasts, self._last_offset, self._store.url, is_whole=is_whole)
         if late is not None:
             if self._options.on_corrupt is Policy.FAIL:

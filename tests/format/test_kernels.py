@@ -366,6 +366,27 @@ def test_columns_that_are_not_asked_for_have_no_buffers(kernel: Kernel) -> None:
     assert [Buffer(i) for i, buffer in enumerate(columns.buffers) if buffer is not None] == [Buffer.OFFSET]
 
 
+def test_both_kernels_say_the_same_of_a_run() -> None:
+    chance = random.Random(5)
+    seen = set()
+    for _ in range(2000):
+        table, rows, offset = batch_table(8), chance.randrange(1, 9), chance.choice((0, 1 << 62))
+        for row in range(rows):
+            at = row * layout.TABLE_WIDTH
+            offset += chance.choice((1, 1, 1, 1, 1, 1, 5, 0, -1))
+            table[at + Table.BASE_OFFSET] = offset
+            offset += chance.choice((0, 0, 3, 3, 3, 3, 3, -1))
+            table[at + Table.LAST_OFFSET] = offset
+            table[at + Table.MAGIC] = chance.choice((2, 2, 2, 2, 1))
+            table[at + Table.ATTRIBUTES] = chance.choice((0, 0, 4, 8, 0x10, 0x30, -1))
+            table[at + Table.LEADER_EPOCH] = chance.choice((7, 7, 7, 7, 8))
+            table[at + Table.RECORD_COUNT] = chance.choice((1, 4, -1))
+        reference, native = (load_kernel(name).summarise(table, rows) for name in KERNELS)
+        assert reference == native
+        seen.add((native.rises, native.leader_epoch == layout.MANY_EPOCHS))
+    assert len(seen) == 4
+
+
 def test_a_table_that_does_not_describe_the_bytes_is_a_programming_error() -> None:
     native = load_kernel("native")
     data, table = sample().to_bytes(), batch_table()
