@@ -188,7 +188,7 @@ class PartitionPlanner:
         """
         if isinstance(source, StoredLog):
             stored = source
-        elif transactions is None and self._add_near(source, offsets, times, only, to_end=to_end):
+        elif transactions is None and self.add_near(source, offsets, times, only=only, to_end=to_end):
             return
         else:
             stored = self.log(source)
@@ -239,16 +239,20 @@ class PartitionPlanner:
             ):
                 self._cut_all()  # there are enough of them
 
-    def _add_near(
+    def add_near(
         self,
         source: SourceLog,
         offsets: OffsetRange,
-        times: TimeRange | None,
-        only: Sequence[OffsetRange] | None,
+        times: TimeRange | None = None,
         *,
-        to_end: bool,
+        only: Sequence[OffsetRange] | None = None,
+        to_end: bool = False,
     ) -> bool:
-        """Plan a range by the segments around it; returns whether that was enough: nothing unusual was found there."""
+        """As ``add``, by the segments around a range alone.
+
+        Returns:
+            Whether that was enough; if anything unusual was found there, nothing was added.
+        """
         store = RememberingStore(self._store)
         around: OffsetRange | None = offsets
         if times is not None:

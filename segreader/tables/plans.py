@@ -257,6 +257,12 @@ class FilteredPlans:
         only = matching_offsets(self._regions, predicate, whole, places)
         if not only:
             return
+        span = OffsetRange(only[0].start, only[-1].stop)
+        is_open = (
+            partition not in self._resolved and self._scan.times is None and self._may_be_old(predicate, partition)
+        )
+        if is_open and planner.add_near(source, span, only=only):
+            return
         log, wanted = self._resolve(planner, source)
         only = [both for one in only if (both := one.intersection(wanted)) is not None]
         only = self._without_old(predicate, log.resolved, only)
@@ -271,11 +277,16 @@ class FilteredPlans:
             self._resolved[partition] = log, wanted if scan.times is None else log.offsets_between(scan.times, wanted)
         return self._resolved[partition]
 
+    def _may_be_old(self, predicate: pc.Expression, partition: TopicIdPartition) -> bool:
+        """Whether a record may match however old it is."""
+        old = Region(partition.topic, partition.partition, newest_ms=_OLDEST_MS)
+        return bool(self._regions.matching(predicate, [old]))
+
     def _without_old(self, predicate: pc.Expression, log: ResolvedLog, only: list[OffsetRange]) -> list[OffsetRange]:
         """The ranges without segments all of whose records are certainly too old for the filter."""
         topic, number = log.partition.topic, log.partition.partition
-        if self._regions.matching(predicate, [Region(topic, number, newest_ms=_OLDEST_MS)]):
-            return only  # however old a record is, it may match
+        if self._may_be_old(predicate, log.partition):
+            return only
         parts = [part for part in log.parts if any(_overlap(one, part.start, part.stop) for one in only)]
         unknown = [part for part in parts if part.segment.files.log not in self._newest]
         most = self._scan.options.max_batch_bytes

@@ -43,7 +43,7 @@ CASES = [case for case in cases(remote=True) if case.topic != HANGING]
 def near_always(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Plan ranges by near segments however few there are; returns whether that was enough, range by range."""
     answers: list[bool] = []
-    add_near = PartitionPlanner._add_near
+    add_near = PartitionPlanner.add_near
 
     def add(*arguments: Any, **options: Any) -> bool:
         answers.append(add_near(*arguments, **options))
@@ -51,7 +51,7 @@ def near_always(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
     monkeypatch.setattr(near, "LEAST_SEGMENTS", 2)
     monkeypatch.setattr(near, "LARGEST_SHARE", 1.0)
-    monkeypatch.setattr(PartitionPlanner, "_add_near", add)
+    monkeypatch.setattr(PartitionPlanner, "add_near", add)
     return answers
 
 

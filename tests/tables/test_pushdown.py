@@ -87,6 +87,15 @@ def test_a_filter_on_offsets_costs_what_the_same_offsets_cost_as_an_argument() -
     assert sorted(store.requests) == sorted(cost_of_scan(objects, offsets="450:461"))
 
 
+def test_a_filter_on_offsets_reads_the_small_objects_of_near_segments_alone() -> None:
+    objects = local_tiered_files("t", rising(40))
+    dataset, store = table(objects)
+    found = dataset.to_table(["offset"], (pc.field("offset") >= 4500) & (pc.field("offset") <= 4510))
+    assert found["offset"].to_pylist() == list(range(4500, 4511))
+    assert sorted(store.requests) == sorted(cost_of_scan(objects, offsets="4500:4511"))
+    assert len(logs_read(store)) <= 16
+
+
 def test_offsets_far_apart_leave_what_lies_between_unread() -> None:
     objects = files(partitions=1)
     dataset, _ = table(objects)

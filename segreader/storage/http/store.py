@@ -15,7 +15,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from segreader.errors import LocationExpiredError, ObjectNotFoundError, OptionError, ShortReadError, StorageError
 from segreader.ranges import ByteRange
-from segreader.storage.base import ObjectInfo, level_of
+from segreader.storage.base import ObjectInfo, level_of, read_each
 from segreader.storage.http.answer import Identity
 from segreader.storage.http.connections import Stop, Stopped
 from segreader.storage.http.range_fetcher import RangeFetcher
@@ -331,7 +331,6 @@ Renew = Callable[[str], str]
 """Takes a URL that has expired, gives one for the same object that has not."""
 
 _SIZED = ".log"
-_LOOK_UPS_AT_ONCE = 8
 _PAGE = 1000
 
 
@@ -409,14 +408,13 @@ class UrlListStore(HttpStore):
         return self._sized(level_of(self._list.names(prefix), prefix))
 
     def _sized(self, infos: Iterator[ObjectInfo]) -> Iterator[ObjectInfo]:
-        with ThreadPoolExecutor(_LOOK_UPS_AT_ONCE) as workers:
-            while page := list(islice(infos, _PAGE)):
-                logs = [info.name for info in page if info.name.endswith(_SIZED)]
-                unknown = [name for name in logs if name not in self._known]
-                self._known.update(zip(unknown, workers.map(self._look_up, unknown), strict=True))
-                for info in page:
-                    size, tag = self._known.get(info.name, (-1, None))
-                    yield replace(info, size=size, tag=tag)
+        while page := list(islice(infos, _PAGE)):
+            logs = [info.name for info in page if info.name.endswith(_SIZED)]
+            unknown = [name for name in logs if name not in self._known]
+            self._known.update(zip(unknown, read_each(self._look_up, unknown), strict=True))
+            for info in page:
+                size, tag = self._known.get(info.name, (-1, None))
+                yield replace(info, size=size, tag=tag)
 
     def _look_up(self, name: str) -> tuple[int, str | None]:
         """Size and tag of an object, by one request for both."""
