@@ -194,13 +194,41 @@ def test_ranges_by_near_segments_are_what_a_consumer_sees(
     assert any(answers)
 
 
-def test_a_lost_branch_far_from_its_survivor_is_not_read() -> None:
-    """Its segments look like any others there: one checkpoint among a thousand tells of the election."""
+MINUTE_MS = 60_000
+
+
+def times_of_uploads(objects: dict[str, bytes]) -> dict[str, int]:
+    """A minute from one segment to the next, in order of offset."""
+    stems = sorted({name.rpartition(".")[0] for name in objects})
+    return {name: (1 + stems.index(name.rpartition(".")[0])) * MINUTE_MS for name in objects}
+
+
+def test_uploads_in_order_of_offset_need_no_digests() -> None:
+    objects = thousand_segments()
+    store = MemoryStore(objects, times_of_uploads(objects))
+    offset = 700 * OFFSETS + 3
+    (row,) = rows_of(scan_of(store, offset, offset + 1, LEVELS[0]))
+    assert row[1] == offset
+    assert len(requests_of(store, "GET")) <= 16
+
+
+def test_a_copy_in_order_of_name_is_no_upload_in_order_of_offset() -> None:
+    objects = thousand_segments()
+    store = MemoryStore(objects, {name: ms // 600 for name, ms in times_of_uploads(objects).items()})
+    assert rows_of(scan_of(store, 5, 6, LEVELS[0]))
+    assert len(requests_of(store, "GET")) > SEGMENTS
+
+
+@pytest.mark.parametrize("minute", [None, SEGMENTS + 9, SEGMENTS - 9], ids=["digests", "last", "before the last"])
+def test_a_lost_branch_far_from_its_survivor_is_not_read(minute: int | None) -> None:
+    """Its segments look like any others there: one checkpoint among a thousand, or one late upload, tells of it."""
+    tells_tags = minute is None
     objects = thousand_segments()
     first = SegmentBuilder(500 * OFFSETS + 1, leader_epoch=9)  # the survivor's only upload
     first.leader_epochs = [(0, 0), (1, 299 * OFFSETS + RECORDS + 1), (9, first.base_offset)]
     survivor = local_tiered_files("orders", [first.batch([b"alive"])])
-    store = MemoryStore(objects | survivor, tells_tags=True)
+    times = times_of_uploads(objects) | dict.fromkeys(survivor, (minute or 0) * MINUTE_MS)
+    store = MemoryStore(objects | survivor, {} if tells_tags else times, tells_tags=tells_tags)
     dead = 800 * OFFSETS
     assert not rows_of(scan_of(store, dead, dead + 1, LEVELS[1]))
     (row,) = rows_of(scan_of(store, first.base_offset, first.base_offset + 1, LEVELS[1]))
