@@ -72,7 +72,7 @@ def print_row(row: Row, other_cores: float = 0.0) -> None:
     said = "" if row.target is None else "met" if row.is_met else "MISS"
     middle = f"{row.middle:.4g}{row.unit}"
     busy = f"  [BUSY: other work on {other_cores:.1f} cores]" if other_cores > _BUSY_CORES else ""
-    print(f"{row.name:<52}{middle + spread:<28}{bound:<14}{said:<6}{row.note}{busy}".rstrip(), flush=True)
+    print(f"{row.name:<60}{middle + spread:<28}{bound:<14}{said:<6}{row.note}{busy}".rstrip(), flush=True)
 
 
 def run(figures: Iterable[Row], report: Path | None, **facts: object) -> None:
