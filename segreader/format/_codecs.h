@@ -478,6 +478,33 @@ static inline int is_ascii_field(const uint8_t *text, int64_t size) {
     return (seen & UINT64_C(0x8080808080808080)) == 0;
 }
 
+/* The length of the character at `p`; or, negative, how many bytes become one U+FFFD. See decode_java_utf8. */
+static inline int java_character(const uint8_t *p, int64_t left) {
+    int first = p[0], size, next, held = 1;
+    if (first < 0x80) return 1;
+    if (first < 0xC2 || first > 0xF4) return -1;
+    size = first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
+    next = left > 1 ? p[1] : 0;
+    if ((first == 0xE0 && next < 0xA0) || (first == 0xF0 && next < 0x90) || (first == 0xF4 && next > 0x8F)) return -1;
+    while (held < size && held < left && (p[held] & 0xC0) == 0x80) held++;
+    if (held < size) return -held;
+    return first == 0xED && next > 0x9F ? -3 : size;
+}
+
+/* The text of some bytes as valid UTF-8, at `to`; its size, which is all that is found out where `to` is NULL. */
+static int64_t put_java_text(uint8_t *to, const uint8_t *from, int64_t size) {
+    int64_t made = 0;
+    while (size > 0) {
+        int step = java_character(from, size), is_broken = step < 0;
+        if (is_broken) step = -step;
+        if (to) memcpy(to + made, is_broken ? (const uint8_t *)"\xEF\xBF\xBD" : from, is_broken ? 3 : (size_t)step);
+        made += is_broken ? 3 : step;
+        from += step;
+        size -= step;
+    }
+    return made;
+}
+
 /* A zigzag number of at most 4 bytes; false if it is longer or runs past `stop`. */
 static inline int short_number(const uint8_t **at, const uint8_t *stop, int64_t *out) {
     const uint8_t *p = *at;

@@ -3,8 +3,8 @@
 """The decoder for speed: the twin of ``_columns.py``, function by function and buffer by buffer.
 
 A run of batches is decoded in one stretch without the interpreter lock: CRCs, bodies (``_codecs.h``) and records. Python
-gets the lock back for what is not ordinary: a body that ``_codecs.h`` leaves to ``compression.py``, a header key that
-is not ASCII.
+gets the lock back, between two batches, for a body that ``_codecs.h`` leaves to ``compression.py``. Nothing of Python runs
+while a record is written: what a signal handler raises there could only be lost.
 
 Records are decoded twice over: ``decode_ordinary`` steps over as many as are whole, wanted and fit, and stops in front of
 the first that is not; ``decode_record`` decodes that one, or says what is wrong with it. The second alone is the
@@ -20,7 +20,6 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from segreader.format import native_codecs
-from segreader.format.batch import decode_java_utf8
 from segreader.format.columns import MANY_EPOCHS, RunSummary
 
 cdef extern from "_codecs.h" nogil:
@@ -65,6 +64,7 @@ cdef extern from "_codecs.h" nogil:
     int64_t decompress_body(body_codecs*, int, const uint8_t*, int64_t)
     void put_field(uint8_t*, int64_t, const uint8_t*, int64_t, int64_t)
     bint is_ascii_field(const uint8_t*, int64_t)
+    int64_t put_java_text(uint8_t*, const uint8_t*, int64_t)
     bint short_number(const uint8_t**, const uint8_t*, int64_t*)
     bint long_number(const uint8_t**, const uint8_t*, int64_t*)
 
@@ -1005,10 +1005,10 @@ cdef int64_t decode_headers(Cursor* c, Room* room, bint is_wanted, int64_t* ends
             memcpy(room.data[HEADER_KEY_DATA] + ends[1], key, key_size)
             ends[1] += key_size
         else:
-            with gil:
-                written = put_text(room, ends[1], key, key_size)
-            if written < 0:
-                return need(c.state, HEADER_KEY_DATA, ends[1] - written)
+            written = put_java_text(NULL, key, key_size)
+            if written > room.size[HEADER_KEY_DATA] - ends[1]:
+                return need(c.state, HEADER_KEY_DATA, ends[1] + written)
+            put_java_text(room.data[HEADER_KEY_DATA] + ends[1], key, key_size)
             ends[1] += written
         if value_size > 0:
             if value_size > room.size[HEADER_VALUE_DATA] - ends[2]:
@@ -1021,21 +1021,6 @@ cdef int64_t decode_headers(Cursor* c, Room* room, bint is_wanted, int64_t* ends
         (<int32_t*>room.data[HEADER_KEY_OFFSETS])[ends[0]] = <int32_t>ends[1]
         (<int32_t*>room.data[HEADER_VALUE_OFFSETS])[ends[0]] = <int32_t>ends[2]
     return GOOD
-
-
-cdef int64_t put_text(Room* room, int64_t used, const uint8_t* key, int64_t size) noexcept:
-    """Append a header key as valid UTF-8; returns its bytes, or minus that if they do not fit."""
-    cdef bytes text
-    cdef int64_t length
-    try:
-        text = decode_java_utf8(key[:size]).encode()
-    except MemoryError:  # nothing can be raised here: ask for more room than there is, which ends in a typed error
-        return -(<int64_t>1 << 40)
-    length = len(text)
-    if length > room.size[HEADER_KEY_DATA] - used:
-        return -length
-    memcpy(room.data[HEADER_KEY_DATA] + used, <const char*>text, length)
-    return length
 
 
 cdef inline int64_t need(int64_t* state, int64_t buffer, int64_t size) noexcept nogil:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import struct
+import sys
+from itertools import product
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from profiles import tries
 
 from segreader.errors import FormatError, LimitExceededError
 from segreader.format import columns as layout
-from segreader.format.batch import HEADER_SIZE, Record, TimestampType
+from segreader.format.batch import HEADER_SIZE, Record, TimestampType, decode_java_utf8
 from segreader.format.columns import (
     BUFFERS_OF,
     Buffer,
@@ -324,6 +326,36 @@ def test_a_million_headers_take_memory_for_themselves_only(kernel: Kernel) -> No
     assert outcome is Outcome.DONE
     assert columns.state[State.HEADERS] == columns.state[State.HEADER_VALUE_NULLS] == count
     assert len(columns.buffers[Buffer.HEADER_KEY_OFFSETS] or b"") < 16 * count
+
+
+def header_keys(name: str, keys: list[bytes]) -> list[str]:
+    """What a kernel makes of these header keys of one record."""
+    headers = tuple((key.decode("utf-8", "surrogateescape"), None) for key in keys)
+    data = SegmentBuilder(0).batch([ProducerRecord(b"v", headers=headers)]).to_bytes()
+    (record,) = iter_records(data, Decompressor(), kernel=load_kernel(name))
+    return [key for key, _ in record.headers]
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_header_keys_of_any_bytes_are_read_as_java_reads_them(name: str) -> None:
+    edges = bytes.fromhex("00417f808f909fa0bfc0c1c2dfe0e1ecedeeeff0f1f3f4f5ff")
+    short = [bytes(key) for size in (1, 2, 3) for key in product(edges, repeat=size)]
+    long = [bytes(key) for key in product(b"\xe0\xed\xf0\xf1\xf4", *[b"\x41\x80\x8f\x90\x9f\xa0\xbf\xc0"] * 3)]
+    assert header_keys(name, short + long) == [decode_java_utf8(key) for key in short + long]
+
+
+def test_nothing_of_python_runs_while_native_code_writes_a_record() -> None:
+    """What a signal handler raised there was lost, and a header key with it."""
+    columns, called = ColumnBuffers(frozenset({"headers"})), list[str]()
+    data = SegmentBuilder(0).batch([ProducerRecord(b"v", headers=(("ключ", b"x"), ("\udcff", b"y")))] * 3).to_bytes()
+    sys.setprofile(lambda frame, event, _: called.append(frame.f_code.co_name) if event == "call" else None)
+    try:
+        outcome, _ = decode(load_kernel("native"), data, columns)
+    finally:
+        sys.setprofile(None)
+    assert outcome is Outcome.DONE
+    assert called
+    assert "decode_java_utf8" not in called
 
 
 def test_a_record_count_of_two_billion_allocates_nothing(kernel: Kernel) -> None:
