@@ -234,6 +234,7 @@ static int64_t lz4_body(body_codecs *codecs, const uint8_t *p, int64_t size) {
                 given = used + most; /* it may be damaged, or longer than the room */
                 return ask_for_room(codecs, given > LARGEST_SCRATCH ? LARGEST_SCRATCH : given);
             }
+            if (made > given) return OTHER_WAY; /* not the function that was looked for */
         }
         used += made;
         p += length;

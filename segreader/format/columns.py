@@ -371,7 +371,7 @@ class ColumnBuffers:
             )
         size = max(len(old), 4096)
         while size < need:
-            size = min(size * 8, usual) if size < usual else need
+            size = (usual if size * 16 > usual else size * 8) if size < usual else need
         fresh = self._pool.lease(size)
         fresh[: len(old)] = old
         if index == Buffer.HEADER_VALUE_VALIDITY:

@@ -58,7 +58,7 @@ class Decompressor:
     def __init__(self, limit: int = DEFAULT_LIMIT) -> None:
         self.limit = limit
         self.codecs: object = None  # the native kernel's, which decompress ordinary bodies without the interpreter lock
-        self._workspace = Workspace()
+        self._workspace: Workspace | None = None
 
     def decompress(self, codec: int, data: memoryview | bytes, magic: int = 2) -> memoryview:
         """The body that ``data`` holds, as a view that the next call ends.
@@ -89,7 +89,7 @@ class Decompressor:
                 found=codec,
                 expected="0 to 4" if magic >= 2 else "0 to 3",
             )
-        workspace = self._workspace
+        workspace = self._workspace = self._workspace or Workspace()
         workspace.begin(self.limit)
         whole = decode(view, workspace, magic)
         return workspace.result() if whole is None else workspace.adopt(whole)

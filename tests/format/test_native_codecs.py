@@ -88,6 +88,11 @@ UNUSUAL: list[tuple[str, Codec, bytes]] = [
     ("no end mark", Codec.LZ4, lz4_frame(words(900))[:-4]),
     ("no content checksum", Codec.LZ4, lz4_frame(words(900), content_checksum=True)[:-1]),
     ("a block of too many bytes", Codec.LZ4, lz4_frame(b"")[:7] + lz4_block(bytes(70_000)) + bytes(4)),
+    (
+        "a stored block of too many bytes",
+        Codec.LZ4,
+        lz4_frame(b"")[:7] + lz4_block(bytes(65_537), stored=True) + bytes(4),
+    ),
     ("two frames", Codec.ZSTD, zstd_stream(b"one") + zstd_stream(b"two")),
     ("a skippable frame", Codec.ZSTD, b"\x50\x2a\x4d\x18\0\0\0\0" + zstd_stream(b"one")),
     ("a window of 64 MiB", Codec.ZSTD, zstd_stream(b"one", window_log=26)),
@@ -113,7 +118,10 @@ UNUSUAL: list[tuple[str, Codec, bytes]] = [
 
 @pytest.mark.parametrize(("what", "codec", "data"), UNUSUAL, ids=[f"{codec}-{what}" for what, codec, _ in UNUSUAL])
 def test_what_is_not_ordinary_is_left_to_the_decompressor(what: str, codec: Codec, data: bytes) -> None:
-    assert kernel.Codecs(1 << 30).decompress(codec, data) is None
+    cold, warm = kernel.Codecs(1 << 30), kernel.Codecs(1 << 30)
+    warm.decompress(Codec.SNAPPY, snappy_raw(bytes(LARGEST)))
+    assert (cold.capacity, warm.capacity) == (0, LARGEST)
+    assert cold.decompress(codec, data) is warm.decompress(codec, data) is None
     assert_same_records(codec, data)
 
 
