@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NoReturn, Protocol
 from urllib.parse import quote
@@ -167,8 +167,11 @@ class S3Bucket:
 
     def sign(self, name: str, life_s: int) -> str:
         """A presigned ``GetObject``; of an anonymous bucket, the plain URL."""
-        url: str = self._filesystem.sign(f"{self._bucket}/{name}", expiration=life_s, **self._filesystem.req_kw)
-        return url
+        filesystem, path = self._filesystem, f"{self._bucket}/{name}"
+        is_connected = getattr(filesystem, "_s3", None) is not None  # then a signature needs no request, nor its thread
+        if is_connected and (url := _at_once(filesystem._url(path, expires=life_s, **filesystem.req_kw))) is not None:
+            return url
+        return str(filesystem.sign(path, expiration=life_s, **filesystem.req_kw))
 
     def credentials_end(self) -> float | None:
         """The end of a role's or an instance's session; a key pair has none."""
@@ -191,6 +194,19 @@ class S3Bucket:
             "Set key and secret (and token) or profile in storage_options, or the variables that AWS clients read; "
             "anon=true for a public bucket. The rights needed are s3:GetObject and s3:ListBucket"
         )
+
+
+def _at_once(coroutine: Coroutine[Any, Any, str]) -> str | None:
+    """What a coroutine gives without waiting for anything; ``None`` if it would wait, or fails."""
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        return str(done.value)
+    except Exception:
+        return None
+    finally:
+        coroutine.close()
+    return None
 
 
 class AzureContainer:

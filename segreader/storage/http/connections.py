@@ -140,6 +140,7 @@ class Stop:
 
 
 _IDLE_S = 5.0
+_PROXIES_S = 1.0
 
 
 class Timer:
@@ -351,6 +352,8 @@ class Connections:
         self._size = size
         self._lock = threading.Lock()
         self._managers: dict[str | None, PoolManager] = {}
+        self._proxies: dict[str, str] = {}
+        self._proxies_until = 0.0
         self._context = None if ca_file is None else _tls(ca_file, verify=verify)
         if not verify:
             warnings.warn("TLS certificates are not verified: anyone on the way can read and change data", stacklevel=4)
@@ -389,7 +392,10 @@ class Connections:
             manager.clear()
 
     def _proxy_for(self, scheme: str, host: str, port: int | None) -> str | None:
-        proxies = urllib.request.getproxies()
+        now = time.monotonic()
+        if now >= self._proxies_until:  # all of the environment is looked through, which a small request would notice
+            self._proxies, self._proxies_until = urllib.request.getproxies(), now + _PROXIES_S
+        proxies = self._proxies
         proxy = proxies.get(scheme) or proxies.get("all")
         if not proxy or urllib.request.proxy_bypass(f"{host}:{port}" if port else host):
             return None
