@@ -156,6 +156,7 @@ enum {
     SLACK = 128,    /* bytes behind the scratch that may be written: whole words are copied there */
     ISAL_STATE_SIZE = 256 << 10, /* an inflate_state takes 85 KiB; what is not touched costs nothing */
     FIRST_SCRATCH = 64 << 10,
+    ZSTD_MOST = 128 << 10, /* bytes of a block, or its window if that is less */
     LARGEST_SCRATCH = 2 << 20 /* longer bodies are decompressed in pieces, by compression.py */
 };
 
@@ -172,7 +173,7 @@ typedef struct {
 typedef int (*lz4_function)(const char *, char *, int, int);
 typedef size_t (*zstd_function)(void *, void *, size_t, const void *, size_t);
 typedef void *(*zstd_create_function)(void);
-typedef size_t (*zstd_free_function)(void *);
+typedef size_t (*zstd_state_function)(void *);
 typedef int (*isal_function)(isal_state *);
 typedef uint32_t (*crc32_function)(uint32_t, const uint8_t *, uint64_t);
 
@@ -182,7 +183,10 @@ typedef struct {
     unsigned present; /* bits of those that can be used */
     lz4_function lz4;
     zstd_function zstd;
-    zstd_free_function zstd_free;
+    zstd_function zstd_block;
+    zstd_state_function zstd_begin;
+    zstd_state_function zstd_next;
+    zstd_state_function zstd_free;
     void *zstd_context;
     isal_function inflate;
     crc32_function crc32;
@@ -194,7 +198,9 @@ typedef struct {
 } body_codecs;
 
 static inline int64_t ask_for_room(body_codecs *codecs, int64_t needed) {
+    int64_t twice = 2 * codecs->capacity; /* or a body of many small blocks would begin anew for each */
     if (needed > LARGEST_SCRATCH || needed > codecs->limit) return OTHER_WAY;
+    if (needed < twice) needed = twice < LARGEST_SCRATCH ? twice : LARGEST_SCRATCH;
     codecs->needed = needed;
     return MORE_ROOM;
 }
@@ -242,12 +248,29 @@ static int64_t lz4_body(body_codecs *codecs, const uint8_t *p, int64_t size) {
     return OTHER_WAY;
 }
 
+/* A frame block by block: unlike ZSTD_decompressDCtx this refuses blocks that are too long, as a stream does. */
+static size_t zstd_blocks(body_codecs *codecs, const uint8_t *p, size_t left) {
+    size_t room = (size_t)codecs->capacity, made = codecs->zstd_begin(codecs->zstd_context), next;
+    uint8_t *to = codecs->scratch;
+    while (!made && (next = codecs->zstd_next(codecs->zstd_context)) != 0) {
+        if (next > left) return (size_t)-1;
+        made = codecs->zstd_block(codecs->zstd_context, to, room, p, next);
+        if (made > room) return made;
+        to += made;
+        room -= made;
+        p += next;
+        left -= next;
+        made = 0;
+    }
+    return made || left ? (size_t)-1 : (size_t)(to - codecs->scratch);
+}
+
 /* One frame whose body is not longer than its window: then it does not matter whether it is read whole or as a stream,
  * where references may not reach behind the window. Source: RFC 8878, section 3.1. */
 static int64_t zstd_body(body_codecs *codecs, const uint8_t *p, int64_t size) {
     static const int content_sizes[4] = {0, 2, 4, 8};
-    int64_t window, content = -1, at = 5;
-    int flags, single, field;
+    int64_t window, content = -1, at = 5, most, length;
+    int flags, single, field, blocks = 0;
     size_t made;
     if (size < 9 || little32(p) != 0xFD2FB528) return OTHER_WAY;
     flags = p[4];
@@ -267,18 +290,26 @@ static int64_t zstd_body(body_codecs *codecs, const uint8_t *p, int64_t size) {
         at += field;
     }
     if (window > (int64_t)32 << 20) return OTHER_WAY;
+    most = window < ZSTD_MOST ? window : ZSTD_MOST;
     for (;;) { /* its blocks, to know that nothing follows it */
         uint32_t header;
         if (size - at < 3) return OTHER_WAY;
         header = (uint32_t)p[at] | (uint32_t)p[at + 1] << 8 | (uint32_t)p[at + 2] << 16;
-        at += 3 + ((header & 6) == 2 ? 1 : (int64_t)(header >> 3));
+        length = (int64_t)(header >> 3);
+        if (length > most) return OTHER_WAY;
+        at += 3 + ((header & 6) == 2 ? 1 : length);
+        blocks++;
         if (header & 1) break;
     }
     if (at + (flags & 4) != size) return OTHER_WAY;
-    made = codecs->zstd(codecs->zstd_context, codecs->scratch, (size_t)codecs->capacity, p, (size_t)size);
+    if (blocks == 1)
+        made = codecs->zstd(codecs->zstd_context, codecs->scratch, (size_t)codecs->capacity, p, (size_t)size);
+    else
+        made = zstd_blocks(codecs, p, (size_t)size);
     if (made == (size_t)-70 && codecs->capacity < LARGEST_SCRATCH) /* ZSTD_error_dstSize_tooSmall */
         return ask_for_room(codecs, codecs->capacity < LARGEST_SCRATCH / 4 ? 4 * codecs->capacity : LARGEST_SCRATCH);
     if (made > (size_t)codecs->capacity || (int64_t)made > window || (int64_t)made > codecs->limit) return OTHER_WAY;
+    if (blocks == 1 && (int64_t)made > most) return OTHER_WAY;
     return (int64_t)made;
 }
 

@@ -36,7 +36,7 @@ cdef extern from "_codecs.h" nogil:
     ctypedef int (*lz4_function)(const char*, char*, int, int)
     ctypedef size_t (*zstd_function)(void*, void*, size_t, const void*, size_t)
     ctypedef void* (*zstd_create_function)()
-    ctypedef size_t (*zstd_free_function)(void*)
+    ctypedef size_t (*zstd_state_function)(void*)
     ctypedef struct isal_state:
         pass
     ctypedef int (*isal_function)(isal_state*)
@@ -47,7 +47,10 @@ cdef extern from "_codecs.h" nogil:
         unsigned present
         lz4_function lz4
         zstd_function zstd
-        zstd_free_function zstd_free
+        zstd_function zstd_block
+        zstd_state_function zstd_begin
+        zstd_state_function zstd_next
+        zstd_state_function zstd_free
         void* zstd_context
         isal_function inflate
         crc32_function crc32
@@ -396,8 +399,8 @@ cdef class Codecs:
     cdef int look_up(self, int codec) except -1:
         """Whether a codec is here from now on."""
         cdef void* context
-        self.c.known |= 1 << codec
         addresses = self.find(codec)
+        self.c.known |= 1 << codec
         if addresses is None:
             return 0
         if codec == CODEC_LZ4:
@@ -407,8 +410,11 @@ cdef class Codecs:
             if context == NULL:
                 return 0
             self.c.zstd_context = context
-            self.c.zstd_free = <zstd_free_function><uintptr_t>addresses[1]
+            self.c.zstd_free = <zstd_state_function><uintptr_t>addresses[1]
             self.c.zstd = <zstd_function><uintptr_t>addresses[2]
+            self.c.zstd_begin = <zstd_state_function><uintptr_t>addresses[3]
+            self.c.zstd_next = <zstd_state_function><uintptr_t>addresses[4]
+            self.c.zstd_block = <zstd_function><uintptr_t>addresses[5]
         elif codec == CODEC_GZIP:
             self.c.inflate_state = <isal_state*>calloc(1, ISAL_STATE_SIZE)
             if self.c.inflate_state == NULL:

@@ -354,6 +354,55 @@ def test_a_body_that_another_took_the_place_of_cannot_be_read_on() -> None:
         native.decode_batches(first, memoryview(data), 0, table, rows, True, decompressor)
 
 
+def zstd_block(kind: int, size: int, data: bytes, is_last: bool = True) -> bytes:
+    return (size << 3 | kind << 1 | is_last).to_bytes(3, "little") + data
+
+
+def zstd_frame(*blocks: bytes, window_log: int = 20) -> bytes:
+    return b"\x28\xb5\x2f\xfd\0" + bytes(((window_log - 10) << 3,)) + b"".join(blocks)
+
+
+def zstd_repeated(size: int) -> bytes:
+    """A compressed block: a literal and one match, of 65540 to 131075 bytes together."""
+    bits = int(f"100{size - 65_540:016b}", 2).to_bytes(3, "little")
+    block = bytes(((1 << 3) | 1, 0x7A, 1, 0x54, 1, 2, 52)) + bits
+    return zstd_block(2, len(block), block)
+
+
+def test_zstd_blocks_longer_than_a_stream_takes_are_left_to_the_decompressor() -> None:
+    """The function that decompresses a frame at once takes them; a stream, and Java with it, refuses them."""
+    most, codecs = 128 << 10, kernel.Codecs(1 << 30)
+    for size in (most, most + 1):
+        raw, rle = zstd_block(0, size, bytes(size)), zstd_block(1, size, b"x")
+        frames = [zstd_frame(raw), zstd_frame(rle), zstd_frame(zstd_repeated(size))]
+        frames += [
+            zstd_frame(zstd_block(1, 5, b"y", is_last=False), block) for block in (raw, rle, zstd_repeated(size))
+        ]
+        for frame in frames:
+            body = codecs.decompress(Codec.ZSTD, frame)
+            if size == most:
+                assert body == bytes(Decompressor().decompress(Codec.ZSTD, frame)), frame[:20].hex()
+            else:
+                assert body is None, frame[:20].hex()
+                with pytest.raises(FormatError):
+                    Decompressor().decompress(Codec.ZSTD, frame)
+                assert_same_records(Codec.ZSTD, frame)
+    small = zstd_frame(zstd_block(1, 1025, b"x"), window_log=10)
+    assert codecs.decompress(Codec.ZSTD, small) is None
+
+
+@pytest.mark.parametrize("codec", [Codec.SNAPPY, Codec.LZ4])
+def test_a_body_of_many_small_blocks_does_not_begin_anew_for_each(codec: Codec) -> None:
+    codecs, first = kernel.Codecs(1 << 30), 64 << 10
+    body = bytes(first + 1)
+    if codec is Codec.SNAPPY:
+        data = snappy_xerial(body[:-1]) + snappy_xerial(body[-1:])[16:]
+    else:
+        data = lz4_frame(b"")[:7] + lz4_block(body[:-1], stored=True) + lz4_block(body[-1:], stored=True) + bytes(4)
+    assert codecs.decompress(codec, data) == body
+    assert codecs.capacity == 2 * first
+
+
 def test_a_small_body_leaves_little_memory_behind() -> None:
     codecs = kernel.Codecs(1 << 30)
     codecs.decompress(Codec.LZ4, JAVA_COMPRESSORS[Codec.LZ4](words(10)))
