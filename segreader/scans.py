@@ -289,8 +289,8 @@ def scan(
         threads: how many splits are read at a time, in whatever order; records come in the same order with the same
             errors and notes. By default one for each core, and at least 8 for a store on the network, or what
             ``SEGREADER_THREADS`` names.
-        read_ahead_bytes: of record batches that wait to be taken, and of ranges that are fetched for them; 256 MiB by
-            default, or what ``SEGREADER_READ_AHEAD_BYTES`` names.
+        read_ahead_bytes: of record batches that wait to be taken, and of ranges that are fetched for them. By
+            default 256 MiB, and 64 MiB for local files, or what ``SEGREADER_READ_AHEAD_BYTES`` names.
         bootstrap_servers: brokers, ``host:port`` with commas between: then the live topic is read, its remote part from
             the location, the rest from the brokers. ``offsets`` may name ends (``"earliest:latest-stable"``).
         broker_options: settings of a Kafka client by Kafka's names, such as ``security.protocol``.

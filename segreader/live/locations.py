@@ -329,7 +329,7 @@ def open_located(
     from segreader.storage.options import address_policy, find_storage_options
 
     options = find_storage_options("https://", storage_options)
-    settings = HttpSettings(ca_file=options.ca_file, verify=options.verify is not False, policy=address_policy(options))
+    settings = HttpSettings(policy=address_policy(options)).with_options(options)
     urls = UrlCache(on_refresh)
     return urls, HttpStore(urls, settings=settings)
 

@@ -33,7 +33,8 @@ _ALWAYS_FALSE = "is_control"
 _POLICIES: Final = ("on_corrupt", "on_gap", "on_missing")
 _NUMBERS: Final = ("split_bytes", "batch_rows", "batch_bytes", "max_batch_bytes")
 
-DEFAULT_READ_AHEAD_BYTES: Final = 256 << 20
+_REMOTE_BYTES_AHEAD: Final = 256 << 20
+_LOCAL_BYTES_AHEAD: Final = 64 << 20
 _REMOTE_THREADS: Final = 8
 """At least so many splits of a store on the network are read at a time: they wait more than they decode."""
 
@@ -76,7 +77,7 @@ class ReadOptions:
         threads: how many splits are read at a time; with one, each after the one before it. ``None`` takes
             ``SEGREADER_THREADS``, or else one for each core, and for a store on the network at least 8.
         read_ahead_bytes: of record batches that wait to be taken, and of ranges that are fetched for them; ``None``
-            takes ``SEGREADER_READ_AHEAD_BYTES``, or else 256 MiB.
+            takes ``SEGREADER_READ_AHEAD_BYTES``, or else 256 MiB, and 64 MiB for local files.
 
     Raises:
         OptionError: a value is unknown, with the nearest known one.
@@ -131,10 +132,9 @@ class ReadOptions:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         return max(cores, _REMOTE_THREADS) if is_remote else cores
 
-    @property
-    def most_bytes_ahead(self) -> int:
+    def most_bytes_ahead(self, *, is_remote: bool) -> int:
         """``read_ahead_bytes``, or what stands for it; raises as ``threads_for``."""
-        return self._set("read_ahead_bytes") or DEFAULT_READ_AHEAD_BYTES
+        return self._set("read_ahead_bytes") or (_REMOTE_BYTES_AHEAD if is_remote else _LOCAL_BYTES_AHEAD)
 
     def _set(self, name: str) -> int | None:
         if (given := getattr(self, name)) is not None:

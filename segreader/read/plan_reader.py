@@ -36,8 +36,11 @@ Shape = Callable[[pa.RecordBatch], pa.RecordBatch]
 _UNHURRIED: Final = 2
 """Batches that are taken, or splits that are read, before others are read ahead: a few rows cost no more than these."""
 
+_BATCH_BYTES: Final = 5 << 20
+"""Of a record batch on its way."""
+
 _POOL_BYTES: Final = 24 << 20
-_LEAST_POOL_BYTES: Final = 6 << 20
+_LEAST_POOL_BYTES: Final = 4 << 20
 
 
 class _PlannedRead(NamedTuple):
@@ -91,8 +94,9 @@ class PlanReader:
         self._reader = SplitReader(store, options, metrics=metrics, decoder=decoder)
         self.metrics = self._reader.metrics
         self._range_size = range_size_of(store)
-        self._threads = options.threads_for(is_remote=bool(self._range_size))
-        self._most_bytes = options.most_bytes_ahead
+        is_remote = bool(self._range_size)
+        self._threads = options.threads_for(is_remote=is_remote)
+        self._most_bytes = options.most_bytes_ahead(is_remote=is_remote)
         self._unhurried = 0 if is_whole else _UNHURRIED
 
     def read(self, plan: ReadPlan) -> Generator[pa.RecordBatch, None, None]:
@@ -142,7 +146,7 @@ class PlanReader:
             self._open_reader,
             name="segreader-read",
             size_of=lambda item: 0 if item.batch is None else int(item.batch.nbytes),
-            fetched_of=lambda step: min(self._range_size, step.split.positions.size),
+            fetched_of=self._held_by,
         )
         try:
             ahead.hurry(self._most_bytes, min(self._threads, len(steps)))
@@ -154,9 +158,13 @@ class PlanReader:
         finally:
             ahead.close()
 
+    def _held_by(self, step: _PlannedRead) -> int:
+        """Bytes that reading a split takes besides what waits."""
+        return min(self._range_size, step.split.positions.size) + min(_BATCH_BYTES, 4 * step.split.positions.size)
+
     def _open_reader(self) -> Callable[[_PlannedRead], Iterator[_Item]]:
         """A reader of splits apart, for one thread."""
-        kept = max(_LEAST_POOL_BYTES, min(_POOL_BYTES, self._most_bytes // (4 * self._threads)))
+        kept = max(_LEAST_POOL_BYTES, min(_POOL_BYTES, self._most_bytes // (2 * self._threads)))
         pool = BufferPool(kept, load_kernel(self._options.kernel).allocate)
         reader = SplitReader(self._store, self._options, pool=pool, decoder=self._decoder)
 

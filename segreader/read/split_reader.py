@@ -47,7 +47,7 @@ from segreader.read.markers import MarkerCheck, Transactional
 from segreader.read.metrics import Hole, MissingOffsets, ScanMetrics, records_within
 from segreader.read.options import ReadOptions
 from segreader.segment import TopicIdPartition
-from segreader.storage.base import ObjectStore, read_listed, read_whole
+from segreader.storage.base import ObjectStore, range_size_of, read_listed, read_whole
 
 _MARKED = CONTROL_FLAG | TRANSACTIONAL_FLAG
 _NOT_TRANSACTIONAL: Final = Transactional((), (), ())
@@ -198,6 +198,7 @@ class SplitReader:
         self._markers: MarkerCheck | None = None
         self._next_split: Split | None = None  # the one that goes on where the last one ended
         self._aborted: Aborted | None = None
+        self._range_size, self._streamed = range_size_of(store), 0
         self._apart: ReadApart | None = None
         self._entered: ReadApart | None = None
         self._held: list[pa.RecordBatch] = []  # undecided rows of the splits before
@@ -407,6 +408,7 @@ class SplitReader:
 
     def _scan(self, split: Split, scanner: SegmentScanner, behind: int) -> Iterator[pa.RecordBatch]:
         wanted = ByteRange(scanner.position, split.positions.stop + behind)
+        self._streamed = 0
         size, tag = (None, None) if split.is_active else (split.log_size, split.log_tag)
         with closing(read_listed(self._store, split.log, wanted, size=size, tag=tag)) as pieces:
             yield from self._scan_pieces(split, scanner, pieces, wanted.stop)
@@ -491,7 +493,11 @@ class SplitReader:
                 hint="The segment vanished while it was read, as retention does: plan again from this offset",
             ) from None
         self.metrics.bytes_read += len(piece)
-        self.metrics.requests += bool(len(piece))
+        if self._range_size:  # pieces are what has come of a request
+            before, self._streamed = self._streamed, self._streamed + len(piece)
+            self.metrics.requests += -(-self._streamed // self._range_size) + (-before // self._range_size)
+        else:
+            self.metrics.requests += bool(len(piece))
         return piece
 
     def _decide(self, split: Split, run: BatchRun, rows: int) -> Transactional:

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
+from queue import SimpleQueue
 from threading import RLock
+from typing import TypeVar
+
+from segreader.errors import StorageError
+
+Result = TypeVar("Result")
 
 
 class Cancellation:
@@ -54,6 +61,10 @@ class Cancellation:
                 del self._calls[key]
 
 
+class WaitEnded(StorageError):
+    """The reader of the bytes is gone. Nothing but the thread that waited for them sees it."""
+
+
 _current: ContextVar[Cancellation | None] = ContextVar("segreader_cancellation", default=None)
 
 
@@ -66,3 +77,28 @@ def cancellable(call: Callable[[], object]) -> Iterator[None]:
         return
     with current.ends(call):
         yield
+
+
+def left_alone() -> AbstractContextManager[None]:
+    """For the time of the block, this thread waits for something that nothing ends: a cancellation goes on without."""
+    return cancellable(lambda: None)
+
+
+def result_of(future: Future[Result], stop: Callable[[], object] = lambda: None) -> Result:
+    """The result of a future.
+
+    Args:
+        stop: called when the wait is cancelled.
+
+    Raises:
+        WaitEnded: the wait was cancelled. And what the future raises.
+    """
+    if not future.done():
+        ended: SimpleQueue[object] = SimpleQueue()
+        future.add_done_callback(ended.put)
+        with cancellable(lambda: ended.put(None)):
+            ended.get()
+        if not future.done():
+            stop()
+            raise WaitEnded("the read was ended")
+    return future.result()

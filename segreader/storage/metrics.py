@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 
 _RECENT = 1000
@@ -28,6 +29,8 @@ class StorageMetrics:
         self.throttles = 0
         self.first_byte_s: deque[float] = deque(maxlen=_RECENT)
         self.log: list[str] | None = [] if keep_log else None
+        self.bodies_in_flight_most = 0
+        self._bodies, self._body_s, self._busy_s, self._changed_at = 0, 0.0, 0.0, 0.0
         self._lock = threading.Lock()
 
     def add(
@@ -56,6 +59,21 @@ class StorageMetrics:
             if self.log is not None:
                 self.log.append(line)
 
+    def add_body(self, change: int) -> None:
+        """Note that a body begins to arrive (1), or does no longer (-1)."""
+        now = time.monotonic()
+        with self._lock:
+            if self._bodies:
+                self._body_s += self._bodies * (now - self._changed_at)
+                self._busy_s += now - self._changed_at
+            self._bodies, self._changed_at = self._bodies + change, now
+            self.bodies_in_flight_most = max(self.bodies_in_flight_most, self._bodies)
+
+    @property
+    def bodies_in_flight_mean(self) -> float:
+        """How many arrived at a time, while any did."""
+        return self._body_s / self._busy_s if self._busy_s else 0.0
+
     def add_first_byte(self, seconds: float) -> None:
         """Note how long a request waited for the head of its answer."""
         self.first_byte_s.append(seconds)
@@ -80,6 +98,8 @@ class StorageMetrics:
                     "throttles",
                 )
             }
+        counters["bodies_in_flight_mean"] = self.bodies_in_flight_mean
+        counters["bodies_in_flight_most"] = self.bodies_in_flight_most
         for name, share in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99)):
             counters[f"first_byte_{name}_s"] = self.first_byte_quantile(share)
         return counters

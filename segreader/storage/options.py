@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from segreader.errors import OptionError, UntrustedLocationError
 from segreader.storage.signed_url import Secret, redact
@@ -91,6 +91,13 @@ def _boolean(name: str, value: object) -> bool:
     return text in _TRUE
 
 
+def _count(name: str, value: object) -> int:
+    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else _text(name, value)
+    if not text.isascii() or not text.isdigit() or not 0 < int(text) <= _LARGEST_COUNTS[name]:
+        raise OptionError(f"{name} must be a number from 1 to {_LARGEST_COUNTS[name]}", found=repr(text[:20]))
+    return int(text)
+
+
 def _payer(name: str, value: object) -> bool:
     return value == "requester" or _boolean(name, value)
 
@@ -125,6 +132,8 @@ class _Setting:
     aliases: str = ""
     is_credential: bool = False
 
+
+_LARGEST_COUNTS: Final = {"in_flight": 256, "range_size": 1 << 30}
 
 _S3, _AZURE, _GCS = (Kind.S3,), (Kind.AZURE,), (Kind.GCS,)
 _S3_GCS, _CLOUDS = (Kind.S3, Kind.GCS), (Kind.S3, Kind.AZURE, Kind.GCS)
@@ -161,6 +170,8 @@ _SETTINGS = {
     "service_account_key": _Setting(_GCS, _secret, "google_service_account_key", True),
     "ca_file": _Setting(_ANY, _text, "ca_bundle aws_ca_bundle"),
     "verify": _Setting(_ANY, _boolean, "verify_tls"),
+    "in_flight": _Setting(_ANY, _count),
+    "range_size": _Setting(_ANY, _count),
     "allow_hosts": _Setting(_ANY, _hosts),
     "allow_private": _Setting(_ANY, _boolean),
     "allow_http": _Setting(_ANY, _boolean, "aws_allow_http"),
@@ -190,6 +201,8 @@ class StorageOptions:
         project: Google's.
         service_account_file: path of a Google service account's key file.
         service_account_key: the text of that file.
+        in_flight: requests for bodies at once.
+        range_size: bytes of one of them.
         ca_file: certificates to trust in place of the system's.
         verify: ``False`` trusts any certificate: anyone on the way can read and change the data.
         allow_hosts: hosts that URLs from outside may name besides the clouds' own: ``minio.corp:9000``.
@@ -217,6 +230,8 @@ class StorageOptions:
     project: str | None = None
     service_account_file: str | None = None
     service_account_key: Secret | None = None
+    in_flight: int | None = None
+    range_size: int | None = None
     ca_file: str | None = None
     verify: bool | None = None
     allow_hosts: tuple[str, ...] | None = None

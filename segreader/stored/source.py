@@ -478,8 +478,8 @@ class UrlSource:
         if is_trusted:
             hosts = {"{0.scheme}://{0.netloc}".format(split_url(url)) for url in urls}
             policy = policy.with_hosts(sorted(host for host in hosts if "@" not in host))
-        settings = HttpSettings(ca_file=options.ca_file, verify=options.verify is not False)
-        store = UrlListStore(UrlList(urls, renew), settings=replace(settings, policy=policy))
+        settings = HttpSettings(policy=policy).with_options(options)
+        store = UrlListStore(UrlList(urls, renew), settings=settings)
         self.layouts = tuple(
             layout
             for layout in choose_layouts(None, rsm_config=rsm_config)

@@ -24,10 +24,6 @@ _BATCH_ROWS = 1 << 16
 _LOCAL_SPLIT_BYTES = 16 << 20
 """Where a file costs no round trip, splits are small, so that few of their batches wait for those before them."""
 
-_LOCAL_THREADS = 1
-"""Decoding needs the interpreter's lock every few microseconds: where nothing is waited for, a second thread takes more
-time than it gives (``benchmarks/results/2026-11-22-loader.md``)."""
-
 
 class _Scannable(ABC):
     """What pyarrow's datasets and fragments have in common: one scan, taken in several ways."""
@@ -236,8 +232,7 @@ def open_dataset(
     Args:
         location: as of ``segreader.scan``.
         refresh: whether each query lists segments again; by default all see the same.
-        threads: number of threads that decode one query; by default one for local files, otherwise one per core, four
-            at most.
+        threads: number of threads that decode one query; by default as for ``segreader.scan``.
         arguments: others of ``segreader.scan``, ``storage_options`` and ``bootstrap_servers`` among them.
 
     Raises:
@@ -246,5 +241,4 @@ def open_dataset(
     given = {"batch_rows": _BATCH_ROWS, **arguments}
     if location is not None and "://" not in os.fspath(location):
         given.setdefault("split_bytes", _LOCAL_SPLIT_BYTES)
-        threads = threads or _LOCAL_THREADS
     return TopicDataset(scan(location, **given), refresh=refresh, threads=threads)

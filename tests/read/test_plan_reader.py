@@ -222,12 +222,12 @@ def test_options_of_reading_ahead_must_be_positive(name: str, monkeypatch: pytes
     for text in ("0", "-1", "many"):
         monkeypatch.setenv(variable, text)
         with pytest.raises(OptionError, match=f"{variable} must be a positive number"):
-            (ReadOptions().threads_for(is_remote=True), ReadOptions().most_bytes_ahead)
+            (ReadOptions().threads_for(is_remote=True), ReadOptions().most_bytes_ahead(is_remote=True))
     monkeypatch.setenv(variable, "5")
     options = ReadOptions()
-    assert (options.threads_for(is_remote=True) if name == "threads" else options.most_bytes_ahead) == 5
+    assert (options.threads_for(is_remote=True) if name == "threads" else options.most_bytes_ahead(is_remote=True)) == 5
     given = ReadOptions(**{name: 7})  # type: ignore[arg-type]
-    assert (given.threads_for(is_remote=True) if name == "threads" else given.most_bytes_ahead) == 7
+    assert (given.threads_for(is_remote=True) if name == "threads" else given.most_bytes_ahead(is_remote=True)) == 7
 
 
 def test_a_store_on_the_network_is_read_by_eight_threads_at_least(monkeypatch: pytest.MonkeyPatch) -> None:

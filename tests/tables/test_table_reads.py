@@ -234,7 +234,8 @@ def test_a_read_that_ends_early_leaves_no_thread_and_no_file_open(read: Callable
     assert open_files(large) == set()
 
 
-def test_files_of_this_machine_are_decoded_by_the_thread_that_asks(large: Path) -> None:
+def test_one_thread_is_the_one_that_asks(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEGREADER_THREADS", "1")
     batches = open_dataset(large, split_bytes=1 << 17, batch_rows=500).to_batches()
     for _ in range(20):
         next(batches)

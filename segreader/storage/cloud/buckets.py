@@ -78,10 +78,7 @@ def open_bucket(
 ) -> tuple[ObjectStore, str]:
     """The store of a bucket, and the prefix of its objects' names; arguments as ``find_bucket`` and ``open_store``."""
     found = find_bucket(kind, place, options)
-    settings = settings or HttpSettings()
-    settings = replace(
-        settings, ca_file=options.ca_file or settings.ca_file, verify=settings.verify and options.verify is not False
-    )
+    settings = (settings or HttpSettings()).with_options(options)
     signer = _CLOUDS[kind].sign(found.filesystem, found.bucket)
     if signer is None:
         return _fsspec_store(found.filesystem, found.base, f"{found.bucket}/", settings), found.prefix

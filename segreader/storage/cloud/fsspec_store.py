@@ -29,6 +29,7 @@ from segreader.storage.base import (
     tag_of,
     walk_levels,
 )
+from segreader.storage.cancellation import left_alone, result_of
 from segreader.storage.cloud.failure import translated
 from segreader.storage.cloud.pages import entries, modified_ms, pages_of
 from segreader.storage.signed_url import install_redaction, redact
@@ -163,7 +164,7 @@ class FsspecStore:
         before = self._identify(name)
         for wanted in ranges:
             require_inside(self.url(name), wanted, before.size)
-        out = [future.result() for future in [self._submit(name, wanted) for wanted in ranges]]
+        out = [result_of(future) for future in [self._submit(name, wanted) for wanted in ranges]]
         self._require_same(name, before)
         return out
 
@@ -190,7 +191,7 @@ class FsspecStore:
         pending = deque(self._submit(name, part, before) for part in islice(parts, self._in_flight))
         try:
             while pending:
-                data = pending.popleft().result()
+                data = result_of(pending.popleft())
                 pending.extend(self._submit(name, part, before) for part in islice(parts, 1))
                 yield memoryview(data)
         finally:
@@ -221,7 +222,7 @@ class FsspecStore:
         return bytes(data)
 
     def _identify(self, name: str) -> _Identity:
-        with translated(self.url(name)):
+        with translated(self.url(name)), left_alone():
             self._filesystem.invalidate_cache()
             info = self._filesystem.info(self._root + name)
         if info.get("type") == "directory" or info.get("size") is None:

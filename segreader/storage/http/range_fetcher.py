@@ -44,6 +44,7 @@ from segreader.storage.retry import BackOff, Clock, Remedy, RequestFailed, Retry
 _USER_AGENT = "segreader"
 _SMALL = 256 << 10
 """A request for no more than this costs a round trip and little memory: many are under way at once."""
+_TOLD_EACH = 1 << 20
 _PROGRESS = 64 << 10
 """A range gets new tries after this many bytes. With one byte a try it would otherwise never end."""
 
@@ -79,6 +80,7 @@ class _Task:
     stop: Stop
     since: float
     """When its tries began, or last began again."""
+    tell: Callable[[int], object] | None = None
     done: int = 0
     done_then: int = 0
     """Of ``done``, what was there at ``since``."""
@@ -188,6 +190,7 @@ class RangeFetcher:
         expected_size: int | None = None,
         expected_tag: str | None = None,
         stop: Stop | None = None,
+        tell: Callable[[int], object] | None = None,
     ) -> None:
         """Fill ``buffer`` with the object's bytes from ``start`` on.
 
@@ -195,12 +198,13 @@ class RangeFetcher:
             expected_size: bytes of the whole object as it was listed.
             expected_tag: its tag as it was listed: another version that was read before is forgotten.
             stop: ends the fetch from another thread.
+            tell: called with how many bytes of the buffer are good, each time that some more are.
 
         Raises:
             StorageError: its class gives the reason.
             Stopped: ``stop`` was set.
         """
-        task = _Task(name, start, buffer, expected_size, expected_tag, stop or Stop(), self._clock.monotonic())
+        task = _Task(name, start, buffer, expected_size, expected_tag, stop or Stop(), self._clock.monotonic(), tell)
         if expected_tag is not None and (pin := self.pins.get(name)) is not None and not pin.has(expected_tag):
             self.pins.pop(name, None)
         self._budget.earn()
@@ -240,8 +244,12 @@ class RangeFetcher:
         before = task.done
         try:
             answer = self._first_head(task, lease)
-            with task.stop.ends(answer.exchange):
-                self._read_body(task, answer)
+            self._metrics.add_body(1)
+            try:
+                with task.stop.ends(answer.exchange):
+                    self._read_body(task, answer)
+            finally:
+                self._metrics.add_body(-1)
         except RequestFailed as error:
             failed = error
         except StorageError as error:
@@ -429,6 +437,7 @@ class RangeFetcher:
         window, floor_rate = self._settings.idle_timeout_s, self._settings.floor_rate
         mark, marked = began, had = self._clock.monotonic(), task.done
         failed: RequestFailed | None = None
+        told = task.done
         is_whole = False
         watch = self._watch(task, answer)
         try:
@@ -438,6 +447,9 @@ class RangeFetcher:
                     failed = _broken_body(task, "the answer ends early")
                     break
                 task.done += count
+                if task.tell is not None and task.done - told >= _TOLD_EACH:
+                    told = task.done
+                    task.tell(told)
                 if floor_rate and (now := self._clock.monotonic()) - mark >= window:
                     if task.done - marked < floor_rate * (now - mark) and task.done < size:
                         failed = _too_slow(task, (task.done - marked) / (now - mark))

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from segreader.storage.guard import AddressPolicy
+
+if TYPE_CHECKING:
+    from segreader.storage.options import StorageOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +61,16 @@ class HttpSettings:
     allow_http: bool = False
     policy: AddressPolicy | None = None
     extra_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def with_options(self, options: StorageOptions) -> HttpSettings:
+        """These, but for what the options of a location say otherwise."""
+        return replace(
+            self,
+            ca_file=options.ca_file or self.ca_file,
+            verify=self.verify and options.verify is not False,
+            in_flight=options.in_flight or self.in_flight,
+            range_size=options.range_size or self.range_size,
+        )
 
     def __post_init__(self) -> None:
         positive = ("range_size", "in_flight", "small_in_flight", "tries", "connect_timeout_s", "idle_timeout_s")

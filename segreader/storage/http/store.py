@@ -7,15 +7,18 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
+from mmap import mmap
+from queue import SimpleQueue
 from typing import NoReturn, Self
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from segreader.errors import LocationExpiredError, ObjectNotFoundError, OptionError, ShortReadError, StorageError
 from segreader.ranges import ByteRange
 from segreader.storage.base import ObjectInfo, level_of, read_each
+from segreader.storage.cancellation import WaitEnded, cancellable, left_alone, result_of
 from segreader.storage.http.answer import Identity
 from segreader.storage.http.connections import Stop, Stopped
 from segreader.storage.http.range_fetcher import RangeFetcher
@@ -25,27 +28,38 @@ from segreader.storage.metrics import StorageMetrics
 from segreader.storage.retry import Clock
 from segreader.storage.signed_url import SignedUrl, install_redaction, redact
 
+_MOST_FREE = 4
+
+_SMALL = 1 << 20
+"""A range of so many bytes is fetched by the thread that reads it; the bytes of larger ones are given as they come."""
+
 
 class _Buffers:
-    """Buffers of one size that are used again: touching fresh memory costs more than filling it."""
+    """Buffers of one size, a few of which are used again: touching fresh memory costs more than filling it.
+
+    They are mapped: what the allocator gets back it keeps, for each thread.
+    """
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self._free: list[bytearray] = []
+        self.lent = 0
+        self._free: list[mmap] = []
+        self._lock = threading.Lock()
 
-    def take(self, size: int) -> bytearray:
-        """A buffer of at least ``size`` bytes; of exactly that where it is smaller than usual."""
-        if size < self.size:
-            return bytearray(size)
-        try:
-            return self._free.pop()
-        except IndexError:
-            return bytearray(self.size)
+    def take(self, size: int) -> mmap:
+        """A buffer of at least ``size`` bytes."""
+        with self._lock:
+            self.lent += 1
+            if 2 * size >= self.size and self._free:
+                return self._free.pop()
+        return mmap(-1, size if 2 * size < self.size else self.size)
 
-    def give(self, buffer: bytearray) -> None:
+    def give(self, buffer: mmap) -> None:
         """Take back one that is no longer read."""
-        if len(buffer) == self.size:
-            self._free.append(buffer)
+        with self._lock:
+            self.lent -= 1
+            if len(buffer) == self.size and len(self._free) < _MOST_FREE:
+                self._free.append(buffer)
 
 
 class _Process:
@@ -175,47 +189,51 @@ class HttpStore:
     ) -> Generator[memoryview, None, None]:
         """The bytes of one range in pieces of ``range_size``, several of which are under way at once.
 
-        A piece's buffer is filled again when the next one is asked for, so that at most ``in_flight`` of them exist.
+        A piece is what has arrived of such a range, so that nobody waits for all of it. Its buffer is filled again when
+        the next range is begun: one read holds at most ``in_flight`` of them, several at once hold few more together.
         Closing the generator breaks the connections that are reading, and waits for their threads.
         """
         self.metrics.add(bytes_wanted=wanted.size)
-        ahead = deque(cut(wanted, self._settings.range_size))
-        if len(ahead) == 1:
+        process, stop = self._here(), Stop()
+        if wanted.size <= min(_SMALL, self.range_size):
             buffer = memoryview(bytearray(wanted.size))
-            self._here().fetcher.fetch(
-                name, wanted.start, buffer, expected_size=expected_size, expected_tag=expected_tag
+            self._fetch_here(
+                lambda: process.fetcher.fetch(
+                    name, wanted.start, buffer, expected_size=expected_size, expected_tag=expected_tag, stop=stop
+                ),
+                stop,
             )
             yield buffer
             return
-        process, stop = self._here(), Stop()
-        under_way: deque[tuple[Future[None], bytearray, memoryview]] = deque()
+        ahead = deque(cut(wanted, self.range_size))
+        under_way: deque[_Arriving] = deque()
         try:
             while ahead or under_way:
-                while ahead and len(under_way) < self._settings.in_flight:
+                while ahead and (not under_way or process.buffers.lent < self._settings.in_flight):
                     part = ahead.popleft()
-                    buffer_of_part = process.buffers.take(self._settings.range_size)
-                    view = memoryview(buffer_of_part)[: part.size]
-                    future = process.workers.submit(
-                        process.fetcher.fetch,
-                        name,
-                        part.start,
-                        view,
-                        expected_size=expected_size,
-                        expected_tag=expected_tag,
-                        stop=stop,
+                    one = _Arriving(process.buffers.take(part.size), part.size)
+                    under_way.append(one)
+                    one.begin(
+                        process.workers.submit(
+                            process.fetcher.fetch,
+                            name,
+                            part.start,
+                            one.view,
+                            expected_size=expected_size,
+                            expected_tag=expected_tag,
+                            stop=stop,
+                            tell=one.come.put,
+                        )
                     )
-                    under_way.append((future, buffer_of_part, view))
-                future, buffer_of_part, view = under_way[0]
-                future.result()
-                yield view
-                self._check_process(process)
-                under_way.popleft()
-                process.buffers.give(buffer_of_part)
+                for piece in under_way[0].pieces(stop):
+                    yield piece
+                    self._check_process(process)
+                process.buffers.give(under_way.popleft().buffer)
         finally:
             if process.pid == os.getpid():
-                _end(stop, [future for future, _, _ in under_way])
-                for _, buffer_of_part, _ in under_way:
-                    process.buffers.give(buffer_of_part)
+                _end(stop, [one.future for one in under_way if one.future is not None])
+                for one in under_way:
+                    process.buffers.give(one.buffer)
 
     def forget(self) -> None:
         """Drop all that is known of objects but keep connections, between two reads of a store that is kept open.
@@ -234,19 +252,26 @@ class HttpStore:
 
     def _fetch_all(self, name: str, parts: Sequence[tuple[ByteRange, memoryview]]) -> None:
         """Fetch each part into its buffer; the first error, in order of the parts, ends the others."""
-        process = self._here()
+        process, stop = self._here(), Stop()
         if len(parts) == 1:
-            process.fetcher.fetch(name, parts[0][0].start, parts[0][1])
+            self._fetch_here(lambda: process.fetcher.fetch(name, parts[0][0].start, parts[0][1], stop=stop), stop)
             return
-        stop = Stop()
         futures = [
             process.workers.submit(process.fetcher.fetch, name, part.start, view, stop=stop) for part, view in parts
         ]
         try:
             for future in futures:
-                future.result()
+                result_of(future)
         finally:
             _end(stop, futures)
+
+    def _fetch_here(self, fetch: Callable[[], None], stop: Stop) -> None:
+        """Fetch in this thread."""
+        try:
+            with cancellable(stop.set):
+                fetch()
+        except Stopped:
+            raise WaitEnded("the read was ended") from None
 
     def _here(self) -> _Process:
         """The state of this process; made again after a fork."""
@@ -278,8 +303,49 @@ def _end(stop: Stop, futures: Sequence[Future[None]]) -> None:
     stop.set()
     for future in futures:
         if not future.cancel():
-            with contextlib.suppress(Stopped, StorageError):
+            with contextlib.suppress(Stopped, StorageError), left_alone():
                 future.result()
+
+
+class _Arriving:
+    """A range on its way into a buffer.
+
+    Args:
+        buffer: at least as large.
+        size: of the range.
+    """
+
+    def __init__(self, buffer: mmap, size: int) -> None:
+        self.buffer, self.view, self._size = buffer, memoryview(buffer)[:size], size
+        self.come: SimpleQueue[int | None] = SimpleQueue()
+        self.future: Future[None] | None = None
+
+    def begin(self, future: Future[None]) -> None:
+        """It is fetched; the future is done when all of it is there, or will not be."""
+        self.future = future
+        future.add_done_callback(lambda _: self.come.put(None))
+
+    def pieces(self, stop: Stop) -> Iterator[memoryview]:
+        """What has come each time; ``stop`` is set when the wait is cancelled."""
+        given: int = 0
+        come: int | None = 0
+        while come is not None:
+            with cancellable(stop.set), cancellable(lambda: self.come.put(None)):
+                come = self.come.get()
+                while come is not None and not self.come.empty():
+                    come = self.come.get()
+            if come is None:
+                assert self.future is not None
+                if stop.event.is_set() and not self.future.done():
+                    raise WaitEnded("the read was ended")
+                try:
+                    self.future.result()
+                except (Stopped, CancelledError):
+                    raise WaitEnded("the read was ended") from None
+            stop_at = self._size if come is None else come
+            if stop_at > given:
+                yield self.view[given:stop_at]
+                given = stop_at
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,173 @@
+"""Reading ahead over HTTP: faults come after what is good, and neither ending nor the first rows wait for bodies."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+import segreader
+from segreader.errors import SegreaderError
+from segreader.storage.http.settings import HttpSettings
+from segreader.testing.builder import SegmentBuilder
+from segreader.testing.directory import local_tiered_files
+
+GRACE_S = 0.3
+
+
+class Bucket(ThreadingHTTPServer):
+    """Serves files by range; logs named in ``stuck`` end with the head, or after so many bytes, and wait."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, files: dict[str, bytes]) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.files = files
+        self.stuck: dict[str, int] = {}
+        self.broken: set[str] = set()
+        self.let_go = threading.Event()
+        self.bodies = 0
+
+    def handle_error(self, *_: object) -> None:
+        """Clients that go away are no fault."""
+
+    @property
+    def urls(self) -> list[str]:
+        return [f"http://127.0.0.1:{self.server_address[1]}/{name}" for name in self.files]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Bucket
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+    def do_GET(self) -> None:
+        name = self.path[1:]
+        data = self.server.files[name]
+        first, _, last = self.headers["Range"].removeprefix("bytes=").partition("-")
+        start, stop = int(first), min(int(last) + 1, len(data))
+        is_body = name.endswith(".log") and stop - start > 1000
+        if is_body and name in self.server.broken:
+            self.send_response(403)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        self.send_response(206)
+        self.send_header("Content-Length", str(stop - start))
+        self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{len(data)}")
+        self.send_header("ETag", f'"{len(data)}"')
+        self.end_headers()
+        if is_body and name in self.server.stuck:
+            self.server.bodies += 1
+            self.wfile.write(data[start : start + self.server.stuck[name]])
+            self.wfile.flush()
+            self.server.let_go.wait(30)
+            self.close_connection = True
+            return
+        self.wfile.write(data[start:stop])
+
+
+@pytest.fixture
+def bucket() -> Iterator[Bucket]:
+    files: dict[str, bytes] = {}
+    segment, some = SegmentBuilder(0), []
+    for _ in range(6):
+        for _ in range(30):
+            segment.batch([b"x" * 10_000] * 10)
+        some.append(segment)
+        segment = segment.roll()
+    files |= dict(local_tiered_files("orders", some))
+    server = Bucket(files)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    yield server
+    server.let_go.set()
+    server.shutdown()
+    server.server_close()
+
+
+def open_scan(bucket: Bucket, **arguments: Any) -> Any:
+    port = bucket.server_address[1]
+    options = {"allow_hosts": f"http://127.0.0.1:{port}", "allow_private": True, "allow_http": True}
+    return segreader.scan(urls=bucket.urls, storage_options=options, batch_rows=50, threads=6, **arguments)
+
+
+def logs(bucket: Bucket) -> list[str]:
+    return sorted(name for name in bucket.files if name.endswith(".log"))
+
+
+def readers() -> list[str]:
+    return [one.name for one in threading.enumerate() if one.name.startswith("segreader-read")]
+
+
+def until(is_so: Any) -> None:
+    deadline = time.monotonic() + 10
+    while not is_so() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    assert is_so()
+
+
+@pytest.mark.parametrize("sent", [0, 1_500_000])
+@pytest.mark.parametrize("by", ["close", "drop"])
+def test_ending_a_read_does_not_wait_for_bodies(bucket: Bucket, by: str, sent: int) -> None:
+    with open_scan(bucket) as scan:
+        scan.plan()
+        bucket.stuck = dict.fromkeys(logs(bucket)[1:], sent)
+        batches = scan.to_batches()
+        for _ in range(4):
+            next(batches)
+        until(lambda: bucket.bodies >= 5)
+        began = time.monotonic()
+        if by == "close":
+            batches.close()
+        del batches
+        until(lambda: not readers())
+        assert time.monotonic() - began < GRACE_S + 0.5  # of a machine that may be busy
+
+
+def test_rows_are_given_while_the_rest_of_their_range_is_under_way(bucket: Bucket) -> None:
+    with open_scan(bucket) as scan:
+        scan.plan()
+        bucket.stuck = dict.fromkeys(logs(bucket), 2 << 20)
+        batches = scan.to_batches()
+        assert [next(batches).num_rows for _ in range(2)] == [50, 50]
+        batches.close()
+
+
+@pytest.mark.parametrize("broken", range(6))
+def test_an_error_of_a_store_comes_after_the_rows_before_it(bucket: Bucket, broken: int) -> None:
+    with open_scan(bucket) as scan:
+        scan.plan()
+        bucket.broken = {logs(bucket)[broken]}
+        offsets: list[int] = []
+        with pytest.raises(SegreaderError, match="403"):
+            for batch in scan.to_batches():
+                offsets += batch.column("offset").to_pylist()
+        assert offsets == list(range(300 * broken))
+        assert scan.metrics.records == 300 * broken
+    assert readers() == []
+
+
+def test_pace_is_an_option_of_the_store(bucket: Bucket) -> None:
+    port = bucket.server_address[1]
+    options = {"allow_hosts": f"http://127.0.0.1:{port}", "allow_private": True, "allow_http": True}
+    with segreader.scan(urls=bucket.urls, storage_options=options | {"range_size": "100000", "in_flight": 3}) as scan:
+        assert scan.to_arrow().num_rows == 1800
+        assert scan.metrics.requests == sum(-(-len(bucket.files[name]) // 100_000) for name in logs(bucket))
+    for name, value in (("in_flight", 0), ("in_flight", "many"), ("range_size", -1), ("in_flight", 1000)):
+        with pytest.raises(SegreaderError, match=f"{name} must be a number from 1 to"):
+            segreader.scan(urls=bucket.urls, storage_options=options | {name: value})
+
+
+def test_settings_of_the_environment_and_of_options_join() -> None:
+    from segreader.storage.options import StorageOptions
+
+    settings = HttpSettings(in_flight=4).with_options(StorageOptions(range_size=5))
+    assert (settings.in_flight, settings.range_size) == (4, 5)
+    assert HttpSettings(in_flight=4).with_options(StorageOptions(in_flight=9)).in_flight == 9
