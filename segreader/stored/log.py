@@ -5,8 +5,9 @@ Source: ``OffsetsForLeaderEpoch`` (KIP-320) for where two histories part.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from typing import Generic, TypeVar
 
 from segreader.format.compression import DEFAULT_LIMIT
 from segreader.isolation import IsolationLevel
@@ -23,6 +24,20 @@ from segreader.stored.segment_ends import read_log_end
 from segreader.stored.source import SourceLog
 from segreader.stored.times import OffsetAndTimestamp, offset_for_time, offsets_between
 from segreader.stored.transactions import read_transaction_state, snapshot_at_start
+
+_Value = TypeVar("_Value")
+
+
+class _kept(Generic[_Value]):
+    """``cached_property`` as of Python 3.12: before, all instances share a lock, and one log is read at a time."""
+
+    def __init__(self, read: Callable[[StoredLog], _Value]) -> None:
+        self._read = read
+        self.__doc__ = read.__doc__
+
+    def __get__(self, log: StoredLog, owner: object = None) -> _Value:
+        value = log.__dict__[self._read.__name__] = self._read(log)
+        return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +89,7 @@ class StoredLog:
         self._store, self._max_batch_bytes = store, max_batch_bytes
         self._times: dict[tuple[int, bool], OffsetAndTimestamp | None] = {}
 
-    @cached_property
+    @_kept
     def readable(self) -> ReadableLog:
         """Which segment delivers which offset, with what was found out about the others."""
         source = self.source
@@ -96,7 +111,7 @@ class StoredLog:
         """Which one."""
         return self.source.log.partition
 
-    @cached_property
+    @_kept
     def offsets(self) -> LogOffsets:
         """Its ends, as far as the files tell."""
         return read_log_offsets(
@@ -134,7 +149,7 @@ class StoredLog:
         """Whether damage hides where it ends."""
         return bool(self.resolved.parts) and self.offsets.latest is None
 
-    @cached_property
+    @_kept
     def open_end(self) -> int:
         """One more than the last offset, without reading transactions; where damage hides it, one certainly beyond."""
         log = self.resolved

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
+from typing import Any
 
 import pytest
 
@@ -10,7 +13,9 @@ from segreader.catalog.listing import Wanted
 from segreader.isolation import IsolationLevel
 from segreader.plan.log import LogEnd, Piece
 from segreader.plan.split import EndReason
+from segreader.stored import log as log_module
 from segreader.stored.follower import Follower
+from segreader.stored.lineage import read_lineage
 from segreader.stored.log import StoredLog
 from segreader.stored.source import LocationSource, SourceLog
 from segreader.testing.builder import SegmentBuilder
@@ -45,6 +50,20 @@ def test_an_open_transaction_ends_the_stable_part(tmp_path: Path) -> None:
 
     assert (log.earliest, log.stable, log.latest, log.reason) == (0, 3, 4, EndReason.OPEN_TRANSACTION)
     assert not log.is_end_hidden
+
+
+def test_logs_are_read_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    both, read = Barrier(2, timeout=30), read_lineage
+
+    def read_beside_the_other(*args: Any, **options: Any) -> Any:
+        both.wait()
+        return read(*args, **options)
+
+    monkeypatch.setattr(log_module, "read_lineage", read_beside_the_other)
+    logs = [StoredLog(*opened(tmp_path / name, segments())) for name in ("one", "two")]
+
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(lambda log: log.latest, logs)) == [5, 5]
 
 
 def test_an_answer_is_read_once(tmp_path: Path) -> None:
