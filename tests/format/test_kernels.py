@@ -398,6 +398,44 @@ def test_columns_that_are_not_asked_for_have_no_buffers(kernel: Kernel) -> None:
     assert [Buffer(i) for i, buffer in enumerate(columns.buffers) if buffer is not None] == [Buffer.OFFSET]
 
 
+def test_a_record_batch_is_closed_at_the_same_record_by_both() -> None:
+    headers = (("name", b"datum" * 5),)
+    records = [Record(one, 0, TimestampType.CREATE_TIME, b"key", bytes(one), headers) for one in range(60)]
+    data, closed = SegmentBuilder(0).batch(records).to_bytes(), set()
+    for names in ({"key"}, {"value"}, {"headers"}, {"key", "value", "headers"}):
+        rows = set()
+        for name in KERNELS:
+            columns = ColumnBuffers(frozenset(names), max_bytes=150)
+            assert decode(load_kernel(name), data, columns)[0] is Outcome.FULL
+            rows.add(columns.rows)
+        assert len(rows) == 1
+        closed |= rows
+    assert len(closed) == 4
+
+
+def test_a_null_of_a_damaged_record_is_not_the_next_ones() -> None:
+    def record(headers: str) -> bytes:
+        body = bytes.fromhex("00 00 00 01 01" + headers)
+        return encode_varint(len(body)) + body
+
+    null, datum, cut = "02 02 68 01", "02 02 68 02 76", "04 02 68 01 02 68 7e"
+    built = SegmentBuilder(0)
+    for bodies in ((record(null), record(cut)), (record(datum), record(datum))):
+        built.batch([], lies=Lies(body=b"".join(bodies), record_count=2, last_offset_delta=1))
+    seen = []
+    for name in KERNELS:
+        kernel, table, view = load_kernel(name), batch_table(), memoryview(built.to_bytes())
+        rows, _ = kernel.scan_batches(view, 0, 0, table, 1 << 30)
+        columns = ColumnBuffers(frozenset({"headers"}))
+        columns.state[State.CURSOR_MOVES] = 0
+        assert kernel.decode_batches(columns, view, 0, table, rows, False, Decompressor()) == Outcome.DAMAGED
+        columns.state[State.BATCH_ROW] += 1
+        columns.state[State.RECORDS_LEFT] = -1
+        assert kernel.decode_batches(columns, view, 0, table, rows, False, Decompressor()) == Outcome.DONE
+        seen.append(image(columns)["HEADER_VALUE_VALIDITY"])
+    assert seen[0] == seen[1] == [False, True, True]
+
+
 def test_both_kernels_say_the_same_of_a_run() -> None:
     chance = random.Random(5)
     seen = set()
