@@ -21,6 +21,10 @@ from segreader.errors import ObjectChangedError, ShortReadError
 from segreader.ranges import ByteRange
 
 _LONGEST_TAG = 100
+_MOST_LISTINGS: Final = 64
+_MOST_LISTED: Final = 1000
+"""Listings that ``ListedOnce`` keeps, and the names of one that were looked at; a page of each may be behind them."""
+
 _MOST_REMEMBERED: Final = 1 << 20
 
 
@@ -291,6 +295,38 @@ class RememberingStore(StoreView):
         if (data := self._known.get((name, wanted))) is None:
             data = self._known[name, wanted] = b"".join(bytes(piece) for piece in pieces)
         yield memoryview(data)
+
+
+class ListedOnce(StoreView):
+    """A store that goes on with a listing of a directory where it would begin it again: once, and in order.
+
+    Whoever looks at the first names of a directory and later at all of them costs no request twice.
+    """
+
+    def __init__(self, store: ObjectStore) -> None:
+        super().__init__(store)
+        self._begun: dict[str, tuple[list[ObjectInfo], Iterator[ObjectInfo]]] = {}
+
+    def list_level(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """Objects and directories of one level, as they were when the listing was begun."""
+        if (begun := self._begun.pop(prefix, None)) is not None:
+            yield from begun[0]
+            yield from begun[1]
+            return
+        seen: list[ObjectInfo] = []
+        rest = self.inner.list_level(prefix)
+        try:
+            for info in rest:
+                seen.append(info)
+                yield info
+        except GeneratorExit:
+            self._keep(prefix, seen, rest)
+            raise
+        self._keep(prefix, seen, rest)
+
+    def _keep(self, prefix: str, seen: list[ObjectInfo], rest: Iterator[ObjectInfo]) -> None:
+        if len(self._begun) < _MOST_LISTINGS and len(seen) <= _MOST_LISTED:
+            self._begun[prefix] = seen, rest
 
 
 class MountedStores:

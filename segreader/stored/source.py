@@ -34,7 +34,7 @@ from segreader.catalog.metadata_topic import read_remote_log_metadata
 from segreader.errors import FormatError, ObjectNotFoundError, OptionError, UnknownLayoutError
 from segreader.format.checkpoints import LeaderEpochs, parse_leader_epochs, parse_partition_metadata
 from segreader.segment import Segment, TopicIdPartition
-from segreader.storage.base import MountedStores, ObjectStore, read_whole
+from segreader.storage.base import ListedOnce, MountedStores, ObjectStore, range_size_of, read_whole
 from segreader.storage.location import open_store
 from segreader.storage.options import options_without_secrets
 from segreader.storage.signed_url import redact
@@ -304,11 +304,12 @@ class OpenLocations:
             )
         return found
 
-    def read(self, places: Sequence[PartitionPlace], known: Known) -> SourceLog:
+    def read(self, places: Sequence[PartitionPlace], known: Known, listed: ObjectStore | None = None) -> SourceLog:
         """One partition: its listing, and what is known of it beside that.
 
         Args:
             places: of the partition; one without a directory has only what the metadata topic knows.
+            listed: the store by which these places were found, if it may know their listing.
 
         Raises:
             CatalogError, StorageError: as ``read_place``.
@@ -318,7 +319,7 @@ class OpenLocations:
         if there and metadata is not None and self.catalog.segments_from == "metadata":
             log = from_metadata(there[0], metadata)
         else:
-            log = _as_one(partition, [read_place(self.store, place, self.layouts) for place in there])
+            log = _as_one(partition, [read_place(listed or self.store, place, self.layouts) for place in there])
             if metadata is not None and log.layout != log_directory.NAME:  # that one knows no remote segments
                 log = join(log, metadata)
         if (note := known.notes.get(partition.topic)) is not None:
@@ -396,17 +397,17 @@ class LocationSource(OpenLocations):
 
     def places(self, wanted: Wanted = EVERYTHING, metadata: RemoteLogMetadata | None = None) -> list[PartitionPlace]:
         """The places of the requested partitions; see ``Source.logs``."""
-        places = self._places(wanted, metadata)
+        places = self._places(self.store, wanted, metadata)
         if wanted.topic_id != NEWEST:
             return places
         there = [one.partition for one in places]
         chosen = self.newest(places, metadata).chosen(there, wanted.partitions, self.shown)
         return [place for place in places if place.partition in chosen]
 
-    def _places(self, wanted: Wanted, metadata: RemoteLogMetadata | None) -> list[PartitionPlace]:
+    def _places(self, store: ObjectStore, wanted: Wanted, metadata: RemoteLogMetadata | None) -> list[PartitionPlace]:
         """The same; of every id and every partition where the newest id is wanted."""
         return list_places(
-            self.store,
+            store,
             self.prefix,
             self.layouts,
             of_every_id(wanted),
@@ -419,8 +420,9 @@ class LocationSource(OpenLocations):
         metadata = self.read_metadata(wanted)
         is_newest = wanted.topic_id == NEWEST
         finished = [] if metadata is None else metadata.partitions(wanted.topic, of_every_id(wanted).topic_id)
+        store = ListedOnce(self.store) if range_size_of(self.store) else self.store
         try:
-            places = self._places(wanted, metadata)
+            places = self._places(store, wanted, metadata)
         except (ObjectNotFoundError, UnknownLayoutError):
             if not finished:
                 raise
@@ -438,7 +440,7 @@ class LocationSource(OpenLocations):
         has_local = False
         chosen = [place for place in places if wants is None or wants(place.partition)]
         for place in chosen:
-            one = self.read([place], known)
+            one = self.read([place], known, store)
             notes.pop(place.partition.topic, None)  # each is given once
             has_local |= one.local is not None
             yield one
