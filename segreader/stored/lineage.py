@@ -259,22 +259,22 @@ def _outside_the_lineage(store: ObjectStore, log: ResolvedLog, chosen: Segment |
 
 
 def _with_first_segments(store: ObjectStore, log: PartitionLog, notes: list[str], max_batch_bytes: int) -> PartitionLog:
-    """The partition with the first sets that lack the file that is written last, where their logs are whole.
+    """The partition with the first sets that lack only the file that is written last, where their logs are whole.
 
-    A log is whole that leads up to the next segment. Such a set was once complete, or its upload was tried again.
+    A log is whole that leads up to the next segment. Such a set was once complete, or its upload was tried again. One
+    that lacks more is an upload that was given up: what was uploaded in its place may be long gone by retention.
     """
     segments, incomplete = list(log.segments), list(log.incomplete)
     for one in sorted(log.incomplete, key=lambda one: -one.base_offset):
         first = min((segment.base_offset for segment in segments), default=0)
-        if (segment := one.segment) is None or segment.base_offset >= first:
+        if (segment := one.segment) is None or segment.base_offset >= first or len(one.missing) > 1:
             continue
         if read_last_offset(store, segment, max_batch_bytes) != first - 1:
             break
         segments.insert(0, segment)
         incomplete.remove(one)
         notes.append(
-            f"{store.url(segment.files.log)}: the segment has no {' and no '.join(one.missing)}; read without, for its "
-            "log is whole"
+            f"{store.url(segment.files.log)}: the segment has no {one.missing[0]}; read without, for its log is whole"
         )
     return replace(log, segments=tuple(segments), incomplete=tuple(incomplete))
 

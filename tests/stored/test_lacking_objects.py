@@ -135,6 +135,19 @@ def test_a_first_segment_without_its_snapshot_is_read_where_its_log_is_whole(tmp
     assert "has no snapshot; not read: it is the oldest here" in note
 
 
+def test_a_first_segment_that_lacks_more_than_its_snapshot_was_given_up(tmp_path: Path) -> None:
+    """What was uploaded in its place may have been read, and deleted by retention."""
+    expected = whole(tmp_path / "whole")
+    planted = Planted(tmp_path / "here")
+    planted.remove(0, "snapshot")
+    planted.remove(0, "leader_epoch_checkpoint")
+    write_files(planted.root, planted.files)
+    scan = segreader.scan(planted.root, isolation_level="read_uncommitted")
+    assert offsets(scan) == [offset for offset in expected if offset >= 30]
+    (note,) = scan.plan().notes
+    assert "has no snapshot and no leader_epoch_checkpoint; not read: it is the oldest here" in note
+
+
 def test_an_unfinished_upload_is_a_note_and_a_repeated_one_is_none(tmp_path: Path) -> None:
     planted = Planted(tmp_path)
     planted.remove(2, "snapshot")
