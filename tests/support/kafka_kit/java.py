@@ -90,7 +90,7 @@ def java_reader(directory: Path) -> Iterator[JavaReader]:
         yield JavaReader(process, directory)
     finally:
         process.kill()
-        process.wait()
+        process.communicate()  # closes its pipes, too
 
 
 def console_consumer(bootstrap: str, topic: str, *arguments: str, count: int) -> list[str]:
