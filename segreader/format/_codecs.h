@@ -1,4 +1,4 @@
-/* CRC-32C, and batch bodies decompressed without the interpreter: what the record loop of _kernel.pyx stands on.
+/* CRC-32C, and batch bodies decompressed without the interpreter, for the record loop of _kernel.pyx.
  *
  * Nothing is linked: lz4, zstd and gzip are functions whose addresses native_codecs.py looks up in the packages that
  * segreader depends on; snappy is here. Only ordinary bodies are decompressed here. Whatever is not ordinary, damage

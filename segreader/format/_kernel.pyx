@@ -518,7 +518,7 @@ def decode_batches(
 
 
 cdef enum BodyOf:
-    """Where the body lies whose records are decoded."""
+    """Which memory holds the body whose records are decoded."""
     GIVEN = 0  # in ``ColumnBuffers.body``
     DATA = 1
     SCRATCH = 2

@@ -70,7 +70,7 @@ def find(codec: int) -> tuple[int, ...] | None:
     """The addresses of a codec's functions; ``None`` if it is not to be used natively.
 
     Raises:
-        OptionError: the environment variable names something else than codecs.
+        OptionError: the environment variable names an unknown codec.
     """
     return _proved(Codec(codec)) if codec in _wanted() else None
 
@@ -94,9 +94,9 @@ def _wanted() -> frozenset[int]:
     names = {name.strip() for name in value.split(",")} if value else set(by_name)
     if not names <= {*by_name, Codec.NONE.label}:
         raise OptionError(
-            f"{VARIABLE} names something else than codecs",
+            f"{VARIABLE} names an unknown codec",
             found=value,
-            expected=f"{', '.join(by_name)}, with commas between them, or none",
+            expected=f"{', '.join(by_name)}, separated by commas, or none",
         )
     return frozenset(codec for name, codec in by_name.items() if name in names)
 

@@ -72,7 +72,7 @@ class BaseScan(ABC):
     def aiter_batches(self) -> AsyncGenerator[pa.RecordBatch, None]:
         """As ``to_batches``, for asyncio: ``async for batch in scan.aiter_batches()``.
 
-        One thread reads, at most one batch ahead of what was taken; nothing is read before the first one is asked for.
+        A thread takes them from ``to_batches``, at most one ahead; nothing is read before the first one is asked for.
         ``aclose()``, leaving the loop, cancellation and the end of the event loop end the thread and give back what the
         read holds. Each call is a read of its own; several may run at once. Raises as ``to_batches``.
         """

@@ -67,7 +67,7 @@ def is_sound(split: Split, run: BatchRun, summary: RunSummary, before: int, afte
 
     Args:
         before: the last offset ahead of it.
-        after: an offset that the batch behind begins with, or that lies in it, where one is known.
+        after: the base offset of the next batch, or an offset in it, if one is known.
     """
     first, last = summary.first_offset, summary.last_offset
     if not summary.rises or first <= before or (after is not None and after <= last):

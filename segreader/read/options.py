@@ -133,7 +133,7 @@ class ReadOptions:
         return max(cores, _REMOTE_THREADS) if is_remote else cores
 
     def most_bytes_ahead(self, *, is_remote: bool) -> int:
-        """``read_ahead_bytes``, or what stands for it; raises as ``threads_for``."""
+        """``read_ahead_bytes``, or its default; raises as ``threads_for``."""
         return self._set("read_ahead_bytes") or (_REMOTE_BYTES_AHEAD if is_remote else _LOCAL_BYTES_AHEAD)
 
     def _set(self, name: str) -> int | None:

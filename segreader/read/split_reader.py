@@ -339,7 +339,7 @@ class SplitReader:
     def accepts(self, split: Split, apart: ReadApart, next_offset: int | None) -> bool:
         """Whether this reader would have read the split as the other one did, up to where that one is.
 
-        Otherwise, as where something contradicts what lies before the split, it must be read by this one, in order.
+        If not, for example because it contradicts the splits before, this reader must read it again, in order.
         """
         if self._entered is not apart:
             self._enter(split)
@@ -528,7 +528,7 @@ class SplitReader:
         """How many batches of the run may be delivered before one whose offsets cannot be right.
 
         The CRC does not cover base offsets: only neighbours show that one is wrong. ``after`` is an offset
-        that the batch behind the run begins with, or that lies in it, where one is known.
+        at which the next batch begins, or one in it, if it is known.
         """
         if self._apart is not None and self._apart.first is None:
             self._apart.first = run.table[Table.BASE_OFFSET], run.table[Table.LAST_OFFSET]

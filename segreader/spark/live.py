@@ -290,10 +290,10 @@ def plan_live_read(options: SparkOptions, *, cores: int | None = None, most_unsi
         end = LiveEnd.LATEST if bounds is None else bounds.end
         plan = planner.plan(ranges, end, cores=cores, most_unsized=most_unsized)
     losses = Losses(options, cluster.shown)
-    for told in plan.partitions_asked:
-        stop, last = stops[told.partition.topic, told.partition.partition], told.seam.stop
-        if stop is not None and stop > max(last, told.marks.log_start) and bounds is None:
-            losses.end_beyond(told.partition, stop, last)
+    for one in plan.partitions_asked:
+        stop, last = stops[one.partition.topic, one.partition.partition], one.seam.stop
+        if stop is not None and stop > max(last, one.marks.log_start) and bounds is None:
+            losses.end_beyond(one.partition, stop, last)
     notes = (*plan.notes, *(f"{gap.text}: passed over" for gap in plan.gaps), *losses.notes)
     return LiveRead(replace(plan, notes=notes), (*plan.gaps, *losses.gaps))
 
@@ -365,8 +365,8 @@ def read_part(
         fails = options.read_options.on_missing is Policy.FAIL
         for batch in _retained(cluster, reader, part, metrics, fails=fails):
             yield _without_positions(batch)
-    told = ", ".join(f"{one.records} from the {name}" for name, one in metrics.sources.items() if one.parts)
-    logger.info("%s: offsets %d to %d: %s", part.partition, part.offsets.start, part.stop - 1, told)
+    counts = ", ".join(f"{one.records} from the {name}" for name, one in metrics.sources.items() if one.parts)
+    logger.info("%s: offsets %d to %d: %s", part.partition, part.offsets.start, part.stop - 1, counts)
 
 
 def _without_positions(batch: pa.RecordBatch) -> pa.RecordBatch:

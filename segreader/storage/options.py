@@ -287,7 +287,8 @@ def parse_values(given: Mapping[str, object], kind: Kind | None = None) -> dict[
             continue
         setting = _SETTINGS[name]
         if kind is not None and kind not in setting.kinds:
-            words = " and ".join(_WORDS[each] for each in setting.kinds)
+            *some, last = (_WORDS[each] for each in setting.kinds)
+            words = f"{', '.join(some)} and {last}" if some else last
             raise OptionError(f"the storage option {name} is for {words}, and this is read from {_WORDS[kind]}")
         parsed = setting.parse(spelling.lower().replace("-", "_"), value)
         if values.get(name, parsed) != parsed:

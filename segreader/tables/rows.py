@@ -69,7 +69,7 @@ class Rows(Protocol):
 
 
 class StoredRows:
-    """Rows of segments that lie somewhere: planned for the filter, decoded by several threads.
+    """Rows of stored segments: planned for the filter, decoded by several threads.
 
     Args:
         threads: that decode one query.

@@ -207,7 +207,7 @@ def answer(case: Case, way: str, decompressor: Decompressor | None = None) -> tu
     kernel, decompressor = load_kernel(way.split()[0]), decompressor or Decompressor(case.limit)
     if way.endswith("without codecs"):
         decompressor.codecs = native.Codecs(case.limit, lambda codec: None)
-    pool = BufferPool(0, lambda size: bytearray(b"\xa5") * size)  # what nobody wrote is seen
+    pool = BufferPool(0, lambda size: bytearray(b"\xa5") * size)  # unwritten bytes are seen
     columns = ColumnBuffers(frozenset(case.columns), pool, max_rows=case.max_rows, max_bytes=case.max_bytes)
     state, table, view = columns.state, batch_table(), memoryview(case.data)
     state[State.NEXT_OFFSET], state[State.STOP_OFFSET] = case.first, case.stop

@@ -38,7 +38,7 @@ def lz4_frame(data: bytes, **options: object) -> bytes:
 
 
 def lz4_block(data: bytes, *, stored: bool = False) -> bytes:
-    """One block with its length, as it stands in a frame."""
+    """One block with its length, as in a frame."""
     block = data if stored else lz4.block.compress(data, store_size=False)
     return (len(block) | stored << 31).to_bytes(4, "little") + block
 

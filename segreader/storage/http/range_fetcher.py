@@ -44,7 +44,7 @@ from segreader.storage.retry import BackOff, Clock, Remedy, RequestFailed, Retry
 _USER_AGENT = "segreader"
 _SMALL = 256 << 10
 """A request for no more than this costs a round trip and little memory: many are under way at once."""
-_TOLD_EACH = 1 << 20
+_REPORTED_EACH = 1 << 20
 _PROGRESS = 64 << 10
 """A range gets new tries after this many bytes. With one byte a try it would otherwise never end."""
 
@@ -437,7 +437,7 @@ class RangeFetcher:
         window, floor_rate = self._settings.idle_timeout_s, self._settings.floor_rate
         mark, marked = began, had = self._clock.monotonic(), task.done
         failed: RequestFailed | None = None
-        told = task.done
+        reported = task.done
         is_whole = False
         watch = self._watch(task, answer)
         try:
@@ -447,9 +447,9 @@ class RangeFetcher:
                     failed = _broken_body(task, "the answer ends early")
                     break
                 task.done += count
-                if task.tell is not None and task.done - told >= _TOLD_EACH:
-                    told = task.done
-                    task.tell(told)
+                if task.tell is not None and task.done - reported >= _REPORTED_EACH:
+                    reported = task.done
+                    task.tell(reported)
                 if floor_rate and (now := self._clock.monotonic()) - mark >= window:
                     if task.done - marked < floor_rate * (now - mark) and task.done < size:
                         failed = _too_slow(task, (task.done - marked) / (now - mark))

@@ -189,7 +189,7 @@ class HttpStore:
     ) -> Generator[memoryview, None, None]:
         """The bytes of one range in pieces of ``range_size``, several of which are under way at once.
 
-        A piece is what has arrived of such a range, so that nobody waits for all of it. Its buffer is filled again when
+        A piece is what has arrived of such a range, so the rest is not waited for. Its buffer is filled again when
         the next range is begun: one read holds at most ``in_flight`` of them, several at once hold few more together.
         Closing the generator breaks the connections that are reading, and waits for their threads.
         """
