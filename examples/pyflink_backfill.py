@@ -22,6 +22,7 @@ from __future__ import annotations
 import argparse
 import base64
 import json
+import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
@@ -110,7 +111,7 @@ def slices(splits: Iterable[str], rows: int) -> list[Row]:
 
 
 def newest_checkpoint(checkpoints: Path, files: Iterable[Path]) -> Path | None:
-    """The last checkpoint that is complete; ``None`` before the first one. A job that ends removes its own."""
+    """The last checkpoint that is complete; ``None`` before the first one."""
     complete = sorted(checkpoints.glob("*/chk-*/_metadata"), key=lambda path: path.stat().st_mtime_ns)
     if not complete and any(files):
         sys.exit(f"There are files of this round, and no checkpoint in {checkpoints}: it is not known what they hold.")
@@ -131,7 +132,7 @@ def run(query: LoadQuery, this: Round, args: argparse.Namespace) -> None:
         # Slices wait in Flink's buffers; aligned checkpoints would wait until all of these are read.
         "execution.checkpointing.unaligned.enabled": "true",
         "execution.checkpointing.dir": checkpoints.as_uri(),
-        # After a kill the checkpoints are there, and after the end they are not: see newest_checkpoint.
+        # After a kill the checkpoints are still there: see newest_checkpoint.
         "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
         "execution.state-recovery.claim-mode": "CLAIM",
         # The files of the end are committed by a checkpoint after it. (Flink's default; nothing is right without it.)
@@ -179,6 +180,8 @@ def main() -> None:
                 this = Round(this.number + 1, splits, enumerator.state()).write(args.work)
             run(query, this, args)
             this = replace(this, splits=()).write(args.work)
+            # Flink removes them in the background, and the process may end before that.
+            shutil.rmtree(args.work / "checkpoints" / str(this.number), ignore_errors=True)
         print(StartingOffsets.of(enumerator.end_positions()).to_flink_json())
 
 
