@@ -443,3 +443,25 @@ _RECORD_OPTIONS = (
 
 scan_options = _gathered("asked", dict, *_RECORD_OPTIONS)
 """The command gets these options together, as ``asked``: arguments of ``segreader.scan``."""
+
+
+def ahead_options(what: str) -> Callable[[_F], _F]:
+    """How far a command reads ahead; it gets ``threads`` and ``read_ahead_bytes``.
+
+    Args:
+        what: is read at a time.
+    """
+    of_threads = click.option(
+        "--threads",
+        type=click.IntRange(1),
+        metavar="N",
+        help=f"How many {what} are read at a time; the output is the same. Default: one per core, at least 8 for a "
+        "store on the network.",
+    )
+    of_bytes = click.option(
+        "--read-ahead-bytes",
+        type=click.IntRange(1),
+        metavar="N",
+        help="Limit on what is read ahead of the output. Default: 256 MiB, 64 MiB for local files.",
+    )
+    return lambda command: of_threads(of_bytes(command))

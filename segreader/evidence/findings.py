@@ -85,7 +85,7 @@ class Findings:
         self, code: Code, name: str, explanation: str, *, position: int | None = None, offset: int | None = None
     ) -> None:
         """Note a finding about the object ``name``."""
-        self._append(Finding(code, self._store.url(name), explanation, position, offset, self._partition))
+        self.put(Finding(code, self._store.url(name), explanation, position, offset, self._partition))
 
     def add_error(self, error: SegreaderError, name: str, *, code: Code | None = None) -> None:
         """Note an error, under the code that its class calls for; about ``name``, unless it names an object itself."""
@@ -94,9 +94,10 @@ class Findings:
             text += f", expected {error.expected}"
         offset = error.offset if error.offset is not None else error.base_offset
         source = error.source or self._store.url(name)
-        self._append(Finding(code or code_of(error), source, text, error.position, offset, self._partition))
+        self.put(Finding(code or code_of(error), source, text, error.position, offset, self._partition))
 
-    def _append(self, finding: Finding) -> None:
+    def put(self, finding: Finding) -> None:
+        """Note a finding."""
         if any(_is_same(finding, one) for one in self._found[-_LATELY:]):
             return
         self._counts[finding.code] += 1
@@ -133,6 +134,19 @@ class Findings:
                 raise to_error(finding)
             notes.append(str(to_error(finding)))
         return notes
+
+
+class NotedApart(Findings):
+    """Collects what one thread finds, for the ``Findings`` of another: everything, in order."""
+
+    def put(self, finding: Finding) -> None:
+        """Note a finding."""
+        self._found.append(finding)
+
+    def release(self) -> list[Finding]:
+        """The findings since the last call."""
+        found, self._found = self._found, []
+        return found
 
 
 def notes_of_many(found: Sequence[Findings]) -> list[str]:

@@ -45,6 +45,36 @@ def one_ahead(make: Callable[[], Iterator[Item]], *, name: str) -> Generator[Ite
         ahead.close()
 
 
+def in_order(
+    parts: Sequence[Part],
+    open_reader: Callable[[], Callable[[Part], Iterator[Item]]],
+    *,
+    name: str,
+    threads: int,
+    most_bytes: int,
+    size_of: Callable[[Item], int] = lambda _: 0,
+    fetched_of: Callable[[Part], int] = lambda _: 0,
+) -> Generator[Item, None, None]:
+    """The items of parts, in the order of the parts, read by several threads at once. Closing it ends them.
+
+    Args:
+        threads: how many read; with one, or for a single part, the caller's own does when an item is asked for.
+        most_bytes: as of ``Ahead.hurry``; the others as of ``Ahead``.
+    """
+    if (threads := min(threads, len(parts))) < 2:
+        read = open_reader()
+        for part in parts:
+            yield from read(part)
+        return
+    ahead = Ahead(parts, open_reader, name=name, size_of=size_of, fetched_of=fetched_of)
+    try:
+        ahead.hurry(most_bytes, threads)
+        while found := ahead.next():
+            yield found.pop()
+    finally:
+        ahead.close()
+
+
 class Ahead(Generic[Part, Item]):
     """Items of parts, in the order of the parts. Use it from one thread; threads end when it is closed or garbage.
 

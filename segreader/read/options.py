@@ -13,6 +13,7 @@ from segreader.format.columns import DEFAULT_MAX_BYTES, DEFAULT_MAX_ROWS
 from segreader.format.compression import DEFAULT_LIMIT
 from segreader.plan.cut import DEFAULT_SPLIT_BYTES
 from segreader.plan.request import Policy
+from segreader.storage.base import ObjectStore, range_size_of
 
 DEFAULT_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestamp_type", "headers")
 EXTRA_COLUMNS = (
@@ -35,6 +36,9 @@ _NUMBERS: Final = ("split_bytes", "batch_rows", "batch_bytes", "max_batch_bytes"
 
 _REMOTE_BYTES_AHEAD: Final = 256 << 20
 _LOCAL_BYTES_AHEAD: Final = 64 << 20
+_DECODED_BYTES: Final = 5 << 20
+"""Of what is being decoded, by one thread."""
+
 _REMOTE_THREADS: Final = 8
 """At least so many splits of a store on the network are read at a time: they wait more than they decode."""
 
@@ -54,6 +58,25 @@ def parse_on_gap(on_gap: str, *, stacklevel: int = 3) -> Policy:
         warnings.warn("on_gap='report' is deprecated, use on_gap='skip'", DeprecationWarning, stacklevel=stacklevel)
         return Policy.SKIP
     return Policy.parse("on_gap", on_gap)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadAhead:
+    """How far a store is read ahead.
+
+    Args:
+        threads: that read.
+        most_bytes: that wait to be used, or are fetched for what will.
+        range_size: of the store; 0 of local files.
+    """
+
+    threads: int
+    most_bytes: int
+    range_size: int
+
+    def held_by(self, size: int) -> int:
+        """Bytes that reading so many bytes of an object holds, besides what waits."""
+        return min(self.range_size, size) + min(_DECODED_BYTES, 4 * size)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +158,12 @@ class ReadOptions:
     def most_bytes_ahead(self, *, is_remote: bool) -> int:
         """``read_ahead_bytes``, or its default; raises as ``threads_for``."""
         return self._set("read_ahead_bytes") or (_REMOTE_BYTES_AHEAD if is_remote else _LOCAL_BYTES_AHEAD)
+
+    def ahead_of(self, store: ObjectStore) -> ReadAhead:
+        """How far this store is read ahead; raises as ``threads_for``."""
+        range_size = range_size_of(store)
+        is_remote = bool(range_size)
+        return ReadAhead(self.threads_for(is_remote=is_remote), self.most_bytes_ahead(is_remote=is_remote), range_size)
 
     def _set(self, name: str) -> int | None:
         if (given := getattr(self, name)) is not None:

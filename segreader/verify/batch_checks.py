@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
 
-from segreader.errors import FormatError, UnsupportedCodecError
-from segreader.evidence.findings import Findings
+from segreader.errors import FormatError, SegreaderError, UnsupportedCodecError
+from segreader.evidence.findings import Finding, Findings, NotedApart
 from segreader.evidence.rules import Code
 from segreader.format.columns import TABLE_WIDTH, Buffer, BufferPool, ColumnBuffers, Damage, Outcome, State, Table
 from segreader.format.compression import Decompressor
@@ -31,6 +31,10 @@ from segreader.segment import Segment
 from segreader.storage.base import ObjectStore
 
 _NOTHING_BEFORE: Final = -(1 << 63)
+
+_BATCH_BYTES: Final = 500
+_FINDING_BYTES: Final = 1000
+"""Of memory, with what they hold."""
 
 
 @dataclass(slots=True)
@@ -59,60 +63,123 @@ class AuditEnd:
     is_sound: bool
 
 
-def audit_log(
+@dataclass(frozen=True, slots=True)
+class SeenRun:
+    """What reading and decoding a run of batches showed; it holds none of their bytes.
+
+    Args:
+        damaged: indexes of the batches that cannot be decoded.
+        aborts: whether the batch with this index, which ends a transaction, aborts it.
+        noted: what is wrong with the batches by themselves.
+        read_bytes: read for it, and since the run before.
+    """
+
+    batches: list[Batch]
+    damaged: frozenset[int]
+    aborts: dict[int, bool]
+    noted: list[Finding]
+    read_bytes: int
+
+    @property
+    def memory_bytes(self) -> int:
+        """About what it takes of memory."""
+        return _BATCH_BYTES * len(self.batches) + _FINDING_BYTES * len(self.noted)
+
+
+@dataclass(frozen=True, slots=True)
+class SeenEnd:
+    """The end of a log; ``tail`` is ``None`` where bytes cannot be had, and ``noted`` tells why."""
+
+    tail: Done | FormatError | None
+    noted: list[Finding]
+    read_bytes: int
+
+
+def read_runs(store: ObjectStore, segment: Segment) -> Iterator[SeenRun | SeenEnd]:
+    """What a whole log shows by itself, run after run, and its end. Logs may be read at once; then they are audited."""
+    noted = NotedApart(store, segment.partition)
+    if not segment.log_size:
+        yield SeenEnd(Done(Tail.END, 0), [], 0)
+        return
+    decoder = _Decoder(noted, segment)
+    scanner = SegmentScanner(stop=segment.log_size)
+    tail: Done | FormatError | None = None
+    read_bytes = 0
+    try:
+        with closing(store.read_pieces(segment.files.log, ByteRange(0, segment.log_size))) as pieces:
+            while tail is None:
+                try:
+                    answer = scanner.next_run()
+                except FormatError as error:
+                    tail = error.with_traceback(None)  # its frames hold bytes
+                    break
+                if isinstance(answer, NeedData):
+                    piece = next(pieces, b"")
+                    scanner.feed(piece)
+                    read_bytes += len(piece)
+                    del piece
+                elif isinstance(answer, BatchRun):
+                    batches = [batch_of_row(answer.table, row) for row in range(answer.rows)]
+                    damaged, aborts = decoder.decode(answer, batches)
+                    yield SeenRun(batches, damaged, aborts, noted.release(), read_bytes)
+                    read_bytes = 0
+                    del batches
+                else:
+                    tail = answer
+    except SegreaderError as error:
+        noted.add_error(error, segment.files.log)
+        tail = None
+    yield SeenEnd(tail, noted.release(), read_bytes)
+
+
+def audit_runs(
     found: Findings,
-    store: ObjectStore,
     segment: Segment,
+    seen: Iterator[SeenRun | SeenEnd],
     audits: Audits,
     *,
     limit: int | None,
     tell: Callable[[int], None],
-) -> AuditEnd:
-    """Read a whole log, decode it, and show its batches to the audits.
+) -> AuditEnd | None:
+    """Show the batches of a log to the audits.
 
     Args:
+        seen: what ``read_runs`` gives; it is taken up to the end of the log.
         limit: the last offset that the segment may have, where that is known.
         tell: called with the number of bytes that were read.
 
-    Raises:
-        StorageError, CatalogError: bytes cannot be had.
+    Returns:
+        ``None`` where bytes could not be had.
     """
-    decoder, order = _Decoder(found, segment), _Order(found, segment, limit)
-    scanner = SegmentScanner(stop=segment.log_size)
-    if not segment.log_size:
+    order = _Order(found, segment, limit)
+    has_damage = False
+    for one in seen:
+        tell(one.read_bytes)
+        for finding in one.noted:
+            found.put(finding)
+        if isinstance(one, SeenEnd):
+            break
+        has_damage |= bool(one.damaged)
+        for index, batch in enumerate(one.batches):
+            if not order.fits(batch):
+                continue
+            for look in audits.batch:
+                look(batch)
+            for look in audits.damaged if index in one.damaged else ():
+                look(batch)
+            if (is_abort := one.aborts.get(index)) is not None:
+                for audit in audits.marker:
+                    audit(batch, is_abort)
+    else:
+        raise AssertionError("a log has no end")
+    if one.tail is None:
+        return None
+    if isinstance(one.tail, FormatError):
+        return AuditEnd(order.last, one.tail, False)
+    if one.tail.tail is Tail.END or segment.is_active or not segment.log_size:
         for end in audits.end:
             end()
-        return AuditEnd(order.last, Done(Tail.END, 0), True)
-    with closing(store.read_pieces(segment.files.log, ByteRange(0, segment.log_size))) as pieces:
-        while True:
-            try:
-                answer = scanner.next_run()
-            except FormatError as error:
-                return AuditEnd(order.last, error, False)
-            if isinstance(answer, NeedData):
-                piece = next(pieces, b"")
-                scanner.feed(piece)
-                tell(len(piece))
-            elif isinstance(answer, BatchRun):
-                damaged = decoder.decode(answer)
-                for row in range(answer.rows):
-                    batch = batch_of_row(answer.table, row)
-                    if not order.fits(batch):
-                        continue
-                    for look in audits.batch:
-                        look(batch)
-                    for look in audits.damaged if row in damaged else ():
-                        look(batch)
-                    if batch.is_control and batch.is_transactional and row not in damaged:
-                        is_abort = decoder.end_of_transaction(answer, row)
-                        for audit in audits.marker if is_abort is not None else ():
-                            audit(batch, bool(is_abort))
-            else:
-                is_sound = not (decoder.has_damage or order.is_broken)
-                if answer.tail is Tail.END or segment.is_active:
-                    for end in audits.end:
-                        end()
-                return AuditEnd(order.last, answer, is_sound)
+    return AuditEnd(order.last, one.tail, not (has_damage or order.is_broken))
 
 
 class _Order:
@@ -160,10 +227,13 @@ class _Decoder:
         self._columns = ColumnBuffers(frozenset({"timestamp_ms", "position"}), BufferPool(1 << 20))
         self._columns.state[State.NEXT_OFFSET] = _NOTHING_BEFORE
         self._columns.state[State.CURSOR_MOVES] = 0
-        self.has_damage = False
 
-    def decode(self, run: BatchRun) -> set[int]:
-        """Decode a run of batches; returns the rows of those that cannot be."""
+    def decode(self, run: BatchRun, batches: Sequence[Batch]) -> tuple[frozenset[int], dict[int, bool]]:
+        """Decode a run of batches; returns the rows of those that cannot be, and which of the others abort or commit.
+
+        Args:
+            batches: of the rows of its table.
+        """
         columns, state = self._columns, self._columns.state
         largest: dict[int, int] = {}
         damaged: set[int] = set()
@@ -201,11 +271,16 @@ class _Decoder:
             if outcome in (Outcome.DONE, Outcome.STOPPED):
                 columns.body = b""
                 break
-        self._compare(run, largest, damaged)
-        self.has_damage |= bool(damaged)
-        return damaged
+        self._compare(batches, largest, damaged)
+        aborts: dict[int, bool] = {}
+        for row, batch in enumerate(batches):
+            if batch.is_control and batch.is_transactional and row not in damaged:
+                is_abort = self._end_of_transaction(run, row)
+                if is_abort is not None:
+                    aborts[row] = is_abort
+        return frozenset(damaged), aborts
 
-    def end_of_transaction(self, run: BatchRun, row: int) -> bool | None:
+    def _end_of_transaction(self, run: BatchRun, row: int) -> bool | None:
         """Whether a control batch aborts; ``None`` if it ends no transaction, as one that the cleaner emptied."""
         try:
             record = next(iter_records(_bytes_of(run, row), self._decompressor, check_crcs=False), None)
@@ -230,9 +305,8 @@ class _Decoder:
             time_of.release()
         columns.reset()
 
-    def _compare(self, run: BatchRun, largest: dict[int, int], damaged: set[int]) -> None:
-        for row in range(run.rows):
-            batch = batch_of_row(run.table, row)
+    def _compare(self, batches: Sequence[Batch], largest: dict[int, int], damaged: set[int]) -> None:
+        for row, batch in enumerate(batches):
             if batch.magic < 2 or batch.has_append_time or row in damaged or batch.position not in largest:
                 continue
             expected = largest[batch.position]

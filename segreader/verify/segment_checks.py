@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import struct
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from functools import partial
+from typing import Final, cast
 
 from segreader.catalog.listing import read_file
 from segreader.errors import CorruptBatchError, FormatError, ObjectNotFoundError, SegreaderError
@@ -36,9 +37,11 @@ from segreader.format.checkpoints import LeaderEpochs, ProducerSnapshot, parse_l
 from segreader.format.index_files import AbortedTransaction, OffsetIndex, TimeIndex
 from segreader.format.scanner import LARGEST_RELATIVE_OFFSET, Batch, Done, Tail
 from segreader.plan.lineage import DropReason, Part, ResolvedLog
+from segreader.read.ahead import in_order
+from segreader.read.options import ReadAhead
 from segreader.segment import Segment, StemFiles
 from segreader.storage.base import ObjectStore
-from segreader.verify.batch_checks import AuditEnd, Audits, audit_log
+from segreader.verify.batch_checks import AuditEnd, Audits, SeenEnd, SeenRun, audit_runs, read_runs
 
 _NO_STOP: Final = 1 << 63
 _TOO_SHORT: Final = {Code.TRUNCATED_LOG, Code.EMPTY_LOG, Code.LOG_TOO_SHORT}
@@ -126,28 +129,66 @@ def _check_end(found: Findings, segment: Segment, log: LogFacts, expected: int |
         found.add(Code.TRUNCATED_LOG, segment.files.log, text, position=segment.log_size, offset=log.end)
 
 
+@dataclass(frozen=True, slots=True)
+class SeenFiles:
+    """What a segment's files beside its log hold, as far as they can be read; the first look reports what is wrong."""
+
+    side: _SideFiles
+    checkpoint: LeaderEpochs | None
+
+
+Seen = SeenFiles | SeenRun | SeenEnd
+"""What is read of one segment: first its files, at last the end of its log."""
+
+
+def read_segment(store: ObjectStore, segment: Segment) -> Iterator[Seen]:
+    """Everything that a segment shows by itself. Segments may be read at once, and are audited in order."""
+    unheard, side = Findings(store), _SideFiles()
+    side.read_indexes(unheard, store, segment)
+    side.read_producer_state(unheard, store, segment, None)
+    yield SeenFiles(side, read_checkpoint(unheard, store, segment))
+    del side
+    yield from read_runs(store, segment)
+
+
+def read_segments(store: ObjectStore, segments: Sequence[Segment], ahead: ReadAhead) -> Generator[Seen, None, None]:
+    """What ``read_segment`` gives of several, in their order."""
+    return in_order(
+        segments,
+        lambda: partial(read_segment, store),
+        name="segreader-verify",
+        threads=ahead.threads,
+        most_bytes=ahead.most_bytes,
+        size_of=lambda seen: seen.memory_bytes if isinstance(seen, SeenRun) else 0,
+        fetched_of=lambda segment: ahead.held_by(segment.log_size),
+    )
+
+
 class SegmentAudit:
-    """Reads segments of one partition whole, by base offset, and remembers what leads from one to the next.
+    """Audits segments of one partition, by base offset, and remembers what leads from one to the next.
 
     Args:
         tell: called with the number of bytes that were read.
     """
 
-    def __init__(self, store: ObjectStore, copies: Copies, tell: Callable[[int], None]) -> None:
-        self._store, self._copies, self._tell = store, copies, tell
+    def __init__(self, copies: Copies, tell: Callable[[int], None]) -> None:
+        self._copies, self._tell = copies, tell
         self._transactions = TransactionLog()
 
-    def audit(self, found: Findings, facts: SegmentFacts, parts: Sequence[Part], limit: int | None) -> None:
-        """Read one segment.
+    def audit(
+        self, found: Findings, facts: SegmentFacts, seen: Iterator[Seen], parts: Sequence[Part], limit: int | None
+    ) -> None:
+        """Audit one segment.
 
         Args:
+            seen: what ``read_segment`` gives; it is taken up to the end of the segment.
             parts: which of its offsets are of the live history.
             limit: the last offset that it may have, where that is known.
         """
-        segment, store = facts.segment, self._store
-        unheard, side = Findings(store), _SideFiles()  # the first look has reported what the files themselves show
-        side.read_indexes(unheard, store, segment)
-        side.read_producer_state(unheard, store, segment, None)
+        segment = facts.segment
+        files = next(seen)
+        assert isinstance(files, SeenFiles), "a segment begins with its files"
+        side, checkpoint = files.side, files.checkpoint
         transactions = self._transactions
         transactions.is_cleaned |= facts.was_rewritten
         history = _History(found, side, segment, transactions, parts)
@@ -161,17 +202,12 @@ class SegmentAudit:
             of_times = TimeIndexAudit(found, side.time_index, name, is_active=segment.is_active)
             audits.batch.append(of_times.batch)
             audits.end.append(of_times.end)
-        checkpoint = read_checkpoint(unheard, store, segment)
         if checkpoint is not None and not facts.codes & {Code.EPOCH_MISMATCH, Code.BAD_LEADER_EPOCHS}:
             audits.batch.append(_EpochAudit(found, segment, checkpoint).batch)
         log = segment.files.log
         if self._copies.is_compared(log):
             audits.batch.append(lambda batch: self._copies.add(log, batch))
-        try:
-            end = audit_log(found, store, segment, audits, limit=limit, tell=self._tell)
-        except SegreaderError as error:
-            found.add_error(error, log)
-            end = None
+        end = audit_runs(found, segment, cast(Iterator[SeenRun | SeenEnd], seen), audits, limit=limit, tell=self._tell)
         self._conclude(found, facts, end, history, side.snapshot)
 
     def _conclude(

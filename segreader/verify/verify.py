@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final, cast
@@ -41,11 +42,12 @@ from segreader.evidence.rules import Code
 from segreader.evidence.transaction_checks import check_last_batch, check_neighbours
 from segreader.format.checkpoints import LeaderEpochs
 from segreader.plan.lineage import Part
+from segreader.read.options import ReadAhead, ReadOptions
 from segreader.segment import Segment, SegmentFiles
 from segreader.storage.base import ObjectInfo, ObjectStore, StoreView, read_each
 from segreader.stored.source import LocationSource
 from segreader.stored.topic_ids import NEWEST
-from segreader.verify.segment_checks import Copies, SegmentAudit, look_at_segment, read_checkpoint
+from segreader.verify.segment_checks import Copies, SegmentAudit, look_at_segment, read_checkpoint, read_segments
 
 _AT_ONCE: Final = 64
 _EXPLAIN_A_HOLE: Final = frozenset(
@@ -90,15 +92,17 @@ def verify(
     topic_id: str | None = None,
     partitions: Collection[int] | None = None,
     deep: bool = False,
+    options: ReadOptions | None = None,
     reading: Reading | None = None,
     now_ms: int | None = None,
-) -> Iterator[Finding]:
+) -> Generator[Finding, None, None]:
     """Findings about a location, those of one partition before those of the next.
 
     Args:
         source: the location; with the metadata topic, if it is given there.
         topic, topic_id, partitions: what is looked at; everything by default. The id may be ``newest``.
         deep: read every log whole: checksums, records, and whether indexes agree with the batches.
+        options: how logs are read: by how many threads, and how far ahead. Findings are the same.
         reading: called with the progress.
         now_ms: the time, to tell an upload that is going on from one that was given up; the clock's by default.
 
@@ -108,6 +112,7 @@ def verify(
         StorageError: the location cannot be listed at all.
     """
     now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+    ahead = (options or ReadOptions()).ahead_of(source.store) if deep else None
     seen = NoticingStore(source.store)
     wanted = Wanted(topic, topic_id, partitions)
     is_newest = topic_id == NEWEST
@@ -126,7 +131,7 @@ def verify(
         chosen = source.newest(places, metadata).chosen((one.partition for one in places), partitions, source.shown)
         places = [place for place in places if place.partition in chosen]
     for place in places:
-        yield from _PartitionVerifier(source, place, metadata, deep, reading or Reading(), now_ms).findings()
+        yield from _PartitionVerifier(source, place, metadata, ahead, reading or Reading(), now_ms).findings()
 
 
 def _read_metadata(found: Findings, source: LocationSource, wanted: Wanted) -> RemoteLogMetadata | None:
@@ -146,19 +151,23 @@ def _refuse_missing(source: LocationSource, wanted: Wanted) -> None:
 
 
 class _PartitionVerifier:
-    """Verifies one partition: its listing, each segment, then all of them together."""
+    """Verifies one partition: its listing, each segment, then all of them together.
+
+    Args:
+        ahead: how far logs are read ahead; ``None`` where they are not read.
+    """
 
     def __init__(
         self,
         source: LocationSource,
         place: PartitionPlace,
         metadata: RemoteLogMetadata | None,
-        deep: bool,
+        ahead: ReadAhead | None,
         reading: Reading,
         now_ms: int,
     ) -> None:
         self._source, self._place, self._store = source, place, source.store
-        self._deep, self._reading, self._now_ms = deep, reading, now_ms
+        self._ahead, self._reading, self._now_ms = ahead, reading, now_ms
         self._is_local = place.layout == log_directory.NAME
         self._metadata = None if self._is_local else metadata
         self._lineages = Lineages()
@@ -190,7 +199,7 @@ class _PartitionVerifier:
             if facts.codes & _EXPLAIN_A_HOLE:
                 known.add(facts.segment.base_offset if facts.end is None else facts.end + 1)
             yield from findings
-            if not self._deep:
+            if self._ahead is None:
                 self._reading.add(facts.segment.log_size)
         all_facts.sort(key=lambda one: one.segment.base_offset)
         found = self._new()
@@ -202,10 +211,10 @@ class _PartitionVerifier:
         known |= self._check_empty(found, all_facts, resolved.parts)
         check_lineage(found, store, resolved, all_facts, frozenset(known))
         yield from found.take()
-        if not self._deep:  # which holds both against the batches
+        if self._ahead is None:
             yield from self._check_transactions(all_facts, resolved.parts)
-        else:
-            yield from self._audit(all_facts, resolved.parts, Copies(resolved))
+        else:  # which holds both against the batches
+            yield from self._audit(all_facts, resolved.parts, Copies(resolved), self._ahead)
 
     def _check_transactions(self, all_facts: Sequence[SegmentFacts], parts: Sequence[Part]) -> Iterator[Finding]:
         """Hold what each segment's files say of transactions against the snapshot of the one before."""
@@ -311,19 +320,23 @@ class _PartitionVerifier:
             return given.leader_epochs
         return read_checkpoint(self._new(), self._store, given.local.segments[-1])
 
-    def _audit(self, all_facts: Sequence[SegmentFacts], parts: Sequence[Part], copies: Copies) -> Iterator[Finding]:
+    def _audit(
+        self, all_facts: Sequence[SegmentFacts], parts: Sequence[Part], copies: Copies, ahead: ReadAhead
+    ) -> Iterator[Finding]:
         """Every segment, whole."""
         of_log: dict[str, list[Part]] = {}
         for part in parts:
             of_log.setdefault(part.segment.files.log, []).append(part)
-        auditor = SegmentAudit(self._store, copies, self._reading.add)
-        for index, facts in enumerate(all_facts):
-            limit = facts.segment.last_offset
-            if self._is_local and index + 1 < len(all_facts):
-                limit = all_facts[index + 1].segment.base_offset - 1
-            found = self._of_segment()
-            auditor.audit(found, facts, of_log.get(facts.segment.files.log, ()), limit)
-            yield from found.take(facts.codes)
+        auditor = SegmentAudit(copies, self._reading.add)
+        segments = [facts.segment for facts in all_facts]
+        with closing(read_segments(self._store, segments, ahead)) as seen:
+            for index, facts in enumerate(all_facts):
+                limit = facts.segment.last_offset
+                if self._is_local and index + 1 < len(all_facts):
+                    limit = all_facts[index + 1].segment.base_offset - 1
+                found = self._of_segment()
+                auditor.audit(found, facts, seen, of_log.get(facts.segment.files.log, ()), limit)
+                yield from found.take(facts.codes)
 
     def _of_segment(self) -> Findings:
         return Findings(self._store, self._place.partition, most=MOST_OF_A_SEGMENT)

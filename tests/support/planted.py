@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -163,3 +164,21 @@ class Told:
         codes = self.planted.codes(catalog=catalog, with_info=with_info)
         assert self.planted.codes(catalog=catalog, with_info=with_info, deep=True) == codes
         return codes
+
+
+def damaged(data: bytes, dice: random.Random) -> bytes:
+    """The bytes after one accident."""
+    at, count = dice.randrange(len(data)), dice.randrange(1, 40)
+    match dice.choice(["flip", "cut", "overwrite", "zero", "insert", "delete"]):
+        case "flip":
+            return data[:at] + bytes([data[at] ^ 1 << dice.randrange(8)]) + data[at + 1 :]
+        case "cut":
+            return data[:at]
+        case "overwrite":
+            return data[:at] + dice.randbytes(count) + data[at + count :]
+        case "zero":
+            return data[:at] + bytes(count) + data[at + count :]
+        case "insert":
+            return data[:at] + dice.randbytes(count) + data[at:]
+        case _:
+            return data[:at] + data[at + count :]

@@ -6,30 +6,12 @@ import random
 from pathlib import Path
 
 import pytest
-from planted import LONG_LATER_MS, Planted, sound_log
+from planted import LONG_LATER_MS, Planted, damaged, sound_log
 
 from segreader.stored.source import LocationSource
 from segreader.testing.aiven import aiven_files
 from segreader.testing.directory import write_files
 from segreader.verify.verify import verify
-
-
-def damaged(data: bytes, dice: random.Random) -> bytes:
-    """The bytes after one accident."""
-    at, count = dice.randrange(len(data)), dice.randrange(1, 40)
-    match dice.choice(["flip", "cut", "overwrite", "zero", "insert", "delete"]):
-        case "flip":
-            return data[:at] + bytes([data[at] ^ 1 << dice.randrange(8)]) + data[at + 1 :]
-        case "cut":
-            return data[:at]
-        case "overwrite":
-            return data[:at] + dice.randbytes(count) + data[at + count :]
-        case "zero":
-            return data[:at] + bytes(count) + data[at + count :]
-        case "insert":
-            return data[:at] + dice.randbytes(count) + data[at:]
-        case _:
-            return data[:at] + data[at + count :]
 
 
 def is_legal(path: str) -> bool:

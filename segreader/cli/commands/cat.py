@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from segreader.cli.exit_codes import ExitCode
-from segreader.cli.options import Selection, live_options, scan_options, selection_options
+from segreader.cli.options import Selection, ahead_options, live_options, scan_options, selection_options
 from segreader.cli.output import (
     debug_option,
     encoding_options,
@@ -55,19 +55,7 @@ Examples:
     help="If a segment vanishes while it is read, as retention does: fail, or skip it with a note on stderr (exit "
     "code 1).",
 )
-@click.option(
-    "--threads",
-    type=click.IntRange(1),
-    metavar="N",
-    help="How many splits are read at a time; the output is the same. Default: one per core, at least 8 for a store on "
-    "the network.",
-)
-@click.option(
-    "--read-ahead-bytes",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Limit on what is read ahead of the output. Default: 256 MiB, 64 MiB for local files.",
-)
+@ahead_options("splits")
 @output_file_option
 @click.option(
     "--stats", is_flag=True, help="Print the cost of the read on stderr: requests, bytes, retries, waits, MB/s, CPU."

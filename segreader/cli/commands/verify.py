@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from segreader.cli.exit_codes import ExitCode
-from segreader.cli.options import Selection, selection_options
+from segreader.cli.options import Selection, ahead_options, selection_options
 from segreader.cli.output import (
     console,
     debug_option,
@@ -25,6 +26,7 @@ from segreader.errors import OptionError
 
 if TYPE_CHECKING:
     from segreader.evidence.findings import Finding
+    from segreader.read.options import ReadOptions
     from segreader.stored.source import LocationSource
 
 Row = dict[str, Any]
@@ -47,19 +49,28 @@ _COLOURS = {"error": "red", "warning": "yellow", "info": "dim"}
     is_flag=True,
     help="Read every log: checksums, records, and whether indexes, snapshots and markers agree with the batches.",
 )
+@ahead_options("logs")
 @click.option("--all", "has_all", is_flag=True, help="Also show info: states of a healthy cluster.")
 @output_option("table", "json", "ndjson")
 @debug_option
-def verify(select: Callable[[], Selection], deep: bool, has_all: bool, form: str) -> int:
+def verify(
+    select: Callable[[], Selection],
+    deep: bool,
+    threads: int | None,
+    read_ahead_bytes: int | None,
+    has_all: bool,
+    form: str,
+) -> int:
     """Print what is wrong at LOCATION, or with one topic or partition of it, and what to do.
 
     Without --deep the listing, indexes, snapshots, and some batch headers of each log are checked; with it every byte
-    is read. --metadata also compares the objects with the metadata topic.
+    is read, --threads logs at a time. --metadata also compares the objects with the metadata topic.
 
     Each finding has a code (docs/reference/findings.md) and a severity: an error if records are lost, unreadable or
     would be returned wrongly, a warning if something is not as Kafka leaves it. Either makes the exit code 1. info is
     shown with --all only. An object that cannot be read is a finding, and verification goes on.
     """
+    from segreader.read.options import ReadOptions
     from segreader.stored.source import LocationSource
 
     selection = select()
@@ -70,11 +81,13 @@ def verify(select: Callable[[], Selection], deep: bool, has_all: bool, form: str
                 "a list of URLs cannot be verified: other objects cannot be listed",
                 hint="Give a directory or a prefix in a bucket",
             )
-        findings = _Findings(selection, source, deep, has_all)
-        if form == "table":
-            _print_table(list(findings.shown()), findings.place)
-        else:
-            write_json_rows(map(_row, findings.shown()), form)
+        options = ReadOptions(threads=threads, read_ahead_bytes=read_ahead_bytes)
+        findings = _Findings(selection, source, deep, options, has_all)
+        with closing(findings.shown()) as shown:  # before the store is, also where it is interrupted
+            if form == "table":
+                _print_table(list(shown), findings.place)
+            else:
+                write_json_rows(map(_row, shown), form)
         say(findings.summary)
     finally:
         source.store.close()
@@ -84,26 +97,31 @@ def verify(select: Callable[[], Selection], deep: bool, has_all: bool, form: str
 class _Findings:
     """The findings of one call, and how many there were of each severity."""
 
-    def __init__(self, selection: Selection, source: LocationSource, deep: bool, has_all: bool) -> None:
+    def __init__(
+        self, selection: Selection, source: LocationSource, deep: bool, options: ReadOptions, has_all: bool
+    ) -> None:
         self._selection, self._source, self._deep, self._has_all = selection, source, deep, has_all
+        self._options = options
         self._counts: Counter[str] = Counter()
 
-    def shown(self) -> Iterator[Finding]:
+    def shown(self) -> Generator[Finding, None, None]:
         """Those to print, as they are found."""
         from segreader.verify.verify import Reading
         from segreader.verify.verify import verify as find
 
         wanted, reading = self._selection, Reading()
-        with progress(lambda: (reading.done, reading.whole, None)) as tick:
+        findings = find(
+            self._source,
+            topic=wanted.topic,
+            topic_id=wanted.topic_id,
+            partitions=wanted.partitions,
+            deep=self._deep,
+            options=self._options,
+            reading=reading,
+        )
+        with progress(lambda: (reading.done, reading.whole, None)) as tick, closing(findings):
             reading.tick = tick
-            for finding in find(
-                self._source,
-                topic=wanted.topic,
-                topic_id=wanted.topic_id,
-                partitions=wanted.partitions,
-                deep=self._deep,
-                reading=reading,
-            ):
+            for finding in findings:
                 self._counts[finding.severity.value] += 1
                 if self._has_all or finding.severity.value != "info":
                     yield finding
