@@ -14,8 +14,8 @@ from aiokafka.record.memory_records import MemoryRecords
 
 import segreader
 from benchmarks.inputs import TOPIC, Input
+from segreader.plan.request import DEFAULT_COLUMNS
 from segreader.read.arrow import HEADERS, schema
-from segreader.read.options import DEFAULT_COLUMNS
 
 SCHEMA = schema(DEFAULT_COLUMNS)
 READ_SIZE = 1 << 20

@@ -18,8 +18,8 @@ from pyspark.sql import DataFrame, SparkSession
 from benchmarks.rows import MIB
 from benchmarks.spark_inputs import COLUMNS, Topic
 from segreader import scan
+from segreader.plan.request import ReadOptions
 from segreader.plan.split import Split
-from segreader.read.options import ReadOptions
 from segreader.read.split_reader import SplitReader
 from spark_jobs.backfill import main as backfill
 

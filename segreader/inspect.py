@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from segreader.catalog.layouts.base import IncompleteSegment, PartitionPlace
-from segreader.catalog.listing import PartitionLog, Wanted, find_places, find_wanted, read_place
+from segreader.catalog.listing import NEWEST, PartitionLog, Wanted, find_places, find_wanted, read_place
 from segreader.catalog.metadata_log import RemoteLogMetadata, RemoteLogSegmentMetadata, from_metadata
 from segreader.errors import ObjectNotFoundError
 from segreader.format.checkpoints import LeaderEpochs
@@ -24,7 +24,6 @@ from segreader.stored.log import StoredLog
 from segreader.stored.segment_ends import OPEN_END, read_last_offset
 from segreader.stored.source import LocationSource, UrlSource
 from segreader.stored.times import UNREADABLE, times_of_log, times_of_segment
-from segreader.stored.topic_ids import NEWEST
 
 _COUNTED_BY_NAME: Final[Mapping[str, re.Pattern[str]]] = {
     "aiven": re.compile(r"\.log$"),

@@ -17,12 +17,21 @@ from segreader.format.columns import DEFAULT_MAX_BYTES, DEFAULT_MAX_ROWS
 from segreader.format.compression import DEFAULT_LIMIT
 from segreader.isolation import IsolationLevel
 from segreader.plan.cut import DEFAULT_SPLIT_BYTES
-from segreader.plan.request import Bounds, Policy, Request, Time, parse_bounds, parse_time_range
+from segreader.plan.request import (
+    DEFAULT_COLUMNS,
+    Bounds,
+    Policy,
+    ReadOptions,
+    Request,
+    Time,
+    parse_bounds,
+    parse_on_gap,
+    parse_time_range,
+)
 from segreader.plan.split import ReadPlan, join_plans
 from segreader.ranges import OffsetRange
 from segreader.read.base_scan import BaseScan, Offsets
 from segreader.read.metrics import ScanMetrics
-from segreader.read.options import DEFAULT_COLUMNS, ReadOptions, parse_on_gap
 from segreader.read.plan_reader import PlanReader
 from segreader.segment import TopicIdPartition
 from segreader.storage.base import ObjectStore

@@ -24,8 +24,8 @@ from segreader.errors import (
 )
 from segreader.format.batch import Record, TimestampType
 from segreader.format.compression import Codec
+from segreader.plan.request import ALL_COLUMNS
 from segreader.plan.split import EndReason
-from segreader.read.options import ALL_COLUMNS
 from segreader.scans import Scan
 from segreader.stored.source import open_source
 from segreader.testing.builder import SegmentBuilder

@@ -18,9 +18,9 @@ from segreader.backfill.lost_offsets import LostOffsets, lost_between, lost_outs
 from segreader.isolation import IsolationLevel
 from segreader.plan.codec import PART, SPLIT, Form, read_logs, write_logs
 from segreader.plan.live import LivePart
+from segreader.plan.request import ReadOptions
 from segreader.plan.split import LOOK_AHEAD, MOST_LOGS_AHEAD, EndReason, Gap, LogsAhead, ReadEnd, ReadPlan, Split
 from segreader.ranges import OffsetRange
-from segreader.read.options import ReadOptions
 from segreader.read.split_reader import SplitReader
 from segreader.segment import Segment, SegmentFiles, TopicIdPartition
 from segreader.spark.live import LiveRead

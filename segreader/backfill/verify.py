@@ -37,8 +37,8 @@ from segreader.backfill.source import (
 )
 from segreader.backfill.task import Destination
 from segreader.errors import FormatError, ObjectChangedError, ObjectNotFoundError, OffsetOutOfRangeError
+from segreader.plan.request import ReadOptions
 from segreader.read.metrics import ScanMetrics
-from segreader.read.options import ReadOptions
 from segreader.spark.batch import to_spark
 from segreader.spark.options import parse_options
 from segreader.spark.worker import without_locals

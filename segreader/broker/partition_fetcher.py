@@ -27,7 +27,7 @@ from segreader.broker.messages import (
 from segreader.broker.partition_state import PartitionState, Tries
 from segreader.broker.protocol import ErrorCode
 from segreader.broker.rules.fallback import RemoteReads, RemoteStep
-from segreader.broker.rules.out_of_range import WhenOutOfRange
+from segreader.broker.rules.fetch_errors import WhenOutOfRange
 from segreader.broker.rules.preferred_replica import KnownEnds
 from segreader.broker.rules.truncation import FetchPosition, parse_batch_facts
 from segreader.broker.settings import ClientSettings

@@ -12,9 +12,16 @@ from segreader.broker.client import BrokerClient, ask_epoch_end
 from segreader.broker.messages import EARLIEST, LATEST, EpochEnd, FetchAnswer, FetchedPartition, Node, OffsetWanted
 from segreader.broker.protocol import ErrorCode, describe, name_of
 from segreader.broker.rules.backoff import Backoff, Deadline
-from segreader.broker.rules.fetch_errors import REPEATS_OF_SERVER_ERRORS, FetchErrorKind, kind_of
+from segreader.broker.rules.fetch_errors import (
+    REPEATS_OF_SERVER_ERRORS,
+    FetchErrorKind,
+    OutOfRange,
+    RangeVerdict,
+    WhenOutOfRange,
+    judge,
+    kind_of,
+)
 from segreader.broker.rules.leader import LeaderFinder, LeaderStep
-from segreader.broker.rules.out_of_range import OutOfRange, RangeVerdict, WhenOutOfRange, judge
 from segreader.broker.rules.preferred_replica import FetchSource, PreferredReplica, ReplicaStep
 from segreader.broker.rules.truncation import (
     EpochHistory,

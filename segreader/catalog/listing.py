@@ -56,6 +56,10 @@ _FILE = re.compile(r"(?P<stem>.+)\.(?P<kind>log|index|timeindex|txnindex)")
 _BASE_OFFSET = re.compile(r"(\d{20})(?!\d)")
 
 
+NEWEST: Final = "newest"
+"""In place of a topic id: the one that the topic's name has now."""
+
+
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """Which partitions are wanted; everything by default."""
@@ -63,6 +67,11 @@ class Wanted:
     topic: str | None = None
     topic_id: str | None = None
     partitions: Collection[int] | None = None
+
+    @property
+    def of_every_id(self) -> Wanted:
+        """Where to look for them: to find the newest id, at every id of the topic and each partition of it."""
+        return Wanted(self.topic) if self.topic_id == NEWEST else self
 
     def admits(self, partition: TopicIdPartition) -> bool:
         """Whether this is one of them."""
@@ -74,6 +83,18 @@ class Wanted:
 
 
 EVERYTHING: Final = Wanted()
+
+
+def ids_by_topic(partitions: Iterable[TopicIdPartition]) -> dict[str, list[str]]:
+    """The topics that were deleted and created again, each with its ids."""
+    found: dict[str, set[str | None]] = defaultdict(set)
+    for one in partitions:
+        found[one.topic].add(one.topic_id)
+    return {
+        topic: sorted(one for one in ids if one is not None)
+        for topic, ids in found.items()
+        if len(ids) > 1 and None not in ids
+    }
 
 
 def find_places(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from segreader.cli.options import parse_location, parse_topic
 from segreader.errors import OptionError
-from segreader.read.options import DEFAULT_COLUMNS
+from segreader.plan.request import DEFAULT_COLUMNS
 from segreader.scans import scan
 from segreader.tables.dataset import TopicDataset, open_dataset
 

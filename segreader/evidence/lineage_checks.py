@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -17,6 +16,7 @@ from segreader.format.scanner import Batch
 from segreader.plan.lineage import (
     DropReason,
     EpochSpan,
+    EpochStarts,
     ResolvedLog,
     assumed_lineage,
     clip,
@@ -106,26 +106,11 @@ def epoch_spans(batches: Sequence[Batch]) -> tuple[EpochSpan, ...]:
     return tuple(spans)
 
 
-class EpochStarts:
-    """Remembers where each epoch of a partition begins by its checkpoints."""
-
-    def __init__(self) -> None:
-        self._starts: dict[int, dict[int, tuple[int, str]]] = defaultdict(dict)
-
-    def add(self, checkpoint: LeaderEpochs, name: str) -> None:
-        """Take a segment's checkpoint, which is the object ``name``."""
-        for entry in checkpoint.entries[1:]:  # the first one moves with the log start
-            starts = self._starts[entry.epoch]
-            count, first = starts.get(entry.start_offset, (0, name))
-            starts[entry.start_offset] = (count + 1, first)
-
-    def check(self, found: Findings) -> None:
-        """Note checkpoints that say another start of an epoch than most: an epoch has one leader, and begins once."""
-        for epoch, starts in self._starts.items():
-            most = max(starts, key=lambda start: starts[start][0])
-            for start in sorted(starts.keys() - {most}):
-                text = f"epoch {epoch} begins at offset {start} by it, and at {most} by {starts[most][0]} others"
-                found.add(Code.BAD_LEADER_EPOCHS, starts[start][1], text, offset=start)
+def check_epoch_starts(found: Findings, starts: EpochStarts) -> None:
+    """Note checkpoints that say another start of an epoch than most: an epoch has one leader, and begins once."""
+    for epoch, start, name, most, others in starts.differing():
+        text = f"epoch {epoch} begins at offset {start} by it, and at {most} by {others} others"
+        found.add(Code.BAD_LEADER_EPOCHS, name, text, offset=start)
 
 
 class Lineages:
@@ -150,7 +135,7 @@ class Lineages:
 
     def check(self, found: Findings) -> None:
         """Note checkpoints that say another start of an epoch than most."""
-        self._starts.check(found)
+        check_epoch_starts(found, self._starts)
 
     def resolve(self, log: PartitionLog, facts: Sequence[SegmentFacts], given: LeaderEpochs | None) -> ResolvedLog:
         """Which segment delivers which offsets, by what was seen of each.

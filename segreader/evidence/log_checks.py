@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from struct import Struct
 from typing import Final
 
 from segreader.catalog.listing import read_file
@@ -18,8 +17,10 @@ from segreader.evidence.rules import Code
 from segreader.format.batch import COMMON_SIZE, HEADER_SIZE, check_common, parse_batch_header
 from segreader.format.checkpoints import parse_producer_snapshot
 from segreader.format.index_files import (
+    TIME_ENTRY_SIZE,
     OffsetIndex,
     TimeIndex,
+    is_beside,
     parse_offset_index,
     parse_time_index,
     parse_transaction_index,
@@ -27,10 +28,9 @@ from segreader.format.index_files import (
 from segreader.format.message_set import parse_message_header
 from segreader.format.scanner import READ_SIZE, Batch, BatchReady, Done, NeedData, SegmentScanner, Tail, batch_of_header
 from segreader.ranges import ByteRange
-from segreader.segment import Segment, StemFiles
+from segreader.segment import Segment
 from segreader.storage.base import ObjectStore
 
-_TIME_ENTRY: Final = Struct(">qi")
 _OFFSET_ENTRY: Final = 8
 _MOST_OTHERS: Final = 16
 _SAMPLES: Final = 16
@@ -79,16 +79,16 @@ def check_offset_index(found: Findings, data: bytes, name: str, segment: Segment
 
 def check_time_index(found: Findings, data: bytes, name: str, segment: Segment) -> TimeIndex:
     """Note what the file itself shows; returns the entries that rise."""
-    if extra := len(data) % _TIME_ENTRY.size:
+    if extra := len(data) % TIME_ENTRY_SIZE:
         found.add(
             Code.CUT_TIME_INDEX,
             name,
-            f"found {len(data)} bytes, expected a multiple of {_TIME_ENTRY.size}",
+            f"found {len(data)} bytes, expected a multiple of {TIME_ENTRY_SIZE}",
             position=len(data) - extra,
         )
         data = data[: len(data) - extra]
     index = parse_time_index(data, segment.base_offset)
-    position = len(index) * _TIME_ENTRY.size
+    position = len(index) * TIME_ENTRY_SIZE
     if index.trailing_bytes:
         text = f"{index.trailing_bytes} bytes follow {len(index)} entries that rise, in time and offset"
         found.add(Code.TIME_INDEX_NOT_RISING, name, text, position=position)
@@ -110,7 +110,7 @@ def check_time_index_bounds(
     if not len(index):
         return
     last = segment.base_offset + index.relative_offsets[-1]
-    position = (len(index) - 1) * _TIME_ENTRY.size
+    position = (len(index) - 1) * TIME_ENTRY_SIZE
     if (limit is not None and last > limit) or (first is not None and last < first):
         span = f"{segment.base_offset if first is None else first} to {'its end' if limit is None else limit}"
         text = f"the last entry names offset {last}, and the segment has offsets {span}"
@@ -119,19 +119,6 @@ def check_time_index_bounds(
     if told is not None and not segment.is_active and index.max_timestamp_ms != told:
         text = f"the last entry has timestamp {index.max_timestamp_ms}, and the catalogue has {told}"
         found.add(Code.TIME_INDEX_WRONG_END, name, text, position=position)
-
-
-def is_beside(named: int, base_offset: int, last_offset: int, before: int) -> bool:
-    """Whether a batch contradicts that one of its log has an offset, which is above ``before`` and not above its last.
-
-    Offsets jump only where the cleaner was at work, and it writes indexes anew: these name the last offset of a batch.
-
-    Args:
-        named: by a time index.
-        base_offset, last_offset: of the batch, of magic 2.
-        before: the last offset ahead of the batch.
-    """
-    return base_offset > named or (base_offset > before + 1 and last_offset != named)
 
 
 class OffsetIndexAudit:
@@ -248,7 +235,7 @@ class TimeIndexAudit:
             code,
             self._name,
             f"entry {entry} (offset {offset}): {text}",
-            position=entry * _TIME_ENTRY.size,
+            position=entry * TIME_ENTRY_SIZE,
             offset=offset,
         )
 
@@ -519,28 +506,6 @@ def largest_named(store: ObjectStore, segment: Segment) -> int | None:
     look(files.transaction_index, lambda data: [row.last_offset for row in parse_transaction_index(data, base)])
     look(files.producer_snapshot, lambda data: [one.last_offset for one in parse_producer_snapshot(data)])
     return max((offset for offset in named if offset >= base), default=None)
-
-
-def last_timed_offset(store: ObjectStore, segment: Segment) -> int | None:
-    """The offset in the last entry of a time index, by its 12 bytes: the batch with the largest timestamp holds it.
-
-    ``None`` where there is none, or the entry says nothing.
-    """
-    name = segment.files.time_index
-    if name is None or isinstance(segment.files, StemFiles):  # the catalogue knows those segments' sizes and ends
-        return None
-    try:
-        size = segment.files.sizes.get(name)
-        size = store.size(name) if size is None else size
-        if size < _TIME_ENTRY.size or size % _TIME_ENTRY.size:
-            return None
-        data = store.read_ranges(name, [ByteRange(size - _TIME_ENTRY.size, size)])[0]
-    except ObjectNotFoundError:
-        return None
-    timestamp_ms, relative_offset = _TIME_ENTRY.unpack(data)
-    if timestamp_ms <= 0 or relative_offset < 0:
-        return None
-    return segment.base_offset + int(relative_offset)
 
 
 def _read(store: ObjectStore, segment: Segment, name: str) -> bytes:

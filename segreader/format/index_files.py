@@ -183,7 +183,7 @@ def _lies_in_log(index: OffsetIndex, log_size: int | None) -> bool:
     return log_size is None or not len(index) or index.entry_positions[-1] < log_size
 
 
-_TIME_ENTRY_SIZE = 12
+TIME_ENTRY_SIZE = 12
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -253,7 +253,7 @@ def parse_time_index(data: bytes | bytearray | memoryview, base_offset: int) -> 
     Source: ``TimeIndex``, ``AbstractIndex`` (4.0).
     """
     raw = bytes(data)
-    if cut := len(raw) % _TIME_ENTRY_SIZE:
+    if cut := len(raw) % TIME_ENTRY_SIZE:
         raise CorruptIndexError(
             "a time index is cut",
             found=f"{len(raw)} bytes",
@@ -261,17 +261,30 @@ def parse_time_index(data: bytes | bytearray | memoryview, base_offset: int) -> 
             position=len(raw) - cut,
             base_offset=base_offset,
         )
-    written = written_size(raw, _TIME_ENTRY_SIZE)
-    timestamps = column(raw[:written], _TIME_ENTRY_SIZE, 0, 8)
-    offsets = column(raw[:written], _TIME_ENTRY_SIZE, 8, 4)
+    written = written_size(raw, TIME_ENTRY_SIZE)
+    timestamps = column(raw[:written], TIME_ENTRY_SIZE, 0, 8)
+    offsets = column(raw[:written], TIME_ENTRY_SIZE, 8, 4)
     count = min(count_rising(timestamps), count_rising(offsets, strictly=False))
     return TimeIndex(
         base_offset=base_offset,
         timestamps_ms=timestamps[:count],
         relative_offsets=offsets[:count],
-        trailing_bytes=written - count * _TIME_ENTRY_SIZE,
+        trailing_bytes=written - count * TIME_ENTRY_SIZE,
         zero_tail=len(raw) - written,
     )
+
+
+def is_beside(named: int, base_offset: int, last_offset: int, before: int) -> bool:
+    """Whether a batch contradicts that one of its log has an offset, which is above ``before`` and not above its last.
+
+    Offsets jump only where the cleaner was at work, and it writes indexes anew: these name the last offset of a batch.
+
+    Args:
+        named: by a time index.
+        base_offset, last_offset: of the batch, of magic 2.
+        before: the last offset ahead of the batch.
+    """
+    return base_offset > named or (base_offset > before + 1 and last_offset != named)
 
 
 _ENTRY = struct.Struct(">hqqqq")

@@ -21,6 +21,7 @@ from segreader.broker.messages import (
     TopicMetadata,
 )
 from segreader.broker.protocol import describe
+from segreader.catalog.listing import NEWEST
 from segreader.errors import (
     AuthorizationError,
     BrokerError,
@@ -35,7 +36,6 @@ from segreader.live.cluster import Cluster
 from segreader.plan.lineage import normalised
 from segreader.plan.live import LogMarks
 from segreader.segment import TopicIdPartition
-from segreader.stored.topic_ids import NEWEST
 
 _NO_SUCH_TOPIC, _UNSUPPORTED, _FORBIDDEN = 3, 35, 29
 _MOST_EPOCHS: Final = 1 << 16

@@ -55,10 +55,9 @@ from segreader.plan.live import (
     place_seam,
     uncovered,
 )
-from segreader.plan.request import LiveEnd, Policy, Request
+from segreader.plan.request import LiveEnd, Policy, ReadOptions, Request
 from segreader.plan.split import EndReason, Gap, PlannedDrop, ReadEnd
 from segreader.ranges import OffsetRange
-from segreader.read.options import ReadOptions
 from segreader.segment import TopicIdPartition
 from segreader.storage.base import ObjectStore, read_each
 from segreader.stored.planner import PartitionPlanner

@@ -14,6 +14,7 @@ from functools import partial
 import pyarrow as pa
 
 from segreader.broker.rules.fallback import RemoteReads
+from segreader.catalog.listing import NEWEST
 from segreader.errors import OffsetOutOfRangeError, OptionError
 from segreader.live.cluster import Cluster, KafkaCluster
 from segreader.live.fetching import BrokerRange
@@ -22,13 +23,11 @@ from segreader.live.metrics import LiveMetrics
 from segreader.live.planner import plan_live
 from segreader.live.reader import LiveReader
 from segreader.plan.live import LivePart, LivePlan, ReadFrom
-from segreader.plan.request import Bounds, Policy, Request
+from segreader.plan.request import Bounds, Policy, ReadOptions, Request
 from segreader.read.base_scan import BaseScan
-from segreader.read.options import ReadOptions
 from segreader.storage.base import ObjectStore
 from segreader.storage.signed_url import SignedUrl
 from segreader.stored.source import Catalog, Source, open_source
-from segreader.stored.topic_ids import NEWEST
 
 KAFKA = "kafka://"
 """How a location begins that is a cluster: ``kafka://host:port[,host:port]``."""

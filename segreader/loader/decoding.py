@@ -16,11 +16,11 @@ from segreader.errors import (
 )
 from segreader.format.columns import NO_STOP, BufferPool
 from segreader.loader.splits import LoaderSplit, Position, known_byte, rest_of, without_byte
+from segreader.plan.request import ReadOptions
 from segreader.plan.split import Split
 from segreader.read.batch_positions import BatchPositions, KnownBatches
 from segreader.read.decoders import decoder_of
 from segreader.read.metrics import ScanMetrics
-from segreader.read.options import ReadOptions
 from segreader.read.split_reader import SplitReader
 from segreader.storage.base import ObjectStore
 

@@ -28,8 +28,7 @@ from segreader.plan.request import Policy
 from segreader.plan.split import EndReason, ReadEnd, Split
 from segreader.ranges import OffsetRange
 from segreader.segment import TopicIdPartition
-from segreader.stored.follower import Follower
-from segreader.stored.log import StoredLog
+from segreader.stored.log import Follower, StoredLog
 from segreader.stored.planner import PartitionPlanner
 from segreader.stored.source import SourceLog
 from segreader.stored.times import note_if_older

@@ -15,11 +15,10 @@ from segreader.format.compression import DEFAULT_LIMIT
 from segreader.isolation import IsolationLevel
 from segreader.loader.saved import SavedFields, write_saved
 from segreader.plan.cut import DEFAULT_SPLIT_BYTES
-from segreader.plan.request import Time, TimeRange, parse_time_range
+from segreader.plan.request import DEFAULT_COLUMNS, ReadOptions, Time, TimeRange, parse_on_gap, parse_time_range
 from segreader.ranges import OffsetRange
 from segreader.read.arrow import schema
 from segreader.read.base_scan import Offsets
-from segreader.read.options import DEFAULT_COLUMNS, ReadOptions, parse_on_gap
 from segreader.scans import is_cluster, parse_isolation_level, parse_offsets
 from segreader.stored.source import Catalog, LocationSource, UrlSource, open_source, refuse_credentials
 

@@ -7,6 +7,7 @@ history that survived, so a segment counts only where its own epochs say the sam
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -265,6 +266,32 @@ def _entries_within(lineage: LeaderEpochs, start: int, stop: int) -> tuple[Leade
     first = max(0, bisect_right(entries, start, key=_START_OFFSET) - 1)
     some = entries[first : bisect_left(entries, stop, lo=first, key=_START_OFFSET)]
     return _writers(some) if len(some) > 1 else some
+
+
+class EpochStarts:
+    """Remembers where each epoch of a partition begins by its checkpoints."""
+
+    def __init__(self) -> None:
+        self._starts: dict[int, dict[int, tuple[int, str]]] = defaultdict(dict)
+
+    def add(self, checkpoint: LeaderEpochs, name: str) -> None:
+        """Take a segment's checkpoint, which is the object ``name``."""
+        for entry in checkpoint.entries[1:]:  # the first one moves with the log start
+            starts = self._starts[entry.epoch]
+            count, first = starts.get(entry.start_offset, (0, name))
+            starts[entry.start_offset] = (count + 1, first)
+
+    def differing(self) -> list[tuple[int, int, str, int, int]]:
+        """Each other start of an epoch than most checkpoints have.
+
+        Returns:
+            The epoch, the start, the first checkpoint that has it, the start that most have, and how many these are.
+        """
+        found = []
+        for epoch, starts in self._starts.items():
+            most = max(starts, key=lambda start: starts[start][0])
+            found += [(epoch, one, starts[one][1], most, starts[most][0]) for one in sorted(starts.keys() - {most})]
+        return found
 
 
 def resolve(

@@ -14,20 +14,52 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
 from threading import Lock, Thread, current_thread
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, Self, TypeVar
 from weakref import finalize
 
 from segreader.errors import StorageError
+from segreader.plan.request import ReadOptions
+from segreader.storage.base import ObjectStore, range_size_of
 from segreader.storage.cancellation import Cancellation, cancellable
 
 Part = TypeVar("Part")
 Item = TypeVar("Item")
 
+_DECODED_BYTES: Final = 5 << 20
+"""Of what is being decoded, by one thread."""
+
 _GRACE_S: Final = 0.2
 """Threads that still wait for a store then, as for a connection, end by themselves later."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadAhead:
+    """How far a store is read ahead.
+
+    Args:
+        threads: that read.
+        most_bytes: that wait to be used, or are fetched for what will.
+        range_size: of the store; 0 of local files.
+    """
+
+    threads: int
+    most_bytes: int
+    range_size: int
+
+    @classmethod
+    def of(cls, store: ObjectStore, options: ReadOptions) -> Self:
+        """How far this store is read ahead; raises as ``ReadOptions.threads_for``."""
+        range_size = range_size_of(store)
+        is_remote = bool(range_size)
+        return cls(options.threads_for(is_remote=is_remote), options.most_bytes_ahead(is_remote=is_remote), range_size)
+
+    def held_by(self, size: int) -> int:
+        """Bytes that reading so many bytes of an object holds, besides what waits."""
+        return min(self.range_size, size) + min(_DECODED_BYTES, 4 * size)
 
 
 def one_ahead(make: Callable[[], Iterator[Item]], *, name: str) -> Generator[Item, None, None]:

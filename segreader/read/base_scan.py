@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from segreader.isolation import IsolationLevel
+from segreader.plan.request import ReadOptions
 from segreader.plan.split import ReadPlan
 from segreader.ranges import OffsetRange
 from segreader.read.arrow import schema
 from segreader.read.metrics import ScanMetrics
-from segreader.read.options import ReadOptions
 from segreader.storage.base import ObjectStore
 
 if TYPE_CHECKING:

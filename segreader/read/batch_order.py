@@ -9,9 +9,9 @@ from operator import gt
 from typing import NamedTuple
 
 from segreader.errors import CorruptBatchError, CorruptIndexError, FormatError, SegreaderError, TruncatedError
-from segreader.evidence.log_checks import is_beside
 from segreader.format.batch import COMMON_SIZE, DELETE_HORIZON_FLAG, check_common
 from segreader.format.columns import TABLE_WIDTH, Decision, RunSummary, Table
+from segreader.format.index_files import is_beside
 from segreader.format.scanner import LARGEST_RELATIVE_OFFSET, BatchRun, Done, Tail
 from segreader.plan.split import Split
 from segreader.segment import Segment

@@ -34,12 +34,11 @@ from segreader.format.compression import Decompressor
 from segreader.format.kernel import damage_error, load_kernel
 from segreader.format.message_set import append_records, parse_message_set_entry
 from segreader.format.scanner import BatchRun
-from segreader.plan.request import Policy
+from segreader.plan.request import Policy, ReadOptions
 from segreader.plan.split import Split
 from segreader.ranges import OffsetRange
 from segreader.read.arrow import FIELDS, constant, schema, to_record_batch
 from segreader.read.metrics import ScanMetrics
-from segreader.read.options import ReadOptions
 
 COLUMNS_OF_HEADERS: Final = frozenset(
     {

@@ -21,12 +21,11 @@ import pyarrow as pa
 from segreader.errors import FormatError, StorageError
 from segreader.format.columns import BufferPool
 from segreader.format.kernel import load_kernel
-from segreader.plan.request import Policy
+from segreader.plan.request import Policy, ReadOptions
 from segreader.plan.split import ReadPlan, Split
 from segreader.read.ahead import Ahead
 from segreader.read.decoders import Decoder, RowDecoder
 from segreader.read.metrics import ScanMetrics
-from segreader.read.options import ReadOptions
 from segreader.read.split_reader import ReadApart, SplitReader
 from segreader.storage.base import ObjectStore, range_size_of
 

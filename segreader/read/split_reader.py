@@ -23,7 +23,7 @@ from segreader.format.columns import TABLE_WIDTH, BufferPool, Decision, RunSumma
 from segreader.format.index_files import parse_offset_index
 from segreader.format.scanner import BatchRun, Done, NeedData, SegmentScanner, Tail
 from segreader.isolation import AbortedTransactionFilter, AbortedTransactions, IsolationLevel
-from segreader.plan.request import Policy
+from segreader.plan.request import Policy, ReadOptions
 from segreader.plan.split import Split
 from segreader.ranges import ByteRange
 from segreader.read.batch_order import (
@@ -45,7 +45,6 @@ from segreader.read.batch_positions import BatchPositions
 from segreader.read.decoders import Decoder, RowDecoder, rows_below
 from segreader.read.markers import MarkerCheck, Transactional
 from segreader.read.metrics import Hole, MissingOffsets, ScanMetrics, records_within
-from segreader.read.options import ReadOptions
 from segreader.segment import TopicIdPartition
 from segreader.storage.base import ObjectStore, range_size_of, read_listed, read_whole
 

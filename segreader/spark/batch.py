@@ -18,11 +18,11 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from segreader.errors import ObjectNotFoundError
+from segreader.plan.request import ReadOptions
 from segreader.plan.split import ReadPlan, Split
 from segreader.read.arrow import FIELDS, HEADERS
 from segreader.read.decoders import decoder_of
 from segreader.read.metrics import MissingOffsets, ScanMetrics
-from segreader.read.options import ReadOptions
 from segreader.read.split_reader import SplitReader
 from segreader.spark.locations import kept_locations
 from segreader.spark.options import SparkOptions

@@ -35,11 +35,10 @@ from segreader.live.planner import plan_topics
 from segreader.live.reader import LiveReader
 from segreader.plan.cut import SplitOffsets
 from segreader.plan.live import LivePart, LivePlan, ReadFrom, narrowed
-from segreader.plan.request import Bounds, LiveEnd, Policy, Request
+from segreader.plan.request import Bounds, LiveEnd, Policy, ReadOptions, Request
 from segreader.plan.split import Gap
 from segreader.ranges import OffsetRange
 from segreader.read.metrics import MissingOffsets
-from segreader.read.options import ReadOptions
 from segreader.segment import TopicIdPartition
 from segreader.spark.checkpoint import TopicPartition, flat
 from segreader.spark.credentials import resolve_storage

@@ -17,7 +17,7 @@ from typing import TypeVar
 from segreader.catalog.layouts import log_directory
 from segreader.catalog.layouts.base import PartitionPlace
 from segreader.catalog.layouts.registry import choose_layouts, open_view
-from segreader.catalog.listing import EVERYTHING, Wanted, find_all, find_places, refuse_two_topics
+from segreader.catalog.listing import EVERYTHING, NEWEST, Wanted, find_all, find_places, refuse_two_topics
 from segreader.catalog.metadata_log import RemoteLogMetadata
 from segreader.errors import (
     AccessDeniedError,
@@ -37,7 +37,6 @@ from segreader.storage.base import ObjectInfo, ObjectStore, read_listed
 from segreader.storage.location import open_store
 from segreader.stored.log import StoredLog
 from segreader.stored.source import Known, OpenLocations, is_live
-from segreader.stored.topic_ids import NEWEST
 
 _Result = TypeVar("_Result")
 _REFUSED = (AccessDeniedError, LocationExpiredError)

@@ -15,11 +15,11 @@ import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 
+from segreader.catalog.listing import NEWEST
 from segreader.errors import OptionError
 from segreader.isolation import IsolationLevel
 from segreader.plan.cut import DEFAULT_SPLIT_BYTES
-from segreader.plan.request import Bounds, Policy
-from segreader.read.options import ReadOptions
+from segreader.plan.request import Bounds, Policy, ReadOptions
 from segreader.spark.credentials import KAFKA, SERVERS, Brokers, is_reference, parse_brokers, parse_provider
 from segreader.spark.option_values import (
     EARLIEST,
@@ -36,7 +36,6 @@ from segreader.storage.options import NAMES as STORAGE_NAMES
 from segreader.storage.options import Kind, StorageOptions, canonical_name, kind_of, parse_values
 from segreader.storage.signed_url import redact
 from segreader.stored.source import Catalog
-from segreader.stored.topic_ids import NEWEST
 
 NAMES = (
     "location",

@@ -29,8 +29,7 @@ from segreader.spark.locations import Locations
 from segreader.spark.options import SparkOptions
 from segreader.spark.planning import SparkPlan
 from segreader.storage.base import read_each
-from segreader.stored.follower import Follower
-from segreader.stored.log import StoredLog
+from segreader.stored.log import Follower, StoredLog
 from segreader.stored.planner import PartitionPlanner
 from segreader.stored.source import SourceLog
 

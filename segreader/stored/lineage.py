@@ -6,24 +6,26 @@ tell the last offset, the last batch does.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final
 
 from segreader.catalog.layouts import log_directory
 from segreader.catalog.listing import PartitionLog
-from segreader.errors import AccessDeniedError, ObjectNotFoundError
+from segreader.errors import AccessDeniedError, FormatError, ObjectNotFoundError
 from segreader.evidence.findings import MOST_NAMED, Findings
-from segreader.evidence.lineage_checks import EpochStarts, check_epochs
+from segreader.evidence.lineage_checks import check_epoch_starts, check_epochs
 from segreader.evidence.listing_checks import incomplete_notes, incomplete_offsets
-from segreader.format.checkpoints import LeaderEpoch, LeaderEpochs
+from segreader.format.checkpoints import LeaderEpoch, LeaderEpochs, parse_leader_epochs
 from segreader.format.compression import DEFAULT_LIMIT
 from segreader.format.scanner import Batch
 from segreader.plan.lineage import (
     Dropped,
     DropReason,
+    EpochStarts,
     OffsetHole,
     ResolvedLog,
     assumed_lineage,
@@ -37,7 +39,6 @@ from segreader.plan.request import Policy
 from segreader.ranges import ByteRange
 from segreader.segment import Segment
 from segreader.storage.base import ObjectStore, read_each, read_whole
-from segreader.stored.checkpoints import Checkpoint, read_checkpoint, read_checkpoints
 from segreader.stored.segment_ends import (
     OPEN_END,
     EndedSegments,
@@ -52,6 +53,9 @@ _CANDIDATES: Final = 8
 _LOG_STARTS: Final = "log-start-offset-checkpoint"
 _MAGIC_POSITION: Final = 16
 """Position of the magic byte, in every format."""
+
+_DIGEST: Final = re.compile(r"etag:([0-9a-f]{32})")
+"""S3's ETag of an object that was put at once: the MD5 of its bytes, unless it is encrypted with a key of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +167,8 @@ def read_lineage(
     lacking |= {one.base_offset: f"{store.url(one.files.log)} ends before that" for one in missing[len(log.missing) :]}
     lacking = {at: why for at, why in lacking.items() if any(hole.start <= at < hole.stop for hole in resolved.holes)}
     notes += [f"{log.partition}: offsets from {at} on are missing: {why}" for at, why in sorted(lacking.items())]
-    notes += incomplete_notes(store, log, resolved)
+    if log.incomplete:
+        notes += incomplete_notes(store, log, resolved)
     if later is not None and any(one.reason is DropReason.DIVERGED for one in resolved.dropped):
         name, epoch = store.url(later[0]), later[1].entries[-1].epoch
         notes.append(f"{name}: its leader epoch {epoch} is the newest, and no log beside it can be read")
@@ -207,11 +212,14 @@ def _differing_starts(
     store: ObjectStore, segments: Sequence[Segment], files: Sequence[LeaderEpochs | None]
 ) -> list[str]:
     """Notes of the checkpoints that say another start of an epoch than most."""
-    starts, found = EpochStarts(), Findings(store, most=MOST_NAMED)
+    starts = EpochStarts()
     for segment, known in zip(segments, files, strict=False):
         if known:
             starts.add(known, segment.files.leader_epochs or segment.files.log)
-    starts.check(found)
+    if not starts.differing():
+        return []
+    found = Findings(store, most=MOST_NAMED)
+    check_epoch_starts(found, starts)
     return found.settle(Policy.SKIP)
 
 
@@ -638,3 +646,64 @@ def _choose(
         if answer.note is not None:
             notes.append(answer.note)
     return (assumed_lineage(stated), True, []) if stated else (None, False, [])
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What was read.
+
+    Args:
+        epochs: ``None`` if it is not there or damaged.
+        note: what is wrong with it.
+        is_proven: its bytes have the digest that the listing gives.
+    """
+
+    epochs: LeaderEpochs | None = None
+    note: str | None = None
+    is_proven: bool = False
+
+
+def digest_of(segment: Segment) -> str | None:
+    """The digest of a segment's checkpoint if its tag has the form of one: equal ones mean equal bytes, once proven."""
+    tag = segment.files.epochs_tag
+    found = None if tag is None else _DIGEST.fullmatch(tag)
+    return None if found is None else found[1]
+
+
+def read_checkpoints(store: ObjectStore, segments: Iterable[Segment]) -> dict[str, Checkpoint]:
+    """The checkpoints of these segments, by name; those that have none are left out."""
+    sizes: dict[str, int | None] = {}
+    digests: dict[str, str | None] = {}
+    firsts: dict[str, str] = {}
+    for segment in segments:
+        if (name := segment.files.leader_epochs) is not None and name not in sizes:
+            sizes[name] = segment.files.sizes.get(name)
+            digests[name] = digest = digest_of(segment)
+            firsts.setdefault(digest or name, name)
+
+    def read(name: str) -> Checkpoint:
+        return read_checkpoint(store, name, sizes[name], digests[name])
+
+    answers = dict(zip(firsts.values(), read_each(read, list(firsts.values())), strict=True))
+    proven = {key: answers[name] for key, name in firsts.items() if answers[name].is_proven and answers[name].epochs}
+    others = [name for name, digest in digests.items() if name not in answers and digest not in proven]
+    answers |= zip(others, read_each(read, others), strict=True)
+    return {name: answers.get(name) or proven[digest or name] for name, digest in digests.items()}
+
+
+def read_checkpoint(store: ObjectStore, name: str, size: int | None = None, digest: str | None = None) -> Checkpoint:
+    """One checkpoint; ``digest`` is what proves it, as ``digest_of`` has it."""
+    try:
+        data = read_whole(store, name, size)
+        is_proven = digest is not None and _md5(data) == digest
+        return Checkpoint(parse_leader_epochs(data), None, is_proven)
+    except ObjectNotFoundError:
+        return Checkpoint()
+    except FormatError as error:
+        return Checkpoint(None, f"{error.located(source=store.url(name))}; read without it")
+
+
+def _md5(data: bytes) -> str:
+    import hashlib
+
+    return hashlib.md5(data, usedforsecurity=False).hexdigest()

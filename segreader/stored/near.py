@@ -21,7 +21,7 @@ from segreader.plan.request import TimeRange
 from segreader.ranges import OffsetRange
 from segreader.segment import Segment
 from segreader.storage.base import ObjectStore, read_each
-from segreader.stored.checkpoints import digest_of, read_checkpoints
+from segreader.stored.lineage import digest_of, read_checkpoints
 from segreader.stored.segment_ends import OPEN_END, bears_epochs
 from segreader.stored.source import SourceLog
 from segreader.stored.times import newest_indexed_ms, times_of_segment

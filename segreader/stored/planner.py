@@ -19,7 +19,7 @@ from segreader.errors import (
     StorageError,
 )
 from segreader.evidence.findings import Findings, notes_of_many
-from segreader.evidence.log_checks import check_offset_index, last_timed_offset
+from segreader.evidence.log_checks import check_offset_index
 from segreader.format.batch import HEADER_SIZE, parse_batch_header
 from segreader.format.index_files import OffsetIndex, parse_offset_index
 from segreader.isolation import AbortedTransactions, IsolationLevel
@@ -34,7 +34,7 @@ from segreader.plan.cut import (
     wanted_size,
 )
 from segreader.plan.lineage import DropReason, OffsetHole, Part, ResolvedLog, epochs_within
-from segreader.plan.request import Policy, TimeRange
+from segreader.plan.request import Policy, ReadOptions, TimeRange
 from segreader.plan.split import (
     END_OF_LOG,
     EndReason,
@@ -47,13 +47,12 @@ from segreader.plan.split import (
 )
 from segreader.ranges import ByteRange, OffsetRange
 from segreader.read.batch_order import ends_early
-from segreader.read.options import ReadOptions
 from segreader.segment import Segment
 from segreader.storage.base import ObjectStore, RememberingStore, read_each
 from segreader.stored.lineage import ReadableLog
 from segreader.stored.log import StoredLog
 from segreader.stored.near import neighbourhoods, range_of_times
-from segreader.stored.segment_ends import OPEN_END, read_last_offset, shows_cleaning
+from segreader.stored.segment_ends import OPEN_END, last_timed_offset, read_last_offset, shows_cleaning
 from segreader.stored.source import SourceLog
 from segreader.stored.transactions import TransactionState, read_transaction_state
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, islice, pairwise
+from struct import Struct
 from typing import Final
 
 from segreader.catalog.listing import read_file
@@ -34,7 +35,7 @@ from segreader.format.scanner import (
 )
 from segreader.plan.lineage import EpochSpan, ResolvedLog
 from segreader.ranges import ByteRange
-from segreader.segment import Segment, SegmentFiles
+from segreader.segment import Segment, SegmentFiles, StemFiles
 from segreader.storage.base import ObjectStore, read_each
 
 OPEN_END: Final = 1 << 63
@@ -50,6 +51,8 @@ _INDEX_END: Final = 256 * _INDEX_ENTRIES
 
 _MOST_AT_ONCE: Final = 64 << 10
 """Bytes whose headers are all parsed before the first is used: nearly every log ends within them."""
+
+_TIME_ENTRY: Final = Struct(">qi")
 
 _Header = RecordBatchHeader | MessageHeader
 
@@ -97,6 +100,28 @@ def read_log_end(store: ObjectStore, log: ResolvedLog, max_batch_bytes: int = DE
     part = log.parts[-1]
     last = read_last_offset(store, part.segment, max_batch_bytes)
     return None if last is None else max(last + 1, part.start)
+
+
+def last_timed_offset(store: ObjectStore, segment: Segment) -> int | None:
+    """The offset in the last entry of a time index, by its 12 bytes: the batch with the largest timestamp holds it.
+
+    ``None`` where there is none, or the entry says nothing.
+    """
+    name = segment.files.time_index
+    if name is None or isinstance(segment.files, StemFiles):  # the catalogue knows those segments' sizes and ends
+        return None
+    try:
+        size = segment.files.sizes.get(name)
+        size = store.size(name) if size is None else size
+        if size < _TIME_ENTRY.size or size % _TIME_ENTRY.size:
+            return None
+        data = store.read_ranges(name, [ByteRange(size - _TIME_ENTRY.size, size)])[0]
+    except ObjectNotFoundError:
+        return None
+    timestamp_ms, relative_offset = _TIME_ENTRY.unpack(data)
+    if timestamp_ms <= 0 or relative_offset < 0:
+        return None
+    return segment.base_offset + int(relative_offset)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,11 +20,13 @@ from segreader.catalog.layouts.base import Layout, PartitionPlace
 from segreader.catalog.layouts.registry import choose_layouts, location_of, open_view
 from segreader.catalog.listing import (
     EVERYTHING,
+    NEWEST,
     PartitionLog,
     Wanted,
     find_all,
     find_listed_segments,
     find_sets_without_log,
+    ids_by_topic,
     list_places,
     read_place,
     refuse_two_topics,
@@ -38,7 +40,7 @@ from segreader.storage.base import ListedOnce, MountedStores, ObjectStore, range
 from segreader.storage.location import open_store
 from segreader.storage.options import options_without_secrets
 from segreader.storage.signed_url import redact
-from segreader.stored.topic_ids import NEWEST, NewestIds, ids_by_topic, newest_ids, note_of_ids, of_every_id
+from segreader.stored.topic_ids import NewestIds, newest_ids, note_of_ids
 
 _PLAIN = ("http://", "https://")
 
@@ -245,7 +247,7 @@ class OpenLocations:
         if self.catalog.metadata is None or self.catalog.segments_from == "listing":
             return None
         store, prefix = self._open(self.catalog.metadata)
-        wanted = of_every_id(wanted)
+        wanted = wanted.of_every_id
         return read_remote_log_metadata(
             store, prefix, topic=wanted.topic, topic_id=wanted.topic_id, partitions=wanted.partitions
         )
@@ -410,7 +412,7 @@ class LocationSource(OpenLocations):
             store,
             self.prefix,
             self.layouts,
-            of_every_id(wanted),
+            wanted.of_every_id,
             is_live=lambda one: is_live(metadata, one),
             may_have_ids=wanted.topic_id == NEWEST,
         )
@@ -419,7 +421,7 @@ class LocationSource(OpenLocations):
         """By listing, by the metadata topic or both, a partition at a time."""
         metadata = self.read_metadata(wanted)
         is_newest = wanted.topic_id == NEWEST
-        finished = [] if metadata is None else metadata.partitions(wanted.topic, of_every_id(wanted).topic_id)
+        finished = [] if metadata is None else metadata.partitions(wanted.topic, wanted.of_every_id.topic_id)
         store = ListedOnce(self.store) if range_size_of(self.store) else self.store
         try:
             places = self._places(store, wanted, metadata)
@@ -495,7 +497,7 @@ class UrlSource:
         is_newest = wanted.topic_id == NEWEST
         loose: dict[TopicIdPartition, PartitionLog] = {}
         if find_all(self.store, "", self.layouts):
-            places = list_places(self.store, "", self.layouts, of_every_id(wanted), may_have_ids=is_newest)
+            places = list_places(self.store, "", self.layouts, wanted.of_every_id, may_have_ids=is_newest)
         else:
             loose = self._loose(wanted)
             places = [PartitionPlace(one, ("",), "urls") for one in loose]
@@ -535,7 +537,7 @@ class UrlSource:
         for segment in sorted(segments, key=lambda segment: segment.base_offset):
             groups[segment.partition].append(segment)
         there = sorted(groups, key=lambda one: one.order)
-        wanted = of_every_id(asked)
+        wanted = asked.of_every_id
         chosen = [one for one in there if wanted.admits(one) and wanted.topic_id in (None, one.topic_id)]
         missing = sorted(set(wanted.partitions or ()) - {one.partition for one in chosen})
         if not chosen or missing:

@@ -7,22 +7,18 @@ other. So times decide, and only where those of one id all come after those of e
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
 from segreader.catalog.layouts.base import PartitionPlace
-from segreader.catalog.listing import PartitionLog, Wanted
+from segreader.catalog.listing import NEWEST, PartitionLog, ids_by_topic
 from segreader.catalog.metadata_log import RemoteLogMetadata
 from segreader.errors import AmbiguousTopicError, ObjectNotFoundError
 from segreader.segment import SegmentState, TopicIdPartition
 from segreader.storage.base import ObjectStore
 from segreader.stored.times import UNREADABLE, times_of_log
-
-NEWEST: Final = "newest"
-"""In place of a topic id: the one that the topic's name has now."""
 
 _SHOWN_IDS: Final = 8
 
@@ -62,23 +58,6 @@ class NewestIds:
                 + (f" of id {', '.join(self.ids.values())}, the newest" if self.ids else ""),
             )
         return {one for one in newest if one.partition in partitions}
-
-
-def of_every_id(wanted: Wanted) -> Wanted:
-    """Where to look for what is wanted: every id of the topic, and each partition of it, to find the newest one."""
-    return Wanted(wanted.topic) if wanted.topic_id == NEWEST else wanted
-
-
-def ids_by_topic(partitions: Iterable[TopicIdPartition]) -> dict[str, list[str]]:
-    """The topics that were deleted and created again, each with its ids."""
-    found: dict[str, set[str | None]] = defaultdict(set)
-    for one in partitions:
-        found[one.topic].add(one.topic_id)
-    return {
-        topic: sorted(one for one in ids if one is not None)
-        for topic, ids in found.items()
-        if len(ids) > 1 and None not in ids
-    }
 
 
 def note_of_ids(topic: str, ids: Sequence[str]) -> str:

@@ -16,11 +16,11 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from segreader.errors import OptionError
+from segreader.plan.request import ReadOptions
 from segreader.plan.split import ReadPlan, Split
 from segreader.read.base_scan import BaseScan
 from segreader.read.decoders import counter_of
 from segreader.read.metrics import ScanMetrics
-from segreader.read.options import ReadOptions
 from segreader.read.plan_reader import PlanReader, Shape
 from segreader.scans import Scan
 from segreader.storage.base import ObjectStore

@@ -37,8 +37,7 @@ from segreader.format.checkpoints import LeaderEpochs, ProducerSnapshot, parse_l
 from segreader.format.index_files import AbortedTransaction, OffsetIndex, TimeIndex
 from segreader.format.scanner import LARGEST_RELATIVE_OFFSET, Batch, Done, Tail
 from segreader.plan.lineage import DropReason, Part, ResolvedLog
-from segreader.read.ahead import in_order
-from segreader.read.options import ReadAhead
+from segreader.read.ahead import ReadAhead, in_order
 from segreader.segment import Segment, StemFiles
 from segreader.storage.base import ObjectStore
 from segreader.verify.batch_checks import AuditEnd, Audits, SeenEnd, SeenRun, audit_runs, read_runs

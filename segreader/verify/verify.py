@@ -16,7 +16,7 @@ from typing import Final, cast
 
 from segreader.catalog.layouts import log_directory
 from segreader.catalog.layouts.base import Layout, PartitionPlace
-from segreader.catalog.listing import PartitionLog, Wanted, find_all, find_places, read_place
+from segreader.catalog.listing import NEWEST, PartitionLog, Wanted, find_all, find_places, read_place
 from segreader.catalog.metadata_log import RemoteLogMetadata
 from segreader.errors import (
     CatalogError,
@@ -42,11 +42,11 @@ from segreader.evidence.rules import Code
 from segreader.evidence.transaction_checks import check_last_batch, check_neighbours
 from segreader.format.checkpoints import LeaderEpochs
 from segreader.plan.lineage import Part
-from segreader.read.options import ReadAhead, ReadOptions
+from segreader.plan.request import ReadOptions
+from segreader.read.ahead import ReadAhead
 from segreader.segment import Segment, SegmentFiles
 from segreader.storage.base import ObjectInfo, ObjectStore, StoreView, read_each
 from segreader.stored.source import LocationSource
-from segreader.stored.topic_ids import NEWEST
 from segreader.verify.segment_checks import Copies, SegmentAudit, look_at_segment, read_checkpoint, read_segments
 
 _AT_ONCE: Final = 64
@@ -112,7 +112,7 @@ def verify(
         StorageError: the location cannot be listed at all.
     """
     now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-    ahead = (options or ReadOptions()).ahead_of(source.store) if deep else None
+    ahead = ReadAhead.of(source.store, options or ReadOptions()) if deep else None
     seen = NoticingStore(source.store)
     wanted = Wanted(topic, topic_id, partitions)
     is_newest = topic_id == NEWEST

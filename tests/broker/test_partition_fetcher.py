@@ -22,7 +22,7 @@ from segreader.broker.messages import (
 )
 from segreader.broker.partition_fetcher import PartitionFetcher
 from segreader.broker.rules.fallback import RemoteReads, RemoteStep
-from segreader.broker.rules.out_of_range import WhenOutOfRange
+from segreader.broker.rules.fetch_errors import WhenOutOfRange
 from segreader.broker.rules.truncation import FetchPosition, parse_batch_facts
 from segreader.broker.settings import ClientSettings
 from segreader.errors import (

@@ -25,8 +25,8 @@ from segreader.broker.messages import (
 )
 from segreader.broker.partition_state import PartitionState, Tries
 from segreader.broker.rules.backoff import USUAL, Deadline
+from segreader.broker.rules.fetch_errors import WhenOutOfRange
 from segreader.broker.rules.leader import KnownCluster
-from segreader.broker.rules.out_of_range import WhenOutOfRange
 from segreader.broker.rules.truncation import FetchPosition, PositionState
 from segreader.errors import BrokerError, OffsetOutOfRangeError, TruncatedLogError
 from segreader.isolation import IsolationLevel

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from segreader.broker.rules.out_of_range import (
+from segreader.broker.rules.fetch_errors import (
     OutOfRange,
     RangeVerdict,
     WhenOutOfRange,

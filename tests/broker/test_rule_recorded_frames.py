@@ -10,10 +10,9 @@ from frames import body, frames
 
 from segreader.broker.api import decode_epoch_ends, decode_fetch, decode_list_offsets, decode_metadata
 from segreader.broker.messages import EpochEnd, FetchAnswer, FetchedPartition, LeaderAndEpoch, OffsetWanted
-from segreader.broker.rules.fetch_errors import FetchErrorKind, kind_of
+from segreader.broker.rules.fetch_errors import FetchErrorKind, OutOfRange, judge, kind_of
 from segreader.broker.rules.leader import Hint, KnownCluster, LeaderDecision, LeaderFinder, LeaderStep
 from segreader.broker.rules.list_offsets import LatestTold, Look, OffsetLookup
-from segreader.broker.rules.out_of_range import OutOfRange, judge
 from segreader.broker.rules.preferred_replica import FetchSource, KnownEnds, PreferredReplica, ReplicaStep
 from segreader.broker.rules.truncation import (
     BatchFacts,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import segreader
-from segreader.cli.progress import progress
+from segreader.cli.output import progress
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_local_tiered
 

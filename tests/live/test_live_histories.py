@@ -24,8 +24,7 @@ from segreader.live.locations import UrlCache
 from segreader.live.planner import plan_live
 from segreader.live.reader import LiveReader
 from segreader.live.scan import LiveScan
-from segreader.plan.request import Request, parse_bounds
-from segreader.read.options import ReadOptions
+from segreader.plan.request import ReadOptions, Request, parse_bounds
 from segreader.read.records import RECORD_COLUMNS, iter_consumer_records
 from segreader.stored.source import open_source
 from segreader.testing.batches import COMMIT

@@ -33,8 +33,7 @@ from segreader.live.locations import UrlCache, open_located
 from segreader.live.reader import LiveReader
 from segreader.live.scan import LiveScan
 from segreader.plan.live import ReadFrom
-from segreader.plan.request import Request
-from segreader.read.options import ReadOptions
+from segreader.plan.request import ReadOptions, Request
 from segreader.read.records import RECORD_COLUMNS, iter_consumer_records
 
 TIERED = [one for one in cases("tv2", "tv1", "k39", "cluster") if one.local and one.remote]

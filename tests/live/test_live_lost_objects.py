@@ -25,8 +25,7 @@ from segreader.isolation import IsolationLevel
 from segreader.live.locations import UrlCache
 from segreader.live.scan import LiveScan
 from segreader.plan.live import ReadFrom
-from segreader.plan.request import Request
-from segreader.read.options import ReadOptions
+from segreader.plan.request import ReadOptions, Request
 from segreader.stored.source import open_source
 from segreader.testing.directory import kafka_uuid
 

@@ -18,9 +18,8 @@ from segreader.errors import OffsetOutOfRangeError, OptionError, ProtocolError, 
 from segreader.isolation import IsolationLevel
 from segreader.live.scan import LiveScan
 from segreader.plan.live import ReadFrom
-from segreader.plan.request import Request, parse_bounds
+from segreader.plan.request import ReadOptions, Request, parse_bounds
 from segreader.plan.split import EndReason
-from segreader.read.options import ReadOptions
 from segreader.stored.source import Source, open_source
 
 LIVE = [one for one in cases("tv2", "tv1", "k39", "cluster") if one.local]

@@ -9,10 +9,10 @@ import pytest
 from segreader.format.batch import RecordBatchHeader
 from segreader.format.scanner import BatchReady, NeedData, SegmentScanner
 from segreader.isolation import AbortedTransactions, IsolationLevel
+from segreader.plan.request import ReadOptions
 from segreader.plan.split import Split
 from segreader.ranges import ByteRange, OffsetRange
 from segreader.read.batch_positions import BatchPlace, BatchPositions
-from segreader.read.options import ReadOptions
 from segreader.read.split_reader import SplitReader
 from segreader.segment import TopicIdPartition
 from segreader.testing.builder import SegmentBuilder

@@ -10,13 +10,12 @@ from corpus import Case, cases
 from segreader import scan
 from segreader.errors import CorruptBatchError
 from segreader.format.compression import Codec
-from segreader.plan.request import Policy
+from segreader.plan.request import Policy, ReadOptions
 from segreader.plan.split import Split
 from segreader.ranges import OffsetRange
 from segreader.read.arrow import schema
 from segreader.read.decoders import COLUMNS_OF_HEADERS, HeaderDecoder, decoder_of
 from segreader.read.metrics import ScanMetrics
-from segreader.read.options import ReadOptions
 from segreader.read.split_reader import SplitReader
 from segreader.storage.base import ObjectStore
 from segreader.testing.builder import SegmentBuilder

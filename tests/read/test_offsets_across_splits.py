@@ -10,10 +10,9 @@ from planted import Planted, sound_log
 
 import segreader
 from segreader.errors import CorruptBatchError, FormatError
-from segreader.plan.request import Policy, Request, parse_bounds
+from segreader.plan.request import Policy, ReadOptions, Request, parse_bounds
 from segreader.plan.split import ReadPlan
 from segreader.ranges import OffsetRange
-from segreader.read.options import ReadOptions
 from segreader.read.split_reader import SplitReader, read_split
 from segreader.scans import Scan
 from segreader.stored.source import LocationSource

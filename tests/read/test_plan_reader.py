@@ -16,7 +16,7 @@ from planted import Planted, sound_log
 
 import segreader
 from segreader.errors import OptionError, SegreaderError
-from segreader.read.options import ReadOptions
+from segreader.plan.request import ReadOptions
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_files, write_local_tiered
 

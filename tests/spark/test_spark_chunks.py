@@ -19,10 +19,9 @@ from segreader.isolation import IsolationLevel
 from segreader.live.planner import plan_live
 from segreader.plan.cut import Cutting, SplitOffsets
 from segreader.plan.live import ReadFrom
-from segreader.plan.request import Request
+from segreader.plan.request import ReadOptions, Request
 from segreader.plan.split import Split
 from segreader.ranges import ByteRange
-from segreader.read.options import ReadOptions
 from segreader.read.split_reader import read_split
 from segreader.spark.options import parse_options
 from segreader.spark.planning import plan_splits

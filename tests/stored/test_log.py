@@ -14,9 +14,8 @@ from segreader.isolation import IsolationLevel
 from segreader.plan.log import LogEnd, Piece
 from segreader.plan.split import EndReason
 from segreader.stored import log as log_module
-from segreader.stored.follower import Follower
 from segreader.stored.lineage import read_lineage
-from segreader.stored.log import StoredLog
+from segreader.stored.log import Follower, StoredLog
 from segreader.stored.source import LocationSource, SourceLog
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_local_tiered

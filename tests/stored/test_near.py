@@ -18,8 +18,7 @@ from sample import edges_once, is_first_of_its_topic, sampled
 from simulator import SimulatedPartition
 
 from segreader.isolation import IsolationLevel
-from segreader.plan.request import Bounds, Request, TimeRange
-from segreader.read.options import ReadOptions
+from segreader.plan.request import Bounds, ReadOptions, Request, TimeRange
 from segreader.scans import Scan
 from segreader.stored import near
 from segreader.stored.planner import PartitionPlanner

@@ -13,8 +13,8 @@ from layout_writers import WAYS, Way, lay_out, log_names, rows_of
 
 import segreader
 from segreader.errors import ObjectChangedError
+from segreader.plan.request import ReadOptions
 from segreader.plan.split import Split
-from segreader.read.options import ReadOptions
 from segreader.read.split_reader import read_split
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_broker_log, write_local_tiered

@@ -19,10 +19,9 @@ from segreader.errors import (
 )
 from segreader.format.batch import Record, TimestampType
 from segreader.format.compression import Codec
-from segreader.plan.request import Policy
+from segreader.plan.request import Policy, ReadOptions
 from segreader.plan.split import EndReason
 from segreader.ranges import OffsetRange
-from segreader.read.options import ReadOptions
 from segreader.stored import transactions
 from segreader.stored.lineage import read_lineage
 from segreader.stored.log import read_log_offsets

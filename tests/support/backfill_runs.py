@@ -17,9 +17,8 @@ from segreader.backfill.job_splits import JobSplit
 from segreader.backfill.output import PLAN, OutputOptions
 from segreader.backfill.report import Completeness
 from segreader.backfill.task import do_split
-from segreader.plan.request import Policy
+from segreader.plan.request import Policy, ReadOptions
 from segreader.plan.split import Split
-from segreader.read.options import ReadOptions
 from segreader.read.split_reader import read_split
 from segreader.spark.locations import Locations
 from segreader.spark.options import parse_options

@@ -12,10 +12,9 @@ from bucket_plants import Bucket
 from segreader.errors import SegreaderError
 from segreader.evidence.rules import Severity
 from segreader.isolation import IsolationLevel
-from segreader.plan.request import Request, parse_bounds
+from segreader.plan.request import ReadOptions, Request, parse_bounds
 from segreader.plan.split import ReadPlan
 from segreader.read.metrics import ScanMetrics
-from segreader.read.options import ReadOptions
 from segreader.read.split_reader import SplitReader
 from segreader.scans import Scan
 from segreader.stored.source import Catalog, LocationSource

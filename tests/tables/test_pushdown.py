@@ -14,9 +14,8 @@ import pytest
 
 from segreader.duckdb import register
 from segreader.format.compression import Codec
-from segreader.plan.request import Request, parse_bounds
+from segreader.plan.request import ReadOptions, Request, parse_bounds
 from segreader.polars import lazy_frame
-from segreader.read.options import ReadOptions
 from segreader.scans import Scan
 from segreader.stored.source import LocationSource
 from segreader.tables.dataset import TopicDataset

@@ -15,7 +15,7 @@ from planted import LONG_LATER_MS, Planted, damaged
 from segreader.errors import StorageError
 from segreader.evidence.findings import Finding
 from segreader.evidence.rules import Code
-from segreader.read.options import ReadOptions
+from segreader.plan.request import ReadOptions
 from segreader.storage.cancellation import cancellable
 from segreader.stored.source import LocationSource
 from segreader.testing.builder import SegmentBuilder

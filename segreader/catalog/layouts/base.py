@@ -168,7 +168,7 @@ class Layout(ABC):
 
     def claim_below(self, directory: Directory, store: ObjectStore) -> Sequence[PartitionPlace]:
         """As ``places``, for a directory that has a ``names.child``."""
-        raise NotImplementedError
+        return ()
 
     @abstractmethod
     def find(self, store: ObjectStore, place: PartitionPlace) -> PartitionFiles:
@@ -181,7 +181,7 @@ class Layout(ABC):
 
     def view(self, store: ObjectStore) -> StoreView:
         """A store in which ``plain_files`` are plain Kafka files; every other name means what it means in ``store``."""
-        raise NotImplementedError
+        return StoreView(store)
 
 
 def segment_files(files: Mapping[str, ObjectInfo]) -> SegmentFiles:

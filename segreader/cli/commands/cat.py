@@ -17,10 +17,10 @@ from segreader.cli.output import (
     is_terminal,
     output_file_option,
     output_option,
+    progress,
     require_place,
     say,
 )
-from segreader.cli.progress import progress
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -94,7 +94,7 @@ def cat(
     require_place(form, output_file, has_encoding=bool(key_encoding or value_encoding))
     from segreader.cli.row_writer import RecordTexts
     from segreader.format.columns import DEFAULT_MAX_ROWS
-    from segreader.read.options import DEFAULT_COLUMNS
+    from segreader.plan.request import DEFAULT_COLUMNS
     from segreader.read.records import RECORD_COLUMNS
     from segreader.scans import scan
 

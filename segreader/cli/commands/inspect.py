@@ -18,12 +18,12 @@ from segreader.cli.output import (
     output_option,
     print_rows,
     printable,
+    progress,
     shown_partitions,
     shown_size,
     shown_time,
     styled,
 )
-from segreader.cli.progress import progress
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -16,17 +16,17 @@ from segreader.cli.output import (
     debug_option,
     new_table,
     output_option,
+    progress,
     say,
     shown_number,
     styled,
     write_json_rows,
 )
-from segreader.cli.progress import progress
 from segreader.errors import OptionError
 
 if TYPE_CHECKING:
     from segreader.evidence.findings import Finding
-    from segreader.read.options import ReadOptions
+    from segreader.plan.request import ReadOptions
     from segreader.stored.source import LocationSource
 
 Row = dict[str, Any]
@@ -70,7 +70,7 @@ def verify(
     would be returned wrongly, a warning if something is not as Kafka leaves it. Either makes the exit code 1. info is
     shown with --all only. An object that cannot be read is a finding, and verification goes on.
     """
-    from segreader.read.options import ReadOptions
+    from segreader.plan.request import ReadOptions
     from segreader.stored.source import LocationSource
 
     selection = select()
