@@ -9,12 +9,14 @@ from __future__ import annotations
 import argparse
 import http.client
 import json
+import os
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -148,18 +150,37 @@ def measure_plans(bench: Bench, rounds: int) -> Iterator[Row]:
     yield Row(f"plan of 2 x {MANY:,} segments", tuple(plan["wall_s"] for plan in plans), 4, " s", note)
     last_ms = batches[-1].first_timestamp_ms + len(batches[-1].records) - 1
     middle = records // 2
-    for name, most, wanted, request in (
-        ("one record by its offset", 12, 1, {"offsets": [middle, middle + 1]}),
-        ("newest 10 ms by time", 20, 10, {"since": last_ms - 9}),
+    one = {"offsets": [middle, middle + 1]}
+    newest = {"since": last_ms - 9}
+    for name, most, wanted, request, place in (
+        ("one record by its offset", 12, 1, one, None),
+        ("newest 10 ms by time", 20, 10, newest, None),
+        ("newest 10 ms by time, and kept in a cache", None, 10, newest, "cache"),
+        ("newest 10 ms by time, again, with that cache", 20, 10, newest, "cache"),
+        ("one record by its offset, again, with that cache", 12, 1, one, "cache"),
     ):
-        before = _warm_up_counts(bench)
-        facts = bench.read("many", partitions=[0], **request)
+        with _cache(bench, place):
+            before = _warm_up_counts(bench)
+            facts = bench.read("many", partitions=[0], **request)
         counts = {kind: count - before.get(kind, 0) for kind, count in bench.counts().items()}
         if facts["rows"] != wanted:
             raise ValueError(f"{name}: {facts['rows']} records, not {wanted}")
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()) if count)
-        note = f"{kinds}; {facts['wall_s']:.2f} s"
+        note = f"{kinds}; {facts['wall_s']:.2f} s, {facts['cpu_s']:.2f} s CPU"
         yield Row(f"requests of {MANY:,} segments: {name}", (sum(counts.values()),), most, "", note)
+
+
+@contextmanager
+def _cache(bench: Bench, place: str | None) -> Iterator[None]:
+    """Reading processes that are started meanwhile keep small objects at this place."""
+    if place is None:
+        yield
+        return
+    os.environ["SEGREADER_CACHE"] = str(bench.root / f".{place}")
+    try:
+        yield
+    finally:
+        del os.environ["SEGREADER_CACHE"]
 
 
 def _warm_up_counts(bench: Bench) -> dict[str, int]:

@@ -105,7 +105,7 @@ class Server:
         with file:
             stat = os.fstat(file.fileno())
             start, stop, status = 0, stat.st_size, "200 OK"
-            lines = [f'ETag: "{stat.st_mtime_ns:x}-{stat.st_size:x}"', "Accept-Ranges: bytes"]
+            lines = [f'ETag: "{_etag(stat)}"', "Accept-Ranges: bytes"]
             if match := _RANGE.search(head):
                 start, stop, status = int(match[1]), min(int(match[2]) + 1, stat.st_size), "206 Partial Content"
                 lines.append(f"Content-Range: bytes {start}-{stop - 1}/{stat.st_size}")
@@ -120,14 +120,15 @@ class Server:
                     time.sleep(ahead)
 
     @functools.cache  # noqa: B019 - one server a process
-    def _names(self, bucket: str) -> tuple[list[str], list[int]]:
-        """Names and sizes of a bucket's objects in order, as they were at the first listing."""
+    def _names(self, bucket: str) -> tuple[list[str], list[tuple[int, str]]]:
+        """Names of a bucket's objects in order, with sizes and ETags, as they were at the first listing."""
         root = self._root / bucket
         found = sorted((path.relative_to(root).as_posix(), path) for path in root.rglob("*") if path.is_file())
-        return [name for name, _ in found], [path.stat().st_size for _, path in found]
+        stats = [path.stat() for _, path in found]
+        return [name for name, _ in found], [(stat.st_size, _etag(stat)) for stat in stats]
 
     def _list(self, bucket: str, query: Mapping[str, str]) -> bytes:
-        names, sizes = self._names(bucket)
+        names, facts = self._names(bucket)
         prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
         after = query.get("continuation-token") or query.get("start-after") or ""
         limit = min(PAGE, int(query.get("max-keys", PAGE)))
@@ -147,7 +148,7 @@ class Server:
                 at = bisect_left(names, last, at)
             else:
                 last = name
-                shown.append(_contents(_shown(name, query), sizes[at]))
+                shown.append(_contents(_shown(name, query), *facts[at]))
                 at += 1
         token = f"<NextContinuationToken>{escape(last)}</NextContinuationToken>" if is_more else ""
         encoding = "<EncodingType>url</EncodingType>" if query.get("encoding-type") else ""
@@ -163,8 +164,13 @@ def _shown(name: str, query: Mapping[str, str]) -> str:
     return quote(name) if query.get("encoding-type") else escape(name)
 
 
-def _contents(name: str, size: int) -> str:
-    times = f'<LastModified>{_TIME}</LastModified><ETag>"{size:x}"</ETag>'
+def _etag(stat: os.stat_result) -> str:
+    """Listings and answers name the same one, as those of S3 do."""
+    return f"{stat.st_mtime_ns:x}-{stat.st_size:x}"
+
+
+def _contents(name: str, size: int, etag: str) -> str:
+    times = f'<LastModified>{_TIME}</LastModified><ETag>"{etag}"</ETag>'
     return f"<Contents><Key>{name}</Key>{times}<Size>{size}</Size><StorageClass>STANDARD</StorageClass></Contents>"
 
 

@@ -104,6 +104,14 @@ def _print_version(context: click.Context, parameter: click.Parameter, value: bo
 def cli() -> None: ...
 
 
+class _Notes(logging.Handler):
+    """Prints what a user should know of what is logged, and nothing else of it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.name == "segreader.storage.cache":
+            say(_cleaned(f"note: {record.getMessage()}"))
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code.
 
@@ -118,7 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     if "--debug" not in arguments and arguments[:1] != ["backfill"]:
-        logging.lastResort = None  # or Python prints what libraries log as warnings, with their tracebacks
+        logging.lastResort = _Notes()  # or Python prints what libraries log as warnings, with their tracebacks
     try:
         code = _run(arguments)
         stdout().flush()

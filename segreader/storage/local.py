@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,9 @@ from segreader.storage.base import ObjectInfo, replaced, walk_levels
 
 PIECE_SIZE = 1 << 20
 """Bytes read at once: enough to amortise a system call, small enough to stay in the processor's cache."""
+
+_TICK_NS = 2_000_000_000
+"""FAT's clock ticks every two seconds."""
 
 
 class LocalStore:
@@ -122,6 +126,26 @@ class LocalStore:
                 piece = buffers[turn % 2][: min(PIECE_SIZE, wanted.stop - start)]
                 self._fill(file, name, start, piece)
                 yield piece
+
+    def has_tag(self, name: str, tag: str) -> bool:
+        """Whether the file has this tag now."""
+        try:
+            return _tag(os.stat(self.root / name)) == tag
+        except OSError:
+            return False
+
+    def identity(self, name: str) -> str | None:
+        """What distinguishes a file from another of its name: inode, size and time of the last change.
+
+        ``None`` if it was changed just now: a clock that ticks a few times a second would not show another change.
+        """
+        try:
+            status = os.stat(self.root / name)
+        except OSError:
+            return None
+        if abs(time.time_ns() - status.st_mtime_ns) < _TICK_NS:
+            return None
+        return f"{status.st_dev} {status.st_ino} {status.st_size} {status.st_mtime_ns}"
 
     def close(self) -> None:
         """Nothing is held."""

@@ -72,6 +72,9 @@ class MemoryStore:
         half = (len(data) + 1) // 2
         yield from (piece for piece in (data[:half], data[half:]) if piece)
 
+    def has_tag(self, name: str, tag: str) -> bool:
+        return self.tells_tags and tag == self._tag(name)
+
     def close(self) -> None:
         pass
 

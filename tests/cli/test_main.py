@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -215,3 +216,17 @@ def test_stdout_holds_data_only(capsys: pytest.CaptureFixture[str], tmp_path: Pa
     assert main(["cat", str(tmp_path)]) == 3
 
     assert capsys.readouterr().out == ""
+
+
+def test_a_cache_that_cannot_be_used_is_noted_once(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    where = str(case("aiven-zstd", "txn-interleaved").root / "remote")
+    cache = {"SEGREADER_CACHE": str(tmp_path / "file" / "cache")}
+    command = [sys.executable, "-c", RUN + "sys.exit(code)", "cat", where, "--topic", "txn-interleaved", "-o", "ndjson"]
+    expected, done = (
+        subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, **more})
+        for more in ({}, cache)
+    )
+    assert done.stdout == expected.stdout != ""
+    (note,) = set(done.stderr.splitlines()) - set(expected.stderr.splitlines())
+    assert note.startswith("note: SEGREADER_CACHE: ")

@@ -22,9 +22,11 @@ from servers.swift import PAGE
 from segreader.errors import AccessDeniedError, ObjectChangedError, ObjectNotFoundError, ShortReadError
 from segreader.ranges import ByteRange
 from segreader.storage.base import ObjectInfo, ObjectStore
+from segreader.storage.cache import CachingStore, DiskCache
 from segreader.storage.cloud.fsspec_store import FsspecStore
 from segreader.storage.http.settings import HttpSettings
 from segreader.storage.http.store import HttpStore, UrlList, UrlListStore
+from segreader.storage.local import LocalStore
 from segreader.storage.location import open_store
 from segreader.storage.metrics import StorageMetrics
 from segreader.storage.signed_url import SignedUrl
@@ -488,3 +490,16 @@ def test_a_public_bucket_needs_no_credentials(servers: ServerPool, monkeypatch: 
         assert [(info.name, info.size) for info in store.list(prefix)] == [("a/b c", 10)]
         assert store.read_ranges("a/b c", [ByteRange(2, 5)]) == [b"234"]
     assert metrics.requests == 1
+
+
+def test_a_cache_keeps_what_is_listed_with_a_tag(kept: Kept, opened: tuple[ObjectStore, str], tmp_path: Path) -> None:
+    store, prefix = opened
+    name = next(name for name in objects() if name.endswith(".timeindex"))
+    data = objects()[name]
+    for _ in range(2):
+        cached = CachingStore(store, DiskCache(tmp_path), lambda _: True)
+        listed = {info.name: info for info in cached.list(prefix + ROOT)}
+        assert b"".join(cached.read_ranges(prefix + name, [ByteRange(0, len(data))])) == data
+        entries = [path for path in tmp_path.rglob("*") if path.is_file()]
+        is_young = isinstance(store, LocalStore)
+        assert len(entries) == (listed[prefix + name].tag is not None and not is_young)

@@ -246,3 +246,52 @@ def test_tags_that_are_no_digests_prove_nothing() -> None:
     assert row[1] == 5
     read = {one.split()[1] for one in requests_of(store, "GET") if "leader_epoch" in one}
     assert len(read) == SEGMENTS
+
+
+@pytest.fixture
+def cache_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SEGREADER_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_with_a_cache_the_second_newest_time_costs_few_requests(level: str, cache_place: Path) -> None:
+    store = MemoryStore(thousand_segments(), tells_tags=True)
+    newest = max(row[2] for row in rows_of(scan_of(store, (SEGMENTS - 1) * OFFSETS, None, level)))
+    costs, found = [], []
+    for _ in range(2):
+        store.requests.clear()
+        scan = scan_of(store, 0, None, level, times=TimeRange(newest - 10))
+        scan.plan()
+        costs.append(len(requests_of(store, "GET")))
+        found.append(rows_of(scan))
+    assert found[0] == found[1] != []
+    assert costs[0] >= SEGMENTS
+    assert costs[1] <= 20
+    assert 5 < len(list(cache_place.rglob("*"))) < 4 * SEGMENTS
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_with_a_cache_the_second_plan_of_a_range_costs_next_to_nothing(level: str, cache_place: Path) -> None:
+    store = MemoryStore(thousand_segments(), tells_tags=True)
+    offset = 777 * OFFSETS + 3
+    costs = []
+    for _ in range(2):
+        store.requests.clear()
+        scan_of(store, offset, offset + 1, level).plan()
+        costs.append(requests_of(store, "GET"))
+    assert len(costs[1]) <= 3 < len(costs[0])
+
+
+@pytest.mark.parametrize("case", sampled(CASES, is_first_of_its_topic), ids=str)
+def test_reads_with_a_cache_are_those_without(case: Case, cache_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    objects = objects_below(case.root / "remote")
+    for level in LEVELS:
+        with monkeypatch.context() as patched:
+            patched.delenv("SEGREADER_CACHE")
+            scan = scan_of(MemoryStore(objects, tells_tags=True), 0, None, level, case)
+            expected = rows_of(scan), [(end.offset, end.reason) for end in scan.plan().ends]
+        for _ in range(2):
+            scan = scan_of(MemoryStore(objects, tells_tags=True), 0, None, level, case)
+            assert (rows_of(scan), [(end.offset, end.reason) for end in scan.plan().ends]) == expected
+    assert cache_place.is_dir() or case.set_name == "uber"

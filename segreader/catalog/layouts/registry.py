@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 from segreader.catalog.layouts.aiven.layout import AivenLayout
 from segreader.catalog.layouts.aiven.settings import RsmConfig
@@ -23,6 +25,18 @@ from segreader.errors import OptionError
 from segreader.storage.base import ObjectStore, StoreView, VirtualFile
 
 _PATTERN = "pattern:"
+
+_ID: Final = r"[A-Za-z0-9_-]{22}"
+_UUID: Final = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_LASTING: Final = re.compile(
+    rf"""\d{{20}}-{_ID}\.(?:index|timeindex|txnindex|snapshot|leader[_-]epoch[_-]checkpoint|indexes|rsm-manifest)
+    | \d{{20}}\.(?:index|timeindex)\.(?:{_ID}|{_UUID})
+    | \d{{20}}_\d+_v\d+\.(?:offset-index|timestamp-index|transaction-index|producer-state|epoch-state)
+    | \d+\.{_UUID}\.(?:OFFSET|TIMESTAMP|TRANSACTION|PRODUCER_SNAPSHOT|LEADER_EPOCH)
+    | .*-v1\.log(?:\.\d+)?\.tx | manifest\.(?:bin|json)(?:\..*)?""",
+    re.ASCII | re.VERBOSE | re.DOTALL,
+)
+"""Not what a broker's log directory has: the files of a segment that is written to change, and keep their sizes."""
 
 
 def all_layouts(*, rsm_config: RsmConfig | None = None) -> tuple[Layout, ...]:
@@ -67,8 +81,17 @@ def choose_layouts(name: str | None, *, rsm_config: str | os.PathLike[str] | Non
     )
 
 
+def _is_lasting(name: str) -> bool:
+    """Whether an object of this name holds facts about a segment, not records, and is written once."""
+    return _LASTING.fullmatch(name.rpartition("/")[2]) is not None
+
+
 def open_view(store: ObjectStore, layouts: Sequence[Layout]) -> ObjectStore:
     """The store as these layouts see it: every segment under names of plain Kafka files."""
+    if os.environ.get("SEGREADER_CACHE"):
+        from segreader.storage.cache import with_cache
+
+        store = with_cache(store, _is_lasting)
     translated = [layout for layout in layouts if layout.plain_files is not None]
     return LayoutView(store, translated) if translated else store
 

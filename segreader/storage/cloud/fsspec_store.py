@@ -159,6 +159,10 @@ class FsspecStore:
         """Bytes of the object."""
         return self._identify(name).size
 
+    def has_tag(self, name: str, tag: str) -> bool:
+        """Whether the object has this tag now."""
+        return tag in self._identify(name).tags
+
     def read_ranges(self, name: str, ranges: Sequence[ByteRange]) -> Sequence[bytes]:
         """The bytes of each range, in the order asked for."""
         before = self._identify(name)

@@ -156,6 +156,11 @@ class HttpStore:
         pin = self._here().fetcher.pins.get(name)
         return None if pin is None else pin.tag
 
+    def has_tag(self, name: str, tag: str) -> bool:
+        """Whether the version that was read has this tag; false before any was."""
+        pin = self._here().fetcher.pins.get(name)
+        return pin is not None and pin.has(tag)
+
     def read_into(self, name: str, start: int, buffer: memoryview) -> None:
         """Fill ``buffer`` with the bytes from ``start`` on, in several requests at once if it is large."""
         view = memoryview(buffer).cast("B")
