@@ -30,6 +30,10 @@ def install_hint(extra: str) -> str:
     return f"pip install {' '.join(map(repr, PACKAGES[extra]))}"
 
 
+VARIABLES_HINT: Final = "docs/reference/environment.md lists what it may be"
+"""For errors about an environment variable: no ``--help`` has these."""
+
+
 class SegreaderError(Exception):
     """Any error this library raises on purpose.
 

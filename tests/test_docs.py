@@ -126,6 +126,15 @@ def test_a_page_can_be_read_in_one_go(page: Path) -> None:
     assert len((ROOT / page).read_text().splitlines()) <= LONGEST
 
 
+def test_the_page_of_variables_has_each_that_is_read() -> None:
+    texts = [path.read_text() for path in (ROOT / "segreader").rglob("*.py")]
+    read = {name for text in texts for name in re.findall(r"""["'](SEGREADER_[A-Z_]+)["']""", text)}
+    page = (DOCS / "reference/environment.md").read_text()
+
+    assert read
+    assert {name for name in read if f"`{name}" not in page} == set()
+
+
 def test_no_page_installs_the_package_from_an_index_that_does_not_have_it() -> None:
     named = re.compile(r"pip install [^\n]*'segreader\[|pip install segreader")
     assert [str(page) for page in PAGES if named.search((ROOT / page).read_text())] == []

@@ -8,7 +8,14 @@ from array import array
 from types import ModuleType
 from typing import Final, Protocol, cast
 
-from segreader.errors import CorruptBatchError, CorruptRecordError, FormatError, LimitExceededError, OptionError
+from segreader.errors import (
+    VARIABLES_HINT,
+    CorruptBatchError,
+    CorruptRecordError,
+    FormatError,
+    LimitExceededError,
+    OptionError,
+)
 from segreader.format import _columns
 from segreader.format.batch import CODEC_MASK, CRC_START, HEADER_SIZE
 from segreader.format.columns import TABLE_WIDTH, ColumnBuffers, Damage, RunSummary, State, Table
@@ -71,11 +78,18 @@ def load_kernel(name: str | None = None) -> Kernel:
     return cast(Kernel, load_twin(_NATIVE, _columns.__name__, name))
 
 
+def kernel_name() -> str:
+    """Which decoder runs, ``native`` or ``reference``; raises as ``load_kernel``."""
+    return load_kernel().NAME
+
+
 def load_twin(native: str, reference: str, name: str | None = None) -> ModuleType:
     """The compiled module or its twin in plain Python, chosen by name as a kernel is; raises as ``load_kernel``."""
+    is_given = bool(name)
     name = name or os.environ.get(VARIABLE) or "auto"
     if name not in ("auto", "native", "reference"):
-        raise OptionError("unknown kernel", found=name, expected="auto, native or reference")
+        hint = None if is_given else VARIABLES_HINT
+        raise OptionError("unknown kernel", found=name, expected="auto, native or reference", hint=hint)
     if name != "reference":
         try:
             # never out of sys.modules: another thread's import may not be done

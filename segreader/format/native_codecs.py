@@ -15,7 +15,7 @@ from functools import cache
 from importlib.util import find_spec
 from typing import Any, Final
 
-from segreader.errors import OptionError
+from segreader.errors import VARIABLES_HINT, OptionError
 from segreader.format.compression import Codec
 
 VARIABLE: Final = "SEGREADER_NATIVE_CODECS"
@@ -97,6 +97,7 @@ def _wanted() -> frozenset[int]:
             f"{VARIABLE} names an unknown codec",
             found=value,
             expected=f"{', '.join(by_name)}, separated by commas, or none",
+            hint=VARIABLES_HINT,
         )
     return frozenset(codec for name, codec in by_name.items() if name in names)
 

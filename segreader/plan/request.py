@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Final, Self
 
-from segreader.errors import OptionError
+from segreader.errors import VARIABLES_HINT, OptionError
 from segreader.format.columns import DEFAULT_MAX_BYTES, DEFAULT_MAX_ROWS
 from segreader.format.compression import DEFAULT_LIMIT
 from segreader.isolation import IsolationLevel
@@ -331,5 +331,5 @@ class ReadOptions:
         if not (text := os.environ.get(_VARIABLES[name], "").strip()):
             return None
         if not text.isascii() or not text.isdigit() or not int(text):
-            raise OptionError(f"{_VARIABLES[name]} must be a positive number", found=repr(text))
+            raise OptionError(f"{_VARIABLES[name]} must be a positive number", found=repr(text), hint=VARIABLES_HINT)
         return int(text)

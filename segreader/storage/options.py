@@ -16,7 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from segreader.errors import OptionError, UntrustedLocationError
+from segreader.errors import VARIABLES_HINT, OptionError, UntrustedLocationError
 from segreader.storage.signed_url import Secret, redact
 
 if TYPE_CHECKING:
@@ -497,9 +497,9 @@ def _read_environment(environ: Mapping[str, str]) -> dict[str, Any]:
             try:
                 parsed = parse_values({variable.removeprefix(ENVIRONMENT).lower(): value})
             except OptionError as error:
-                raise error.located(source=f"the variable {variable}") from None
+                raise error.located(source=f"the variable {variable}", hint=VARIABLES_HINT) from None
             if any(values.get(name, one) != one for name, one in parsed.items()):
-                raise OptionError("two variables set one storage option", found=variable)
+                raise OptionError("two variables set one storage option", found=variable, hint=VARIABLES_HINT)
             values |= parsed
     return values
 

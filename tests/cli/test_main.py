@@ -84,6 +84,16 @@ def test_the_help_of_a_command_ends_with_examples(verb: str, capsys: pytest.Capt
     assert f"\n    segreader {verb} " in capsys.readouterr().out.rpartition("Examples:")[2]
 
 
+@pytest.mark.parametrize("variable", ["SEGREADER_KERNEL", "SEGREADER_NATIVE_CODECS"])
+def test_a_wrong_variable_leads_to_the_list_of_variables(
+    variable: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, "no such thing")
+
+    assert main(["version"]) == 2
+    assert capsys.readouterr().err.rstrip(".\n").endswith("docs/reference/environment.md lists what it may be")
+
+
 def test_version_says_which_kernel_decodes(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"segreader {__version__}\n"
