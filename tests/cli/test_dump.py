@@ -373,6 +373,25 @@ def test_an_object_in_a_bucket_is_shown(dump: Dump, monkeypatch: pytest.MonkeyPa
     assert rows[1:] == dump(log)[1][1:]
 
 
+@pytest.mark.parametrize("damage", [False, True], ids=["sound", "damaged"])
+def test_each_store_is_closed_behind_its_file(damage: bool, dump: Dump, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = next(case("tv2", "txn-abort").remote[0].glob("*.log"))
+    names = [f"tiered/t-0-x/{number}-{log.name}" for number in range(2)]
+    opened, closed = [], []
+
+    def open_store(location: object, **_: object) -> tuple[MemoryStore, str]:
+        store = MemoryStore(dict.fromkeys(names, bytes(100) if damage else log.read_bytes()))
+        monkeypatch.setattr(store, "close", lambda: closed.append(store), raising=False)
+        opened.append(store)
+        return store, "tiered/t-0-x/"
+
+    monkeypatch.setattr("segreader.stored.source.open_store", open_store)
+    dump(*(f"s3://bucket/{name}" for name in names), *(["--kind", "index"] if damage else []))
+
+    assert opened
+    assert [id(store) for store in closed] == [id(store) for store in opened]
+
+
 def test_an_encrypted_segment_without_its_key_is_refused(dump: Dump) -> None:
     log = next((CORPUS / "aiven-encrypted" / "remote").rglob("*.log"))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -153,11 +154,15 @@ class _Rows:
         say(f"damage: {what}")
 
     def _of_file(self, file: str) -> Iterator[dict[str, Any]]:
+        store, name = self._places.find(file)
+        with closing(store):
+            yield from self._of_object(file, store, name)
+
+    def _of_object(self, file: str, store: ObjectStore, name: str) -> Iterator[dict[str, Any]]:
         from segreader.cli.file_rows import FileKind, SegmentRows, base_offset_of, file_kind, side_file_rows
         from segreader.errors import FormatError
         from segreader.ranges import ByteRange
 
-        store, name = self._places.find(file)
         shown, plain_name = store.url(name) if "://" in file else file, name.rpartition("/")[2]
         kind = FileKind(self._kind) if self._kind else file_kind(plain_name)
         size = store.size(name)
