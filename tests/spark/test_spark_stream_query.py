@@ -24,6 +24,8 @@ from segreader.spark.rate_limits import HAS_LIMITS
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
+LONGEST_S = 300
+"""A query on a busy machine: each batch starts Python workers, some seconds apiece there."""
 SCHEMA = "topic string, partition int, offset bigint, value binary"
 
 limits_needed = pytest.mark.skipif(not HAS_LIMITS, reason="Spark 4.0 and 4.1 do not ask how much to read")
@@ -58,7 +60,7 @@ class Run:
     def run(self, **options: Any) -> list[dict[str, Any]]:
         """Read all that is there; what each batch says of its progress."""
         query = self.start(**options)
-        assert query.awaitTermination(120)
+        assert query.awaitTermination(LONGEST_S)
         return [json.loads(progress.json) for progress in query.recentProgress]
 
     def rows(self) -> Counter[tuple[int, int]]:
@@ -185,7 +187,7 @@ def test_a_stream_of_real_topics_gives_the_rows_of_a_batch_read(spark: SparkSess
     }
     stream = spark.readStream.format("segreader").options(**given, **at_most(5000)).load()
     query = stream.writeStream.option("checkpointLocation", str(run.checkpoint)).trigger(availableNow=True)
-    assert query.format("parquet").option("path", str(run.output)).start().awaitTermination(120)
+    assert query.format("parquet").option("path", str(run.output)).start().awaitTermination(LONGEST_S)
     batch = spark.read.format("segreader").options(**given).load()
     checksum = ["count(*)", "sum(offset)", f"bit_xor(xxhash64({', '.join(batch.columns)}))"]
 
