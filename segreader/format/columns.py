@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from sys import getrefcount
 from typing import Final, NamedTuple
 
 from segreader.errors import LimitExceededError
+from segreader.ranges import OffsetRange
 
 
 class Buffer(IntEnum):
@@ -206,6 +207,24 @@ BUFFERS_OF: Final[dict[str, tuple[Buffer, ...]]] = {
     "position": (Buffer.POSITION,),
 }
 """Which buffers a column is made of. Unwanted columns have none, and cost nothing."""
+
+
+def records_within(offsets: OffsetRange, table: Sequence[int], rows: Sequence[int]) -> int:
+    """How many of the offsets are taken by records of these batches of a table."""
+    count = 0
+    if rows and table[rows[0] * TABLE_WIDTH + Table.BASE_OFFSET] >= offsets.start:
+        last = table[rows[-1] * TABLE_WIDTH + Table.LAST_OFFSET]
+        if offsets.stop is None or last < offsets.stop:  # all of them
+            counts = table[Table.RECORD_COUNT :: TABLE_WIDTH]
+            return sum(counts[row] for row in rows)
+    for row in rows:
+        at = row * TABLE_WIDTH
+        stop = table[at + Table.LAST_OFFSET] + 1
+        if offsets.stop is not None:
+            stop = min(stop, offsets.stop)
+        span = stop - max(table[at + Table.BASE_OFFSET], offsets.start)
+        count += max(0, min(span, table[at + Table.RECORD_COUNT]))
+    return count
 
 
 def batch_table(rows: int = TABLE_ROWS) -> array[int]:

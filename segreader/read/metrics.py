@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 
-from segreader.format.columns import TABLE_WIDTH, Table
-from segreader.format.kernel import load_kernel
+from segreader.format.kernel import kernel_name
 from segreader.plan.split import ReadPlan
-from segreader.ranges import OffsetRange
 from segreader.segment import TopicIdPartition
 
 
@@ -54,7 +51,7 @@ class ScanMetrics:
     damage that was passed over and left out no batch: neighbours, indexes or markers contradict each other.
     """
 
-    kernel: str = field(default_factory=lambda: load_kernel().NAME)
+    kernel: str = field(default_factory=kernel_name)
     splits: int = 0
     requests: int = 0
     bytes_read: int = 0
@@ -82,24 +79,6 @@ class ScanMetrics:
                 self.kernel = other.kernel
             else:
                 setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
-
-
-def records_within(offsets: OffsetRange, table: Sequence[int], rows: Sequence[int]) -> int:
-    """How many of the offsets are taken by records of these batches of a table."""
-    count = 0
-    if rows and table[rows[0] * TABLE_WIDTH + Table.BASE_OFFSET] >= offsets.start:
-        last = table[rows[-1] * TABLE_WIDTH + Table.LAST_OFFSET]
-        if offsets.stop is None or last < offsets.stop:  # all of them
-            counts = table[Table.RECORD_COUNT :: TABLE_WIDTH]
-            return sum(counts[row] for row in rows)
-    for row in rows:
-        at = row * TABLE_WIDTH
-        stop = table[at + Table.LAST_OFFSET] + 1
-        if offsets.stop is not None:
-            stop = min(stop, offsets.stop)
-        span = stop - max(table[at + Table.BASE_OFFSET], offsets.start)
-        count += max(0, min(span, table[at + Table.RECORD_COUNT]))
-    return count
 
 
 def lacks(plan: ReadPlan, metrics: ScanMetrics) -> bool:

@@ -19,7 +19,7 @@ from segreader.errors import (
 )
 from segreader.evidence.findings import MOST_NAMED
 from segreader.format.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG
-from segreader.format.columns import TABLE_WIDTH, BufferPool, Decision, RunSummary, State, Table
+from segreader.format.columns import TABLE_WIDTH, BufferPool, Decision, RunSummary, State, Table, records_within
 from segreader.format.index_files import parse_offset_index
 from segreader.format.scanner import BatchRun, Done, NeedData, SegmentScanner, Tail
 from segreader.isolation import AbortedTransactionFilter, AbortedTransactions, IsolationLevel
@@ -44,7 +44,7 @@ from segreader.read.batch_order import (
 from segreader.read.batch_positions import BatchPositions
 from segreader.read.decoders import Decoder, RowDecoder, rows_below
 from segreader.read.markers import MarkerCheck, Transactional
-from segreader.read.metrics import Hole, MissingOffsets, ScanMetrics, records_within
+from segreader.read.metrics import Hole, MissingOffsets, ScanMetrics
 from segreader.segment import TopicIdPartition
 from segreader.storage.base import ObjectStore, range_size_of, read_listed, read_whole
 

@@ -24,9 +24,9 @@ def version(form: str) -> None:
 
     from segreader import __version__
     from segreader.format import native_codecs
-    from segreader.format.kernel import load_kernel
+    from segreader.format.kernel import kernel_name
 
-    kernel = load_kernel().NAME
+    kernel = kernel_name()
     facts: dict[str, str | None] = {
         "version": __version__,
         "kernel": kernel,
