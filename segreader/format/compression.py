@@ -404,31 +404,41 @@ def _decompress_lz4(data: memoryview, workspace: Workspace, magic: int) -> bytes
 
 _ZSTD_SKIPPABLE = 0x184D2A50
 _ZSTD_WIDE_WINDOW = 32 << 20
+_ZSTD_LONGEST_BLOCK = 128 << 10
+_ZSTD_JAVA_READ = 16 << 10
 
 
 def _decompress_zstd(data: memoryview, workspace: Workspace, magic: int) -> None:
     """Any number of frames, skippable ones too. Source: ``ZstdInputStreamNoFinalizer`` (zstd-jni 1.5.6)."""
-    if _widest_zstd_window(data) > _ZSTD_WIDE_WINDOW:
+    window, is_strict = _survey_zstd(data)
+    if window > _ZSTD_WIDE_WINDOW:
         # The context keeps a second copy of the body, as far as the window reaches.
         workspace.limit = min(workspace.limit, (workspace.limit + _ZSTD_WIDE_WINDOW) // 2)
     reader = workspace.zstd.stream_reader(data, read_across_frames=True)
+    most = _ZSTD_JAVA_READ if is_strict else None
     is_full = True
     while is_full:
-        try:
-            size = reader.readinto(workspace.room(1))
-        except zstandard.ZstdError as error:
-            raise CorruptBatchError("zstd data is damaged", found=error) from error
+        with workspace.room(1)[:most] as room:
+            try:
+                size = reader.readinto(room)
+            except zstandard.ZstdError as error:
+                raise CorruptBatchError("zstd data is damaged", found=error) from error
+            is_full = size == len(room)
         workspace.take(size)
-        is_full = workspace.used == len(workspace.buffer)
 
 
-def _widest_zstd_window(data: memoryview) -> int:
-    """Bytes of history that the frames ask for; checks that the last one is whole, as the reader does not.
+def _survey_zstd(data: memoryview) -> tuple[int, bool]:
+    """Bytes of history that the frames ask for, and whether to read as little at once as Java does.
 
-    Source: RFC 8878, section 3.1.
+    Given room for all that a frame says it holds, libzstd decompresses it in one go. Then it takes blocks longer than
+    the format allows, and references behind the window; as a stream it refuses them. Kafka gives it 16 KiB.
+    Checks that the last frame is whole, as the reader does not.
+
+    Source: RFC 8878, section 3.1; ``ZSTD_decompressStream`` (1.5.6); Kafka 4.0 ``ZstdCompression.wrapForInput``.
     """
     size = len(data)
     position = window = 0
+    is_strict = False
     try:
         while position < size:
             (magic,) = _LITTLE_UINT32(data, position)
@@ -438,6 +448,8 @@ def _widest_zstd_window(data: memoryview) -> int:
             frame = data[position:]
             parameters = zstandard.get_frame_parameters(frame)
             window = max(window, parameters.window_size)
+            most = min(parameters.window_size, _ZSTD_LONGEST_BLOCK)
+            is_strict |= most < parameters.content_size != zstandard.CONTENTSIZE_UNKNOWN
             position += zstandard.frame_header_size(frame)
             is_last = 0
             while not is_last:
@@ -452,7 +464,7 @@ def _widest_zstd_window(data: memoryview) -> int:
         raise CorruptBatchError("zstd frame header is damaged", position=position, found=error) from error
     if position > size:
         raise _truncated("zstd", size)
-    return window
+    return window, is_strict
 
 
 _DECODERS: dict[int, Callable[[memoryview, Workspace, int], bytes | None]] = {

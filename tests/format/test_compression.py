@@ -461,6 +461,44 @@ def test_a_window_that_java_refuses_is_refused(decompressor: Decompressor) -> No
         decompressor.decompress(Codec.ZSTD, zstd_runs(1, window=28 - 10 << 3))
 
 
+@pytest.mark.parametrize("kind", ["raw", "repeated", "compressed"])
+@pytest.mark.parametrize(
+    ("window", "size", "is_read_by_java"),
+    [  # what zstd-jni 1.5.6-10 answers, 16 KiB at a time; so much is decompressed in one go, whatever the window
+        (None, 131_072, True),
+        (None, 131_073, False),
+        (1 << 20, 131_072, True),
+        (1 << 20, 131_073, False),
+        (16 << 10, 16_384, True),
+        (16 << 10, 16_385, False),
+        (1 << 10, 16_384, True),
+        (1 << 10, 16_385, False),
+    ],
+)
+def test_zstd_blocks_that_java_refuses_are_refused(
+    decompressor: Decompressor, window: int | None, size: int, is_read_by_java: bool, kind: str
+) -> None:
+    if kind == "compressed":
+        size = max(size, 131_072)  # of what zstd_match() can make
+        is_read_by_java = size == 131_072 and window in (None, 1 << 20)
+        block = 2, len(zstd_match(size)), zstd_match(size)
+    else:
+        block = (0, size, bytes(size)) if kind == "raw" else (1, size, b"x")
+    descriptor = b"\xa0" if window is None else bytes((0x80, window.bit_length() - 11 << 3))
+    header = (block[1] << 3 | block[0] << 1 | 1).to_bytes(3, "little")
+    frame = b"\x28\xb5\x2f\xfd" + descriptor + size.to_bytes(4, "little") + header + block[2]
+    if is_read_by_java:
+        assert len(decompressor.decompress(Codec.ZSTD, frame)) == size
+    else:
+        with pytest.raises(CorruptBatchError, match="zstd data is damaged"):
+            decompressor.decompress(Codec.ZSTD, frame)
+
+
+def zstd_match(size: int) -> bytes:
+    """A compressed block of one literal and one match, of 65540 to 131075 bytes together."""
+    return bytes(((1 << 3) | 1, 0x7A, 1, 0x54, 1, 2, 52)) + int(f"100{size - 65_540:016b}", 2).to_bytes(3, "little")
+
+
 # Limits
 
 
