@@ -492,10 +492,13 @@ static int64_t decompress_body(body_codecs *codecs, int codec, const uint8_t *p,
 
 /* Fields. */
 
-/* Copy a field: short ones as one vector, where both sides have the room for it. */
+/* Copy a field in whole vectors, where both sides have the room for it. Long ones, too: about 1 KiB takes longer by
+ * libc's memcpy. */
 static inline void put_field(uint8_t *to, int64_t to_left, const uint8_t *from, int64_t from_left, int64_t size) {
     if (size <= 32 && to_left >= 32 && from_left >= 32)
         memcpy(to, from, 32);
+    else if (to_left - size >= 64 && from_left - size >= 64)
+        for (const uint8_t *stop = from + size; from < stop; from += 64, to += 64) memcpy(to, from, 64);
     else
         memcpy(to, from, (size_t)size);
 }
