@@ -20,6 +20,7 @@ from segreader.plan.cut import DEFAULT_SPLIT_BYTES
 from segreader.plan.request import (
     DEFAULT_COLUMNS,
     Bounds,
+    Order,
     Policy,
     ReadOptions,
     Request,
@@ -252,6 +253,7 @@ def scan(
     kernel: str | None = None,
     threads: int | None = None,
     read_ahead_bytes: int | None = None,
+    order: str = "total",
     bootstrap_servers: str | None = None,
     broker_options: Mapping[str, object] | None = None,
     group: str | None = None,
@@ -295,11 +297,14 @@ def scan(
             directories with one: which history counts after an unclean leader election.
         max_batch_bytes: largest batch to hold, stored or decompressed.
         kernel: ``native`` or ``reference``; by default ``native`` if it was built.
-        threads: how many splits are read at a time, in whatever order; records come in the same order with the same
-            errors and notes. By default one for each core, and at least 8 for a store on the network, or what
+        threads: how many splits are read at a time; records come in the order asked for, with the same errors and
+            notes. By default one for each core, and at least 8 for a store on the network, or what
             ``SEGREADER_THREADS`` names.
         read_ahead_bytes: of record batches that wait to be taken, and of ranges that are fetched for them. By
             default 256 MiB, and 64 MiB for local files, or what ``SEGREADER_READ_AHEAD_BYTES`` names.
+        order: ``total``: by topic, partition and offset; ``partition``: record batches of each partition by offset,
+            those of several partitions as they are ready, so that a slow one does not hold back the others. An error
+            comes after all records that the order ``total`` has before it, and perhaps others.
         bootstrap_servers: brokers, ``host:port`` with commas between: then the live topic is read, its remote part from
             the location, the rest from the brokers. ``offsets`` may name ends (``"earliest:latest-stable"``).
         broker_options: settings of a Kafka client by Kafka's names, such as ``security.protocol``.
@@ -323,6 +328,7 @@ def scan(
         kernel=kernel,
         threads=threads,
         read_ahead_bytes=read_ahead_bytes,
+        order=Order.parse(order),
     )
     catalog = Catalog(
         layout=layout,

@@ -55,6 +55,7 @@ TABLE = {
     "which segments": Named("--segments-from", "segments_from", ("segmentsFrom",)),
     "log directory": Named("--log-directory", "log_directory", ("logDirectory",)),
     "threads": Named("--threads", "threads", job=False),
+    "order of partitions": Named("--order", "order", job=False),
     "bytes ahead": Named("--read-ahead-bytes", "read_ahead_bytes", job=False),
     "lineage": Named("--leader-epochs", "leader_epochs", ("leaderEpochs",)),
 }

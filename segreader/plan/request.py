@@ -230,6 +230,29 @@ _REMOTE_THREADS: Final = 8
 _VARIABLES: Final = {"threads": "SEGREADER_THREADS", "read_ahead_bytes": "SEGREADER_READ_AHEAD_BYTES"}
 
 
+class Order(StrEnum):
+    """The order in which record batches of several partitions come.
+
+    ``TOTAL`` is by topic, partition and offset. With ``PARTITION`` those of each partition are in order of offset, and
+    partitions alternate as they are ready.
+    """
+
+    TOTAL = "total"
+    PARTITION = "partition"
+
+    @classmethod
+    def parse(cls, word: str) -> Self:
+        """The order of this word.
+
+        Raises:
+            OptionError: it is another word.
+        """
+        try:
+            return cls(word)
+        except ValueError:
+            raise OptionError("unknown order", found=word, expected="total or partition") from None
+
+
 def parse_on_gap(on_gap: str, *, stacklevel: int = 3) -> Policy:
     """The policy of this word; ``report``, the earlier name of ``skip``, is taken with a warning.
 
@@ -267,6 +290,7 @@ class ReadOptions:
             ``SEGREADER_THREADS``, or else one for each core, and for a store on the network at least 8.
         read_ahead_bytes: of record batches that wait to be taken, and of ranges that are fetched for them; ``None``
             takes ``SEGREADER_READ_AHEAD_BYTES``, or else 256 MiB, and 64 MiB for local files.
+        order: ``total``: by topic, partition and offset; ``partition``: each partition by offset, whichever is ready.
 
     Raises:
         OptionError: a value is unknown, with the nearest known one.
@@ -284,6 +308,7 @@ class ReadOptions:
     kernel: str | None = None
     threads: int | None = None
     read_ahead_bytes: int | None = None
+    order: Order = Order.TOTAL
 
     def __post_init__(self) -> None:
         for name in self.columns:
@@ -303,6 +328,7 @@ class ReadOptions:
             raise OptionError("timestamp and timestamp_ms are two forms of one column", hint="Ask for one of them")
         for name in _POLICIES:
             object.__setattr__(self, name, Policy.parse(name, getattr(self, name)))
+        object.__setattr__(self, "order", Order.parse(self.order))
         for name in _NUMBERS:
             if (value := getattr(self, name)) < 1:
                 raise OptionError(f"{name} must be positive", found=value)

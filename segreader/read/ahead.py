@@ -1,8 +1,9 @@
 """The one executor: a few threads read parts ahead of their consumer, which gets the items in order.
 
-Reading ahead is bounded. While the consumer uses one item, the next one of the same part is read; more of it, and other
-parts, are read only while what waits and what is fetched is less than ``most_bytes``. An error of a part is raised
-after the items before it. Closing ends the threads and what they read from, also while they wait for a store.
+The order is that of the parts, or, if parts are in several lanes, that of each lane: the consumer gets the next item of
+any lane that has one. Reading ahead is bounded. While the consumer uses one item, the next one is read; more are read
+only while what waits and what is fetched is less than ``most_bytes``. An error of a part is raised after the items
+before it. Closing ends the threads and what they read from, also while they wait for a store.
 
 This module knows threads, but not how records are read. Threads wake each other through ``SimpleQueue``, because its
 ``put`` is safe in a finalizer.
@@ -108,7 +109,8 @@ def in_order(
 
 
 class Ahead(Generic[Part, Item]):
-    """Items of parts, in the order of the parts. Use it from one thread; threads end when it is closed or garbage.
+    """Items of parts, in the order of the parts of each lane. Use it from one thread; threads end when it is closed or
+    garbage.
 
     Nothing is read before the first item is asked for. A program that ends does not wait for the threads.
 
@@ -117,6 +119,7 @@ class Ahead(Generic[Part, Item]):
         name: of the threads.
         size_of: bytes of an item, counted while it waits.
         fetched_of: bytes that reading a part holds besides its items, counted from its beginning to its end.
+        lane_of: the number of a part's lane. All parts are in one, unless given.
     """
 
     def __init__(
@@ -127,8 +130,9 @@ class Ahead(Generic[Part, Item]):
         name: str,
         size_of: Callable[[Item], int] = lambda _: 0,
         fetched_of: Callable[[Part], int] = lambda _: 0,
+        lane_of: Callable[[Part], int] = lambda _: 0,
     ) -> None:
-        self._work = _Work(parts, open_reader, size_of, fetched_of)
+        self._work = _Work(parts, open_reader, size_of, fetched_of, lane_of)
         self._name = name
         self._process = os.getpid()
         self._threads: list[Thread] = []
@@ -177,6 +181,10 @@ class Ahead(Generic[Part, Item]):
         self._threads.append(Thread(target=self._work.cancel_when_stopped, name=f"{self._name}-end", daemon=True))
         self._threads[-1].start()
 
+    def drop_behind(self, lane: int) -> None:
+        """Give nothing more of the lanes with larger numbers, and read no more of them."""
+        self._work.drop_behind(lane)
+
     def stop(self) -> None:
         """Have the threads end, what they wait for in a store included, without waiting for them."""
         self._dropped()
@@ -205,11 +213,25 @@ class Ahead(Generic[Part, Item]):
             thread.start()
 
 
+class _Lane:
+    """Parts whose items are taken one part after another.
+
+    Args:
+        number: lanes with smaller ones are begun first.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.left: deque[int] = deque()  # parts that are not begun
+        self.begun: deque[int] = deque()  # and those that are, the first of which is taken from
+
+
 class _Work(Generic[Part, Item]):
     """What the threads share with who takes from them. It does not know ``Ahead``, so that this can be garbage.
 
-    Parts are begun in order, so the one that is taken from is always read, or has been: no thread waits for another one
-    that waits itself. All that changes is under ``_lock``, but for ``is_stopped``.
+    The parts of a lane are begun in order, so the one that is taken from is always read, or has been: no thread waits
+    for another one that waits itself. Of several lanes, the one that has fewest parts under way is begun next, so that
+    a slow one does not take all threads. All that changes is under ``_lock``, but for ``is_stopped``.
     """
 
     def __init__(
@@ -218,14 +240,25 @@ class _Work(Generic[Part, Item]):
         open_reader: Callable[[], Callable[[Part], Iterator[Item]]],
         size_of: Callable[[Item], int],
         fetched_of: Callable[[Part], int],
+        lane_of: Callable[[Part], int],
     ) -> None:
         self._parts, self._open_reader, self._size_of, self._fetched_of = parts, open_reader, size_of, fetched_of
         self.cancellation = Cancellation()
         self._stopped: SimpleQueue[None] = SimpleQueue()
         self._lock = Lock()
-        self._items: dict[int, deque[Item]] = {}
+        lanes: dict[int, _Lane] = {}
+        self._lanes: list[_Lane] = []  # by part
+        for at, part in enumerate(parts):
+            number = lane_of(part)
+            lane = lanes.get(number) or lanes.setdefault(number, _Lane(number))
+            lane.left.append(at)
+            self._lanes.append(lane)
+        self._fresh = deque(lanes[number] for number in sorted(lanes))
+        self._open: deque[_Lane] = deque()  # some part is begun; the one that was taken from last is at the end
+        self._items: dict[int, deque[Item]] = {}  # by part that is begun, and not taken to its end
         self._ended: dict[int, BaseException | None] = {}
-        self._begun = self._taking = self._waiting_bytes = self._fetched_bytes = self._most_bytes = 0
+        self._failure: BaseException | None = None  # of no part
+        self._waiting_bytes = self._fetched_bytes = self._most_bytes = 0
         self._reading = 0  # threads
         self._wakes: list[SimpleQueue[None]] = []  # one a thread
         self._sleeping: list[SimpleQueue[None]] = []
@@ -239,24 +272,58 @@ class _Work(Generic[Part, Item]):
         with self._lock:
             error: BaseException | None = None
             while error is None:
-                if self.is_stopped or self._taking == len(self._parts):
+                if self.is_stopped or not (self._open or self._fresh):
                     return []
-                if waiting := self._items.get(self._taking):
-                    item = waiting.popleft()
-                    self._waiting_bytes -= self._size_of(item)
-                    self._wake_all()
-                    return [item]
-                if self._taking not in self._ended:
+                lane = self._ready_lane()
+                if lane is None:
+                    if (error := self._failure) is not None:
+                        break
                     self._tell = tell
                     return None
-                error = self._ended.pop(self._taking)
-                self._taking += 1
+                if waiting := self._items[lane.begun[0]]:
+                    item = waiting.popleft()
+                    self._waiting_bytes -= self._size_of(item)
+                    self._open.remove(lane)
+                    self._open.append(lane)
+                    self._wake_all()
+                    return [item]
+                error = self._end(lane)
                 self._wake_all()
-            self._taking = len(self._parts)
+            self._open.clear()
+            self._fresh.clear()
         try:
             raise error
         finally:
             del error  # its traceback knows this frame
+
+    def _ready_lane(self) -> _Lane | None:
+        """A lane whose next item is there, or whose part has ended."""
+        for lane in self._open:
+            if lane.begun and (self._items[lane.begun[0]] or lane.begun[0] in self._ended):
+                return lane
+        return None
+
+    def _end(self, lane: _Lane) -> BaseException | None:
+        """A lane's part was taken to its end; returns its error."""
+        at = lane.begun.popleft()
+        del self._items[at]
+        if not (lane.begun or lane.left):
+            self._open.remove(lane)
+        return self._ended.pop(at)
+
+    def drop_behind(self, lane: int) -> None:
+        """See ``Ahead.drop_behind``."""
+        with self._lock:
+            for one in [*self._open, *self._fresh]:
+                if one.number <= lane:
+                    continue
+                (self._fresh if one in self._fresh else self._open).remove(one)
+                for at in one.begun:
+                    self._waiting_bytes -= sum(map(self._size_of, self._items.pop(at, ())))
+                    self._ended.pop(at, None)
+                one.left.clear()
+                one.begun.clear()
+            self._wake_all()
 
     def hurry(self, most_bytes: int) -> None:
         """See ``Ahead.hurry``."""
@@ -299,17 +366,15 @@ class _Work(Generic[Part, Item]):
 
     def run(self, wake: SimpleQueue[None]) -> None:
         """Read parts until none is left, or the consumer has gone."""
-        at = 0
+        at: int | None = None
         error: BaseException | None = None
         try:
             read = self._open_reader()
             while self._sleep_until(self._may_begin, wake):
                 with self._lock:
-                    if self._begun == len(self._parts):
-                        return
-                    at, self._begun = self._begun, self._begun + 1
-                    self._fetched_bytes += self._fetched_of(self._parts[at])
-                    self._items[at] = deque()
+                    at = self._begin_part()
+                if at is None:
+                    return
                 with self.cancellation.covers():
                     self._read(read, at, wake)
         except BaseException as raised:  # it belongs to who takes, whatever it is
@@ -318,7 +383,9 @@ class _Work(Generic[Part, Item]):
             with self._lock:
                 if self.is_stopped:
                     self._items.clear()
-                elif error is not None:
+                elif error is not None and at is None:
+                    self._failure = error
+                elif at in self._items:
                     self._ended[at] = error
                 self._reading -= 1
                 self._call()
@@ -327,7 +394,7 @@ class _Work(Generic[Part, Item]):
     def _read(self, read: Callable[[Part], Iterator[Item]], at: int, wake: SimpleQueue[None]) -> None:
         items = _stepped(read, self._parts[at])
         try:
-            while self._sleep_until(lambda: self._may_step(at), wake):
+            while self._sleep_until(lambda: self._may_step(at), wake) and at in self._items:
                 try:
                     item = next(items)
                 except StopIteration:
@@ -339,19 +406,41 @@ class _Work(Generic[Part, Item]):
             with self._lock:
                 self._fetched_bytes -= self._fetched_of(self._parts[at])
         with self._lock:
-            if not self.is_stopped:
+            if not self.is_stopped and at in self._items:
                 self._ended[at] = None
                 self._call()
             self._wake_all()
 
+    def _next_lane(self) -> _Lane | None:
+        """The lane of which a part is begun next."""
+        some = [lane for lane in self._open if lane.left]
+        if self._fresh:
+            some.append(self._fresh[0])
+        return min(some, key=lambda lane: (len(lane.begun), lane.number), default=None)
+
     def _may_begin(self) -> bool:
-        if self._begun <= self._taking or self._begun == len(self._parts):
+        lane = self._next_lane()
+        if lane is None or not any(one.begun for one in self._open):
             return True
         used = self._waiting_bytes + self._fetched_bytes
-        return used < self._most_bytes and used + self._fetched_of(self._parts[self._begun]) <= self._most_bytes
+        return used < self._most_bytes and used + self._fetched_of(self._parts[lane.left[0]]) <= self._most_bytes
+
+    def _begin_part(self) -> int | None:
+        lane = self._next_lane()
+        if lane is None:
+            return None
+        if self._fresh and lane is self._fresh[0]:
+            self._open.appendleft(self._fresh.popleft())
+        at = lane.left.popleft()
+        lane.begun.append(at)
+        self._fetched_bytes += self._fetched_of(self._parts[at])
+        self._items[at] = deque()
+        return at
 
     def _may_step(self, at: int) -> bool:
-        is_next = at == self._taking and not self._items[at]
+        if at not in self._items:
+            return True  # it was dropped
+        is_next = self._lanes[at].begun[0] == at and self._ready_lane() is None
         return is_next or self._waiting_bytes + self._fetched_bytes < self._most_bytes
 
     def _sleep_until(self, may: Callable[[], bool], wake: SimpleQueue[None]) -> bool:
@@ -367,7 +456,7 @@ class _Work(Generic[Part, Item]):
 
     def _put(self, at: int, item: Item) -> None:
         with self._lock:
-            if not self.is_stopped:
+            if not self.is_stopped and at in self._items:
                 self._items[at].append(item)
                 self._waiting_bytes += self._size_of(item)
                 self._call()

@@ -58,7 +58,8 @@ class BaseScan(ABC):
         """The record batches, with other columns perhaps."""
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """Record batches, ordered by topic, partition and offset; each holds rows of one partition.
+        """Record batches; each holds rows of one partition. They are ordered by topic, partition and offset, or, with
+        the order ``partition``, those of each partition by offset.
 
         Records end where the files do not show which transactions were committed; ``plan().ends`` gives the place and
         the reason.

@@ -4,10 +4,15 @@ One thread reads split after split, and what it knows of one goes over to the ne
 if it were alone; the reader that takes them in order checks at each border what one thread would have checked. Where
 anything is not plainly as one thread would have seen it, damage above all, that reader reads the split again, so that
 records, errors and notes are the same for any number of threads.
+
+With ``Order.PARTITION`` each partition has such a reader, and record batches of the partitions alternate as they are
+ready. The error that is raised is that of the first partition in the plan that has one, after all the records before
+it: partitions behind it are dropped, and those before it are read to their ends.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from copy import copy
@@ -21,7 +26,7 @@ import pyarrow as pa
 from segreader.errors import FormatError, StorageError
 from segreader.format.columns import BufferPool
 from segreader.format.kernel import load_kernel
-from segreader.plan.request import Policy, ReadOptions
+from segreader.plan.request import Order, Policy, ReadOptions
 from segreader.plan.split import ReadPlan, Split
 from segreader.read.ahead import Ahead
 from segreader.read.decoders import Decoder, RowDecoder
@@ -48,21 +53,32 @@ class _PlannedRead(NamedTuple):
     Args:
         then: the split that goes on where it ends.
         is_first: of its partition.
+        lane: splits of one are taken in order.
     """
 
     split: Split
     then: Split | None
     is_first: bool
+    lane: int = 0
+
+
+class _Run(NamedTuple):
+    """Splits of one lane, and the damage that is raised behind them."""
+
+    steps: Sequence[_PlannedRead]
+    damage: FormatError | None
 
 
 class _Item(NamedTuple):
     """Some rows of a split that was read apart.
 
     Args:
+        lane: of the split.
         batch: ``shape``\\ d; the last item of a split may have none.
         rows: how many there were before.
     """
 
+    lane: int
     apart: ReadApart
     batch: pa.RecordBatch | None
     rows: int
@@ -70,7 +86,7 @@ class _Item(NamedTuple):
 
 
 class PlanReader:
-    """Reads plans, in order.
+    """Reads plans, in the order that the options ask for.
 
     Args:
         metrics: counts what was read of the plan up to the batch that was returned last.
@@ -97,6 +113,7 @@ class PlanReader:
         self._threads = options.threads_for(is_remote=is_remote)
         self._most_bytes = options.most_bytes_ahead(is_remote=is_remote)
         self._unhurried = 0 if is_whole else _UNHURRIED
+        self._is_by_partition = options.order is Order.PARTITION and self._threads > 1
 
     def read(self, plan: ReadPlan) -> Generator[pa.RecordBatch, None, None]:
         """The records of a plan.
@@ -104,58 +121,104 @@ class PlanReader:
         Raises:
             as ``SplitReader.read``; and the damage in which a partition ends, if it is not to be skipped.
         """
-        for steps, damage in _runs(plan, self._options.on_corrupt is Policy.FAIL):
-            yield from self._read(steps)
-            if damage is not None:
-                raise copy(damage)
+        runs = _runs(plan, self._options.on_corrupt is Policy.FAIL)
+        if self._is_by_partition and len(runs) > 1:
+            yield from self._read_ahead(runs)
+            return
+        steps: list[_PlannedRead] = []
+        damage: FormatError | None = None
+        for run in runs:
+            steps += (step._replace(lane=0) for step in run.steps)
+            if (damage := run.damage) is not None:
+                break
+        yield from self._read(steps)
+        if damage is not None:
+            raise copy(damage)
 
     def _read(self, steps: Sequence[_PlannedRead]) -> Generator[pa.RecordBatch, None, None]:
         count = 0
         for at, step in enumerate(steps):
             rest = steps[at + 1 :] if self._threads > 1 else ()
             if count >= self._unhurried and rest:
-                yield from self._read_ahead(steps[at:])
+                yield from self._read_ahead([_Run(steps[at:], None)])
                 return
             before = count
-            with closing(self._in_order(step)) as batches:
+            with closing(_in_order(self._reader, step)) as batches:
                 for batch in batches:
                     yield self._shaped(batch)
                     count += 1
                     if count >= self._unhurried and rest:
                         del batch
-                        yield from self._read_ahead(rest, batches)
+                        yield from self._read_ahead([_Run(rest, None)], batches)
                         return
             count += count == before
-
-    def _in_order(self, step: _PlannedRead) -> Generator[pa.RecordBatch, None, None]:
-        yield from self._reader.read(step.split, self._position(step), then=step.then)
-
-    def _position(self, step: _PlannedRead) -> int | None:
-        return None if step.is_first else self._reader.next_offset
 
     def _shaped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         return batch if self._shape is None else self._shape(batch)
 
     def _read_ahead(
-        self, steps: Sequence[_PlannedRead], begun: Iterable[pa.RecordBatch] = ()
+        self, lanes: Sequence[_Run], begun: Iterable[pa.RecordBatch] = ()
     ) -> Generator[pa.RecordBatch, None, None]:
-        """The batches of a split that was begun, and those of the splits behind it, which are read meanwhile."""
+        """The batches of a split that was begun, and those of lanes, which are read meanwhile.
+
+        Args:
+            lanes: the splits of several are of as many partitions.
+        """
+        steps = [step for lane in lanes for step in lane.steps]
         ahead = Ahead(
             steps,
             self._open_reader,
             name="segreader-read",
             size_of=lambda item: 0 if item.batch is None else int(item.batch.nbytes),
             fetched_of=self._held_by,
+            lane_of=attrgetter("lane"),
         )
         try:
             ahead.hurry(self._most_bytes, min(self._threads, len(steps)))
             for batch in begun:
                 yield self._shaped(batch)
                 del batch  # its buffers are free while the next one is waited for
-            for step in steps:
-                yield from self._take(step, ahead)
+            yield from self._take_lanes(lanes, ahead)
         finally:
             ahead.close()
+
+    def _take_lanes(
+        self, lanes: Sequence[_Run], ahead: Ahead[_PlannedRead, _Item]
+    ) -> Generator[pa.RecordBatch, None, None]:
+        given: deque[_Item] = deque()
+        left = {number: self._join(lane, given, is_only=len(lanes) == 1) for number, lane in enumerate(lanes)}
+        failed: Exception | None = None
+        for number, lane in enumerate(lanes):
+            if not lane.steps:
+                failed = lane.damage and copy(lane.damage)
+                _keep_before(number, left, ahead)
+                break
+        try:
+            while found := ahead.next():
+                number = found[0].lane
+                given.append(found.pop())
+                while number in left:
+                    try:
+                        batch = next(left[number])
+                    except StopIteration:
+                        del left[number]
+                        break
+                    except Exception as error:
+                        failed = error
+                        _keep_before(number, left, ahead)
+                        break
+                    if batch is None:
+                        break
+                    yield batch
+                    del batch  # its buffers are free while the next one is waited for
+            if left:
+                raise StorageError("the read was ended")
+            if failed is not None:
+                raise failed
+        finally:
+            failed = None  # its traceback knows this frame
+            for lane_left in left.values():
+                lane_left.close()
 
     def _held_by(self, step: _PlannedRead) -> int:
         """Bytes that reading a split takes besides what waits."""
@@ -172,42 +235,66 @@ class PlanReader:
             try:
                 with closing(reader.read_apart(step.split, apart, step.then)) as batches:
                     for batch in batches:
-                        item = _Item(apart, self._shaped(batch), batch.num_rows)
+                        item = _Item(step.lane, apart, self._shaped(batch), batch.num_rows)
                         del batch
                         yield item
                         del item
                 last = None if apart.last is None else self._shaped(apart.last)
             except Exception as error:
                 apart.error, last = error, None
-            yield _Item(apart, last, 0, is_last=True)
+            yield _Item(step.lane, apart, last, 0, is_last=True)
 
         return read
 
-    def _take(self, step: _PlannedRead, ahead: Ahead[_PlannedRead, _Item]) -> Generator[pa.RecordBatch, None, None]:
+    def _join(self, lane: _Run, given: deque[_Item], *, is_only: bool) -> Generator[pa.RecordBatch | None, None, None]:
+        """The batches of a lane, each split of which was read apart; ``None`` where another item must be given.
+
+        Raises:
+            as ``read``.
+        """
+        reader = self._reader
+        if not is_only:
+            reader = SplitReader(self._store, self._options, metrics=self.metrics, decoder=self._decoder)
+        for step in lane.steps:
+            yield from self._take(reader, step, given)
+        if lane.damage is not None:
+            raise copy(lane.damage)
+
+    def _take(
+        self, reader: SplitReader, step: _PlannedRead, given: deque[_Item]
+    ) -> Generator[pa.RecordBatch | None, None, None]:
         """The batches of a split that was read apart; or, where it has to be, read once more in order."""
-        reader, split = self._reader, step.split
-        position, seen, given = self._position(step), ScanMetrics(), 0
-        item = _next(ahead)
+        split = step.split
+        position, seen, rows = _position(reader, step), ScanMetrics(), 0
+        while not given:
+            yield None
+        item = given.popleft()
         while reader.accepts(split, item.apart, position):
             _follow(self.metrics, item.apart.metrics, seen)
             if item.is_last:
-                yield from self._end(step, item)
+                yield from self._end(reader, step, item)
                 return
             yield from self._each_shaped(reader.release())
-            given += item.rows
+            rows += item.rows
             batch = item.batch
             del item
             yield batch
             del batch  # its buffers are free while the next one is waited for
-            item = _next(ahead)
+            while not given:
+                yield None
+            item = given.popleft()
         _take_back(self.metrics, seen)
-        yield from self._each_shaped(_without_first(given, self._in_order(step)))
+        yield from self._each_shaped(_without_first(rows, _in_order(reader, step)))
         while not item.is_last:
-            item = _next(ahead)
+            while not given:
+                yield None
+            item = given.popleft()
 
-    def _end(self, step: _PlannedRead, item: _Item) -> Generator[pa.RecordBatch, None, None]:
+    def _end(
+        self, reader: SplitReader, step: _PlannedRead, item: _Item
+    ) -> Generator[pa.RecordBatch | None, None, None]:
         """What is left of a split that was read apart."""
-        reader, split, apart = self._reader, step.split, item.apart
+        split, apart = step.split, item.apart
         if apart.error is not None:  # what the splits before have is whole
             yield from self._each_shaped(reader.release())
             raise apart.error
@@ -224,10 +311,23 @@ class PlanReader:
         return batches if self._shape is None else map(self._shape, batches)
 
 
-def _next(ahead: Ahead[_PlannedRead, _Item]) -> _Item:
-    if not (found := ahead.next()):
-        raise StorageError("the read was ended")
-    return found.pop()
+def _in_order(reader: SplitReader, step: _PlannedRead) -> Generator[pa.RecordBatch, None, None]:
+    yield from reader.read(step.split, _position(reader, step), then=step.then)
+
+
+def _position(reader: SplitReader, step: _PlannedRead) -> int | None:
+    return None if step.is_first else reader.next_offset
+
+
+def _keep_before(
+    number: int,
+    left: dict[int, Generator[pa.RecordBatch | None, None, None]],
+    ahead: Ahead[_PlannedRead, _Item],
+) -> None:
+    """Read no more of this lane and those behind it."""
+    ahead.drop_behind(number - 1)
+    for one in [one for one in left if one >= number]:
+        left.pop(one).close()
 
 
 def _without_first(rows: int, batches: Generator[pa.RecordBatch, None, None]) -> Iterator[pa.RecordBatch]:
@@ -258,16 +358,16 @@ def _take_back(whole: ScanMetrics, seen: ScanMetrics) -> None:
             setattr(whole, name, getattr(whole, name) - getattr(seen, name))
 
 
-def _runs(plan: ReadPlan, fails: bool) -> Iterator[tuple[list[_PlannedRead], FormatError | None]]:
-    """The splits of a plan in order, up to each damage that is to be raised, and up to the last."""
+def _runs(plan: ReadPlan, fails: bool) -> list[_Run]:
+    """The splits of each partition, a lane each, and the damage in which it ends, if that is to be raised."""
     of_partition = {partition: list(some) for partition, some in groupby(plan.splits, attrgetter("partition"))}
-    steps: list[_PlannedRead] = []
+    runs: list[_Run] = []
     for end in plan.ends:
-        some = of_partition.get(end.partition, [])
+        some, damage = of_partition.get(end.partition, []), end.damage if fails else None
+        steps: list[_PlannedRead] = []
         for split, following in zip_longest(some, some[1:]):
             then = following if following is not None and split.is_followed_by(following) else None
-            steps.append(_PlannedRead(split, then, split is some[0]))
-        if fails and end.damage is not None:
-            yield steps, end.damage
-            steps = []
-    yield steps, None
+            steps.append(_PlannedRead(split, then, split is some[0], len(runs)))
+        if steps or damage is not None:
+            runs.append(_Run(steps, damage))
+    return runs

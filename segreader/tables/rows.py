@@ -322,7 +322,7 @@ class TopicScanner:
         self._columns = tuple(name for name in schema.names if name in needed)
 
     def to_batches(self) -> Generator[pa.RecordBatch, None, None]:
-        """The rows, ordered by topic, partition and offset; what they stand on is let go of when they are closed.
+        """The rows, in the order of the scan; what they stand on is let go of when they are closed.
 
         Raises:
             FormatError: data is damaged, after the rows before it.

@@ -152,6 +152,21 @@ def test_several_threads_give_the_java_consumers_records(
     assert scan.metrics == alone.metrics
 
 
+@pytest.mark.parametrize(
+    ("threads", "read_ahead_bytes"), [exhaustive(1, 1 << 28), exhaustive(2, 1), exhaustive(8, 20_000), (8, 1 << 28)]
+)
+@pytest.mark.parametrize("isolation", ["uncommitted", "committed"])
+@pytest.mark.parametrize("case", at_each_edge_once(REMOTE), ids=str)
+def test_partitions_in_any_order_are_each_what_the_java_consumer_returned(
+    case: Case, isolation: str, threads: int, read_ahead_bytes: int
+) -> None:
+    given: dict[str, Any] = {"split_bytes": 1, "batch_rows": 3, "order": "partition", **options(case)}
+    given |= {"isolation_level": f"read_{isolation}", "threads": threads, "read_ahead_bytes": read_ahead_bytes}
+    with segreader.scan(root(case), **given) as scan:
+        seen = sorted(map(normal, scan.records()), key=lambda record: record.partition)
+    assert from_log_start(case, isolation, seen) == truth(case, isolation)
+
+
 @pytest.mark.parametrize("case", at_each_edge_once(REMOTE), ids=str)
 def test_any_range_of_offsets_is_what_the_whole_holds_there(case: Case) -> None:
     chance = random.Random(str(case))

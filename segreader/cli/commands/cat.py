@@ -56,6 +56,14 @@ Examples:
     "code 1).",
 )
 @ahead_options("splits")
+@click.option(
+    "--order",
+    type=click.Choice(["total", "partition"]),
+    default="total",
+    show_default=True,
+    help="total: by topic, partition and offset. partition: each partition by offset, several as they are ready, so "
+    "that a slow one does not hold back the others.",
+)
 @output_file_option
 @click.option(
     "--stats", is_flag=True, help="Print the cost of the read on stderr: requests, bytes, retries, waits, MB/s, CPU."
@@ -71,11 +79,12 @@ def cat(
     on_missing: str,
     threads: int | None,
     read_ahead_bytes: int | None,
+    order: str,
     output_file: str | None,
     stats: bool,
     form: str,
 ) -> int:
-    """Print the records at LOCATION, ordered by topic, partition and offset.
+    """Print the records at LOCATION, ordered by topic, partition and offset (--order).
 
     LOCATION is a directory, or a prefix in a bucket (s3://, abfss://, gs://, any URL that fsspec knows), in one of the
     layouts in docs/reference/layouts; or one partition's directory; or the signed URL of one segment; or @FILE with
@@ -106,6 +115,7 @@ def cat(
         on_missing=on_missing,
         threads=threads,
         read_ahead_bytes=read_ahead_bytes,
+        order=order,
     ) as found:
         texts = RecordTexts(key_encoding or "auto", value_encoding or "auto")
         is_whole = _print(found, form, texts, limit=limit, output_file=output_file, stats=stats)
