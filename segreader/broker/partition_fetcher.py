@@ -27,7 +27,6 @@ from segreader.broker.messages import (
 from segreader.broker.partition_state import PartitionState, Tries
 from segreader.broker.protocol import ErrorCode
 from segreader.broker.rules.fallback import RemoteReads, RemoteStep
-from segreader.broker.rules.fetch_errors import WhenOutOfRange
 from segreader.broker.rules.preferred_replica import KnownEnds
 from segreader.broker.rules.truncation import FetchPosition, parse_batch_facts
 from segreader.broker.settings import ClientSettings
@@ -140,7 +139,6 @@ class PartitionFetcher:
         stop: nothing from this offset on is fetched ahead.
         reads_ahead: ``advance`` sends the next Fetch at once where there is something to read.
         topic_id: the one that the read was planned with; what is known of the topic by default.
-        when_out_of_range: what to do if ``offset`` is not in the log (any more).
         remote: what the caller remembers of this partition's locations; its own memory by default.
 
     Attributes:
@@ -163,7 +161,6 @@ class PartitionFetcher:
         stop: int | None = None,
         reads_ahead: bool = True,
         topic_id: str | None = None,
-        when_out_of_range: WhenOutOfRange = WhenOutOfRange.RAISE,
         remote: RemoteReads | None = None,
     ) -> None:
         self.topic = topic
@@ -184,7 +181,6 @@ class PartitionFetcher:
             FetchPosition(offset, leader_epoch_of_position),
             rack=client.settings.rack if rack is None else rack,
             isolation_level=isolation_level,
-            wish=when_out_of_range,
         )
         self._channel = _FetchChannel(client.connections, client.settings, client.metrics)
         self._ahead: _SentFetch | None = None
@@ -217,11 +213,6 @@ class PartitionFetcher:
     def source(self) -> str | None:
         """``host:port`` of the broker that is asked now."""
         return self._channel.peer
-
-    @property
-    def skipped(self) -> tuple[tuple[int, int], ...]:
-        """(start, stop) of offsets that were no longer there, if ``when_out_of_range`` allows it to continue."""
-        return tuple(self._state.skipped)
 
     def advance(self, next_offset: int, leader_epoch: int) -> None:
         """Say that everything before ``next_offset`` was delivered, the last record of it of ``leader_epoch``.

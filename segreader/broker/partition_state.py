@@ -1,4 +1,4 @@
-"""Fetch state of one partition: leader, replica, validated position, skipped ranges, and what an error changes of them.
+"""Fetch state of one partition: leader, replica and validated position, and what an error changes of them.
 
 The decisions are those of ``rules``; this module asks the cluster what they need to know, waits as they say, and gives
 up when the time of an operation is over.
@@ -17,7 +17,6 @@ from segreader.broker.rules.fetch_errors import (
     FetchErrorKind,
     OutOfRange,
     RangeVerdict,
-    WhenOutOfRange,
     judge,
     kind_of,
 )
@@ -51,17 +50,13 @@ class Tries:
 
 
 class PartitionState:
-    """Fetch state of one partition: leader, replica, validated position, skipped ranges.
+    """Fetch state of one partition: leader, replica, validated position.
 
     Args:
         topic_id: the one that the read was planned with.
         position: the next offset, with the epoch of the record before it if that is known.
         rack: where the reader is.
         isolation_level: what "beyond the end" means.
-        wish: what to do if the position is not in the log (any more).
-
-    Attributes:
-        skipped: (start, stop) of offsets that were no longer there, if the wish allows to go on.
     """
 
     def __init__(
@@ -74,7 +69,6 @@ class PartitionState:
         *,
         rack: str,
         isolation_level: IsolationLevel,
-        wish: WhenOutOfRange,
     ) -> None:
         self.leader = client.leader(topic, partition)
         self.topic = topic
@@ -83,11 +77,9 @@ class PartitionState:
         self.replica = PreferredReplica(rack, lease_ms=client.settings.metadata_max_age_ms)
         self.reading = ReadPosition(topic, partition, position, self.leader)
         self.history = EpochHistory(self.leader.leader_epoch)
-        self.skipped: list[tuple[int, int]] = []
         self._client = client
         self._finder = LeaderFinder(client.cluster, topic, partition, jitter=client.jitter, topic_id=self.topic_id)
         self._isolation_level = isolation_level
-        self._wish = wish
         self._lost: tuple[Verdict, EpochEnd] | None = None
 
     def follow_leader(self) -> None:
@@ -247,10 +239,7 @@ class PartitionState:
         if verdict.reason is OutOfRange.VALIDATE or verdict.reason is OutOfRange.IN_RANGE:
             self.pause(tries, ErrorCode.OFFSET_OUT_OF_RANGE, refresh=False)
         else:
-            target = verdict.go_on_at(self._wish, source=f"{self.topic}-{self.partition}")
-            if target.offset > position.offset:
-                self.skipped.append((position.offset, target.offset))
-            self.reading.seek(target, is_valid=True)
+            raise verdict.error(f"{self.topic}-{self.partition}")
 
     def _require_history(self, verdict: Verdict, end: EpochEnd) -> None:
         if verdict.validation is Validation.FORBIDDEN:

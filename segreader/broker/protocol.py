@@ -127,17 +127,17 @@ def largest_answer(api: Api) -> int | None:
     return LARGEST_EARLY_ANSWER if api in _EARLY else LARGEST_ANSWER
 
 
-def choose_version(api: Api, offered: ApiVersions, *, at_least: int = 0, at_most: int | None = None) -> int:
+def choose_version(api: Api, offered: ApiVersions, *, at_most: int | None = None) -> int:
     """The newest version of an API that both sides speak.
 
     Args:
-        at_least, at_most: what the request itself needs, within what is spoken here.
+        at_most: what the request itself needs, within what is spoken here.
 
     Raises:
         UnsupportedVersionError: there is none; it names the API and what each side speaks.
     """
     ours = SUPPORTED[api]
-    first, last = max(ours.first, at_least), ours.last if at_most is None else min(ours.last, at_most)
+    first, last = ours.first, ours.last if at_most is None else min(ours.last, at_most)
     theirs = offered.ranges.get(api)
     if theirs is not None and max(first, theirs.first) <= min(last, theirs.last):
         return min(last, theirs.last)

@@ -22,7 +22,6 @@ from segreader.broker.messages import (
 )
 from segreader.broker.partition_fetcher import PartitionFetcher
 from segreader.broker.rules.fallback import RemoteReads, RemoteStep
-from segreader.broker.rules.fetch_errors import WhenOutOfRange
 from segreader.broker.rules.truncation import FetchPosition, parse_batch_facts
 from segreader.broker.settings import ClientSettings
 from segreader.errors import (
@@ -289,13 +288,6 @@ def test_an_offset_that_is_gone_is_told_with_what_is_left(two: Two, client: Brok
         pytest.raises(OffsetOutOfRangeError, match="20 <= offset < 100"),
     ):
         fetcher.poll()
-
-
-def test_an_offset_that_is_gone_is_skipped_and_told_if_that_is_allowed(two: Two, client: BrokerClient) -> None:
-    two.kafka.broker(1).say("Fetch", error(1))
-    with PartitionFetcher(client, "t", 0, 5, when_out_of_range=WhenOutOfRange.START_AT_WHAT_IS_LEFT) as fetcher:
-        assert read(fetcher) == (20, 29)
-        assert fetcher.skipped == ((5, 20),)
 
 
 def test_an_offset_beyond_the_end_is_told(two: Two, client: BrokerClient) -> None:

@@ -25,7 +25,6 @@ from segreader.broker.messages import (
 )
 from segreader.broker.partition_state import PartitionState, Tries
 from segreader.broker.rules.backoff import USUAL, Deadline
-from segreader.broker.rules.fetch_errors import WhenOutOfRange
 from segreader.broker.rules.leader import KnownCluster
 from segreader.broker.rules.truncation import FetchPosition, PositionState
 from segreader.errors import BrokerError, OffsetOutOfRangeError, TruncatedLogError
@@ -82,11 +81,9 @@ class AnsweringClient:
         )
 
 
-def course(
-    client: AnsweringClient, position: FetchPosition, wish: WhenOutOfRange = WhenOutOfRange.RAISE, rack: str = "b"
-) -> PartitionState:
+def course(client: AnsweringClient, position: FetchPosition, rack: str = "b") -> PartitionState:
     isolation = IsolationLevel.READ_COMMITTED
-    return PartitionState(client, "t", 0, None, position, rack=rack, isolation_level=isolation, wish=wish)  # type: ignore[arg-type]
+    return PartitionState(client, "t", 0, None, position, rack=rack, isolation_level=isolation)  # type: ignore[arg-type]
 
 
 def tries(client: AnsweringClient) -> Tries:
@@ -149,15 +146,6 @@ def test_a_valid_position_that_is_still_beyond_the_end_is_out_of_range(ends: lis
 
     with pytest.raises(OffsetOutOfRangeError):
         takes(reader, one, 1)
-
-
-def test_what_is_gone_is_skipped_and_told_if_the_caller_allows_it() -> None:
-    client = AnsweringClient()
-    reader = course(client, FetchPosition(3), WhenOutOfRange.START_AT_WHAT_IS_LEFT)
-
-    assert not takes(reader, tries(client), 1)
-    assert reader.skipped == [(3, 10)]
-    assert reader.reading.position == FetchPosition(10)
 
 
 def test_a_new_leader_is_asked_without_a_wait_and_without_metadata_before() -> None:

@@ -61,7 +61,7 @@ def test_a_fetch_is_never_newer_than_18_for_19_may_be_kip_1248() -> None:
 def test_bounds_of_a_request_are_kept() -> None:
     assert choose_version(Api.FETCH, offering(4, 18), at_most=12) == 12
     with pytest.raises(UnsupportedVersionError):
-        choose_version(Api.LIST_OFFSETS, BROKER_3_9, at_least=11)
+        choose_version(Api.FETCH, offering(13, 18), at_most=12)
 
 
 @pytest.mark.parametrize(("first", "last"), [(0, 11), (19, 30)])

@@ -92,19 +92,6 @@ class OutOfRange(Enum):
     """Not any more: the log moved between the two answers. Back off and fetch again."""
 
 
-class WhenOutOfRange(Enum):
-    """What the caller wants then."""
-
-    RAISE = auto()
-    """An error; a bounded read has no silent reset."""
-    START_AT_WHAT_IS_LEFT = auto()
-    """Below the start: continue at the start, and report the gap. Beyond the end: an error."""
-    EARLIEST = auto()
-    """Continue at the log start in any case."""
-    LATEST = auto()
-    """Continue at the end in any case."""
-
-
 @dataclass(frozen=True, slots=True)
 class RangeVerdict:
     """Why an offset was refused, with the leader's bounds.
@@ -119,22 +106,10 @@ class RangeVerdict:
     earliest: int
     latest: int
 
-    def go_on_at(self, wish: WhenOutOfRange, *, source: str | None = None) -> FetchPosition:
-        """Where to read next: the same position with ``IN_RANGE`` and ``VALIDATE``.
-
-        Raises:
-            OffsetOutOfRangeError: the caller allowed no other offset than the one that is out of range.
-        """
-        if self.reason in (OutOfRange.IN_RANGE, OutOfRange.VALIDATE):
-            return self.position
-        if wish is WhenOutOfRange.LATEST:
-            return FetchPosition(self.latest)
-        if wish is WhenOutOfRange.EARLIEST:
-            return FetchPosition(self.earliest)
-        if wish is WhenOutOfRange.START_AT_WHAT_IS_LEFT and self.reason is OutOfRange.GONE:
-            return FetchPosition(self.earliest)
+    def error(self, source: str | None = None) -> OffsetOutOfRangeError:
+        """The error for an offset that the log does not have: a bounded read has no silent reset."""
         is_gone = self.reason is OutOfRange.GONE
-        raise OffsetOutOfRangeError(
+        return OffsetOutOfRangeError(
             "the offset is no longer in the log" if is_gone else "the offset is beyond the end of the log",
             source=source,
             offset=self.position.offset,
