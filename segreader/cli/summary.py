@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field, fields
+from functools import partial
+from typing import Any, Final
 
 from segreader.cli.file_rows import FileKind, codec_name, pieces_of, side_file_rows
 from segreader.errors import CorruptBatchError, FormatError, ObjectNotFoundError
@@ -16,10 +17,14 @@ from segreader.format.message_set import MessageHeader, iter_messages
 from segreader.format.records import iter_records, parse_control_key
 from segreader.format.scanner import BatchReady, Done, NeedData, SegmentScanner, Tail
 from segreader.isolation import TransactionReplay
+from segreader.read.ahead import ReadAhead, in_order
 from segreader.segment import Segment
 from segreader.storage.base import ObjectStore, read_each, read_whole
 
 _MESSAGE_OVERHEAD = {0: 26, 1: 34}  # bytes of a message besides its key and value
+
+_ITEM_BYTES: Final = 500
+"""Of memory: an item that waits, or what a summary keeps of one producer."""
 
 
 @dataclass(slots=True)
@@ -61,22 +66,22 @@ class Totals:
 
 
 class LogSummary:
-    """Looks at the segments of one partition, in offset order, and remembers what they hold together.
+    """What the segments of one partition hold together. Some that were read apart are joined in offset order.
 
     Args:
         store: where they lie.
-        tell: called with the number of bytes that were read.
+        decompressor: of the thread that reads; its own by default.
     """
 
-    def __init__(self, store: ObjectStore, tell: Callable[[int], None] = lambda size: None) -> None:
+    def __init__(self, store: ObjectStore, decompressor: Decompressor | None = None) -> None:
         self._store = store
-        self._tell = tell
-        self._decompressor = Decompressor()
+        self._decompressor = decompressor or Decompressor()
         self._totals = Totals()
         self._codecs: dict[str, CodecSummary] = {}
         self._producers: dict[int, ProducerSummary] = {}
         self._epochs: dict[int, int] = {}
         self._replay = TransactionReplay()
+        self._ended: set[int] = set()  # ids of producers of which a transaction ended
         self._markers = {"COMMIT": 0, "ABORT": 0}
         self._damage: list[dict[str, Any]] = []
         self._notes: list[str] = []
@@ -86,8 +91,10 @@ class LogSummary:
         """Whether no damage was found."""
         return not self._damage
 
-    def add(self, segment: Segment) -> None:
-        """Look at one segment and the files beside it. Damage is remembered, never raised.
+    def read(self, segment: Segment) -> Iterator[int]:
+        """Look at one segment and the files beside it, and give numbers of bytes as they are read.
+
+        Damage is remembered, never raised.
 
         Raises:
             StorageError: bytes cannot be had.
@@ -107,7 +114,7 @@ class LogSummary:
                 if isinstance(answer, NeedData):
                     piece = next(pieces, b"")
                     scanner.feed(piece)
-                    self._tell(len(piece))
+                    yield len(piece)
                 elif isinstance(answer, BatchReady):
                     try:
                         self._add_batch(answer)
@@ -117,6 +124,32 @@ class LogSummary:
                 else:
                     self._note_tail(answer, segment, source)
                     return
+
+    def join(self, later: LogSummary) -> None:
+        """Add what was found in the segments behind those that are in this summary."""
+        _join(self._totals, later._totals)
+        for name, codec in later._codecs.items():
+            _join(self._codecs.setdefault(name, CodecSummary()), codec)
+        for producer_id, producer in later._producers.items():
+            _join(self._producers.setdefault(producer_id, ProducerSummary()), producer)
+        for epoch, first in later._epochs.items():
+            self._epochs.setdefault(epoch, first)
+        for producer_id in later._ended:
+            self._replay.marker(producer_id, 0, False)
+        for producer_id, offset in later._replay.open_transactions.items():
+            self._replay.data(producer_id, offset)
+        self._ended |= later._ended
+        for name, count in later._markers.items():
+            self._markers[name] += count
+        for damage in later._damage:
+            if damage not in self._damage:  # a checkpoint belongs to every segment of its directory
+                self._damage.append(damage)
+        self._notes += later._notes
+
+    @property
+    def memory_bytes(self) -> int:
+        """About what it takes of memory."""
+        return _ITEM_BYTES * (1 + len(self._producers) + len(self._epochs) + len(self._ended) + 2 * len(self._damage))
 
     def to_json(self) -> dict[str, Any]:
         """Everything, under the names of docs/reference/cli-objects.md."""
@@ -195,6 +228,7 @@ class LogSummary:
             if key.is_end_of_transaction:
                 self._markers[key.type.name] += 1
                 self._replay.marker(header.producer_id, header.base_offset, key.is_abort)
+                self._ended.add(header.producer_id)
 
     def _count(self, codec: int, records: int, stored: int, uncompressed: int) -> None:
         self._totals.records += records
@@ -262,6 +296,58 @@ class LogSummary:
         damage = {"source": source, "position": error.position, "error": str(error)}
         if damage not in self._damage:  # a checkpoint belongs to every segment of its directory
             self._damage.append(damage)
+
+
+def read_summaries(
+    store: ObjectStore, segments: Sequence[Segment], ahead: ReadAhead
+) -> Generator[int | LogSummary, None, None]:
+    """Of each segment, in their order, numbers of bytes as they are read, and then its summary.
+
+    Raises:
+        StorageError: as ``LogSummary.read``, after what is before.
+    """
+
+    def open_reader() -> Callable[[Segment], Iterator[int | LogSummary]]:
+        return partial(_read_summary, store, Decompressor())
+
+    return in_order(
+        segments,
+        open_reader,
+        name="segreader-inspect",
+        threads=ahead.threads,
+        most_bytes=ahead.most_bytes,
+        size_of=lambda one: _ITEM_BYTES if isinstance(one, int) else one.memory_bytes,
+        fetched_of=lambda segment: ahead.held_by(segment.log_size),
+    )
+
+
+def _read_summary(store: ObjectStore, decompressor: Decompressor, segment: Segment) -> Iterator[int | LogSummary]:
+    summary = LogSummary(store, decompressor)
+    yield from summary.read(segment)
+    yield summary
+
+
+_ADDED: Final = frozenset(
+    {"segments", "size", "batches", "control_batches", "records", "stored_bytes", "uncompressed_bytes"}
+)
+
+
+def _join(whole: Totals | CodecSummary | ProducerSummary, part: Totals | CodecSummary | ProducerSummary) -> None:
+    """Add the numbers of what is behind."""
+    for name, value, more in ((one.name, getattr(whole, one.name), getattr(part, one.name)) for one in fields(whole)):
+        if isinstance(value, dict):
+            joined: Any = dict(value)
+            for key, count in more.items():
+                joined[key] = joined.get(key, 0) + count
+        elif value is None or more is None:
+            joined = more if value is None else value
+        elif name in _ADDED:
+            joined = value + more
+        elif name == "first_timestamp":
+            joined = value
+        else:
+            joined = min(value, more) if name == "first_offset" else max(value, more)
+        setattr(whole, name, joined)
 
 
 def _check(checksum: Callable[[memoryview], int], data: memoryview, expected: int, base_offset: int) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from segreader.cli.exit_codes import ExitCode
-from segreader.cli.options import TIMES_HELP, Selection, selection_options
+from segreader.cli.options import TIMES_HELP, Selection, ahead_options, selection_options
 from segreader.cli.output import (
     console,
     debug_option,
@@ -28,7 +29,8 @@ from segreader.cli.output import (
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from segreader.plan.request import TimeRange
+    from segreader.cli.summary import LogSummary
+    from segreader.plan.request import ReadOptions, TimeRange
     from segreader.segment import Segment
     from segreader.storage.base import ObjectStore
     from segreader.stored.source import LocationSource, UrlSource
@@ -52,9 +54,17 @@ Examples:
     help=f"Only segments with records from the first one on that is not older than T: {TIMES_HELP}.",
 )
 @click.option("--until", metavar="T", help="Only segments with records before the first one that is not older than T.")
+@ahead_options("logs")
 @output_option("table", "json", "ndjson")
 @debug_option
-def inspect(select: Callable[[], Selection], since: str | None, until: str | None, form: str) -> int:
+def inspect(
+    select: Callable[[], Selection],
+    since: str | None,
+    until: str | None,
+    threads: int | None,
+    read_ahead_bytes: int | None,
+    form: str,
+) -> int:
     """Summarise what LOCATION holds: batches, records, offsets, times, codecs, producers, transactions.
 
     LOCATION is one .log file, or whatever segreader cat takes: a directory, a prefix in a bucket (s3://, abfss://,
@@ -63,7 +73,7 @@ def inspect(select: Callable[[], Selection], since: str | None, until: str | Non
 
     With --since or --until only segments of the live log with such records are read, each as a whole.
     """
-    from segreader.plan.request import parse_time_range
+    from segreader.plan.request import ReadOptions, parse_time_range
 
     selection, times = select(), parse_time_range(since, until)
     path = Path(selection.location) if selection.location is not None else None
@@ -75,45 +85,60 @@ def inspect(select: Callable[[], Selection], since: str | None, until: str | Non
         source = selection.open()
         found = _of_location(source, selection) if times is None else _of_times(source, selection, times)
         store, logs = source.store, [(place, segments) for place, segments in found if segments]
-    summaries = _Summaries(store, logs)
-    print_rows(summaries.rows(), form, _print_summaries)
+    summaries = _Summaries(store, logs, ReadOptions(threads=threads, read_ahead_bytes=read_ahead_bytes))
+    with closing(summaries.rows()) as rows:
+        print_rows(rows, form, _print_summaries)
     return ExitCode.OK if summaries.is_sound else ExitCode.FINDINGS
 
 
 class _Summaries:
     """One summary a partition, and whether all of them are free of damage."""
 
-    def __init__(self, store: ObjectStore, logs: Sequence[tuple[str, Sequence[Segment]]]) -> None:
-        self._store, self._logs = store, logs
+    def __init__(self, store: ObjectStore, logs: Sequence[tuple[str, Sequence[Segment]]], options: ReadOptions) -> None:
+        self._store, self._logs, self._options = store, logs, options
         self.is_sound = True
 
-    def rows(self) -> Iterator[dict[str, Any]]:
-        whole = sum(segment.log_size for _, segments in self._logs for segment in segments)
+    def rows(self) -> Generator[dict[str, Any], None, None]:
+        from segreader.cli.summary import read_summaries
+        from segreader.read.ahead import ReadAhead
+
+        segments = [segment for _, some in self._logs for segment in some]
+        whole = sum(segment.log_size for segment in segments)
         done = 0
-        with progress(lambda: (done, whole, None)) as tick:
+        seen = read_summaries(self._store, segments, ReadAhead.of(self._store, self._options))
+        with progress(lambda: (done, whole, None)) as tick, closing(seen):
 
             def tell(size: int) -> None:
                 nonlocal done
                 done += size
                 tick()
 
-            yield from self._each(tell)
+            for source, some in self._logs:
+                yield self._row(source, some, seen, tell)
 
-    def _each(self, tell: Callable[[int], None]) -> Iterator[dict[str, Any]]:
+    def _row(
+        self,
+        source: str,
+        segments: Sequence[Segment],
+        seen: Iterator[int | LogSummary],
+        tell: Callable[[int], None],
+    ) -> dict[str, Any]:
+        """The summary of a partition, from those of its segments, which come next."""
         from segreader.cli.summary import LogSummary
 
-        for source, segments in self._logs:
-            summary = LogSummary(self._store, tell)
-            for segment in segments:
-                summary.add(segment)
-            self.is_sound &= summary.is_sound
-            partition = segments[0].partition
-            yield {
-                "source": source,
-                "topic": partition.topic or None,
-                "partition": partition.partition if partition.topic else None,
-                "topic_id": partition.topic_id,
-            } | summary.to_json()
+        summary = LogSummary(self._store)
+        for _ in segments:
+            while isinstance(one := next(seen), int):
+                tell(one)
+            summary.join(one)
+        self.is_sound &= summary.is_sound
+        partition = segments[0].partition
+        return {
+            "source": source,
+            "topic": partition.topic or None,
+            "partition": partition.partition if partition.topic else None,
+            "topic_id": partition.topic_id,
+        } | summary.to_json()
 
 
 _Logs = Iterator[tuple[str, Sequence["Segment"]]]
