@@ -86,7 +86,7 @@ class Scan(BaseScan):
         if self._plan is None:
             plans: list[ReadPlan] = []
             logs: list[SourceLog] = []
-            for log, planned in plan_each_log(self.logs(), self._plan_one):
+            for log, planned in plan_each_log(self._logs_to_plan(), self._plan_one):
                 plans.append(planned())
                 if self.times is not None:
                     logs.append(log)
@@ -109,7 +109,7 @@ class Scan(BaseScan):
         plans: list[ReadPlan] = []
         errors: dict[TopicIdPartition, SegreaderError] = {}
         logs: list[SourceLog] = []
-        for log, planned in plan_each_log(self.logs(), partial(self._plan_one, on_gap=Policy.SKIP)):
+        for log, planned in plan_each_log(self._logs_to_plan(), partial(self._plan_one, on_gap=Policy.SKIP)):
             logs.append(log)
             try:
                 plans.append(planned())
@@ -139,8 +139,15 @@ class Scan(BaseScan):
 
     def logs(self, wants: Wants | None = None) -> Iterator[SourceLog]:
         """The partitions of this scan, listed one after another; those that ``wants`` refuses cost no listing."""
-        asked = self._request
-        return self._source.logs(Wanted(asked.topic, asked.topic_id, asked.partitions), wants)
+        return self._source.logs(self._wanted(), wants)
+
+    def _logs_to_plan(self) -> Iterator[SourceLog]:
+        """The same; for a range of offsets, segments may be known by their names alone."""
+        by_name = self.times is None and self.offsets != OffsetRange()
+        return self._source.logs(replace(self._wanted(), by_name=by_name))
+
+    def _wanted(self) -> Wanted:
+        return Wanted(self._request.topic, self._request.topic_id, self._request.partitions)
 
     def _batches(self, options: ReadOptions) -> Iterator[pa.RecordBatch]:
         plan = self.plan()

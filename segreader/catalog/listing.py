@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final
 
@@ -23,6 +23,7 @@ from segreader.catalog.layouts.base import (
     Directory,
     IncompleteSegment,
     Layout,
+    PartitionFiles,
     PartitionPlace,
 )
 from segreader.errors import AmbiguousTopicError, FormatError, ObjectNotFoundError, PlanError, UnknownLayoutError
@@ -62,11 +63,15 @@ NEWEST: Final = "newest"
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which partitions are wanted; everything by default."""
+    """Which partitions are wanted; everything by default.
+
+    With ``by_name`` their segments may be known by names alone, for who reads some of them: see ``PartitionLog``.
+    """
 
     topic: str | None = None
     topic_id: str | None = None
     partitions: Collection[int] | None = None
+    by_name: bool = False
 
     @property
     def of_every_id(self) -> Wanted:
@@ -267,7 +272,8 @@ class PartitionLog:
     ``segments`` are by base offset and may overlap: leader epochs decide between them (``plan.lineage``). ``missing``
     are segments that the metadata topic calls finished, and that are not there; ``too_short`` are logs that have fewer
     bytes than it says, with the last offset by it. ``start_snapshot`` is a producer snapshot of where the first segment
-    begins.
+    begins. With ``read_segments`` the segments are known by their names alone: it reads those whose logs have these
+    names.
     """
 
     partition: TopicIdPartition
@@ -280,6 +286,7 @@ class PartitionLog:
     missing: tuple[Segment, ...] = ()
     start_snapshot: str | None = None
     too_short: Mapping[str, int] = field(default_factory=dict)
+    read_segments: Callable[[Iterable[str]], PartitionLog] | None = field(default=None, compare=False, repr=False)
 
 
 def list_places(
@@ -317,16 +324,30 @@ def list_places(
     return places
 
 
-def read_place(store: ObjectStore, place: PartitionPlace, layouts: Sequence[Layout]) -> PartitionLog:
+def read_place(
+    store: ObjectStore, place: PartitionPlace, layouts: Sequence[Layout], *, by_name: bool = False
+) -> PartitionLog:
     """List the segments of one partition.
+
+    Args:
+        by_name: whether they may be known by their names alone, where a layout reads a file of each.
 
     Raises:
         AmbiguousTopicError: among them are segments of another layout.
         CatalogError, StorageError: as ``Layout.find``.
     """
     layout = next(layout for layout in layouts if layout.name == place.layout)
-    found = layout.find(store, place)
+    found, read = (layout.find_by_name(store, place) if by_name else None) or (layout.find(store, place), None)
     _refuse_two_layouts(store, place, found.foreign, layouts)
+    log = _log_of(place, layout, found)
+    if read is not None:
+        read_files = read
+        log = replace(log, read_segments=lambda names: _log_of(place, layout, read_files(names)))
+    return log
+
+
+def _log_of(place: PartitionPlace, layout: Layout, found: PartitionFiles) -> PartitionLog:
+    """What a layout has found of a partition."""
     notes = list(found.notes)
     if layout.is_experimental:
         notes.insert(0, f"the layout {layout.name} is experimental: no real bucket has confirmed it")

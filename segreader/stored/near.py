@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import Final
 
 from segreader.catalog.layouts import log_directory
+from segreader.catalog.listing import PartitionLog
 from segreader.format.checkpoints import LeaderEpochs
 from segreader.plan.lineage import ResolvedLog
 from segreader.plan.request import TimeRange
@@ -94,19 +95,30 @@ def neighbourhoods(store: ObjectStore, source: SourceLog, wanted: OffsetRange, m
     lineage = source.leader_epochs
     for width in _WIDTHS:
         after = min(max(stop, first + 1) + width, len(segments))
-        some = segments[first:after]
+        if (some := _read(log, segments[first:after])) is None:
+            return
         if any(not one.log_size or one.is_active for one in some):
             return
-        if lineage is None and (lineage := _lineage(store, segments, some, max_batch_bytes)) is None:
+        if lineage is None and (lineage := _lineage(store, log, some, max_batch_bytes)) is None:
             return
         snapshot = None if first else log.start_snapshot
         yield Near(
-            SourceLog(replace(log, segments=some, start_snapshot=snapshot), None, lineage),
+            SourceLog(replace(log, segments=tuple(some), start_snapshot=snapshot, read_segments=None), None, lineage),
             segments[after].base_offset if after < len(segments) else None,
             not first,
         )
         if after == len(segments):
             return
+
+
+def _read(log: PartitionLog, some: Sequence[Segment]) -> Sequence[Segment] | None:
+    """Segments with all that can be read of them, where names are all that is known; ``None`` if one has gone, or is
+    of another topic than its name says."""
+    if log.read_segments is None:
+        return some
+    read = log.read_segments([one.files.log for one in some]).segments
+    is_same = [(one.partition, one.files.log) for one in read] == [(one.partition, one.files.log) for one in some]
+    return read if is_same else None
 
 
 def range_of_times(store: ObjectStore, source: SourceLog, times: TimeRange) -> OffsetRange | None:
@@ -155,9 +167,10 @@ def _is_plain(source: SourceLog) -> bool:
 
 
 def _lineage(
-    store: ObjectStore, segments: Sequence[Segment], some: Sequence[Segment], max_batch_bytes: int
+    store: ObjectStore, log: PartitionLog, some: Sequence[Segment], max_batch_bytes: int
 ) -> LeaderEpochs | None:
     """The lineage that a plan of all segments would choose; ``None`` if only reading all of them shows it."""
+    segments = log.segments
     if any(one.files.leader_epochs is None or one.epochs is not None for one in segments):
         return None
     newest = segments[-1]
@@ -176,7 +189,9 @@ def _lineage(
     first = max(one.entries[0].start_offset for one in checkpoints)
     if first > some[0].base_offset or not all(_is_beginning_of(one, lineage) for one in checkpoints):
         return None
-    for one in (newest, latest) if latest.version > newest.version else (newest,):
+    if (ends := _read(log, [latest, newest] if latest.version > newest.version else [newest])) is None:
+        return None
+    for one in ends:
         epochs = found[one.files.leader_epochs or ""].epochs
         if epochs is None or not bears_epochs(store, one, epochs, max_batch_bytes):
             return None

@@ -190,7 +190,7 @@ class PartitionPlanner:
         elif transactions is None and self.add_near(source, offsets, times, only=only, to_end=to_end):
             return
         else:
-            stored = self.log(source)
+            stored = self.log(source.whole())
         listed: Sequence[OffsetHole] | None = None
         while True:
             log, wanted = stored.resolved, offsets

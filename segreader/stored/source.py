@@ -76,6 +76,12 @@ class SourceLog:
         """Those of the location, then those of the log directory."""
         return self.log.segments + (() if self.local is None else self.local.segments)
 
+    def whole(self) -> SourceLog:
+        """The same with all that can be read of the segments, where they are known by their names alone."""
+        if self.log.read_segments is None:
+            return self
+        return replace(self, log=self.log.read_segments([one.files.log for one in self.log.segments]))
+
     @property
     def has_segments(self) -> bool:
         """Whether any segment of it is there, in the location or in the log directory."""
@@ -306,12 +312,20 @@ class OpenLocations:
             )
         return found
 
-    def read(self, places: Sequence[PartitionPlace], known: Known, listed: ObjectStore | None = None) -> SourceLog:
+    def read(
+        self,
+        places: Sequence[PartitionPlace],
+        known: Known,
+        listed: ObjectStore | None = None,
+        *,
+        by_name: bool = False,
+    ) -> SourceLog:
         """One partition: its listing, and what is known of it beside that.
 
         Args:
             places: of the partition; one without a directory has only what the metadata topic knows.
             listed: the store by which these places were found, if it may know their listing.
+            by_name: see ``Wanted``; only a listing that stands alone is by names.
 
         Raises:
             CatalogError, StorageError: as ``read_place``.
@@ -321,7 +335,9 @@ class OpenLocations:
         if there and metadata is not None and self.catalog.segments_from == "metadata":
             log = from_metadata(there[0], metadata)
         else:
-            log = _as_one(partition, [read_place(listed or self.store, place, self.layouts) for place in there])
+            by_name &= len(there) == 1 and metadata is None and self._local_prefix is None
+            store = listed or self.store
+            log = _as_one(partition, [read_place(store, one, self.layouts, by_name=by_name) for one in there])
             if metadata is not None and log.layout != log_directory.NAME:  # that one knows no remote segments
                 log = join(log, metadata)
         if (note := known.notes.get(partition.topic)) is not None:
@@ -442,7 +458,7 @@ class LocationSource(OpenLocations):
         has_local = False
         chosen = [place for place in places if wants is None or wants(place.partition)]
         for place in chosen:
-            one = self.read([place], known, store)
+            one = self.read([place], known, store, by_name=wanted.by_name)
             notes.pop(place.partition.topic, None)  # each is given once
             has_local |= one.local is not None
             yield one

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from functools import cache
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,12 +18,14 @@ from hypothesis import strategies as st
 from sample import edges_once, is_first_of_its_topic, sampled
 from simulator import SimulatedPartition
 
+from segreader.errors import SegreaderError
 from segreader.isolation import IsolationLevel
 from segreader.plan.request import Bounds, ReadOptions, Request, TimeRange
 from segreader.scans import Scan
 from segreader.stored import near
 from segreader.stored.planner import PartitionPlanner
 from segreader.stored.source import Catalog, LocationSource
+from segreader.testing.aiven import aiven_files
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import local_tiered_files
 from segreader.testing.stores import MemoryStore
@@ -83,9 +86,25 @@ def objects_below(root: Path) -> dict[str, bytes]:
     return {path.relative_to(root).as_posix(): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
 
 
-@cache
 def thousand_segments() -> dict[str, bytes]:
     """Of three leaders; each segment ends inside a transaction that the next one aborts."""
+    return in_layout("local-tiered")
+
+
+@cache
+def in_layout(layout: str) -> dict[str, bytes]:
+    """The same in this layout."""
+    return files_in(layout, thousand_builders())
+
+
+def files_in(layout: str, segments: list[SegmentBuilder]) -> dict[str, bytes]:
+    if layout == "aiven":
+        return aiven_files("orders", segments, compression=True, chunk_size=256)
+    return local_tiered_files("orders", segments)
+
+
+@cache
+def thousand_builders() -> list[SegmentBuilder]:
     segments = [SegmentBuilder()]
     while True:
         builder = segments[-1]
@@ -96,7 +115,7 @@ def thousand_segments() -> dict[str, bytes]:
             builder.new_leader(builder.leader_epoch + 1)
         builder.batch([b"%d" % at for at in range(RECORDS)], producer_id=PRODUCER, transactional=True)
         if len(segments) == SEGMENTS:
-            return local_tiered_files("orders", segments)
+            return segments
         segments.append(builder.roll())
 
 
@@ -211,6 +230,55 @@ def test_uploads_in_order_of_offset_need_no_digests() -> None:
     assert len(requests_of(store, "GET")) <= 16
 
 
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_range_of_aivens_layout_needs_the_manifests_around_it(level: str) -> None:
+    objects = in_layout("aiven")
+    store = MemoryStore(objects, times_of_uploads(objects))
+    for number in (0, 1, 299, 300, 777, 990, 999):
+        offset = number * OFFSETS + 3
+        store.requests.clear()
+        (row,) = rows_of(scan_of(store, offset, offset + 1, level))
+        assert row[1] == offset
+        manifests = {one.split()[1] for one in requests_of(store, "GET") if "manifest" in one}
+        assert len(manifests) <= 10, number
+        assert len(store.requests) <= 60, number
+
+
+def test_ranges_of_aivens_layout_are_slices_of_the_whole() -> None:
+    segments = thousand_builders()[290:330]
+    objects = files_in("aiven", segments)
+    store = MemoryStore(objects, times_of_uploads(objects))
+    dice = random.Random(7)
+    for level in LEVELS:
+        whole = rows_of(scan_of(store, 0, None, level))
+        for _ in range(40):
+            start = dice.randint(segments[0].base_offset - 1, segments[-1].next_offset + 1)
+            stop = start + dice.choice((0, 1, 2, OFFSETS, 100, 10_000))
+            assert rows_of(scan_of(store, start, stop, level)) == [row for row in whole if start <= row[1] < stop]
+
+
+@pytest.mark.parametrize("damage", ["lost manifest", "lost indexes", "two of one offset", "other topic"])
+def test_an_unusual_object_of_aivens_layout_is_read_as_in_a_plan_of_everything(damage: str) -> None:
+    objects = dict(in_layout("aiven"))
+    at = sorted({name.rpartition(".")[0] for name in objects})[500]
+    if damage == "other topic":
+        objects = {f"prefix-{name}": data for name, data in objects.items()}
+    elif damage == "two of one offset":
+        objects |= {name[:-30] + "x" + name[-29:]: data for name, data in objects.items() if name.startswith(at)}
+    else:
+        del objects[f"{at}.{'rsm-manifest' if 'manifest' in damage else 'indexes'}"]
+    offset = 777 * OFFSETS + 3
+    for modified_ms in ({}, times_of_uploads(objects)):
+        store = MemoryStore(objects, modified_ms)
+        try:
+            found: object = [row[1] for row in rows_of(scan_of(store, offset, offset + 1, LEVELS[0]))]
+        except SegreaderError as error:
+            found = (type(error), error.message)
+        if not modified_ms:
+            expected = found
+        assert found == expected
+
+
 def test_a_copy_in_order_of_name_is_no_upload_in_order_of_offset() -> None:
     objects = thousand_segments()
     store = MemoryStore(objects, {name: ms // 600 for name, ms in times_of_uploads(objects).items()})
@@ -218,14 +286,20 @@ def test_a_copy_in_order_of_name_is_no_upload_in_order_of_offset() -> None:
     assert len(requests_of(store, "GET")) > SEGMENTS
 
 
-@pytest.mark.parametrize("minute", [None, SEGMENTS + 9, SEGMENTS - 9], ids=["digests", "last", "before the last"])
-def test_a_lost_branch_far_from_its_survivor_is_not_read(minute: int | None) -> None:
+LATE = [SEGMENTS + 9, SEGMENTS - 9]
+
+
+@pytest.mark.parametrize(
+    ("layout", "minute"),
+    [("local-tiered", None), *product(("local-tiered", "aiven"), LATE)],
+)
+def test_a_lost_branch_far_from_its_survivor_is_not_read(layout: str, minute: int | None) -> None:
     """Its segments look like any others there: one checkpoint among a thousand, or one late upload, tells of it."""
     tells_tags = minute is None
-    objects = thousand_segments()
+    objects = in_layout(layout)
     first = SegmentBuilder(500 * OFFSETS + 1, leader_epoch=9)  # the survivor's only upload
     first.leader_epochs = [(0, 0), (1, 299 * OFFSETS + RECORDS + 1), (9, first.base_offset)]
-    survivor = local_tiered_files("orders", [first.batch([b"alive"])])
+    survivor = files_in(layout, [first.batch([b"alive"])])
     times = times_of_uploads(objects) | dict.fromkeys(survivor, (minute or 0) * MINUTE_MS)
     store = MemoryStore(objects | survivor, {} if tells_tags else times, tells_tags=tells_tags)
     dead = 800 * OFFSETS

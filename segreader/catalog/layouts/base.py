@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from sys import intern
 from typing import ClassVar, Final
@@ -97,6 +97,10 @@ class PartitionFiles:
     start_snapshot: str | None = None
 
 
+ReadFiles = Callable[[Iterable[str]], PartitionFiles]
+"""Reads the segments with logs of these names."""
+
+
 @dataclass(frozen=True, slots=True)
 class Names:
     """The names by which a directory is recognised, as data: a layout runs code of its own only where they occur.
@@ -178,6 +182,14 @@ class Layout(ABC):
             CatalogError: a manifest contradicts itself, with its name.
             StorageError: as the store raises.
         """
+
+    def find_by_name(self, store: ObjectStore, place: PartitionPlace) -> tuple[PartitionFiles, ReadFiles | None] | None:
+        """As ``find``, where that reads a file of each segment: by names alone, with a function that reads these files.
+
+        Returns:
+            ``None`` if ``find`` reads no such files; nothing that reads them if they had to be read.
+        """
+        return None
 
     def view(self, store: ObjectStore) -> StoreView:
         """A store in which ``plain_files`` are plain Kafka files; every other name means what it means in ``store``."""

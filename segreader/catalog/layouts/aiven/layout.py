@@ -40,6 +40,7 @@ from segreader.catalog.layouts.base import (
     Names,
     PartitionFiles,
     PartitionPlace,
+    ReadFiles,
 )
 from segreader.errors import ManifestError, ObjectChangedError, ObjectNotFoundError, SegreaderError, ShortReadError
 from segreader.ranges import ByteRange
@@ -103,37 +104,75 @@ class AivenLayout(Layout):
             ManifestError: a manifest contradicts itself, its name, or the sizes of the segment's objects.
             StorageError: as the store raises.
         """
-        sets: dict[str, _ObjectSet] = {}
-        foreign = []
-        for info in (info for prefix in place.prefixes for info in store.list(prefix)):
-            parsed = parse_name(info.name)
-            if parsed is None or parsed.suffix not in _WRITTEN:
-                foreign.append(info.name)
-                continue
-            if parsed.stem not in sets:
-                sets[parsed.stem] = _ObjectSet(parsed.stem, parsed.base_offset, parsed.segment_id)
-            sets[parsed.stem].sizes[parsed.suffix] = info.size
-            if parsed.suffix == LOG:
-                sets[parsed.stem].log_tag = info.tag
-        segments, incomplete = [], []
-        for objects, manifest in _read_manifests(store, list(sets.values())):
-            if manifest is None or objects.missing(manifest):
-                incomplete.append(objects.incomplete(manifest))
-            else:
-                _check_sizes(store, objects, manifest)
-                segments.append(_segment(place.partition, objects, manifest))
-        named = {segment.partition.topic for segment in segments} - {place.partition.topic}
-        notes = [
-            f"the path has topic {place.partition.topic}, the manifests have {topic}: a key prefix precedes it"
-            for topic in sorted(named)
+        sets, foreign = _list_sets(store, place)
+        return _read_sets(store, place, sets.values(), foreign)
+
+    def find_by_name(self, store: ObjectStore, place: PartitionPlace) -> tuple[PartitionFiles, ReadFiles | None]:
+        """The segments without what their manifests say, if each has its three objects and the time of its upload."""
+        sets, foreign = _list_sets(store, place)
+        if any(one.sizes.keys() != _TELLING or one.sizes[LOG] <= 0 or one.written_ms is None for one in sets.values()):
+            return _read_sets(store, place, sets.values(), foreign), None
+
+        def read(names: Iterable[str]) -> PartitionFiles:
+            return _read_sets(store, place, [sets[name.removesuffix(f".{LOG}")] for name in names], foreign)
+
+        named = [
+            Segment(
+                partition=place.partition,
+                base_offset=one.base_offset,
+                log_size=one.sizes[LOG],
+                files=StemFiles(one.stem),
+                segment_id=one.segment_id,
+                version=one.written_ms or 0,
+                log_tag=one.log_tag,
+            )
+            for one in sets.values()
         ]
-        return PartitionFiles(segments, incomplete, foreign, notes)
+        return PartitionFiles(named, (), foreign), read
 
     def view(self, store: ObjectStore) -> AivenFiles:
         """The store with the plugin's segments as plain files."""
         from segreader.catalog.layouts.aiven.encryption import KeyRing
 
         return AivenFiles(store, KeyRing(self.config.key_files if self.config else None))
+
+
+def _list_sets(store: ObjectStore, place: PartitionPlace) -> tuple[dict[str, _ObjectSet], list[str]]:
+    """The objects of a partition by the stem of their names, and the names that are not the plugin's."""
+    sets: dict[str, _ObjectSet] = {}
+    foreign = []
+    for info in (info for prefix in place.prefixes for info in store.list(prefix)):
+        parsed = parse_name(info.name)
+        if parsed is None or parsed.suffix not in _WRITTEN:
+            foreign.append(info.name)
+            continue
+        if parsed.stem not in sets:
+            sets[parsed.stem] = _ObjectSet(parsed.stem, parsed.base_offset, parsed.segment_id)
+        sets[parsed.stem].sizes[parsed.suffix] = info.size
+        if parsed.suffix == LOG:
+            sets[parsed.stem].log_tag = info.tag
+        elif parsed.suffix == MANIFEST:  # it is written last
+            sets[parsed.stem].written_ms = info.modified_ms
+    return sets, foreign
+
+
+def _read_sets(
+    store: ObjectStore, place: PartitionPlace, sets: Iterable[_ObjectSet], foreign: Sequence[str]
+) -> PartitionFiles:
+    """What the manifests of these sets say."""
+    segments, incomplete = [], []
+    for objects, manifest in _read_manifests(store, list(sets)):
+        if manifest is None or objects.missing(manifest):
+            incomplete.append(objects.incomplete(manifest))
+        else:
+            _check_sizes(store, objects, manifest)
+            segments.append(_segment(place.partition, objects, manifest))
+    named = {segment.partition.topic for segment in segments} - {place.partition.topic}
+    notes = [
+        f"the path has topic {place.partition.topic}, the manifests have {topic}: a key prefix precedes it"
+        for topic in sorted(named)
+    ]
+    return PartitionFiles(segments, incomplete, foreign, notes)
 
 
 @dataclass(slots=True)
@@ -145,6 +184,7 @@ class _ObjectSet:
     segment_id: str
     sizes: dict[str, int] = field(default_factory=dict)
     log_tag: str | None = None
+    written_ms: int | None = None
 
     def missing(self, manifest: SegmentManifest | None) -> tuple[str, ...]:
         """The kinds of objects that a whole segment would have besides these."""
