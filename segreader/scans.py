@@ -32,10 +32,11 @@ from segreader.plan.request import (
 from segreader.plan.split import ReadPlan, join_plans
 from segreader.ranges import OffsetRange
 from segreader.read.base_scan import BaseScan, Offsets
-from segreader.read.metrics import ScanMetrics
+from segreader.read.metrics import ScanMetrics, Stopwatch, timed
 from segreader.read.plan_reader import PlanReader
 from segreader.segment import TopicIdPartition
 from segreader.storage.base import ObjectStore
+from segreader.storage.metrics import metrics_of
 from segreader.stored.planner import PartitionPlanner, plan_each_log
 from segreader.stored.source import Catalog, LocationSource, Source, SourceAddress, SourceLog, Wants, open_source
 from segreader.stored.times import UNREADABLE, note_if_older
@@ -84,6 +85,7 @@ class Scan(BaseScan):
             ObjectNotFoundError: the topic or partition does not exist.
         """
         if self._plan is None:
+            watch = Stopwatch()
             plans: list[ReadPlan] = []
             logs: list[SourceLog] = []
             for log, planned in plan_each_log(self._logs_to_plan(), self._plan_one):
@@ -91,6 +93,7 @@ class Scan(BaseScan):
                 if self.times is not None:
                     logs.append(log)
             self._plan = self.with_newest(join_plans(self.location, plans), logs)
+            self._plan_took = watch.so_far()
         return self._plan
 
     def _plan_one(self, log: SourceLog, on_gap: str | None = None) -> ReadPlan:
@@ -154,7 +157,8 @@ class Scan(BaseScan):
         reader = PlanReader(self.store, options)
         self.metrics = reader.metrics
         self.metrics.notes.extend(plan.notes)
-        yield from reader.read(plan)
+        stored = metrics_of(self.store)
+        yield from timed(reader.read(plan), reader.metrics, stored, Stopwatch(self._plan_took))
 
     def close(self) -> None:
         """Give back connections and threads of the store; without this they go with the process."""

@@ -39,6 +39,7 @@ from segreader.format.columns import (
     Decision,
     Outcome,
     RunSummary,
+    Spent,
     State,
     Table,
 )
@@ -201,6 +202,22 @@ def decode_batches(
     Raises:
         FormatError: what ``decompressor`` raises, with the state as before that batch.
     """
+    began = columns.clock()
+    try:
+        return _decode_run(columns, data, data_position, table, rows, check_crcs, decompressor)
+    finally:
+        columns.spent[Spent.ALL] += columns.clock() - began
+
+
+def _decode_run(
+    columns: ColumnBuffers,
+    data: memoryview,
+    data_position: int,
+    table: array[int],
+    rows: int,
+    check_crcs: bool,
+    decompressor: Decompressor,
+) -> int:
     state = columns.state
     row = state[State.BATCH_ROW]
     while row < rows:
@@ -271,9 +288,13 @@ def _begin_batch(
         return Outcome.STOPPED
     start = batch[Table.POSITION] - data_position
     whole = data[start : start + batch[Table.SIZE]]
-    if check_crcs and (crc := crc32c(whole[CRC_START:])) != batch[Table.CRC]:
-        _note(state, Damage.CRC, 0, crc, batch[Table.CRC])
-        return Outcome.DAMAGED
+    if check_crcs:
+        began = columns.clock()
+        crc = crc32c(whole[CRC_START:])
+        columns.spent[Spent.CRC] += columns.clock() - began
+        if crc != batch[Table.CRC]:
+            _note(state, Damage.CRC, 0, crc, batch[Table.CRC])
+            return Outcome.DAMAGED
     if _is_below(batch, following, state[State.NEXT_OFFSET]):  # only now: its fields are under the CRC
         state[State.RECORDS_LEFT] = 0
         return None
@@ -286,8 +307,12 @@ def _begin_batch(
         return Outcome.DAMAGED
     if batch[Table.RECORD_COUNT] > 0:
         codec = batch[Table.ATTRIBUTES] & 7
-        body = whole[HEADER_SIZE:]
-        columns.body = decompressor.decompress(codec, body) if codec else body
+        body: memoryview | bytes = whole[HEADER_SIZE:]
+        if codec:
+            began = columns.clock()
+            body = decompressor.decompress(codec, whole[HEADER_SIZE:])
+            columns.spent[Spent.BODY] += columns.clock() - began
+        columns.body = body
         state[State.BODY_BYTES] += len(columns.body)
     state[State.DECODED_BATCHES] += 1
     state[State.BODY_POSITION] = 0

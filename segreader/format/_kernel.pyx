@@ -60,6 +60,7 @@ cdef extern from "_codecs.h" nogil:
         int64_t needed
         int64_t limit
 
+    int64_t clock_ns()
     void crc_begin()
     void snappy_begin()
     uint32_t crc32c_of(const uint8_t*, size_t)
@@ -174,6 +175,12 @@ cdef enum Damage:
     D_TIMESTAMP = 11
 
 cdef enum:
+    IN_CRC = 0
+    IN_BODY = 1
+    IN_ALL = 2
+    TIMED_ROWS = 8  # of so many batches of a run one is timed, and counts for all of them
+
+cdef enum:
     SKIP = 1
     DROP = 2
     LOG_OVERHEAD = 12
@@ -188,7 +195,7 @@ cdef int64_t MAX_MICROSECONDS_MS = 9223372036854775
 # What the enums above say, for the test that compares them with columns.py.
 LAYOUT = {
     "Buffer": BUFFERS, "State": S_CURSOR_MOVES + 1, "Table": T_DECISION + 1, "Damage": D_TIMESTAMP,
-    "TABLE_WIDTH": WIDTH,
+    "Spent": IN_ALL + 1, "TABLE_WIDTH": WIDTH,
 }
 
 
@@ -459,16 +466,16 @@ def decode_batches(
     columns, data, int64_t data_position, array table, int64_t rows, bint check_crcs, decompressor
 ):
     """Write the records of the table's batches into ``columns``; see ``_columns.decode_batches``."""
-    cdef array state_array = columns.state
+    cdef array state_array = columns.state, spent = columns.spent
     cdef int64_t* state = <int64_t*>state_array.data.as_longlongs
     cdef Codecs codecs = decompressor.codecs
     cdef Room room
     cdef Run run
     cdef Py_buffer view, body_view
     cdef bint has_body
-    cdef int64_t outcome, start
+    cdef int64_t outcome, start, began
     cdef int64_t* batch
-    if len(state_array) <= S_CURSOR_MOVES or len(table) < rows * WIDTH or rows < 0:
+    if len(state_array) <= S_CURSOR_MOVES or len(spent) <= IN_ALL or len(table) < rows * WIDTH or rows < 0:
         raise ValueError("the state or the batch table is too small")
     if codecs is None or codecs.is_busy:
         codecs = decompressor.codecs = Codecs(decompressor.limit)
@@ -476,7 +483,7 @@ def decode_batches(
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     codecs.is_busy = True
     try:
-        run.cursor.state = state
+        run.cursor.state, run.spent = state, <int64_t*>spent.data.as_longlongs
         run.data, run.size, run.position = <const uint8_t*>view.buf, view.len, data_position
         run.table, run.rows, run.check_crcs, run.codecs = <int64_t*>table.data.as_longlongs, rows, check_crcs, &codecs.c
         while True:
@@ -489,7 +496,9 @@ def decode_batches(
                 run.cursor.start, run.body_size = <const uint8_t*>body_view.buf, body_view.len
             run.body_of = GIVEN
             with nogil:
+                began = clock_ns()
                 outcome = decode_run(&run, &room)
+                run.spent[IN_ALL] += clock_ns() - began
             if has_body:
                 PyBuffer_Release(&body_view)
             batch = run.table + state[S_BATCH_ROW] * WIDTH
@@ -500,10 +509,13 @@ def decode_batches(
             elif outcome == NO_SCRATCH:
                 codecs.grow()
             elif outcome == PLAIN_BODY:
-                start = batch[T_POSITION] - data_position
+                start, began = batch[T_POSITION] - data_position, clock_ns()
                 columns.body = decompressor.decompress(
                     batch[T_ATTRIBUTES] & 7, data[start + HEADER_SIZE : start + batch[T_SIZE]]
                 )
+                began = clock_ns() - began
+                run.spent[IN_BODY] += began
+                run.spent[IN_ALL] += began
                 begin_body(state, batch, len(columns.body))
             else:
                 if state[S_RECORDS_LEFT] > 0 and run.body_of == DATA:
@@ -535,6 +547,7 @@ cdef struct Run:
     body_codecs* codecs
     BodyOf body_of
     int64_t body_size
+    int64_t* spent
 
 
 cdef int64_t decode_run(Run* run, Room* room) noexcept nogil:
@@ -543,7 +556,7 @@ cdef int64_t decode_run(Run* run, Room* room) noexcept nogil:
     cdef int64_t* state = c.state
     cdef const int64_t* batch
     cdef const uint8_t* whole
-    cdef int64_t row = state[S_BATCH_ROW], start, size, body_size, outcome
+    cdef int64_t row = state[S_BATCH_ROW], start, size, body_size, outcome, began = 0, weight
     cdef uint32_t crc
     cdef int codec
     if row < 0:
@@ -562,8 +575,13 @@ cdef int64_t decode_run(Run* run, Room* room) noexcept nogil:
             if start < 0 or size < HEADER_SIZE or size > run.size - start:
                 return MISFIT
             whole = run.data + start
+            weight = 0 if row % TIMED_ROWS else min(<int64_t>TIMED_ROWS, run.rows - row)
+            if weight:
+                began = clock_ns()
             if run.check_crcs:
                 crc = crc32c_of(whole + CRC_START, size - CRC_START)
+                if weight:
+                    run.spent[IN_CRC] += weight * (clock_ns() - began)
                 if crc != batch[T_CRC]:
                     c.start = whole
                     return damage(c, D_CRC, whole, crc, batch[T_CRC])
@@ -588,7 +606,11 @@ cdef int64_t decode_run(Run* run, Room* room) noexcept nogil:
                         return UNKNOWN_CODEC
                     if not run.codecs.present >> codec & 1:
                         return PLAIN_BODY
+                    if weight:
+                        began = clock_ns()
                     body_size = decompress_body(run.codecs, codec, whole + HEADER_SIZE, size - HEADER_SIZE)
+                    if weight:
+                        run.spent[IN_BODY] += weight * (clock_ns() - began)
                     if body_size < 0:
                         return NO_SCRATCH if body_size == MORE_ROOM else PLAIN_BODY
                     run.body_of = SCRATCH

@@ -116,6 +116,14 @@ class RunSummary(NamedTuple):
     offset_count: int
 
 
+class Spent(IntEnum):
+    """Index of each time in ``ColumnBuffers.spent``: wall time in ns, estimated from some batches."""
+
+    CRC = 0
+    BODY = 1  # decompressing
+    ALL = 2  # the whole of ``decode_batches`` without waits for the interpreter lock
+
+
 class Decision(IntEnum):
     """What to do with a batch of the table."""
 
@@ -302,12 +310,14 @@ class ColumnBuffers:
         pool: where memory comes from.
         max_rows: a batch is closed at this many rows.
         max_bytes: or once its keys, values and headers take this many bytes.
+        clock: gives nanoseconds, for ``spent``; the native kernel has its own.
 
     ``state`` and ``buffers`` are indexed by ``State`` and ``Buffer``; a buffer of a column that is not wanted is
-    ``None``. ``body`` holds the decompressed batch that ``State.BODY_POSITION`` points into.
+    ``None``. ``body`` holds the decompressed batch that ``State.BODY_POSITION`` points into. ``spent`` is indexed by
+    ``Spent``.
     """
 
-    __slots__ = ("_begun_with_zero", "_hints", "_pool", "_wanted", "body", "buffers", "state")
+    __slots__ = ("_begun_with_zero", "_hints", "_pool", "_wanted", "body", "buffers", "clock", "spent", "state")
 
     def __init__(
         self,
@@ -316,7 +326,9 @@ class ColumnBuffers:
         *,
         max_rows: int = DEFAULT_MAX_ROWS,
         max_bytes: int = DEFAULT_MAX_BYTES,
+        clock: Callable[[], int] = lambda: 0,
     ) -> None:
+        self.clock = clock
         self._pool = pool or BufferPool()
         wanted = sorted({buffer for name in columns for buffer in BUFFERS_OF.get(name, ())})
         self._wanted = list(map(int, wanted))  # plain numbers: an enum's take several times as long to look up
@@ -329,6 +341,7 @@ class ColumnBuffers:
         self.state[State.TIMESTAMP_SCALE] = 1 if "timestamp_ms" in columns else 1000
         self.state[State.RECORDS_LEFT] = -1
         self.state[State.CURSOR_MOVES] = 1
+        self.spent = array("q", bytes(8 * len(Spent)))
         self.buffers: list[bytearray | None] = [None] * len(Buffer)
         self.body: memoryview | bytes = b""
         self.reset()

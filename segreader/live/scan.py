@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,7 +25,9 @@ from segreader.live.reader import LiveReader
 from segreader.plan.live import LivePart, LivePlan, ReadFrom
 from segreader.plan.request import Bounds, Policy, ReadOptions, Request
 from segreader.read.base_scan import BaseScan
+from segreader.read.metrics import Stopwatch, timed
 from segreader.storage.base import ObjectStore
+from segreader.storage.metrics import metrics_of
 from segreader.storage.signed_url import SignedUrl
 from segreader.stored.source import Catalog, Source, open_source
 
@@ -81,6 +83,7 @@ class LiveScan(BaseScan):
             as ``plan_live``.
         """
         if self._plan is None:
+            watch = Stopwatch()
             self._plan = plan_live(
                 self.cluster,
                 self.request,
@@ -89,6 +92,7 @@ class LiveScan(BaseScan):
                 located=self._locations(),
                 metrics=self._planning,
             )
+            self._plan_took = watch.so_far()
         return self._plan
 
     def _locations(self) -> tuple[UrlCache, ObjectStore] | None:
@@ -103,6 +107,13 @@ class LiveScan(BaseScan):
         plan = self.plan()
         self.metrics = metrics = LiveMetrics(locations_rejected=self._planning.locations_rejected)
         metrics.notes += plan.notes
+        yield from timed(
+            self._read(plan, options, metrics), metrics, metrics_of(self.store), Stopwatch(self._plan_took)
+        )
+
+    def _read(
+        self, plan: LivePlan, options: ReadOptions, metrics: LiveMetrics
+    ) -> Generator[pa.RecordBatch, None, None]:
         reader = LiveReader(self.cluster, options, store=self.store, located=self._locations(), metrics=metrics)
         try:
             for part in plan.parts:

@@ -15,7 +15,7 @@ from segreader.plan.request import ReadOptions
 from segreader.plan.split import ReadPlan
 from segreader.ranges import OffsetRange
 from segreader.read.arrow import schema
-from segreader.read.metrics import ScanMetrics
+from segreader.read.metrics import ScanMetrics, Seconds
 from segreader.storage.base import ObjectStore
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ class BaseScan(ABC):
         self.options = options
         self.metrics = metrics
         self._planning_at_once = Lock()
+        self._plan_took = Seconds()
 
     @property
     @abstractmethod

@@ -14,6 +14,7 @@ from array import array
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from time import perf_counter_ns
 from typing import Any, Final, Protocol, TypeAlias
 
 import pyarrow as pa
@@ -38,7 +39,7 @@ from segreader.plan.request import Policy, ReadOptions
 from segreader.plan.split import Split
 from segreader.ranges import OffsetRange
 from segreader.read.arrow import FIELDS, constant, schema, to_record_batch
-from segreader.read.metrics import ScanMetrics
+from segreader.read.metrics import ScanMetrics, StationClock
 
 COLUMNS_OF_HEADERS: Final = frozenset(
     {
@@ -111,12 +112,14 @@ class RowDecoder:
         self.options = options
         self.kernel = load_kernel(options.kernel)
         self.metrics = metrics or ScanMetrics(kernel=self.kernel.NAME)
+        self.clock = StationClock(self.metrics)
         self.decompressor = Decompressor(options.max_batch_bytes)
         self._columns = ColumnBuffers(
             frozenset(options.columns),
             BufferPool(allocate=self.kernel.allocate) if pool is None else pool,
             max_rows=options.batch_rows,
             max_bytes=options.batch_bytes,
+            clock=perf_counter_ns,
         )
         self.state = self._columns.state
         self.next_offset = 0
@@ -163,6 +166,7 @@ class RowDecoder:
                     outcome = self._append_legacy(run)
             except FormatError as raised:
                 error, outcome = raised, Outcome.DAMAGED
+            self.clock.end_decode(columns.spent)
             if outcome in (Outcome.DONE, Outcome.STOPPED):
                 columns.body = b""
                 return outcome == Outcome.STOPPED
@@ -215,8 +219,10 @@ class RowDecoder:
                 batch = batch.slice(0, rows_below(batch, self.wrong_from))
             self.metrics.records += batch.num_rows
             self.next_offset = self.undelivered
+            self.clock.end_arrow()
             if batch.num_rows:
                 yield batch
+                self.clock.restart()
             self._columns.reset()  # only now: who takes a batch has let go of the one before, and its buffers are free
 
 
@@ -270,7 +276,10 @@ class HeaderDecoder:
         for start in range(0, count, self._options.batch_rows):
             some = slice(start, min(start + self._options.batch_rows, count))
             arrays = [self._array(name, split, table, stretches, ends, shifts, some) for name in self._options.columns]
-            yield pa.RecordBatch.from_arrays(arrays, schema=schema(self._options.columns))
+            batch = pa.RecordBatch.from_arrays(arrays, schema=schema(self._options.columns))
+            self._rows.clock.end_arrow()
+            yield batch
+            self._rows.clock.restart()
 
     def _array(
         self,
@@ -355,6 +364,7 @@ class CountDecoder:
             if crc32c(data[position - at + CRC_START : position - at + size]) != crc:
                 return None
         state[State.NEXT_OFFSET] = max(lasts) + 1
+        self._rows.clock.end_crc()
         return sum(count for count, decision in zip(counts, decisions, strict=True) if decision == _DECODE)
 
     def flush(self, split: Split) -> Iterator[pa.RecordBatch]:
@@ -368,7 +378,10 @@ class CountDecoder:
             arrays = [constant(values[name], rows) for name in columns]
             self._counted -= rows
             self._rows.metrics.records += rows
-            yield pa.RecordBatch.from_arrays(arrays, schema=schema(columns))
+            batch = pa.RecordBatch.from_arrays(arrays, schema=schema(columns))
+            self._rows.clock.end_arrow()
+            yield batch
+            self._rows.clock.restart()
         yield from self._rows.flush(split)
 
     def reset(self) -> None:

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import time
+from array import array
+from collections.abc import Generator
+from contextlib import closing
 from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from segreader.format.kernel import kernel_name
 from segreader.plan.split import ReadPlan
 from segreader.segment import TopicIdPartition
+
+if TYPE_CHECKING:
+    from segreader.storage.metrics import StorageMetrics
+
+_Batch = TypeVar("_Batch")
+_EVERY: Final = 8
+"""Of the first stretches of a read each is measured, and then one of so many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +61,14 @@ class ScanMetrics:
 
     Batches are those that were met, records those of the offsets that were wanted. ``doubts`` counts the notes on
     damage that was passed over and left out no batch: neighbours, indexes or markers contradict each other.
+
+    The rest is what the read has cost up to its last record batch, and differs from one read to the next, so it does
+    not count for ``==``. ``seconds`` (wall) and ``cpu_seconds`` (of the whole process) include the plan and what the
+    consumer did between two batches; ``first_record_s`` is the wall time up to the first batch, ``None`` before it.
+    ``cpu_…_s`` is the CPU time of all threads in one station: ``read`` (fetching bytes from the store), ``crc``,
+    ``decompress``, ``records`` (decoding them, and deciding which are delivered) and ``arrow`` (wrapping columns as
+    record batches). In a long read one part in eight is measured. ``bodies_in_flight_mean`` and
+    ``bodies_in_flight_most`` count the responses that arrived at a time since the store was opened; 0 for files.
     """
 
     kernel: str = field(default_factory=kernel_name)
@@ -66,6 +86,28 @@ class ScanMetrics:
     missing: list[MissingOffsets] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     doubts: int = 0
+    seconds: float = field(default=0.0, compare=False)
+    cpu_seconds: float = field(default=0.0, compare=False)
+    first_record_s: float | None = field(default=None, compare=False)
+    cpu_read_s: float = field(default=0.0, compare=False)
+    cpu_crc_s: float = field(default=0.0, compare=False)
+    cpu_decompress_s: float = field(default=0.0, compare=False)
+    cpu_records_s: float = field(default=0.0, compare=False)
+    cpu_arrow_s: float = field(default=0.0, compare=False)
+    bodies_in_flight_mean: float = field(default=0.0, compare=False)
+    bodies_in_flight_most: int = field(default=0, compare=False)
+
+    @property
+    def mb_per_s(self) -> float:
+        """Stored bytes that were read, in 10^6 a second of ``seconds``."""
+        return self.bytes_read / self.seconds / 1e6 if self.seconds else 0.0
+
+    @property
+    def native_codecs(self) -> tuple[str, ...]:
+        """The codecs that the native kernel decompresses itself."""
+        from segreader.format import native_codecs
+
+        return native_codecs.found() if self.kernel == "native" else ()
 
     def doubt(self, error: Exception) -> None:
         """Note damage that is passed over and leaves out no batch."""
@@ -75,10 +117,134 @@ class ScanMetrics:
     def add(self, other: ScanMetrics) -> None:
         """Count in what another reader of the same scan has counted."""
         for one in fields(ScanMetrics):
+            mine, others = getattr(self, one.name), getattr(other, one.name)
             if one.name == "kernel":
-                self.kernel = other.kernel
+                self.kernel = others
+            elif one.name == "first_record_s":
+                self.first_record_s = min((s for s in (mine, others) if s is not None), default=None)
+            elif one.name.startswith("bodies_in_flight"):
+                setattr(self, one.name, max(mine, others))
             else:
-                setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
+                setattr(self, one.name, mine + others)
+
+    def cost(self) -> dict[str, float | int | str | None]:
+        """What the read has cost, by name, as ``cat --stats`` shows it."""
+        shown: dict[str, float | int | str | None] = {name: getattr(self, name) for name in COST}
+        shown["mb_per_s"] = self.mb_per_s
+        shown["native_codecs"] = ",".join(self.native_codecs) or "none"
+        return shown
+
+
+COST: Final = tuple(one.name for one in fields(ScanMetrics) if not one.compare)
+"""The fields that tell what a read has cost."""
+
+
+class Seconds(NamedTuple):
+    """How long something took, by the clock on the wall and in CPU time of the process."""
+
+    wall: float = 0.0
+    cpu: float = 0.0
+
+
+class Stopwatch:
+    """Runs from the moment when it is made.
+
+    Args:
+        before: counts, too.
+    """
+
+    def __init__(self, before: Seconds | None = None) -> None:
+        wall, cpu = before or Seconds()
+        self._wall, self._cpu = time.perf_counter() - wall, time.process_time() - cpu
+
+    def so_far(self) -> Seconds:
+        """How long it has run."""
+        return Seconds(time.perf_counter() - self._wall, time.process_time() - self._cpu)
+
+
+def timed(
+    batches: Generator[_Batch, None, None], metrics: ScanMetrics, stored: StorageMetrics | None, watch: Stopwatch
+) -> Generator[_Batch, None, None]:
+    """The record batches of a read, the cost of which is noted as they come.
+
+    Args:
+        stored: of the store that is read.
+        watch: runs since the read began.
+    """
+
+    def note() -> None:
+        metrics.seconds, metrics.cpu_seconds = watch.so_far()
+        if stored is not None:
+            metrics.cpu_read_s += stored.take_thread_cpu()
+            metrics.bodies_in_flight_mean = stored.bodies_in_flight_mean
+            metrics.bodies_in_flight_most = stored.bodies_in_flight_most
+
+    with closing(batches):
+        try:
+            for batch in batches:
+                note()
+                if metrics.first_record_s is None:
+                    metrics.first_record_s = metrics.seconds
+                yield batch
+                del batch  # its buffers are free while the next one is decoded
+        finally:
+            note()
+
+
+class StationClock:
+    """Counts the CPU time of one thread for the station in which it was spent.
+
+    The clock of a thread costs a system call, so of many stretches between two record batches only some are measured,
+    and count for the others.
+    """
+
+    __slots__ = ("_last", "_seen", "_stretches", "_weight", "metrics")
+
+    def __init__(self, metrics: ScanMetrics) -> None:
+        self.metrics, self._last = metrics, 0
+        self._stretches = self._weight = 0
+        self._seen = [0, 0, 0]
+
+    def restart(self) -> None:
+        """Begin a stretch: what was spent up to now belongs to no station."""
+        number, self._stretches = self._stretches, self._stretches + 1
+        self._weight = 1 if number < _EVERY else 0 if number % _EVERY else _EVERY
+        if self._weight:
+            self._last = time.thread_time_ns()
+
+    def end_read(self) -> None:
+        """Bytes were fetched since the last call."""
+        if self._weight:
+            self.metrics.cpu_read_s += self._lap()
+
+    def end_arrow(self) -> None:
+        """Columns were wrapped since the last call."""
+        if self._weight:
+            self.metrics.cpu_arrow_s += self._lap()
+
+    def end_crc(self) -> None:
+        """CRCs were computed since the last call."""
+        if self._weight:
+            self.metrics.cpu_crc_s += self._lap()
+
+    def end_decode(self, spent: array[int]) -> None:
+        """Batches were decoded since the last call.
+
+        Args:
+            spent: see ``Spent``; counted from the first call.
+        """
+        if self._weight:
+            crc, body, whole = (now - before for now, before in zip(spent, self._seen, strict=True))
+            lap = self._lap()
+            scale = lap / max(whole, crc + body, 1)
+            self.metrics.cpu_crc_s += crc * scale
+            self.metrics.cpu_decompress_s += body * scale
+            self.metrics.cpu_records_s += lap - (crc + body) * scale
+        self._seen[:] = spent
+
+    def _lap(self) -> float:
+        before, self._last = self._last, time.thread_time_ns()
+        return self._weight * (self._last - before) / 1e9
 
 
 def lacks(plan: ReadPlan, metrics: ScanMetrics) -> bool:

@@ -30,7 +30,7 @@ from segreader.plan.request import Order, Policy, ReadOptions
 from segreader.plan.split import ReadPlan, Split
 from segreader.read.ahead import Ahead
 from segreader.read.decoders import Decoder, RowDecoder
-from segreader.read.metrics import ScanMetrics
+from segreader.read.metrics import COST, ScanMetrics
 from segreader.read.split_reader import ReadApart, SplitReader
 from segreader.storage.base import ObjectStore, range_size_of
 
@@ -340,7 +340,10 @@ def _without_first(rows: int, batches: Generator[pa.RecordBatch, None, None]) ->
                 yield left
 
 
-_NUMBERS: Final = tuple(one.name for one in fields(ScanMetrics) if isinstance(getattr(ScanMetrics(), one.name), int))
+_NUMBERS: Final = tuple(
+    one.name for one in fields(ScanMetrics) if isinstance(getattr(ScanMetrics(), one.name), int | float)
+)
+_SPENT: Final = ("requests", "bytes_read", *COST)
 
 
 def _follow(whole: ScanMetrics, part: ScanMetrics, seen: ScanMetrics) -> None:
@@ -352,9 +355,9 @@ def _follow(whole: ScanMetrics, part: ScanMetrics, seen: ScanMetrics) -> None:
 
 
 def _take_back(whole: ScanMetrics, seen: ScanMetrics) -> None:
-    """Count out what is read once more; requests and bytes were spent all the same."""
+    """Count out what is read once more; what it has cost was spent all the same."""
     for name in _NUMBERS:
-        if name not in ("requests", "bytes_read"):
+        if name not in _SPENT:
             setattr(whole, name, getattr(whole, name) - getattr(seen, name))
 
 

@@ -236,6 +236,7 @@ class SplitReader:
             self._apart.markers, self._apart.jumps = self._markers, self._jumps
         self._rows.begin(split.offsets, next_offset)
         self.metrics.splits += 1
+        self._rows.clock.restart()
         is_read_committed = split.isolation_level is IsolationLevel.READ_COMMITTED
         self._aborted = _aborted_in(split, list(aborted)) if is_read_committed else None
         position = split.positions.start
@@ -330,7 +331,7 @@ class SplitReader:
         Raises:
             as ``read``.
         """
-        self.metrics = self._rows.metrics = apart.metrics
+        self.metrics = self._rows.metrics = self._rows.clock.metrics = apart.metrics
         self._apart, self._next_split = apart, None
         yield from self.read(split, then=then)
         apart.last_offset, apart.next_offset = self._last_offset, self.next_offset
@@ -395,6 +396,7 @@ class SplitReader:
             self.metrics.records -= batch.num_rows - rows
             if rows:
                 yield batch.slice(0, rows)
+                self._rows.clock.restart()
 
     def _behind_held(self, batches: Generator[pa.RecordBatch, None, bool]) -> Generator[pa.RecordBatch, None, bool]:
         while True:
@@ -491,6 +493,7 @@ class SplitReader:
                 offset=self._rows.state[State.NEXT_OFFSET],
                 hint="The segment vanished while it was read, as retention does: plan again from this offset",
             ) from None
+        self._rows.clock.end_read()
         self.metrics.bytes_read += len(piece)
         if self._range_size:  # pieces are what has come of a request
             before, self._streamed = self._streamed, self._streamed + len(piece)

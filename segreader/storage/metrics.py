@@ -30,6 +30,7 @@ class StorageMetrics:
         self.first_byte_s: deque[float] = deque(maxlen=_RECENT)
         self.log: list[str] | None = [] if keep_log else None
         self.bodies_in_flight_most = 0
+        self._threads_cpu_s = 0.0
         self._bodies, self._body_s, self._busy_s, self._changed_at = 0, 0.0, 0.0, 0.0
         self._lock = threading.Lock()
 
@@ -68,6 +69,17 @@ class StorageMetrics:
                 self._busy_s += now - self._changed_at
             self._bodies, self._changed_at = self._bodies + change, now
             self.bodies_in_flight_most = max(self.bodies_in_flight_most, self._bodies)
+
+    def add_thread_cpu(self, seconds: float) -> None:
+        """Count CPU time of one of the store's own threads."""
+        with self._lock:
+            self._threads_cpu_s += seconds
+
+    def take_thread_cpu(self) -> float:
+        """CPU seconds of the store's own threads not taken before, so that reads side by side count each once."""
+        with self._lock:
+            taken, self._threads_cpu_s = self._threads_cpu_s, 0.0
+        return taken
 
     @property
     def bodies_in_flight_mean(self) -> float:

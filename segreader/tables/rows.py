@@ -20,10 +20,11 @@ from segreader.plan.request import ReadOptions
 from segreader.plan.split import ReadPlan, Split
 from segreader.read.base_scan import BaseScan
 from segreader.read.decoders import counter_of
-from segreader.read.metrics import ScanMetrics
+from segreader.read.metrics import ScanMetrics, Stopwatch, timed
 from segreader.read.plan_reader import PlanReader, Shape
 from segreader.scans import Scan
 from segreader.storage.base import ObjectStore
+from segreader.storage.metrics import metrics_of
 from segreader.stored.source import SourceAddress
 from segreader.tables.plans import FilteredPlans
 
@@ -121,7 +122,7 @@ def _read(
     options = replace(_with(options, columns, rows), threads=threads or options.threads)
     reader = PlanReader(store, options, decoder=counter_of(columns), shape=shape)
     count(reader.metrics)
-    return reader.read(plan)
+    return timed(reader.read(plan), reader.metrics, metrics_of(store), Stopwatch())
 
 
 def _with(options: ReadOptions, columns: tuple[str, ...], rows: int | None) -> ReadOptions:

@@ -33,6 +33,9 @@ def test_a_signed_url_of_one_segment_prints_its_records(
     stats = dict(line.split() for line in told.decode().splitlines())
     assert int(stats["records"]) == len(records)
     assert int(stats["requests"]) >= 1
+    stations = sum(float(stats[f"cpu_{name}_s"]) for name in ("read", "crc", "decompress", "records", "arrow"))
+    assert 0 < stations < float(stats["cpu_seconds"])
+    assert 0 < float(stats["first_record_s"]) <= float(stats["seconds"])
     query = url.partition("?")[2]
     assert query
     assert not any(part.encode() in told for part in query.split("&") if len(part) > 12)

@@ -140,6 +140,7 @@ def test_the_numbers_of_both_kernels_agree() -> None:
         "State": len(State),
         "Table": len(Table),
         "Damage": max(Damage),
+        "Spent": len(layout.Spent),
         "TABLE_WIDTH": layout.TABLE_WIDTH,
     } == native.LAYOUT
     assert [load_kernel(name).NAME for name in KERNELS] == KERNELS

@@ -17,10 +17,11 @@ from planted import Planted, sound_log
 import segreader
 from segreader.errors import OptionError, SegreaderError
 from segreader.plan.request import ReadOptions
+from segreader.read.metrics import COST
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_files, write_local_tiered
 
-SPENT = ("requests", "bytes_read")
+SPENT = ("requests", "bytes_read", *COST)
 """Where a split is read once more, more is spent; everything else is the same."""
 
 WAYS = [(2, 1 << 28), (8, 1 << 28), (2, 1), (8, 20_000)]

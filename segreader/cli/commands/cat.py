@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, nullcontext
 from typing import TYPE_CHECKING, Any
@@ -135,7 +134,6 @@ def _print(
     """
     from segreader.cli.row_writer import opened, row_writer
 
-    clock = _Clock()
     scan.plan()  # before a file is emptied for a request that cannot be met
     teller = _Teller(scan)
     with (
@@ -145,14 +143,13 @@ def _print(
     ):
         try:
             for batch in _limited(scan, limit):
-                clock.note_first()
                 write(batch)
                 teller.tell()
                 tick()
         finally:
             teller.tell()
             if stats:
-                _say_stats(scan, clock)
+                _say_stats(scan)
     return _tell_ends(scan, limit)
 
 
@@ -174,28 +171,8 @@ def _tell_ends(scan: BaseScan, limit: int | None) -> bool:
     return not lacks(plan, scan.metrics)
 
 
-class _Clock:
-    """How long a read takes, its plan included."""
-
-    def __init__(self) -> None:
-        self._began, self._cpu = time.perf_counter(), time.process_time()
-        self.first_record_s: float | None = None
-
-    def note_first(self) -> None:
-        """Records have come."""
-        if self.first_record_s is None:
-            self.first_record_s = time.perf_counter() - self._began
-
-    def as_dict(self, stored_bytes: int) -> dict[str, object]:
-        """What it shows, by name."""
-        seconds, cpu = time.perf_counter() - self._began, time.process_time() - self._cpu
-        rate = stored_bytes / seconds / 1e6
-        return {"seconds": seconds, "cpu_seconds": cpu, "first_record_s": self.first_record_s, "mb_per_s": rate}
-
-
-def _say_stats(scan: BaseScan, clock: _Clock) -> None:
+def _say_stats(scan: BaseScan) -> None:
     """Tell on stderr what a read cost, a name and a value a line."""
-    from segreader.format import native_codecs
     from segreader.live.metrics import LiveMetrics
     from segreader.storage.metrics import metrics_of
 
@@ -207,8 +184,7 @@ def _say_stats(scan: BaseScan, clock: _Clock) -> None:
     rows |= stored.as_dict() if stored is not None else {"requests": metrics.requests}
     if isinstance(metrics, LiveMetrics):
         rows |= metrics.as_dict()
-    rows["native_codecs"] = ",".join(native_codecs.found() if metrics.kernel == "native" else ()) or "none"
-    rows |= clock.as_dict(metrics.bytes_read)
+    rows |= metrics.cost()
     for name, value in rows.items():
         say(f"{name:<20} {f'{value:.4f}' if isinstance(value, float) else value}")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
@@ -12,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from mmap import mmap
 from queue import SimpleQueue
-from typing import NoReturn, Self
+from typing import Any, NoReturn, Self
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from segreader.errors import LocationExpiredError, ObjectNotFoundError, OptionError, ShortReadError, StorageError
@@ -220,7 +221,8 @@ class HttpStore:
                     under_way.append(one)
                     one.begin(
                         process.workers.submit(
-                            process.fetcher.fetch,
+                            self._fetch_in_thread,
+                            process.fetcher,
                             name,
                             part.start,
                             one.view,
@@ -262,13 +264,22 @@ class HttpStore:
             self._fetch_here(lambda: process.fetcher.fetch(name, parts[0][0].start, parts[0][1], stop=stop), stop)
             return
         futures = [
-            process.workers.submit(process.fetcher.fetch, name, part.start, view, stop=stop) for part, view in parts
+            process.workers.submit(self._fetch_in_thread, process.fetcher, name, part.start, view, stop=stop)
+            for part, view in parts
         ]
         try:
             for future in futures:
                 result_of(future)
         finally:
             _end(stop, futures)
+
+    def _fetch_in_thread(self, fetcher: RangeFetcher, *arguments: Any, **named: Any) -> None:
+        """Fetch in one of the store's threads."""
+        began = time.thread_time()
+        try:
+            fetcher.fetch(*arguments, **named)
+        finally:
+            self.metrics.add_thread_cpu(time.thread_time() - began)
 
     def _fetch_here(self, fetch: Callable[[], None], stop: Stop) -> None:
         """Fetch in this thread."""
