@@ -88,7 +88,7 @@ class Scan(BaseScan):
             watch = Stopwatch()
             plans: list[ReadPlan] = []
             logs: list[SourceLog] = []
-            for log, planned in plan_each_log(self._logs_to_plan(), self._plan_one):
+            for log, planned in plan_each_log(self._logs_to_plan(), self._plan_one, self.store):
                 plans.append(planned())
                 if self.times is not None:
                     logs.append(log)
@@ -112,7 +112,9 @@ class Scan(BaseScan):
         plans: list[ReadPlan] = []
         errors: dict[TopicIdPartition, SegreaderError] = {}
         logs: list[SourceLog] = []
-        for log, planned in plan_each_log(self._logs_to_plan(), partial(self._plan_one, on_gap=Policy.SKIP)):
+        for log, planned in plan_each_log(
+            self._logs_to_plan(), partial(self._plan_one, on_gap=Policy.SKIP), self.store
+        ):
             logs.append(log)
             try:
                 plans.append(planned())

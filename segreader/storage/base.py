@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from heapq import merge
@@ -19,6 +19,7 @@ from typing import Final, Protocol, TypeVar
 
 from segreader.errors import ObjectChangedError, ShortReadError
 from segreader.ranges import ByteRange
+from segreader.values import quick_init
 
 _LONGEST_TAG = 100
 _MOST_LISTINGS: Final = 64
@@ -28,6 +29,7 @@ _MOST_LISTED: Final = 1000
 _MOST_REMEMBERED: Final = 1 << 20
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
     """One listed object: its name in the store and its size in bytes; -1 where a listing has none.
@@ -432,6 +434,11 @@ _MOST_WORKERS: Final = 64
 """Threads of this process that read small objects: as many requests as stores take at once from one client."""
 
 _FIRST_WORKERS: Final = 16
+_QUICK_S: Final = 0.001
+_QUICK: Final = 4
+"""So many items in that time come from memory or a disk: more threads would wait for each other, mostly."""
+
+_WATCHED_S: Final = 0.02
 _SLOW_S: Final = 0.005
 """An item that takes longer waits for a network, mostly, and more of them may be asked for meanwhile."""
 
@@ -470,8 +477,8 @@ def read_whole(store: ObjectStore, name: str, size: int | None = None) -> bytes:
 def read_each(read: Callable[[_Item], _Result], items: Sequence[_Item]) -> list[_Result]:
     """``read`` of every item, in their order, many at a time; the first error in that order is raised.
 
-    Up to 16 are read at once, and up to 64 if they turn out to be slow; of all calls in this process together never
-    more than 64, and of each at least one.
+    Items that come from memory are read one after another. Others are read 16 at a time, and up to 64 if they turn out
+    to be slow; of all calls in this process together never more than 64, and of each at least one.
     """
     if len(items) < 3:
         return [read(item) for item in items]
@@ -507,16 +514,25 @@ def read_each(read: Callable[[_Item], _Result], items: Sequence[_Item]) -> list[
 
     with ThreadPoolExecutor(_MOST_WORKERS, thread_name_prefix="segreader-small") as workers:
         try:
-            begin(_FIRST_WORKERS, _places)
+            begin(1, _places)
             if not running:
                 work(None)
-            done = 0
-            while done < len(running):  # a worker that ends has added to them before
-                running[done].result()
-                done += 1
+            begin(_joining(running, answers), _places)
+            for one in running:  # a worker that ends has added to them before
+                one.result()
         except BaseException as error:
             failures[len(items)] = error  # so that the others end
             raise
     if failures:
         raise failures[min(failures)]
     return [answers[at] for at in range(len(items))]
+
+
+def _joining(running: Sequence[Future[None]], answers: Mapping[int, object]) -> int:
+    """How many workers join the first one as soon as it cannot keep up; 0 if it has done all, or others joined it."""
+    seen, needed, seconds = 0, _QUICK, _QUICK_S
+    while len(running) == 1 and wait(running, seconds).not_done:
+        if len(answers) - seen < needed:
+            return _FIRST_WORKERS - 1
+        seen, needed, seconds = len(answers), 1, _WATCHED_S
+    return 0

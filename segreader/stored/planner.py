@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise, repeat
 from typing import Final
 
@@ -48,7 +49,7 @@ from segreader.plan.split import (
 from segreader.ranges import ByteRange, OffsetRange
 from segreader.read.batch_order import ends_early
 from segreader.segment import Segment
-from segreader.storage.base import ObjectStore, RememberingStore, read_each
+from segreader.storage.base import ObjectStore, RememberingStore, range_size_of, read_each
 from segreader.stored.lineage import ReadableLog
 from segreader.stored.log import StoredLog
 from segreader.stored.near import neighbourhoods, range_of_times
@@ -65,14 +66,21 @@ _SEGMENTS_AT_ONCE: Final = 20_000
 
 
 def plan_each_log(
-    logs: Iterable[SourceLog], plan: Callable[[SourceLog], ReadPlan]
+    logs: Iterable[SourceLog], plan: Callable[[SourceLog], ReadPlan], store: ObjectStore
 ) -> Iterator[tuple[SourceLog, Callable[[], ReadPlan]]]:
-    """Each partition, in order, with a function that returns its plan or raises its error; several are planned at once.
+    """Each partition, in order, with a function that returns its plan or raises its error.
+
+    Of a store on the network several are planned at once, in threads of their own. With local files planning is work
+    for the processor, and threads would wait for each other.
 
     Args:
         logs: the partitions; what listing one of them raises is raised after those before it.
-        plan: makes the plan of one partition, in a thread of its own.
+        plan: makes the plan of one partition.
+        store: where the partitions are.
     """
+    if not range_size_of(store):
+        yield from ((log, partial(plan, log)) for log in logs)
+        return
     ahead: deque[tuple[SourceLog, Future[ReadPlan]]] = deque()
     segments = 0
     with ThreadPoolExecutor(_PARTITIONS_AT_ONCE, thread_name_prefix="segreader-plan") as workers:
