@@ -44,21 +44,14 @@ class Manifest:
     document: dict[str, Any]
 
 
-def collect(target: TargetStore, plan: JobPlan, known: Entries | None = None) -> dict[str, DoneEntry]:
+def collect(target: TargetStore, plan: JobPlan) -> dict[str, DoneEntry]:
     """The entries of all splits that are done.
-
-    Args:
-        known: those that need not be read.
 
     Raises:
         ManifestError: an entry is damaged.
     """
-    entries = dict(known or {})
-    unknown = [split.id for split in plan.splits if split.id not in entries]
-    for entry in read_each(lambda split_id: read_done(target, split_id), unknown):
-        if entry is not None:
-            entries[entry.split] = entry
-    return entries
+    found = read_each(lambda split: read_done(target, split.id), plan.splits)
+    return {entry.split: entry for entry in found if entry is not None}
 
 
 def commit(target: TargetStore, plan: JobPlan, entries: Entries, *, cleans: bool = True) -> Completeness:

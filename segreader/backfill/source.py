@@ -12,12 +12,11 @@ from segreader.backfill.lost_offsets import LostOffsets
 from segreader.errors import FormatError
 from segreader.format.columns import TABLE_WIDTH, BufferPool, Table
 from segreader.format.scanner import Done, NeedData, SegmentScanner
-from segreader.live.metrics import LiveMetrics
 from segreader.plan.live import LivePart, ReadFrom
 from segreader.plan.request import Policy, ReadOptions
 from segreader.plan.split import Split
 from segreader.ranges import ByteRange, OffsetRange
-from segreader.read.metrics import ScanMetrics
+from segreader.read.metrics import LiveMetrics, ScanMetrics
 from segreader.read.split_reader import read_split
 from segreader.spark.live import read_part
 from segreader.spark.locations import kept_locations

@@ -33,9 +33,8 @@ from segreader.backfill.source import (
 )
 from segreader.backfill.writer import SplitWriter
 from segreader.errors import FormatError, ObjectChangedError, OptionError, StorageError
-from segreader.live.metrics import LiveMetrics
 from segreader.plan.request import Policy, ReadOptions
-from segreader.read.metrics import ScanMetrics
+from segreader.read.metrics import LiveMetrics, ScanMetrics
 from segreader.spark.batch import to_spark
 from segreader.spark.credentials import parse_provider, resolve_storage
 from segreader.spark.options import STORAGE, parse_options, require_usable

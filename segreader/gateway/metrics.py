@@ -107,18 +107,17 @@ class GatewayMetrics:
         yield from _one(
             "refused_connections_total", "counter", "Connections above the limit.", self.refused_connections
         )
-        yield from _many("requests_total", "counter", "Requests of clients.", "api", self.requests)
+        yield from _many("requests_total", "Requests of clients.", "api", self.requests)
         yield from _many(
             "relayed_bytes_total",
-            "counter",
             "Bytes of whole frames.",
             "direction",
             {"to_clients": self.to_clients, "to_brokers": self.to_brokers},
         )
-        yield from _many("failed_connections_total", "counter", "Connections ended by an error.", "error", self.failed)
+        yield from _many("failed_connections_total", "Connections ended by an error.", "error", self.failed)
         yield from _one("locations_given_total", "counter", "Locations of segments given.", self.locations_given)
         causes = {cause.value: count for cause, count in self.refused.items()}
-        yield from _many("locations_refused_total", "counter", "Asked for with the flag, not given.", "cause", causes)
+        yield from _many("locations_refused_total", "Asked for with the flag, not given.", "cause", causes)
         yield from _one("index_reads_total", "counter", "Offset indexes read from the store.", self.index_reads)
         yield from _one("index_read_bytes_total", "counter", "Bytes of these.", self.index_read_bytes)
         yield from _one("signatures_total", "counter", "URLs signed.", self.signed)
@@ -140,8 +139,8 @@ def _one(name: str, kind: str, about: str, value: float) -> Iterator[str]:
     yield f"segreader_gateway_{name} {value}"
 
 
-def _many(name: str, kind: str, about: str, label: str, values: Mapping[str, int]) -> Iterator[str]:
-    yield from _head(name, kind, about)
+def _many(name: str, about: str, label: str, values: Mapping[str, int]) -> Iterator[str]:
+    yield from _head(name, "counter", about)
     for key, value in sorted(values.items()):
         yield f'segreader_gateway_{name}{{{label}="{key}"}} {value}'
 

@@ -22,10 +22,10 @@ from segreader.format.index_files import AbortedTransaction
 from segreader.isolation import AbortedTransactions, IsolationLevel
 from segreader.live.cluster import Cluster
 from segreader.live.fetching import NOT_OF_THE_DATA, BrokerRange, FetchedAnswer, aborted_at_either
-from segreader.live.metrics import LiveMetrics
 from segreader.plan.live import LivePart, LogMarks, ReadFrom, narrowed, uncovered
 from segreader.plan.split import Split
 from segreader.ranges import ByteRange, OffsetRange
+from segreader.read.metrics import LiveMetrics
 from segreader.segment import TopicIdPartition
 from segreader.storage.base import ObjectInfo, ObjectStore
 from segreader.storage.http.settings import HttpSettings

@@ -122,12 +122,10 @@ def read_marks(
     }
 
 
-def read_ends(
-    cluster: Cluster, topic: str, partitions: Sequence[int], isolation_level: IsolationLevel
-) -> dict[int, int]:
-    """Where a reader's part of each partition ends: the high watermark, or the last stable offset."""
+def read_stable_ends(cluster: Cluster, topic: str, partitions: Sequence[int]) -> dict[int, int]:
+    """Of each partition the last stable offset, where a ``read_committed`` reader's part ends."""
     asked = [OffsetWanted(topic, number, LATEST) for number in partitions]
-    return {one.partition: _mark(one, cluster) for one in cluster.list_offsets(asked, isolation_level)}
+    return {one.partition: _mark(one, cluster) for one in cluster.list_offsets(asked, IsolationLevel.READ_COMMITTED)}
 
 
 def read_bounds(cluster: Cluster, topic: str, partitions: Sequence[int]) -> dict[int, tuple[int, int]]:
@@ -336,7 +334,7 @@ def _partitions(cluster: Cluster, topic: TopicMetadata, is_on: bool | None) -> I
         raise ObjectNotFoundError(f"topic {name} has no partitions", source=cluster.shown)
     leaders = {one.partition: one.leader for one in topic.partitions}
     marks = read_marks(cluster, name, numbers, IsolationLevel.READ_UNCOMMITTED)
-    stable = read_ends(cluster, name, numbers, IsolationLevel.READ_COMMITTED)
+    stable = read_stable_ends(cluster, name, numbers)
     for number in numbers:
         yield PartitionMarks(
             name,

@@ -31,12 +31,11 @@ from segreader.live.marks import (
     choose_partitions,
     find_topic,
     offsets_for_time,
-    read_ends,
     read_lineage_of_leader,
     read_marks,
+    read_stable_ends,
     require_history,
 )
-from segreader.live.metrics import LiveMetrics
 from segreader.plan.cut import Cutting
 from segreader.plan.lineage import DropReason, ResolvedLog
 from segreader.plan.live import (
@@ -58,6 +57,7 @@ from segreader.plan.live import (
 from segreader.plan.request import LiveEnd, Policy, ReadOptions, Request
 from segreader.plan.split import EndReason, Gap, PlannedDrop, ReadEnd
 from segreader.ranges import OffsetRange
+from segreader.read.metrics import LiveMetrics
 from segreader.segment import TopicIdPartition
 from segreader.storage.base import ObjectStore, read_each
 from segreader.stored.planner import PartitionPlanner
@@ -222,7 +222,7 @@ class _TopicPlanner:
         self._topic_id = topic.topic_id
         marks = read_marks(self._cluster, name, partitions, level)
         if bounds.end is LiveEnd.LATEST_STABLE and level is IsolationLevel.READ_UNCOMMITTED:
-            stable = read_ends(self._cluster, name, partitions, IsolationLevel.READ_COMMITTED)
+            stable = read_stable_ends(self._cluster, name, partitions)
             marks = {one: replace(mark, end=min(mark.end, stable[one])) for one, mark in marks.items()}
         wanted = self._wanted(partitions, marks)
         leaders = {one.partition: one.leader.leader_epoch for one in topic.partitions}

@@ -33,12 +33,11 @@ from segreader.live.cluster import Cluster
 from segreader.live.fetching import BrokerRange, FetchedAnswer, FetchedStore, iter_answers
 from segreader.live.locations import UrlCache, located_split, now_ms
 from segreader.live.marks import require_history
-from segreader.live.metrics import LiveMetrics
 from segreader.plan.live import LivePart, ReadFrom
 from segreader.plan.request import Policy, ReadOptions
 from segreader.plan.split import Split
 from segreader.ranges import ByteRange, OffsetRange
-from segreader.read.metrics import MissingOffsets
+from segreader.read.metrics import LiveMetrics, MissingOffsets
 from segreader.read.split_reader import SplitReader
 from segreader.storage.base import ObjectStore
 

@@ -19,13 +19,12 @@ from segreader.errors import OffsetOutOfRangeError, OptionError
 from segreader.live.cluster import Cluster, KafkaCluster
 from segreader.live.fetching import BrokerRange
 from segreader.live.locations import UrlCache, now_ms, open_located
-from segreader.live.metrics import LiveMetrics
 from segreader.live.planner import plan_live
 from segreader.live.reader import LiveReader
 from segreader.plan.live import LivePart, LivePlan, ReadFrom
 from segreader.plan.request import Bounds, Policy, ReadOptions, Request
 from segreader.read.base_scan import BaseScan
-from segreader.read.metrics import Stopwatch, timed
+from segreader.read.metrics import LiveMetrics, Stopwatch, timed
 from segreader.storage.base import ObjectStore
 from segreader.storage.metrics import metrics_of
 from segreader.storage.signed_url import SignedUrl

@@ -137,7 +137,7 @@ class SegmentReader(DataSourceReader):
         if partition.part is None:
             metrics = ScanMetrics()
             return metrics, self._stored(partition.value, read_options, metrics)
-        from segreader.live.metrics import LiveMetrics
+        from segreader.read.metrics import LiveMetrics
         from segreader.spark.live import read_part
 
         counted = LiveMetrics()

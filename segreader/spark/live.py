@@ -30,7 +30,6 @@ from segreader.isolation import IsolationLevel
 from segreader.live.cluster import Cluster
 from segreader.live.locations import UrlCache, open_located
 from segreader.live.marks import find_topic, require_listed
-from segreader.live.metrics import LiveMetrics
 from segreader.live.planner import plan_topics
 from segreader.live.reader import LiveReader
 from segreader.plan.cut import SplitOffsets
@@ -38,7 +37,7 @@ from segreader.plan.live import LivePart, LivePlan, ReadFrom, narrowed
 from segreader.plan.request import Bounds, LiveEnd, Policy, ReadOptions, Request
 from segreader.plan.split import Gap
 from segreader.ranges import OffsetRange
-from segreader.read.metrics import MissingOffsets
+from segreader.read.metrics import LiveMetrics, MissingOffsets
 from segreader.segment import TopicIdPartition
 from segreader.spark.checkpoint import TopicPartition, flat
 from segreader.spark.credentials import resolve_storage
@@ -161,14 +160,12 @@ class LivePlanner:
         ranges: Mapping[TopicPartition, Range],
         end: LiveEnd = LiveEnd.LATEST,
         *,
-        cores: int | None = None,
         most_unsized: int | None = None,
     ) -> LivePlan:
         """The plan of these offsets, by partition; each part is the work of one task.
 
         Args:
             end: of those without a stop.
-            cores: how many tasks run at once; those of this machine by default.
             most_unsized: how many offsets a part may have of which the stored bytes are not known.
 
         Raises:
@@ -189,7 +186,7 @@ class LivePlanner:
             )
             for (topic, wanted), numbers in alike.items()
         ]
-        cutting = replace(cutting_of(options, SplitOffsets.INDEXED, cores), most_unsized=most_unsized)
+        cutting = replace(cutting_of(options, SplitOffsets.INDEXED, None), most_unsized=most_unsized)
         try:
             plan = plan_topics(
                 self.cluster,
@@ -261,11 +258,11 @@ class _LocationsSource:
             return self._places[topic], self._known
 
 
-def plan_live_read(options: SparkOptions, *, cores: int | None = None, most_unsized: int | None = None) -> LiveRead:
+def plan_live_read(options: SparkOptions, *, most_unsized: int | None = None) -> LiveRead:
     """What a Spark read with these options reads, of live topics.
 
     Args:
-        cores, most_unsized: as ``LivePlanner.plan``.
+        most_unsized: as ``LivePlanner.plan``.
 
     Raises:
         ObjectNotFoundError: a topic or a partition is not there, or no topic matches.
@@ -287,7 +284,7 @@ def plan_live_read(options: SparkOptions, *, cores: int | None = None, most_unsi
                 raise start_beyond_end(ids[name], start, stop)
         ranges = {name: (starts[name], stops[name]) for name in chosen}
         end = LiveEnd.LATEST if bounds is None else bounds.end
-        plan = planner.plan(ranges, end, cores=cores, most_unsized=most_unsized)
+        plan = planner.plan(ranges, end, most_unsized=most_unsized)
     losses = Losses(options, cluster.shown)
     for one in plan.partitions_asked:
         stop, last = stops[one.partition.topic, one.partition.partition], one.seam.stop

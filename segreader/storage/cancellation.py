@@ -84,11 +84,8 @@ def left_alone() -> AbstractContextManager[None]:
     return cancellable(lambda: None)
 
 
-def result_of(future: Future[Result], stop: Callable[[], object] = lambda: None) -> Result:
+def result_of(future: Future[Result]) -> Result:
     """The result of a future.
-
-    Args:
-        stop: called when the wait is cancelled.
 
     Raises:
         WaitEnded: the wait was cancelled. And what the future raises.
@@ -99,6 +96,5 @@ def result_of(future: Future[Result], stop: Callable[[], object] = lambda: None)
         with cancellable(lambda: ended.put(None)):
             ended.get()
         if not future.done():
-            stop()
             raise WaitEnded("the read was ended")
     return future.result()

@@ -114,7 +114,7 @@ def gather(
     return gathered
 
 
-def assemble(store: ObjectStore, gathered: Gathered, notes: Sequence[str] = ()) -> PartitionFiles:
+def assemble(store: ObjectStore, gathered: Gathered) -> PartitionFiles:
     """The sets as segments. A set without its log is incomplete; one without an index is read, and noted.
 
     Where no name contains a base offset, the first batch of every log is read, some logs at a time; an offset index is
@@ -131,7 +131,7 @@ def assemble(store: ObjectStore, gathered: Gathered, notes: Sequence[str] = ()) 
     else:
         read = [(_segment(one, one.name.base_offset or 0, one.files["log"].size), None) for one in whole]
     segments = [segment for segment, _ in read if segment is not None]
-    found = [*notes, *(note for _, note in read if note is not None), *_lacking(whole)]
+    found = [*(note for _, note in read if note is not None), *_lacking(whole)]
     if gathered.foreign_count > len(gathered.foreign):
         found.append(f"{gathered.foreign_count} objects belong to no segment; the first {_MOST_FOREIGN} are named")
     return PartitionFiles(segments, incomplete, gathered.foreign, found)

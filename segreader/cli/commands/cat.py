@@ -173,7 +173,7 @@ def _tell_ends(scan: BaseScan, limit: int | None) -> bool:
 
 def _say_stats(scan: BaseScan) -> None:
     """Tell on stderr what a read cost, a name and a value a line."""
-    from segreader.live.metrics import LiveMetrics
+    from segreader.read.metrics import LiveMetrics
     from segreader.storage.metrics import metrics_of
 
     metrics = scan.metrics

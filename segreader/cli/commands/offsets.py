@@ -147,13 +147,13 @@ def _live_rows(
 ) -> Iterator[Row]:
     from segreader.broker.messages import OffsetWanted
     from segreader.isolation import IsolationLevel
-    from segreader.live.marks import choose_partitions, find_topic, read_ends, read_marks
+    from segreader.live.marks import choose_partitions, find_topic, read_marks, read_stable_ends
     from segreader.plan.split import EndReason
 
     found = find_topic(cluster, topic, topic_id)
     numbers = choose_partitions(found, partitions, cluster.shown)
     marks = read_marks(cluster, topic, numbers, IsolationLevel.READ_UNCOMMITTED)
-    stable = read_ends(cluster, topic, numbers, IsolationLevel.READ_COMMITTED)
+    stable = read_stable_ends(cluster, topic, numbers)
     asked = [OffsetWanted(topic, number, max(0, time_ms)) for time_ms in times_ms for number in numbers]
     answers = cluster.list_offsets(asked, IsolationLevel.READ_UNCOMMITTED) if asked else ()
     times = {(one.partition, one.timestamp): answer for one, answer in zip(asked, answers, strict=True)}
