@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from mmap import mmap
 from queue import SimpleQueue
@@ -414,6 +414,8 @@ Renew = Callable[[str], str]
 
 _SIZED = ".log"
 _PAGE = 1000
+_MOST_KEPT = 64 << 20
+"""Bytes of logs that a list of URLs keeps between looking at them and reading them."""
 
 
 class UrlList:
@@ -466,13 +468,35 @@ class UrlList:
         return self._urls[name]
 
 
+@dataclass(slots=True)
+class _Beginning:
+    """The first bytes of one version of an object."""
+
+    version: Identity | None
+    size: int = 0
+    pieces: list[tuple[int, bytes]] = field(default_factory=list)
+
+    def of(self, wanted: ByteRange) -> Iterator[memoryview]:
+        """As many bytes of the range as are here."""
+        for start, piece in self.pieces if wanted.start < self.size else ():
+            if wanted.start < start + len(piece) and start < wanted.stop:
+                yield memoryview(piece)[max(0, wanted.start - start) : wanted.stop - start]
+
+
 class UrlListStore(HttpStore):
-    """The objects of a ``UrlList``; sizes and tags of logs alone are looked up when they are listed, each once."""
+    """The objects of a ``UrlList``; sizes and tags of logs alone are looked up when they are listed, each once.
+
+    Logs without indexes and snapshots beside them are looked at from their beginning before they are read as listed.
+    What comes then is kept, up to 64 MiB, and not fetched again.
+    """
 
     def __init__(self, urls: UrlList, *, settings: HttpSettings) -> None:
         super().__init__(urls, settings=settings)
         self._list = urls
         self._known: dict[str, tuple[int, str | None]] = {}
+        self._begun: dict[str, _Beginning] = {}
+        self._room = _MOST_KEPT
+        self._keeps = threading.Lock()  # never waited for: a forked child may find it held
 
     def url(self, name: str) -> str:
         """The URL without its query string; the name itself if it is not in the list."""
@@ -498,6 +522,46 @@ class UrlListStore(HttpStore):
                 size, tag = self._known.get(info.name, (-1, None))
                 yield replace(info, size=size, tag=tag)
 
+    def read_pieces(
+        self, name: str, wanted: ByteRange, *, expected_size: int | None = None, expected_tag: str | None = None
+    ) -> Generator[memoryview, None, None]:
+        """As ``HttpStore.read_pieces``, for the bytes that are not kept."""
+        begun, at = self._begun.get(name), wanted.start
+        version = self._here().fetcher.pins.get(name)
+        if begun is not None and version is not None and begun.version == version:
+            is_listed = expected_size in (None, version.size) and (expected_tag is None or version.has(expected_tag))
+            for piece in begun.of(wanted) if is_listed else ():
+                yield piece
+                at += len(piece)
+        if at == wanted.stop:
+            return
+        rest = super().read_pieces(
+            name, ByteRange(at, wanted.stop), expected_size=expected_size, expected_tag=expected_tag
+        )
+        with contextlib.closing(rest):
+            for piece in rest:
+                if expected_size is None:
+                    self._keep(name, at, piece)
+                yield piece
+                at += len(piece)
+
+    def _keep(self, name: str, start: int, piece: memoryview) -> None:
+        """Keep a piece that follows what is kept of an object."""
+        if len(piece) > self._room or not self._keeps.acquire(blocking=False):
+            return
+        try:
+            version = self._here().fetcher.pins.get(name)
+            begun = self._begun.get(name)
+            if begun is None or begun.version != version:
+                self._room += 0 if begun is None else begun.size
+                begun = self._begun[name] = _Beginning(version)
+            if start == begun.size:
+                begun.pieces.append((start, bytes(piece)))
+                begun.size += len(piece)
+                self._room -= len(piece)
+        finally:
+            self._keeps.release()
+
     def _look_up(self, name: str) -> tuple[int, str | None]:
         """Size and tag of an object, by one request for both."""
         return self.size(name), self.tag(name)
@@ -506,6 +570,8 @@ class UrlListStore(HttpStore):
         """As ``HttpStore.forget``; sizes and tags are looked up anew."""
         super().forget()
         self._known.clear()
+        self._begun.clear()
+        self._room = _MOST_KEPT
 
 
 def split_url(text: str) -> SplitResult:
