@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from enum import IntEnum
 from sys import getrefcount
+from threading import Lock
 from typing import Final, NamedTuple
 
 from segreader.errors import LimitExceededError
@@ -246,8 +247,8 @@ class BufferPool:
     A page touched for the first time costs more than the decoding of what goes into it, so buffers are kept: the
     pool holds one reference to each and hands out those that only it holds. A user of a buffer (an Arrow array, a
     memoryview, an engine behind the C interface) holds a reference, so nothing has to be given back by hand.
-    Use one pool from one thread. Batches may be dropped in any other: a count that has fallen to the pool's own cannot
-    rise again, and who drops one is done with its bytes (counts change under the GIL).
+    Threads may share one. Batches may be dropped in any of them: a count that has fallen to the pool's own rises again
+    only when the pool lends the buffer, and who drops one is done with its bytes (counts change under the GIL).
 
     Args:
         max_bytes: buffers beyond this are not kept.
@@ -259,6 +260,7 @@ class BufferPool:
         self._allocate = allocate
         self._rings: dict[int, deque[bytearray]] = {}  # by size; what was leased last is at the end
         self._held = 0
+        self._lock = Lock()
         probe = deque((bytearray(),))
         self._idle = getrefcount(probe[0])
 
@@ -269,6 +271,10 @@ class BufferPool:
 
     def lease(self, size: int) -> bytearray:
         """A buffer of at least ``size`` bytes, with any content."""
+        with self._lock:
+            return self._lease(size)
+
+    def _lease(self, size: int) -> bytearray:
         ring = self._rings.get(size)
         if ring is not None:
             for _ in range(len(ring)):
@@ -375,6 +381,11 @@ class ColumnBuffers:
         )
         return state[State.ROWS] >= state[State.MAX_ROWS] or size >= state[State.MAX_BYTES]
 
+    @property
+    def allocated_bytes(self) -> int:
+        """What its buffers hold, filled or not: more than the record batch made of them shows."""
+        return sum(len(buffer) for buffer in self.buffers if buffer is not None)
+
     def reset(self) -> None:
         """Begin the next record batch in fresh buffers; the old ones belong to their taker."""
         self.state[: State.MAX_ROWS] = _NO_COUNTS
@@ -383,6 +394,11 @@ class ColumnBuffers:
             buffers[index] = lease(hints[index])
         for index in self._begun_with_zero:
             buffers[index][0:4] = b"\0\0\0\0"  # type: ignore[index]
+
+    def let_go(self) -> None:
+        """Give the buffers back; nothing may be decoded before the next ``reset``."""
+        for index in self._wanted:
+            self.buffers[index] = None
 
     def make_room(self) -> bool:
         """After ``Outcome.GROW``: enlarge the buffer named there, unless the batch should be flushed first.

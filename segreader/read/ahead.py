@@ -2,7 +2,7 @@
 
 The order is that of the parts, or, if parts are in several lanes, that of each lane: the consumer gets the next item of
 any lane that has one. Reading ahead is bounded. While the consumer uses one item, the next one is read; more are read
-only while what waits and what is fetched is less than ``most_bytes``. An error of a part is raised after the items
+only while what waits, is fetched and is made is less than ``most_bytes``. An error of a part is raised after the items
 before it. Closing ends the threads and what they read from, also while they wait for a store.
 
 This module knows threads, but not how records are read. Threads wake each other through ``SimpleQueue``, because its
@@ -119,6 +119,7 @@ class Ahead(Generic[Part, Item]):
         name: of the threads.
         size_of: bytes of an item, counted while it waits.
         fetched_of: bytes that reading a part holds besides its items, counted from its beginning to its end.
+        made_of: bytes that an item of a part may take, counted while it is made.
         lane_of: the number of a part's lane. All parts are in one, unless given.
     """
 
@@ -130,9 +131,10 @@ class Ahead(Generic[Part, Item]):
         name: str,
         size_of: Callable[[Item], int] = lambda _: 0,
         fetched_of: Callable[[Part], int] = lambda _: 0,
+        made_of: Callable[[Part], int] = lambda _: 0,
         lane_of: Callable[[Part], int] = lambda _: 0,
     ) -> None:
-        self._work = _Work(parts, open_reader, size_of, fetched_of, lane_of)
+        self._work = _Work(parts, open_reader, size_of, fetched_of, made_of, lane_of)
         self._name = name
         self._process = os.getpid()
         self._threads: list[Thread] = []
@@ -171,15 +173,26 @@ class Ahead(Generic[Part, Item]):
                 "this read was begun in another process", hint="Begin it again: threads do not survive a fork"
             )
         if not self._threads:
-            self._start(1)
+            self.add_threads(1)
         return self._work.take(tell)
 
-    def hurry(self, most_bytes: int, threads: int) -> None:
-        """Read ahead until so many bytes wait or are fetched, with some more threads."""
-        self._work.hurry(most_bytes)
-        self._start(threads)
+    def hurry(self, most_bytes: int, threads: int, *, window: int | None = None) -> None:
+        """Read ahead until so many bytes wait, are fetched or made, with some more threads.
+
+        Args:
+            window: the bound at first, if it is less. It grows whenever an item is waited for.
+        """
+        self._work.hurry(most_bytes, most_bytes if window is None else min(window, most_bytes))
+        self.add_threads(threads)
         self._threads.append(Thread(target=self._work.cancel_when_stopped, name=f"{self._name}-end", daemon=True))
         self._threads[-1].start()
+
+    def add_threads(self, count: int) -> None:
+        """Read with some more threads."""
+        for _ in range(count):
+            thread = Thread(target=self._work.run, args=(self._work.begin(),), name=self._name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
 
     def drop_behind(self, lane: int) -> None:
         """Give nothing more of the lanes with larger numbers, and read no more of them."""
@@ -205,12 +218,6 @@ class Ahead(Generic[Part, Item]):
                 thread.join(0.02)
                 if time.monotonic() > deadline and self._work.cancellation.is_awaited:
                     break
-
-    def _start(self, count: int) -> None:
-        for _ in range(count):
-            thread = Thread(target=self._work.run, args=(self._work.begin(),), name=self._name, daemon=True)
-            self._threads.append(thread)
-            thread.start()
 
 
 class _Lane:
@@ -240,9 +247,11 @@ class _Work(Generic[Part, Item]):
         open_reader: Callable[[], Callable[[Part], Iterator[Item]]],
         size_of: Callable[[Item], int],
         fetched_of: Callable[[Part], int],
+        made_of: Callable[[Part], int],
         lane_of: Callable[[Part], int],
     ) -> None:
-        self._parts, self._open_reader, self._size_of, self._fetched_of = parts, open_reader, size_of, fetched_of
+        self._parts, self._open_reader = parts, open_reader
+        self._size_of, self._fetched_of, self._made_of = size_of, fetched_of, made_of
         self.cancellation = Cancellation()
         self._stopped: SimpleQueue[None] = SimpleQueue()
         self._lock = Lock()
@@ -258,7 +267,8 @@ class _Work(Generic[Part, Item]):
         self._items: dict[int, deque[Item]] = {}  # by part that is begun, and not taken to its end
         self._ended: dict[int, BaseException | None] = {}
         self._failure: BaseException | None = None  # of no part
-        self._waiting_bytes = self._fetched_bytes = self._most_bytes = 0
+        self._waiting_bytes = self._fetched_bytes = self._making_bytes = 0
+        self._most_bytes = self._window = 0  # the window is the bound up to now
         self._reading = 0  # threads
         self._wakes: list[SimpleQueue[None]] = []  # one a thread
         self._sleeping: list[SimpleQueue[None]] = []
@@ -278,6 +288,9 @@ class _Work(Generic[Part, Item]):
                 if lane is None:
                     if (error := self._failure) is not None:
                         break
+                    if self._window < self._most_bytes:
+                        self._window = min(self._most_bytes, self._window * 3 // 2 + 1)
+                        self._wake_all()
                     self._tell = tell
                     return None
                 if waiting := self._items[lane.begun[0]]:
@@ -325,10 +338,10 @@ class _Work(Generic[Part, Item]):
                 one.begun.clear()
             self._wake_all()
 
-    def hurry(self, most_bytes: int) -> None:
+    def hurry(self, most_bytes: int, window: int) -> None:
         """See ``Ahead.hurry``."""
         with self._lock:
-            self._most_bytes = most_bytes
+            self._most_bytes, self._window = most_bytes, window
             self._wake_all()
 
     def begin(self) -> SimpleQueue[None]:
@@ -394,11 +407,15 @@ class _Work(Generic[Part, Item]):
     def _read(self, read: Callable[[Part], Iterator[Item]], at: int, wake: SimpleQueue[None]) -> None:
         items = _stepped(read, self._parts[at])
         try:
-            while self._sleep_until(lambda: self._may_step(at), wake) and at in self._items:
+            while self._sleep_until(lambda: self._begin_step(at), wake):
                 try:
+                    if at not in self._items:
+                        break
                     item = next(items)
                 except StopIteration:
                     break
+                finally:
+                    self._end_step(at)
                 self._put(at, item)
                 del item  # who takes it is the only one who has it: its buffers come back when he lets go
         finally:
@@ -422,8 +439,7 @@ class _Work(Generic[Part, Item]):
         lane = self._next_lane()
         if lane is None or not any(one.begun for one in self._open):
             return True
-        used = self._waiting_bytes + self._fetched_bytes
-        return used < self._most_bytes and used + self._fetched_of(self._parts[lane.left[0]]) <= self._most_bytes
+        return self._has_room(lane.left[0], self._fetched_of(self._parts[lane.left[0]]))
 
     def _begin_part(self) -> int | None:
         lane = self._next_lane()
@@ -437,11 +453,22 @@ class _Work(Generic[Part, Item]):
         self._items[at] = deque()
         return at
 
-    def _may_step(self, at: int) -> bool:
-        if at not in self._items:
-            return True  # it was dropped
-        is_next = self._lanes[at].begun[0] == at and self._ready_lane() is None
-        return is_next or self._waiting_bytes + self._fetched_bytes < self._most_bytes
+    def _begin_step(self, at: int) -> bool:
+        """Whether an item may be made now, or the part was dropped; an item's bytes are counted then."""
+        if at in self._items and not self._has_room(at):
+            is_next = self._lanes[at].begun[0] == at and self._ready_lane() is None
+            if not is_next:
+                return False
+        self._making_bytes += self._made_of(self._parts[at])
+        return True
+
+    def _end_step(self, at: int) -> None:
+        with self._lock:
+            self._making_bytes -= self._made_of(self._parts[at])
+
+    def _has_room(self, at: int, more: int = 0) -> bool:
+        used = self._waiting_bytes + self._fetched_bytes + self._making_bytes
+        return used < self._window and used + more + self._made_of(self._parts[at]) <= self._window
 
     def _sleep_until(self, may: Callable[[], bool], wake: SimpleQueue[None]) -> bool:
         """Whether to go on, as soon as that is known."""

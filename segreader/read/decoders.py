@@ -124,9 +124,13 @@ class RowDecoder:
         self.state = self._columns.state
         self.next_offset = 0
         self.wrong_from: int | None = None  # what was decoded from this offset on is not handed out
+        self._has_let_go = False
+        self.allocated_bytes = 0  # in the buffers of the record batch that was handed out last
 
     def begin(self, offsets: OffsetRange, next_offset: int | None) -> None:
         """Decode these offsets from now on; those below ``next_offset`` were delivered."""
+        if self._has_let_go:
+            self.reset()
         self.state[State.NEXT_OFFSET] = max(offsets.start, next_offset or 0)
         self.state[State.STOP_OFFSET] = NO_STOP if offsets.stop is None else offsets.stop
         self.wrong_from = None
@@ -139,6 +143,13 @@ class RowDecoder:
     def reset(self) -> None:
         """Drop what was decoded and not handed out yet."""
         self._columns.reset()
+        self._has_let_go = False
+
+    def let_go(self) -> None:
+        """Leave the empty buffers to others of the pool until ``begin``."""
+        if not self._columns.rows:
+            self._columns.let_go()
+            self._has_let_go = True
 
     def decode(
         self, split: Split, run: BatchRun, rows: int, on_damage: OnDamage
@@ -215,6 +226,7 @@ class RowDecoder:
         """What was decoded and not handed out yet, as one record batch."""
         if self._columns.rows:
             batch = to_record_batch(self._columns, self.options.columns, split.partition)
+            self.allocated_bytes = self._columns.allocated_bytes
             if self.wrong_from is not None:
                 batch = batch.slice(0, rows_below(batch, self.wrong_from))
             self.metrics.records += batch.num_rows

@@ -28,11 +28,11 @@ from segreader.format.columns import BufferPool
 from segreader.format.kernel import load_kernel
 from segreader.plan.request import Order, Policy, ReadOptions
 from segreader.plan.split import ReadPlan, Split
-from segreader.read.ahead import Ahead
+from segreader.read.ahead import Ahead, ReadAhead
 from segreader.read.decoders import Decoder, RowDecoder
 from segreader.read.metrics import COST, ScanMetrics
 from segreader.read.split_reader import ReadApart, SplitReader
-from segreader.storage.base import ObjectStore, range_size_of
+from segreader.storage.base import ObjectStore
 
 Shape = Callable[[pa.RecordBatch], pa.RecordBatch]
 """What becomes of each batch before it is given: filtered, projected."""
@@ -40,11 +40,16 @@ Shape = Callable[[pa.RecordBatch], pa.RecordBatch]
 _UNHURRIED: Final = 2
 """Batches that are taken, or splits that are read, before others are read ahead: a few rows cost no more than these."""
 
-_BATCH_BYTES: Final = 5 << 20
-"""Of a record batch on its way."""
-
 _POOL_BYTES: Final = 24 << 20
-_LEAST_POOL_BYTES: Final = 4 << 20
+_THREAD_BYTES: Final = 1 << 20
+"""Of what a thread needs to read and to decompress."""
+
+_ROW_BYTES: Final = 64
+"""Of a row's numbers and offsets in the buffers of a record batch."""
+
+_FIRST_WINDOW: Final = 8 << 20
+"""Of local files so much is read ahead at first, and more each time the records are waited for: what is decoded long
+before it is used has left the processor's caches by then."""
 
 
 class _PlannedRead(NamedTuple):
@@ -76,12 +81,14 @@ class _Item(NamedTuple):
         lane: of the split.
         batch: ``shape``\\ d; the last item of a split may have none.
         rows: how many there were before.
+        size: of the memory that it holds.
     """
 
     lane: int
     apart: ReadApart
     batch: pa.RecordBatch | None
     rows: int
+    size: int
     is_last: bool = False
 
 
@@ -106,12 +113,15 @@ class PlanReader:
         is_whole: bool = False,
     ) -> None:
         self._store, self._options, self._decoder, self._shape = store, options, decoder, shape
-        self._reader = SplitReader(store, options, metrics=metrics, decoder=decoder)
+        ahead = ReadAhead.of(store, options)
+        self._is_remote = bool(ahead.range_size)
+        self._threads, self._most_bytes = ahead.threads, ahead.most_bytes
+        self._at_once = 1  # splits that are read at a time
+        self._most_fetched: int | None = None  # for each of them
+        self._batch_bytes = options.batch_bytes * 5 // 4 + _ROW_BYTES * options.batch_rows
+        self._pool = BufferPool(_POOL_BYTES, load_kernel(options.kernel).allocate)
+        self._reader = self._open_split_reader(metrics)
         self.metrics = self._reader.metrics
-        self._range_size = range_size_of(store)
-        is_remote = bool(self._range_size)
-        self._threads = options.threads_for(is_remote=is_remote)
-        self._most_bytes = options.most_bytes_ahead(is_remote=is_remote)
         self._unhurried = 0 if is_whole else _UNHURRIED
         self._is_by_partition = options.order is Order.PARTITION and self._threads > 1
 
@@ -122,6 +132,7 @@ class PlanReader:
             as ``SplitReader.read``; and the damage in which a partition ends, if it is not to be skipped.
         """
         runs = _runs(plan, self._options.on_corrupt is Policy.FAIL)
+        self._share_memory(sum(len(run.steps) for run in runs))
         if self._is_by_partition and len(runs) > 1:
             yield from self._read_ahead(runs)
             return
@@ -153,11 +164,30 @@ class PlanReader:
                         return
             count += count == before
 
+    def _open_split_reader(self, metrics: ScanMetrics | None = None) -> SplitReader:
+        reader = SplitReader(self._store, self._options, metrics=metrics, pool=self._pool, decoder=self._decoder)
+        reader.limit_fetched(self._most_fetched)
+        return reader
+
+    def _share_memory(self, splits: int) -> None:
+        """Half of the bytes are for ranges, if there are any: the same for each thread; the rest for record batches."""
+        self._at_once = max(1, min(self._threads, splits))
+        if self._is_remote:
+            self._most_fetched = self._most_bytes // (2 * self._at_once)
+            self._reader.limit_fetched(self._most_fetched)
+        if self._at_once > 1:
+            self._pool.max_bytes = max(_POOL_BYTES, self._most_waiting)
+
+    @property
+    def _most_waiting(self) -> int:
+        """Bytes of record batches, at most."""
+        return max(1, self._most_bytes - self._at_once * ((self._most_fetched or 0) + _THREAD_BYTES))
+
     def _shaped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         return batch if self._shape is None else self._shape(batch)
 
     def _read_ahead(
-        self, lanes: Sequence[_Run], begun: Iterable[pa.RecordBatch] = ()
+        self, lanes: Sequence[_Run], begun: Iterable[pa.RecordBatch] | None = None
     ) -> Generator[pa.RecordBatch, None, None]:
         """The batches of a split that was begun, and those of lanes, which are read meanwhile.
 
@@ -169,15 +199,21 @@ class PlanReader:
             steps,
             self._open_reader,
             name="segreader-read",
-            size_of=lambda item: 0 if item.batch is None else int(item.batch.nbytes),
-            fetched_of=self._held_by,
+            size_of=attrgetter("size"),
+            made_of=self._made_of,
             lane_of=attrgetter("lane"),
         )
         try:
-            ahead.hurry(self._most_bytes, min(self._threads, len(steps)))
-            for batch in begun:
+            threads = min(self._at_once, len(steps))
+            is_one_later = begun is not None and threads == self._at_once  # up to the end of its split, this one reads
+            if begun is None:
+                self._reader.let_go()
+            ahead.hurry(self._most_waiting, threads - is_one_later, window=None if self._is_remote else _FIRST_WINDOW)
+            for batch in begun or ():
                 yield self._shaped(batch)
                 del batch  # its buffers are free while the next one is waited for
+            self._reader.let_go()
+            ahead.add_threads(is_one_later)
             yield from self._take_lanes(lanes, ahead)
         finally:
             ahead.close()
@@ -220,29 +256,33 @@ class PlanReader:
             for lane_left in left.values():
                 lane_left.close()
 
-    def _held_by(self, step: _PlannedRead) -> int:
-        """Bytes that reading a split takes besides what waits."""
-        return min(self._range_size, step.split.positions.size) + min(_BATCH_BYTES, 4 * step.split.positions.size)
+    def _made_of(self, step: _PlannedRead) -> int:
+        """Bytes of a record batch that is not closed yet, at most."""
+        return min(self._batch_bytes, 4 * step.split.positions.size)
 
     def _open_reader(self) -> Callable[[_PlannedRead], Iterator[_Item]]:
         """A reader of splits apart, for one thread."""
-        kept = max(_LEAST_POOL_BYTES, min(_POOL_BYTES, self._most_bytes // (2 * self._threads)))
-        pool = BufferPool(kept, load_kernel(self._options.kernel).allocate)
-        reader = SplitReader(self._store, self._options, pool=pool, decoder=self._decoder)
+        reader = self._open_split_reader()
+
+        def size_of(batch: pa.RecordBatch) -> int:
+            held = reader.allocated_bytes
+            return held if 2 * batch.get_total_buffer_size() >= held else int(batch.nbytes)  # else it is a small copy
 
         def read(step: _PlannedRead) -> Iterator[_Item]:
             apart = ReadApart(ScanMetrics(kernel=reader.metrics.kernel))
             try:
                 with closing(reader.read_apart(step.split, apart, step.then)) as batches:
                     for batch in batches:
-                        item = _Item(step.lane, apart, self._shaped(batch), batch.num_rows)
-                        del batch
+                        given = self._shaped(batch)
+                        item = _Item(step.lane, apart, given, batch.num_rows, size_of(given))
+                        del batch, given
                         yield item
                         del item
                 last = None if apart.last is None else self._shaped(apart.last)
             except Exception as error:
                 apart.error, last = error, None
-            yield _Item(step.lane, apart, last, 0, is_last=True)
+            reader.let_go()
+            yield _Item(step.lane, apart, last, 0, 0 if last is None else size_of(last), is_last=True)
 
         return read
 
@@ -254,7 +294,8 @@ class PlanReader:
         """
         reader = self._reader
         if not is_only:
-            reader = SplitReader(self._store, self._options, metrics=self.metrics, decoder=self._decoder)
+            reader = self._open_split_reader(self.metrics)
+            reader.let_go()
         for step in lane.steps:
             yield from self._take(reader, step, given)
         if lane.damage is not None:

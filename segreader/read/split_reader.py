@@ -46,7 +46,7 @@ from segreader.read.decoders import Decoder, RowDecoder, rows_below
 from segreader.read.markers import MarkerCheck, Transactional
 from segreader.read.metrics import Hole, MissingOffsets, ScanMetrics
 from segreader.segment import TopicIdPartition
-from segreader.storage.base import ObjectStore, range_size_of, read_listed, read_whole
+from segreader.storage.base import ObjectStore, fetching, range_size_of, read_listed, read_whole
 
 _MARKED = CONTROL_FLAG | TRANSACTIONAL_FLAG
 _NOT_TRANSACTIONAL: Final = Transactional((), (), ())
@@ -197,10 +197,25 @@ class SplitReader:
         self._markers: MarkerCheck | None = None
         self._next_split: Split | None = None  # the one that goes on where the last one ended
         self._aborted: Aborted | None = None
+        self._most_fetched: int | None = None
         self._range_size, self._streamed = range_size_of(store), 0
         self._apart: ReadApart | None = None
         self._entered: ReadApart | None = None
         self._held: list[pa.RecordBatch] = []  # undecided rows of the splits before
+
+    def limit_fetched(self, most_bytes: int | None) -> None:
+        """Hold no more bytes of ranges than this from the next split on, if the store is on the network."""
+        self._most_fetched = most_bytes
+        self._range_size = range_size_of(self._store, most_bytes)
+
+    def let_go(self) -> None:
+        """Leave the buffers of the next record batch to others of the pool until the next split is read."""
+        self._rows.let_go()
+
+    @property
+    def allocated_bytes(self) -> int:
+        """In the buffers of the record batch that was decoded last, filled or not."""
+        return self._rows.allocated_bytes
 
     @property
     def next_offset(self) -> int:
@@ -371,6 +386,7 @@ class SplitReader:
         if self._markers is not None and apart.markers is not None:
             self._markers.join(apart.markers)
         self._rows.begin(split.offsets, apart.next_offset)
+        self._rows.let_go()
         self._rows.next_offset = apart.next_offset
         return self._markers is not None and self._markers.is_undecided
 
@@ -486,7 +502,11 @@ class SplitReader:
 
     def _next_piece(self, split: Split, pieces: Iterator[memoryview]) -> memoryview | bytes:
         try:
-            piece = next(pieces, b"")
+            if self._most_fetched is None:
+                piece = next(pieces, b"")
+            else:
+                with fetching(self._most_fetched):
+                    piece = next(pieces, b"")
         except ObjectNotFoundError as error:
             raise error.located(
                 source=self._store.url(split.log),

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from heapq import merge
 from operator import attrgetter
@@ -454,11 +455,43 @@ def _renew_places() -> None:
 os.register_at_fork(after_in_child=_renew_places)
 
 
-def range_size_of(store: object) -> int:
-    """Bytes of one request of a store on the network, also of one that views are laid over; 0 of local files."""
+_LEAST_RANGE: Final = 1 << 20
+"""What a read is allowed to hold does not make its requests smaller than this."""
+
+_most_fetched: ContextVar[int | None] = ContextVar("segreader_most_fetched", default=None)
+
+
+@contextmanager
+def fetching(most_bytes: int | None) -> Iterator[None]:
+    """For the time of the block, a ``read_pieces`` that this thread begins holds so many bytes of ranges at most.
+
+    A store on the network asks for smaller ranges then, and for fewer at a time; ``None`` leaves both to it.
+    """
+    token = _most_fetched.set(most_bytes)
+    try:
+        yield
+    finally:
+        _most_fetched.reset(token)
+
+
+def range_limits(range_size: int, at_once: int) -> tuple[int, int]:
+    """Bytes of a request, and how many are under way at a time: a store's own values, or fewer (``fetching``)."""
+    if (most := _most_fetched.get()) is None:
+        return range_size, at_once
+    size = min(range_size, max(_LEAST_RANGE, most))
+    return size, min(at_once, max(1, most // size))
+
+
+def range_size_of(store: object, most_fetched: int | None = None) -> int:
+    """Bytes of one request of a store on the network, also of one that views are laid over; 0 of local files.
+
+    Args:
+        most_fetched: as of ``fetching``.
+    """
     while store is not None:
         if isinstance(size := getattr(store, "range_size", None), int):
-            return size
+            with fetching(most_fetched):
+                return range_limits(size, 1)[0]
         store = getattr(store, "inner", None)
     return 0
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -171,3 +174,71 @@ def test_settings_of_the_environment_and_of_options_join() -> None:
     settings = HttpSettings(in_flight=4).with_options(StorageOptions(range_size=5))
     assert (settings.in_flight, settings.range_size) == (4, 5)
     assert HttpSettings(in_flight=4).with_options(StorageOptions(in_flight=9)).in_flight == 9
+
+
+MIB = 1 << 20
+SLACK = 64 * MIB
+READ = """
+import sys, time
+import segreader
+from segreader.testing.builder import SegmentBuilder
+
+port, threads, most, is_slow = map(int, sys.argv[1:5])
+
+def peak():
+    text = open("/proc/self/status").read()
+    return int(text.split("VmHWM:")[1].split()[0]) << 10
+
+def scan(urls):
+    options = {"allow_hosts": f"http://127.0.0.1:{port}", "allow_private": True, "allow_http": True}
+    options["in_flight"] = threads
+    return segreader.scan(urls=urls, storage_options=options, threads=threads, read_ahead_bytes=most)
+
+urls = [f"http://127.0.0.1:{port}/{name}" for name in sys.stdin.read().split()]
+for _ in scan([url for url in urls if "/warm-0-" in url]).to_batches():
+    pass
+before = peak()
+rows = 0
+for number, batch in enumerate(scan([url for url in urls if "/large-0-" in url]).to_batches()):
+    rows += batch.num_rows
+    if is_slow and number % 12 == 4:
+        time.sleep(0.3)  # what may be read ahead is
+print(rows, peak() - before)
+"""
+
+
+@pytest.fixture(scope="module")
+def large_bucket() -> Iterator[Bucket]:
+    files: dict[str, bytes] = {}
+    for topic, segments, batches in (("warm", 2, 2), ("large", 20, 12)):
+        segment, some = SegmentBuilder(0), []
+        for _ in range(segments):
+            for _ in range(batches):
+                segment.batch([bytes(100_000)] * 10)
+            some.append(segment)
+            segment = segment.roll()
+        files |= dict(local_tiered_files(topic, some))
+    server = Bucket(files)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system does not give a process's peak memory")
+@pytest.mark.parametrize("is_slow", [0, 1])
+@pytest.mark.parametrize(("threads", "most"), [(2, 32 * MIB), (8, 128 * MIB), (16, 128 * MIB)])
+def test_reading_ahead_takes_no_more_than_its_bytes(
+    large_bucket: Bucket, threads: int, most: int, is_slow: int
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", READ, str(large_bucket.server_address[1]), str(threads), str(most), str(is_slow)],
+        input="\n".join(large_bucket.files),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    rows, peak = map(int, done.stdout.split())
+    assert rows == 2400
+    assert peak <= most + SLACK

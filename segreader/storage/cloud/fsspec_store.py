@@ -24,6 +24,7 @@ from segreader.storage.base import (
     ObjectInfo,
     find_listed,
     level_of,
+    range_limits,
     replaced,
     require_inside,
     tag_of,
@@ -188,11 +189,12 @@ class FsspecStore:
         if expected_tag not in (None, *before.tags) and not find_listed(self.list(name), name, expected_tag or ""):
             raise replaced(self.url(name), found=next(iter(before.tags), "no tag"), expected=expected_tag)
         require_inside(self.url(name), wanted, before.size)
+        range_size, at_once = range_limits(self.range_size, self._in_flight)
         parts = (
-            ByteRange(start, min(start + self.range_size, wanted.stop))
-            for start in range(wanted.start, wanted.stop, self.range_size)
+            ByteRange(start, min(start + range_size, wanted.stop))
+            for start in range(wanted.start, wanted.stop, range_size)
         )
-        pending = deque(self._submit(name, part, before) for part in islice(parts, self._in_flight))
+        pending = deque(self._submit(name, part, before) for part in islice(parts, at_once))
         try:
             while pending:
                 data = result_of(pending.popleft())

@@ -18,7 +18,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from segreader.errors import LocationExpiredError, ObjectNotFoundError, OptionError, ShortReadError, StorageError
 from segreader.ranges import ByteRange
-from segreader.storage.base import ObjectInfo, level_of, read_each
+from segreader.storage.base import ObjectInfo, level_of, range_limits, read_each
 from segreader.storage.cancellation import WaitEnded, cancellable, left_alone, result_of
 from segreader.storage.http.answer import Identity
 from segreader.storage.http.connections import Stop, Stopped
@@ -30,15 +30,19 @@ from segreader.storage.retry import Clock
 from segreader.storage.signed_url import SignedUrl, install_redaction, redact
 
 _MOST_FREE = 4
+_WHOLE_MIB = (1 << 20) - 1
 
 _SMALL = 1 << 20
 """A range of so many bytes is fetched by the thread that reads it; the bytes of larger ones are given as they come."""
 
 
 class _Buffers:
-    """Buffers of one size, a few of which are used again: touching fresh memory costs more than filling it.
+    """Buffers, a few of which are used again: touching fresh memory costs more than filling it.
 
     They are mapped: what the allocator gets back it keeps, for each thread.
+
+    Args:
+        size: of most of them; no more than a few times that is kept for another use.
     """
 
     def __init__(self, size: int) -> None:
@@ -51,16 +55,18 @@ class _Buffers:
         """A buffer of at least ``size`` bytes."""
         with self._lock:
             self.lent += 1
-            if 2 * size >= self.size and self._free:
-                return self._free.pop()
-        return mmap(-1, size if 2 * size < self.size else self.size)
+            fits = (at for at, free in enumerate(self._free) if size <= len(free) <= 2 * size)
+            if (found := next(fits, None)) is not None:
+                return self._free.pop(found)
+        return mmap(-1, min(size + _WHOLE_MIB & ~_WHOLE_MIB, max(size, self.size)))
 
     def give(self, buffer: mmap) -> None:
         """Take back one that is no longer read."""
         with self._lock:
             self.lent -= 1
-            if len(buffer) == self.size and len(self._free) < _MOST_FREE:
-                self._free.append(buffer)
+            self._free.append(buffer)
+            while sum(map(len, self._free)) > _MOST_FREE * self.size:
+                del self._free[0]
 
 
 class _Process:
@@ -197,6 +203,7 @@ class HttpStore:
 
         A piece is what has arrived of such a range, so the rest is not waited for. Its buffer is filled again when
         the next range is begun: one read holds at most ``in_flight`` of them, several at once hold few more together.
+        Both are lowered where the caller limits what is fetched for it (``fetching``).
         Closing the generator breaks the connections that are reading, and waits for their threads.
         """
         self.metrics.add(bytes_wanted=wanted.size)
@@ -211,11 +218,14 @@ class HttpStore:
             )
             yield buffer
             return
-        ahead = deque(cut(wanted, self.range_size))
+        range_size, at_once = range_limits(self.range_size, self._settings.in_flight)
+        ahead = deque(cut(wanted, range_size))
         under_way: deque[_Arriving] = deque()
         try:
             while ahead or under_way:
-                while ahead and (not under_way or process.buffers.lent < self._settings.in_flight):
+                while ahead and (
+                    not under_way or (len(under_way) < at_once and process.buffers.lent < self._settings.in_flight)
+                ):
                     part = ahead.popleft()
                     one = _Arriving(process.buffers.take(part.size), part.size)
                     under_way.append(one)
