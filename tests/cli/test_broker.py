@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from corpus import Case, case, normal
 from fake_broker import one_broker
 from fake_cluster import FakeCluster, of_corpus
 from located_store import CANARY, locations
-from pages import CLI, page
+from pages import documented, names
 
 from segreader.broker.messages import OffsetWanted, TopicConfigs
 from segreader.cli.main import main
@@ -20,26 +19,8 @@ from segreader.errors import AuthorizationError, ConnectionFailedError
 from segreader.isolation import IsolationLevel
 
 ONE = case("tv2", "txn-open")
-TEXT = page(*CLI)
 BASE64 = ("--key-encoding", "base64", "--value-encoding", "base64")
 Run = Callable[..., list[dict[str, Any]]]
-
-
-def documented(after: str) -> list[str]:
-    """The first column of the first table with fields after some text."""
-    table = TEXT[TEXT.index(after) :].split("| field | type | meaning |\n", 1)[1].split("\n\n", 1)[0]
-    return re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE)
-
-
-def names(value: Any, path: str = "") -> Iterator[str]:
-    """The names in a row, those of nested objects with their path."""
-    if isinstance(value, dict):
-        for name, inner in value.items():
-            yield path + name
-            yield from names(inner, f"{path}{name}.")
-    elif isinstance(value, list):
-        for inner in value:
-            yield from names(inner, f"{path[:-1]}[].")
 
 
 @pytest.fixture

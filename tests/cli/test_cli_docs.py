@@ -6,13 +6,12 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from corpus import FIXTURES, case
-from pages import CLI, page
+from pages import CLI, documented, names, page
 
 from segreader.cli.exit_codes import ExitCode
 from segreader.cli.file_rows import FileKind
@@ -24,23 +23,6 @@ from segreader.testing.records import ProducerRecord
 TEXT = page(*CLI)
 OF_CONTROL = ("leader_change", "snapshot_header", "snapshot_footer", "kraft_version", "kraft_voters")
 CONTROL_RECORDS = "control_records_of_other_types"
-
-
-def documented(after: str) -> list[str]:
-    """The first column of the first table with fields after some text."""
-    table = TEXT[TEXT.index(after) :].split("| field | type | meaning |\n", 1)[1].split("\n\n", 1)[0]
-    return re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE)
-
-
-def names(value: Any, path: str = "") -> Iterator[str]:
-    """The names in a row, those of nested objects with their path."""
-    if isinstance(value, dict):
-        for name, inner in value.items():
-            yield path + name
-            yield from names(inner, f"{path}{name}.")
-    elif isinstance(value, list):
-        for inner in value:
-            yield from names(inner, f"{path[:-1]}[].")
 
 
 @pytest.fixture

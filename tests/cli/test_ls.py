@@ -56,18 +56,6 @@ def ls(capsysbinary: pytest.CaptureFixture[bytes]) -> Ls:
     return Ls(capsysbinary)
 
 
-@pytest.fixture
-def bucket(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, bytes]], MemoryStore]:
-    """Puts objects where every location leads to; gives the store, which notes what it is asked."""
-
-    def filled(stored: dict[str, bytes]) -> MemoryStore:
-        store = MemoryStore(stored)
-        monkeypatch.setattr("segreader.stored.source.open_store", lambda location, **_: (store, ""))
-        return store
-
-    return filled
-
-
 def three_segments() -> list[SegmentBuilder]:
     """Offsets 0 to 5, 6 to 7 and 8; a batch each time."""
     first = SegmentBuilder(leader_epoch=4).batch([b"a"] * 3).batch([b"b"] * 3)

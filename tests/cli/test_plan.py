@@ -49,18 +49,6 @@ def plan(capsysbinary: pytest.CaptureFixture[bytes]) -> Plan:
     return Plan(capsysbinary)
 
 
-@pytest.fixture
-def bucket(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, bytes]], MemoryStore]:
-    """Puts objects where every location leads to; gives the store, which notes what it is asked."""
-
-    def filled(stored: dict[str, bytes]) -> MemoryStore:
-        store = MemoryStore(stored)
-        monkeypatch.setattr("segreader.stored.source.open_store", lambda location, **_: (store, ""))
-        return store
-
-    return filled
-
-
 def three_segments(*, batches: int = 3) -> list[SegmentBuilder]:
     """Three segments of some batches of three records, one after another; every batch is in the index."""
     segments = [SegmentBuilder(index_interval_bytes=1)]

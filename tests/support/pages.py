@@ -7,8 +7,10 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -24,6 +26,24 @@ def page(*names: str) -> str:
 def blocks(text: str, language: str) -> list[str]:
     """The blocks of one language in a page's text, in their order."""
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+def documented(after: str) -> list[str]:
+    """The names in the first table of fields after some text on the pages of the commands."""
+    text = page(*CLI)
+    table = text[text.index(after) :].split("| field | type | meaning |\n", 1)[1].split("\n\n", 1)[0]
+    return re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE)
+
+
+def names(value: Any, path: str = "") -> Iterator[str]:
+    """The names in a row, those of nested objects with their path."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield path + name
+            yield from names(inner, f"{path}{name}.")
+    elif isinstance(value, list):
+        for inner in value:
+            yield from names(inner, f"{path[:-1]}[].")
 
 
 def run(command: list[str] | str, directory: Path = ROOT, **variables: str) -> subprocess.CompletedProcess[str]:
