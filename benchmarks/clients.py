@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.debian import NotAvailableError
-from benchmarks.decode import KAFKA_CODECS, drain
+from benchmarks.decode import add_turns, drain
 from benchmarks.inputs import SHAPES, Input, write_inputs
 from benchmarks.native import demand_native
 from benchmarks.rows import MIB, Row, parse_options, print_machine, run
@@ -178,10 +178,7 @@ def _measure_once(cell: str, clients: dict[str, Client], source: Input, rounds: 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.clients", description="Decoding beside other clients.")
-    parser.add_argument("--rounds", type=int, default=7, help="how often each has its turn (7)")
-    parser.add_argument("--times", type=int, default=6, help="how often it reads the input in a turn (6)")
-    parser.add_argument("--size", type=int, default=64, metavar="MIB", help="size of an input, decompressed (64)")
-    parser.add_argument("--codec", nargs="+", choices=KAFKA_CODECS, default=KAFKA_CODECS, help="only these")
+    add_turns(parser, times=6)
     arguments = parse_options(parser, rounds=3, times=3)
     demand_native()
     print_machine("pyarrow")

@@ -178,6 +178,18 @@ def measure_help(runs: int = 11) -> Iterator[Row]:
     yield Row("segreader --help", tuple(times[1:]), HELP_MS, " ms")  # the first one warms the page cache
 
 
+def add_turns(parser: argparse.ArgumentParser, *, times: int) -> None:
+    """The options of a benchmark whose sides take turns at reading inputs.
+
+    Args:
+        times: the default of ``--times``.
+    """
+    parser.add_argument("--rounds", type=int, default=7, help="how often each has its turn (7)")
+    parser.add_argument("--times", type=int, default=times, help=f"how often it reads the input in a turn ({times})")
+    parser.add_argument("--size", type=int, default=64, metavar="MIB", help="size of an input, decompressed (64)")
+    parser.add_argument("--codec", nargs="+", choices=KAFKA_CODECS, default=KAFKA_CODECS, help="only these")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.decode", description="Decoding beside aiokafka.")
     parser.add_argument("--rounds", type=int, default=7, help="how often each reads each input (7)")

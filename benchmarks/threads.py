@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.decode import KAFKA_CODECS, drain
+from benchmarks.decode import add_turns, drain
 from benchmarks.inputs import SHAPES, Input, write_inputs
 from benchmarks.native import demand_native, one_thread
 from benchmarks.rows import MIB, Row, parse_options, print_machine, run
@@ -69,10 +69,7 @@ def measure(
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.threads", description="Several threads beside one.")
-    parser.add_argument("--rounds", type=int, default=7, help="how often each has its turn (7)")
-    parser.add_argument("--times", type=int, default=4, help="how often a thread reads the input in a turn (4)")
-    parser.add_argument("--size", type=int, default=64, metavar="MIB", help="size of an input, decompressed (64)")
-    parser.add_argument("--codec", nargs="+", choices=KAFKA_CODECS, default=KAFKA_CODECS, help="only these")
+    add_turns(parser, times=4)
     arguments = parse_options(parser, rounds=5, times=2)
     demand_native()
     print_machine("pyarrow")
