@@ -31,7 +31,7 @@ RECORD_COLUMNS = (
 )
 """The columns that make a ``ConsumerRecord``, which are its fields."""
 
-RECORDS_AT_ONCE: Final = 256
+RECORDS_AT_ONCE: Final = 64
 """How many objects ``make_records`` makes before the first of them is delivered."""
 
 Encode = Callable[[bytes], tuple[str, str]]
