@@ -521,7 +521,6 @@ def read_each(read: Callable[[_Item], _Result], items: Sequence[_Item]) -> list[
     running: list[Future[None]] = []
 
     def work(places: Semaphore | None) -> None:
-        is_quick = True
         try:  # every worker takes the next item: a future for each would cost more than reading it from memory
             while not failures and (at := next(numbers, None)) is not None:
                 began = monotonic()
@@ -529,9 +528,8 @@ def read_each(read: Callable[[_Item], _Result], items: Sequence[_Item]) -> list[
                     answers[at] = read(items[at])
                 except BaseException as error:
                     failures[at] = error
-                if is_quick and places is not None and monotonic() - began > _SLOW_S:
-                    is_quick = False
-                    begin(3, places)
+                if monotonic() - began > _SLOW_S:  # each time: other calls may have given places back
+                    begin(3, places or _places)
         finally:
             if places is not None:
                 places.release()

@@ -52,6 +52,20 @@ def test_calls_at_once_share_the_places_and_each_goes_on() -> None:
     assert slow.most <= 64 + len(threads)
 
 
+def test_a_call_that_found_no_place_takes_those_that_come_back() -> None:
+    slow = Counted(0.02)
+    taken = [base._places.acquire(blocking=False) for _ in range(64)]
+    back = threading.Timer(0.2, lambda: base._places.release(sum(taken)))
+    back.start()
+    began = time.monotonic()
+    try:
+        assert read_each(slow.read, range(500)) == [-item for item in range(500)]
+    finally:
+        back.join()
+    assert slow.most > 32
+    assert time.monotonic() - began < 0.02 * 500 / 2
+
+
 def test_calls_inside_of_calls_end_though_no_place_is_left() -> None:
     def inner(item: int) -> int:
         time.sleep(0.002)
