@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import json
 import os
 import random
@@ -34,6 +35,7 @@ from xml.sax.saxutils import escape
 
 PAGE = 1000
 _SLICE = 512 << 10
+_PUT_AT_ONCE = 8 << 20
 _RANGE = re.compile(rb"\r\nrange: *bytes=(\d+)-(\d+)", re.IGNORECASE)
 _TIME = "2026-01-01T00:00:00.000Z"
 
@@ -46,6 +48,7 @@ class Server:
         self._defaults = defaults
         self._draws: dict[str, random.Random] = {}
         self._counts: Counter[str] = Counter()
+        self._digests: dict[str, tuple[str, str]] = {}
         self._lock = threading.Lock()
 
     def serve(self, listener: socket.socket) -> None:
@@ -105,7 +108,7 @@ class Server:
         with file:
             stat = os.fstat(file.fileno())
             start, stop, status = 0, stat.st_size, "200 OK"
-            lines = [f'ETag: "{_etag(stat)}"', "Accept-Ranges: bytes"]
+            lines = [f'ETag: "{self._etag(path, stat)}"', "Accept-Ranges: bytes"]
             if match := _RANGE.search(head):
                 start, stop, status = int(match[1]), min(int(match[2]) + 1, stat.st_size), "206 Partial Content"
                 lines.append(f"Content-Range: bytes {start}-{stop - 1}/{stat.st_size}")
@@ -125,7 +128,19 @@ class Server:
         root = self._root / bucket
         found = sorted((path.relative_to(root).as_posix(), path) for path in root.rglob("*") if path.is_file())
         stats = [path.stat() for _, path in found]
-        return [name for name, _ in found], [(stat.st_size, _etag(stat)) for stat in stats]
+        etags = [self._etag(f"{bucket}/{name}", stat) for (name, _), stat in zip(found, stats, strict=True)]
+        return [name for name, _ in found], [(stat.st_size, etag) for stat, etag in zip(stats, etags, strict=True)]
+
+    def _etag(self, path: str, stat: os.stat_result) -> str:
+        """As S3's, in listings and answers: the MD5 of an object that was put at once, and no digest of a large one."""
+        version = f"{stat.st_mtime_ns:x}-{stat.st_size:x}"
+        if stat.st_size > _PUT_AT_ONCE:
+            return version
+        known = self._digests.get(path)
+        if known is None or known[0] != version:
+            digest = hashlib.md5((self._root / path).read_bytes(), usedforsecurity=False).hexdigest()
+            known = self._digests[path] = version, digest
+        return known[1]
 
     def _list(self, bucket: str, query: Mapping[str, str]) -> bytes:
         names, facts = self._names(bucket)
@@ -162,11 +177,6 @@ class Server:
 
 def _shown(name: str, query: Mapping[str, str]) -> str:
     return quote(name) if query.get("encoding-type") else escape(name)
-
-
-def _etag(stat: os.stat_result) -> str:
-    """Listings and answers name the same one, as those of S3 do."""
-    return f"{stat.st_mtime_ns:x}-{stat.st_size:x}"
 
 
 def _contents(name: str, size: int, etag: str) -> str:
