@@ -198,17 +198,19 @@ class Layout(ABC):
 
 def segment_files(files: Mapping[str, ObjectInfo]) -> SegmentFiles:
     """The objects of one segment by their kinds, a log among them."""
-    names = {kind: info.name for kind, info in files.items()}
-    epochs = files.get("leader_epoch_checkpoint")
+    get = files.get
+    index, times, aborts = get("index"), get("timeindex"), get("txnindex")
+    snapshot, epochs = get("snapshot"), get("leader_epoch_checkpoint")
+    tag = None if epochs is None else epochs.tag
     return SegmentFiles(
-        log=names["log"],
-        offset_index=names.get("index"),
-        time_index=names.get("timeindex"),
-        transaction_index=names.get("txnindex"),
-        producer_snapshot=names.get("snapshot"),
-        leader_epochs=names.get("leader_epoch_checkpoint"),
-        sizes={info.name: info.size for info in files.values() if info.size >= 0},
-        epochs_tag=intern(epochs.tag) if epochs is not None and epochs.tag is not None else None,  # often the same
+        files["log"].name,
+        None if index is None else index.name,
+        None if times is None else times.name,
+        None if aborts is None else aborts.name,
+        None if snapshot is None else snapshot.name,
+        None if epochs is None else epochs.name,
+        {info.name: info.size for info in files.values() if info.size >= 0},
+        None if tag is None else intern(tag),  # often the same
     )
 
 

@@ -57,16 +57,20 @@ def sort_files(objects: Iterable[ObjectInfo]) -> PartitionFiles:
     logs alone, and they are read.
     """
     sets: dict[str, dict[str, ObjectInfo]] = {}
+    files: dict[str, ObjectInfo] | None
     foreign: list[str] = []
+    last, files = "", None
     for info in objects:
-        stem, _, kind = info.name.rpartition(".")
-        files = sets.get(stem)
-        if files is None and (match := REMOTE_FILE.fullmatch(last_directory(info.name))) and is_offset(match["base"]):
+        name = info.name
+        stem, _, kind = name.rpartition(".")
+        if stem != last:  # names are in order, so that those of a set follow each other
+            last, files = stem, sets.get(stem)
+        if files is None and (match := REMOTE_FILE.fullmatch(last_directory(name))) and is_offset(match["base"]):
             files = sets[stem] = {}
         if files is not None and kind in REMOTE_KINDS:
             files[kind] = info
         else:
-            foreign.append(info.name)
+            foreign.append(name)
     segments: list[Segment] = []
     incomplete: list[IncompleteSegment] = []
     notes: list[str] = []
@@ -92,7 +96,7 @@ def sort_files(objects: Iterable[ObjectInfo]) -> PartitionFiles:
                 log_tag=log.tag,
             )
         is_upload = is_written and _LAST_WRITTEN not in files  # in progress or given up
-        if not files.keys() >= _REQUIRED.keys():
+        if len(files) - ("txnindex" in files) < len(_REQUIRED):
             first = min(info.name for info in files.values())
             missing = tuple(kind for kind in _REQUIRED if kind not in files)
             unread = segment if is_upload else None
