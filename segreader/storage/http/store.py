@@ -6,7 +6,7 @@ import contextlib
 import os
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -81,6 +81,7 @@ class _Process:
         self.fetcher: RangeFetcher = RangeFetcher(self.leases, settings, metrics, clock, pins=pins, names=urls.names)
         self.workers = ThreadPoolExecutor(settings.in_flight, thread_name_prefix="segreader-http")
         self.buffers = _Buffers(settings.range_size)
+        self.lock = threading.Lock()
 
     def forget(self) -> None:
         self.fetcher.pins.clear()
@@ -424,6 +425,7 @@ Renew = Callable[[str], str]
 
 _SIZED = ".log"
 _PAGE = 1000
+_FIRST_LOOK = 64 << 10
 _MOST_KEPT = 64 << 20
 """Bytes of logs that a list of URLs keeps between looking at them and reading them."""
 
@@ -450,10 +452,15 @@ class UrlList:
             self._urls[name] = signed
         if not self._urls:
             raise OptionError("the list of URLs is empty", expected="one URL a line, of segments and their indexes")
+        self._stems = Counter(name.rpartition(".")[0] for name in self._urls)
 
     def names(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """The objects in order of name. A list has no sizes; the store looks up those of logs."""
         return (ObjectInfo(name, -1) for name in sorted(self._urls) if name.startswith(prefix))
+
+    def has_nothing_beside(self, name: str) -> bool:
+        """Whether no other object has the same name but for what follows its last dot."""
+        return self._stems[name.rpartition(".")[0]] == 1
 
     def url_for(self, name: str) -> SignedUrl:
         """The URL as it is known now."""
@@ -506,7 +513,6 @@ class UrlListStore(HttpStore):
         self._known: dict[str, tuple[int, str | None]] = {}
         self._begun: dict[str, _Beginning] = {}
         self._room = _MOST_KEPT
-        self._keeps = threading.Lock()  # never waited for: a forked child may find it held
 
     def url(self, name: str) -> str:
         """The URL without its query string; the name itself if it is not in the list."""
@@ -557,24 +563,34 @@ class UrlListStore(HttpStore):
 
     def _keep(self, name: str, start: int, piece: memoryview) -> None:
         """Keep a piece that follows what is kept of an object."""
-        if len(piece) > self._room or not self._keeps.acquire(blocking=False):
-            return
-        try:
-            version = self._here().fetcher.pins.get(name)
-            begun = self._begun.get(name)
+        process = self._here()
+        with process.lock:
+            version, begun = process.fetcher.pins.get(name), self._begun.get(name)
             if begun is None or begun.version != version:
                 self._room += 0 if begun is None else begun.size
                 begun = self._begun[name] = _Beginning(version)
-            if start == begun.size:
+            if start == begun.size and len(piece) <= self._room:
                 begun.pieces.append((start, bytes(piece)))
                 begun.size += len(piece)
                 self._room -= len(piece)
-        finally:
-            self._keeps.release()
 
     def _look_up(self, name: str) -> tuple[int, str | None]:
-        """Size and tag of an object, by one request for both."""
+        """Size and tag of an object, by one request for both; of a log with nothing beside it, by its first bytes."""
+        if self._list.has_nothing_beside(name):
+            self._begin(name)
         return self.size(name), self.tag(name)
+
+    def _begin(self, name: str) -> None:
+        """Fetch and keep the first bytes of a log that is read from its beginning: the answer has its size, too."""
+        fetcher, data = self._here().fetcher, memoryview(bytearray(_FIRST_LOOK))
+        try:
+            fetcher.fetch(name, 0, data)
+        except ShortReadError as error:
+            if not error.position:
+                return
+            data = data[: error.position]
+            fetcher.fetch(name, 0, data)
+        self._keep(name, 0, data)
 
     def forget(self) -> None:
         """As ``HttpStore.forget``; sizes and tags are looked up anew."""
