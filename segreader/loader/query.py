@@ -38,6 +38,7 @@ class LoadQuery:
         since, until: times; those before now are fixed here, and not on the machine that reads.
         isolation_level, columns, split_bytes, batch_rows, batch_bytes, check_crcs, on_corrupt, on_gap, on_missing,
         layout, rsm_config, metadata, segments_from, log_directory, leader_epochs, max_batch_bytes, kernel: as there.
+        threads, read_ahead_bytes: of a ``ReaderPool``, unless it is given others.
 
     Raises:
         OptionError: a value is unknown, or the location holds a credential or names brokers.
@@ -67,6 +68,8 @@ class LoadQuery:
     leader_epochs: str | None = None
     max_batch_bytes: int = DEFAULT_LIMIT
     kernel: str | None = None
+    threads: int | None = None
+    read_ahead_bytes: int | None = None
 
     def __post_init__(self) -> None:
         for name in _PATHS:
@@ -126,7 +129,7 @@ class LoadQuery:
         return Catalog(**self._of(Catalog))
 
     def _of(self, value: type[ReadOptions | Catalog]) -> dict[str, Any]:
-        """What this gives of the fields of such a value, which have the same names here; a pool has its own threads."""
+        """What this gives of the fields of such a value, which have the same names here."""
         own = {one.name for one in fields(self)}
         return {one.name: getattr(self, one.name) for one in fields(value) if one.name in own}
 

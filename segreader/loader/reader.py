@@ -1,7 +1,7 @@
 """A split, read as its host wants it: in portions, with a time limit, stopped and begun again at any record.
 
-A ``ReaderPool`` is what the readers of one process share: the open location, a few threads, and buffers for as many as
-read at once. A reader's own lock is taken before the pool's.
+A ``ReaderPool`` is what the readers of one process share: the open location, the executor of ``read/ahead.py``, and
+buffers for as many as read at once. A reader's own lock is taken before the pool's.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from queue import SimpleQueue
-from typing import Final, Self
+from itertools import count
+from typing import Final, NamedTuple, Self
 
 import pyarrow as pa
 
@@ -24,10 +24,12 @@ from segreader.format.kernel import load_kernel
 from segreader.loader.decoding import Decoded, Decoding
 from segreader.loader.query import LoadQuery
 from segreader.loader.splits import LoaderSplit, Position, epoch_before, open_transactions, refuse_foreign, rest_of
+from segreader.read.ahead import Ahead, ReadAhead
 from segreader.read.batch_positions import KnownBatches
 from segreader.read.decoders import COLUMNS_OF_HEADERS
 from segreader.read.metrics import ScanMetrics
 from segreader.storage.base import ObjectStore
+from segreader.storage.cancellation import Cancellation
 
 _KEPT_S: Final = 1.0
 """Keep a record batch that came too late for its read this long, even if other readers want buffers: otherwise
@@ -41,7 +43,7 @@ _LOOK_AGAIN_S: Final = 0.02
 class ResumableReader:
     """Reads one split. It may be called from several threads: each record goes to one caller, in offset order.
 
-    ``close`` from any thread ends reads that wait; one without a time limit ends after the request that it is in.
+    ``close`` from any thread ends reads that wait, and requests to a store whose waits can be ended (HTTP, buckets).
     Afterwards all but ``position`` and ``close`` raise ``ClosedError``. If it is never closed, everything goes with it.
 
     Args:
@@ -72,6 +74,7 @@ class ResumableReader:
         self._options = query.read_options()
         if COLUMNS_OF_HEADERS.issuperset(self.columns):
             self._count_offsets()
+        self._cancellation = Cancellation()
         self._changed = threading.Condition()  # guards all that follows
         self._is_busy = False  # a thread decodes, or will
         self._is_decoding = False  # it has begun: it alone touches the decoding and the buffers
@@ -135,7 +138,7 @@ class ResumableReader:
             max_rows, max_bytes: at most so many; what is left of a decoded batch is kept for the next read, and
                 nothing is copied. One record is given however large it is.
             timeout: seconds to wait. Without it the calling thread decodes; with it another thread does, and decodes
-                the next record batch while the host works on this one.
+                the next record batch while the host works on this one, unless ``read_ahead_bytes`` wait already.
 
         Returns:
             A record batch with the query's columns; ``None`` if the time has passed, the reader is paused, or
@@ -231,6 +234,7 @@ class ResumableReader:
         with self._changed:
             self._is_closed = True
             self._settle()
+        self._cancellation.cancel()
         if self._has_own_pool:
             self._has_own_pool = False
             self._pool.close()
@@ -240,6 +244,12 @@ class ResumableReader:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Of the record batch that waits to be taken; for the pool."""
+        ready = self._ready
+        return 0 if ready is None else int(ready.batch.nbytes)
 
     def try_park(self) -> bool:
         """Release buffers if they are not in use; for the pool, which does not wait for readers."""
@@ -286,8 +296,7 @@ class ResumableReader:
 
     def _read_ahead(self) -> None:
         if not (self._is_busy or self._is_finished or self._ready is not None):
-            self._pool.submit(self._decode)
-            self._is_busy = True
+            self._is_busy = self._pool.submit(self, self._decode, is_asked=self._is_owed)
 
     def _decode(self, *, is_caller: bool = False) -> None:
         """Decode the next record batch, without the lock; called by the thread that made the reader busy."""
@@ -300,7 +309,8 @@ class ResumableReader:
         failure: BaseException | None = None
         found: Decoded | None = None
         try:
-            found = self._advance()
+            with self._cancellation.covers():
+                found = self._advance()
         except BaseException as error:
             failure = error
         with self._changed:
@@ -358,7 +368,7 @@ class ResumableReader:
 
     def _settle(self) -> None:
         """Release everything if it is paused or closed and no thread decodes, and wake those that wait."""
-        if (self._is_paused or self._is_closed) and not self._is_busy:
+        if (self._is_closed and not self._is_decoding) or (self._is_paused and not self._is_busy):
             self._let_go()
         self._changed.notify_all()
 
@@ -384,6 +394,27 @@ class ResumableReader:
             raise ClosedError("the reader is closed", hint="Open another one at its position")
 
 
+class _Job(NamedTuple):
+    """Decodes the next record batch of a reader.
+
+    Args:
+        number: jobs with smaller ones are begun first.
+        held_bytes: what the read holds while it decodes.
+    """
+
+    number: int
+    held_bytes: int
+    work: Callable[[], None]
+
+
+def _do_jobs() -> Callable[[_Job], Iterator[None]]:
+    def do(job: _Job) -> Iterator[None]:
+        job.work()
+        return iter(())
+
+    return do
+
+
 class ReaderPool:
     """Opens readers of splits. At most ``max_open`` of them have buffers and connections at a time: if another one
     wants to read, the least recently read one is parked. It keeps its position and continues there.
@@ -394,8 +425,11 @@ class ReaderPool:
     Args:
         query: how to read.
         storage_options: credentials and the like of the location, as ``segreader.scan`` takes them.
-        threads: how many decode for reads that have a time limit; others decode in the thread that calls.
+        threads: how many decode for reads that have a time limit; others decode in the thread that calls. By default
+            those of the query, or as for ``segreader.scan``.
         max_open: how many readers hold buffers, each up to about 30 MiB.
+        read_ahead_bytes: of ranges that are fetched by these threads, and of record batches that wait: nothing is
+            decoded ahead of its reader's host beyond them. By default as for ``threads``.
 
     Raises:
         OptionError, ObjectNotFoundError: the location cannot be opened.
@@ -406,19 +440,35 @@ class ReaderPool:
         query: LoadQuery,
         *,
         storage_options: Mapping[str, object] | None = None,
-        threads: int = 2,
+        threads: int | None = None,
         max_open: int = 8,
+        read_ahead_bytes: int | None = None,
     ) -> None:
-        if min(threads, max_open) < 1:
+        if min(1 if threads is None else threads, max_open) < 1:
             raise OptionError("threads and max_open must be positive", found=f"{threads} and {max_open}")
+        if read_ahead_bytes is not None and read_ahead_bytes < 1:
+            raise OptionError("read_ahead_bytes must be positive", found=read_ahead_bytes)
+        options = replace(
+            query.read_options(),
+            threads=threads or query.threads,
+            read_ahead_bytes=read_ahead_bytes or query.read_ahead_bytes,
+        )
         self.query = query
         self.store: ObjectStore = query.open(storage_options).store
+        self._how_far = ReadAhead.of(self.store, options)
         self._max_open = max_open
         self._changed = threading.Condition()  # guards what follows
         self._open: list[weakref.ref[ResumableReader]] = []  # by last use
         self._readers: weakref.WeakSet[ResumableReader] = weakref.WeakSet()
         self._idle: list[BufferPool] = []
-        self._workers = _Workers(threads)
+        self._jobs = count()
+        self._ahead: Ahead[_Job, None] = Ahead(
+            (),
+            _do_jobs,
+            name="segreader-loader",
+            fetched_of=lambda job: job.held_bytes,
+            lane_of=lambda job: job.number,
+        )
         self._process = os.getpid()
         self._is_closed = False
         self._allocate = load_kernel(query.kernel).allocate
@@ -445,7 +495,7 @@ class ReaderPool:
             self._changed.notify_all()
         for reader in readers:
             reader.close()
-        self._workers.stop()
+        self._ahead.stop()
         self._finalizer()
 
     def __enter__(self) -> Self:
@@ -515,15 +565,21 @@ class ReaderPool:
         with self._changed:
             self._changed.notify_all()
 
-    def submit(self, work: Callable[[], None]) -> None:
-        """Have a thread do it.
+    def submit(self, reader: ResumableReader, work: Callable[[], None], *, is_asked: bool) -> bool:
+        """Have a thread do it; not, if nothing asks for it yet and too much waits. Returns whether one will.
 
         Raises:
             ClosedError: the pool is closed.
         """
         with self._changed:
             self._require_open()
-            self._workers.submit(work)
+            how_far = self._how_far
+            waiting = sum(one.waiting_bytes for ref in self._open if (one := ref()) is not None)
+            held = how_far.held_by(reader.split.split.positions.size)
+            if not is_asked and waiting + self._ahead.bytes_under_way + held > how_far.most_bytes:
+                return False
+            self._ahead.add(_Job(next(self._jobs), held, work), how_far.most_bytes, how_far.threads)
+            return True
 
     def _park_one(self) -> bool:
         for one in list(self._open):
@@ -535,43 +591,6 @@ class ReaderPool:
     def _require_open(self) -> None:
         if self._is_closed:
             raise ClosedError("the pool is closed", hint="Open another one; positions stay valid")
-
-
-class _Workers:
-    """A few threads that do what they are given, in order. They begin with the first jobs, and end when this is stopped
-    or garbage. A program that ends waits for none of them: a store may hang.
-
-    Args:
-        count: at most so many threads.
-    """
-
-    def __init__(self, count: int) -> None:
-        self._count = count
-        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()  # its put is all that a finalizer may do
-        self._lock = threading.Lock()
-        self._threads: list[threading.Thread] = []
-        self._stop = weakref.finalize(self, self._jobs.put, None)
-        self._stop.atexit = False
-
-    def submit(self, job: Callable[[], None]) -> None:
-        """Have a thread do it; it must not raise."""
-        self._jobs.put(job)
-        with self._lock:
-            if len(self._threads) < self._count:
-                thread = threading.Thread(target=_work, args=(self._jobs,), name="segreader-loader", daemon=True)
-                self._threads.append(thread)
-                thread.start()
-
-    def stop(self) -> None:
-        """Have the threads end once they have done what they were given."""
-        self._stop()
-
-
-def _work(jobs: SimpleQueue[Callable[[], None] | None]) -> None:
-    while (job := jobs.get()) is not None:
-        job()
-        del job  # who waits for the next one holds no reader
-    jobs.put(None)  # for the other threads
 
 
 def _rows_within(size_of: Callable[[int], int], rows: int, max_bytes: int) -> int:

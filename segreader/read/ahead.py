@@ -1,9 +1,10 @@
 """The one executor: a few threads read parts ahead of their consumer, which gets the items in order.
 
 The order is that of the parts, or, if parts are in several lanes, that of each lane: the consumer gets the next item of
-any lane that has one. Reading ahead is bounded. While the consumer uses one item, the next one is read; more are read
-only while what waits, is fetched and is made is less than ``most_bytes``. An error of a part is raised after the items
-before it. Closing ends the threads and what they read from, also while they wait for a store.
+any lane that has one. Parts may be added while others are read. Reading ahead is bounded. While the consumer uses one
+item, the next one is read; more are read only while what waits, is fetched and is made is less than ``most_bytes``. An
+error of a part is raised after the items before it. Closing ends the threads and what they read from, also while they
+wait for a store.
 
 This module knows threads, but not how records are read. Threads wake each other through ``SimpleQueue``, because its
 ``put`` is safe in a finalizer.
@@ -184,8 +185,26 @@ class Ahead(Generic[Part, Item]):
         """
         self._work.hurry(most_bytes, most_bytes if window is None else min(window, most_bytes))
         self.add_threads(threads)
-        self._threads.append(Thread(target=self._work.cancel_when_stopped, name=f"{self._name}-end", daemon=True))
-        self._threads[-1].start()
+        self._start_cancelling()
+
+    def add(self, part: Part, most_bytes: int, threads: int) -> None:
+        """Read one more part, behind those of other lanes; from now on threads wait for parts until this is closed.
+
+        A lane whose part gave no item ends by itself: nothing has to be taken.
+
+        Args:
+            most_bytes: as of ``hurry``.
+            threads: at most so many read; another one is started if none waits.
+        """
+        if self._work.add(part, most_bytes, threads):
+            if not self._threads:
+                self._start_cancelling()
+            self.add_threads(1)
+
+    @property
+    def bytes_under_way(self) -> int:
+        """What waits, and what is fetched and made."""
+        return self._work.bytes_under_way
 
     def add_threads(self, count: int) -> None:
         """Read with some more threads."""
@@ -219,6 +238,10 @@ class Ahead(Generic[Part, Item]):
                 if time.monotonic() > deadline and self._work.cancellation.is_awaited:
                     break
 
+    def _start_cancelling(self) -> None:
+        self._threads.append(Thread(target=self._work.cancel_when_stopped, name=f"{self._name}-end", daemon=True))
+        self._threads[-1].start()
+
 
 class _Lane:
     """Parts whose items are taken one part after another.
@@ -250,18 +273,21 @@ class _Work(Generic[Part, Item]):
         made_of: Callable[[Part], int],
         lane_of: Callable[[Part], int],
     ) -> None:
-        self._parts, self._open_reader = parts, open_reader
+        self._open_reader, self._lane_of = open_reader, lane_of
         self._size_of, self._fetched_of, self._made_of = size_of, fetched_of, made_of
         self.cancellation = Cancellation()
         self._stopped: SimpleQueue[None] = SimpleQueue()
         self._lock = Lock()
         lanes: dict[int, _Lane] = {}
-        self._lanes: list[_Lane] = []  # by part
-        for at, part in enumerate(parts):
+        self._parts = dict(enumerate(parts))
+        self._lanes: dict[int, _Lane] = {}  # by part
+        for at, part in self._parts.items():
             number = lane_of(part)
             lane = lanes.get(number) or lanes.setdefault(number, _Lane(number))
             lane.left.append(at)
-            self._lanes.append(lane)
+            self._lanes[at] = lane
+        self._added = len(parts)
+        self._is_endless = False  # parts may be added
         self._fresh = deque(lanes[number] for number in sorted(lanes))
         self._open: deque[_Lane] = deque()  # some part is begun; the one that was taken from last is at the end
         self._items: dict[int, deque[Item]] = {}  # by part that is begun, and not taken to its end
@@ -319,10 +345,31 @@ class _Work(Generic[Part, Item]):
     def _end(self, lane: _Lane) -> BaseException | None:
         """A lane's part was taken to its end; returns its error."""
         at = lane.begun.popleft()
-        del self._items[at]
+        del self._items[at], self._parts[at], self._lanes[at]
         if not (lane.begun or lane.left):
             self._open.remove(lane)
         return self._ended.pop(at)
+
+    def add(self, part: Part, most_bytes: int, threads: int) -> bool:
+        """See ``Ahead.add``; whether another thread is wanted."""
+        with self._lock:
+            if self.is_stopped:
+                return False
+            self._is_endless, self._most_bytes, self._window = True, most_bytes, most_bytes
+            at, self._added = self._added, self._added + 1
+            lane = _Lane(self._lane_of(part))
+            lane.left.append(at)
+            self._parts[at], self._lanes[at] = part, lane
+            self._fresh.append(lane)
+            if self._sleeping:  # the thread that slept last: its caches are warm
+                self._sleeping.pop().put(None)
+                return False
+            return self._reading < threads
+
+    @property
+    def bytes_under_way(self) -> int:
+        """See ``Ahead.bytes_under_way``."""
+        return self._waiting_bytes + self._fetched_bytes + self._making_bytes
 
     def drop_behind(self, lane: int) -> None:
         """See ``Ahead.drop_behind``."""
@@ -405,7 +452,8 @@ class _Work(Generic[Part, Item]):
             del error
 
     def _read(self, read: Callable[[Part], Iterator[Item]], at: int, wake: SimpleQueue[None]) -> None:
-        items = _stepped(read, self._parts[at])
+        part = self._parts[at]
+        items = _stepped(read, part)
         try:
             while self._sleep_until(lambda: self._begin_step(at), wake):
                 try:
@@ -421,12 +469,15 @@ class _Work(Generic[Part, Item]):
         finally:
             items.close()
             with self._lock:
-                self._fetched_bytes -= self._fetched_of(self._parts[at])
+                self._fetched_bytes -= self._fetched_of(part)
         with self._lock:
             if not self.is_stopped and at in self._items:
                 self._ended[at] = None
+                if self._is_endless and not self._items[at]:
+                    self._end(self._lanes[at])
                 self._call()
-            self._wake_all()
+            if self._fresh or not self._is_endless:
+                self._wake_all()
 
     def _next_lane(self) -> _Lane | None:
         """The lane of which a part is begun next."""
@@ -437,6 +488,8 @@ class _Work(Generic[Part, Item]):
 
     def _may_begin(self) -> bool:
         lane = self._next_lane()
+        if lane is None and self._is_endless:
+            return False
         if lane is None or not any(one.begun for one in self._open):
             return True
         return self._has_room(lane.left[0], self._fetched_of(self._parts[lane.left[0]]))
