@@ -60,11 +60,13 @@ def measure_metadata(place: Path, rounds: int) -> Iterator[Row]:
 
 def measure_listed(rounds: int) -> Iterator[Row]:
     """100,000 segments in 100 partitions by listing, in a process of their own."""
-    facts = [alone("benchmarks.plan_listed", 100, SEGMENTS // 100) for _ in range(rounds)]
-    if any(fact["splits"] != SEGMENTS for fact in facts):
-        raise ValueError("a segment was not planned")
-    note = f"{facts[0]['pages']} pages, {max(fact['peak'] for fact in facts) / 1e6:.0f} MB"
-    yield Row(f"plan of {SEGMENTS:,} listed segments", tuple(fact["cpu"] for fact in facts), 2, " s CPU", note)
+    for name, how in (("", ()), (", collector as in the command", ("seldom",))):
+        facts = [alone("benchmarks.plan_listed", 100, SEGMENTS // 100, *how) for _ in range(rounds)]
+        if any(fact["splits"] != SEGMENTS for fact in facts):
+            raise ValueError("a segment was not planned")
+        note = f"{facts[0]['pages']} pages, {max(fact['peak'] for fact in facts) / 1e6:.0f} MB"
+        cpu = tuple(fact["cpu"] for fact in facts)
+        yield Row(f"plan of {SEGMENTS:,} listed segments{name}", cpu, 2, " s CPU", note)
 
 
 def topics_of(form: str, objects: int) -> list[Topic]:

@@ -5,10 +5,12 @@ It counts what it is asked as a bill does: a page of a listing holds 1000 names,
 
 from __future__ import annotations
 
+import hashlib
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from threading import Lock
 
 from segreader.catalog.layouts.registry import choose_layouts, open_view
@@ -158,13 +160,16 @@ class Bucket:
 
     def _paged(self, found: Iterator[ObjectInfo]) -> Iterator[ObjectInfo]:
         """A request for each page that is begun, an empty one, too."""
+        page = list(islice(found, PAGE))
         with self._lock:
             self.pages += 1
-        for count, info in enumerate(found):
+        while page:
             with self._lock:
-                self.pages += bool(count) and count % PAGE == 0
-                self.listed += 1
-            yield info
+                self.listed += len(page)
+            yield from page
+            if page := list(islice(found, PAGE)):
+                with self._lock:
+                    self.pages += 1
 
     def _count_read(self, name: str, size: int) -> None:
         kind = name.rpartition(".")[2]
@@ -174,7 +179,7 @@ class Bucket:
 
 
 class Prepared(Bucket):
-    """A bucket that has made its names and its objects, and holds them."""
+    """A bucket that has made its names and its objects, and holds them; ETags are as S3 has them of small objects."""
 
     def __init__(self, form: Form, topics: Sequence[Topic]) -> None:
         super().__init__(form, topics)
@@ -185,7 +190,7 @@ class Prepared(Bucket):
             for number in range(topic.segments):
                 stem = directory + topic.stem(partition, number)
                 for kind, stored in form.files(topic, partition, number).items():
-                    infos.append(ObjectInfo(f"{stem}.{kind}", len(stored)))
+                    infos.append(ObjectInfo(f"{stem}.{kind}", len(stored), tag=_tag_of(stored)))
                     self._made[infos[-1].name] = stored
 
     def _objects_in(self, directory: str) -> Iterator[ObjectInfo]:
@@ -193,6 +198,10 @@ class Prepared(Bucket):
 
     def _stored(self, name: str) -> bytes | Made:
         return self._made[name]
+
+
+def _tag_of(stored: bytes | Made) -> str | None:
+    return None if isinstance(stored, Made) else f"etag:{hashlib.md5(stored, usedforsecurity=False).hexdigest()}"
 
 
 def _part(stored: bytes | Made, start: int, stop: int) -> bytes:
