@@ -14,6 +14,7 @@ from importlib.util import module_from_spec
 from typing import Any, cast
 
 from segreader.errors import CorruptBatchError, TruncatedError, UnsupportedMagicError
+from segreader.values import quick_init
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -84,6 +85,7 @@ _HEADER = struct.Struct(">qiibIhiqqqhii")
 _COMMON = struct.Struct(">qiib")
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class RecordBatchHeader:
     """The header of one magic 2 batch, every field as it is on the wire.

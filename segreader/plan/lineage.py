@@ -263,6 +263,8 @@ def _entries_within(lineage: LeaderEpochs, start: int, stop: int) -> tuple[Leade
     if start >= stop:
         return ()
     entries = lineage.entries
+    if len(entries) == 1:  # as nearly always
+        return entries if entries[0].start_offset < stop else ()
     first = max(0, bisect_right(entries, start, key=_START_OFFSET) - 1)
     some = entries[first : bisect_left(entries, stop, lo=first, key=_START_OFFSET)]
     return _writers(some) if len(some) > 1 else some

@@ -37,6 +37,7 @@ from segreader.plan.lineage import EpochSpan, ResolvedLog
 from segreader.ranges import ByteRange
 from segreader.segment import Segment, SegmentFiles, StemFiles
 from segreader.storage.base import ObjectStore, read_each
+from segreader.values import quick_init
 
 OPEN_END: Final = 1 << 63
 """The last offset of a segment whose end is not known, and that nothing follows: no offset is as large."""
@@ -66,6 +67,7 @@ class _Indexed:
     is_sound: bool = True
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class _Walked:
     """What the headers of some batches say.
