@@ -17,6 +17,7 @@ from segreader.backfill.done import DoneEntry
 from segreader.backfill.output import SCHEMA, OutputOptions, split_of_file
 from segreader.backfill.writer import WrittenFile
 from segreader.errors import ObjectNotFoundError
+from segreader.storage.cancellation import left_alone
 from segreader.storage.target.store import TargetStore
 
 _ROWS: Final = 16384
@@ -129,7 +130,8 @@ class SplitFiles:
     def _read(self, file: WrittenFile) -> Iterator[pa.RecordBatch]:
         """The records of one file, without what cannot be read of it."""
         try:
-            data = self.target.read(file.name)
+            with left_alone():
+                data = self.target.read(file.name)
         except ObjectNotFoundError:
             self._find("file", file.name, f"is not there: {file.rows} records of {self.entry.split}")
             return

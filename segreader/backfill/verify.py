@@ -7,7 +7,7 @@ Each split is checked on its own, in this process or in a task of Spark's. Nothi
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import Any, Final
@@ -38,10 +38,12 @@ from segreader.backfill.source import (
 from segreader.backfill.task import Destination
 from segreader.errors import FormatError, ObjectChangedError, ObjectNotFoundError, OffsetOutOfRangeError
 from segreader.plan.request import ReadOptions
+from segreader.read.ahead import in_order
 from segreader.read.metrics import ScanMetrics
 from segreader.spark.batch import to_spark
 from segreader.spark.options import parse_options
-from segreader.spark.worker import without_locals
+from segreader.spark.worker import READ_BYTES, without_locals
+from segreader.storage.cancellation import require_wanted
 from segreader.storage.target.store import TargetStore
 
 DDL: Final = "verdict string"
@@ -229,6 +231,7 @@ class VerifyTask:
     ) -> None:
         self._splits = SplitTexts([split for split, _ in pairs])
         self._entries = [json.dumps(entry.to_json()) for _, entry in pairs]
+        self._sizes = [sum(file.size for file in entry.files) for _, entry in pairs]
         self._target = target
         self._output = output
         self._options = dict(options) if options is not None else None
@@ -242,20 +245,36 @@ class VerifyTask:
         for verdict in self.verdicts(index for batch in batches for index in batch.column(0).to_pylist()):
             yield pa.RecordBatch.from_pydict({"verdict": [json.dumps(verdict.to_json())]}, _SCHEMA)
 
-    def verdicts(self, indexes: Iterable[int]) -> Iterator[SplitVerdict]:
-        """Check some of the splits, one after another.
+    def verdicts(
+        self, indexes: Iterable[int], options: ReadOptions | None = None
+    ) -> Generator[SplitVerdict, None, None]:
+        """Check some of the splits; the verdicts come in their order.
+
+        Args:
+            options: how many splits are checked at a time, and how many bytes their files may have; one by default.
 
         Raises:
             SegreaderError: as ``check_split``.
         """
+        options = options or ReadOptions(threads=1)
         with ExitStack() as stack:
             target = stack.enter_context(self._target.kept())
             source: JobSource | None = None
             if self._options is not None:
                 source = stack.enter_context(kept_source(parse_options(self._options)))
-            for index in indexes:
+
+            def check(index: int) -> Iterator[SplitVerdict]:
                 entry = DoneEntry.from_json(json.loads(self._entries[index]))
                 yield check_split(self._splits[index], entry, target, self._output, source)
+
+            yield from in_order(
+                list(indexes),
+                lambda: check,
+                name="segreader-check",
+                threads=options.threads_for(is_remote="://" in self._target.location),
+                most_bytes=options.most_bytes_ahead(is_remote=True),  # a split's files are held whole
+                fetched_of=lambda index: self._sizes[index] + READ_BYTES * (source is not None),
+            )
 
 
 def _listed(target: TargetStore, entries: Mapping[str, DoneEntry], *, is_committed: bool) -> Iterator[OutputFinding]:
@@ -318,6 +337,7 @@ def _records(
     read: Readable, source: JobSource, metrics: ScanMetrics, remains: Remains | None
 ) -> Iterator[pa.RecordBatch]:
     for batch in read_records(read, source, ReadOptions(columns=READ_COLUMNS), metrics, remains=remains):
+        require_wanted()
         yield to_spark(batch, SCHEMA)
 
 
@@ -337,6 +357,7 @@ def _ranges(ranges: Sequence[tuple[int, int]]) -> str:
 def _digest_of(batches: Iterable[pa.RecordBatch]) -> RecordDigest:
     digest = RecordDigest()
     for batch in batches:
+        require_wanted()
         digest.update(batch)
     return digest
 

@@ -79,6 +79,17 @@ def cancellable(call: Callable[[], object]) -> Iterator[None]:
         yield
 
 
+def require_wanted() -> None:
+    """Go on only while this thread's work is wanted: between steps that are not waits.
+
+    Raises:
+        WaitEnded: its cancellation was called.
+    """
+    current = _current.get()
+    if current is not None and current.is_cancelled:
+        raise WaitEnded("the read was ended")
+
+
 def left_alone() -> AbstractContextManager[None]:
     """For the time of the block, this thread waits for something that nothing ends: a cancellation goes on without."""
     return cancellable(lambda: None)

@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,10 @@ from pyspark.sql import SparkSession
 
 from segreader.backfill.output import MANIFEST, SUCCESS, OutputLayout, OutputOptions
 from segreader.backfill.read_back import OffsetRuns
-from segreader.backfill.verify import check_split, read_output
+from segreader.backfill.task import Destination
+from segreader.backfill.verify import VerifyTask, check_split, read_output
+from segreader.plan.request import ReadOptions
+from segreader.storage.target.local import LocalTarget
 from segreader.storage.target.store import open_target
 from segreader.testing import ProducerRecord, SegmentBuilder
 from segreader.testing.directory import write_local_tiered
@@ -310,3 +315,47 @@ def test_tasks_of_spark_find_what_one_process_finds(
     with_spark = json.loads(capsys.readouterr().out)
     assert main(["--target", str(out), "--source", "-o", "json", "--local"]) == 1
     assert json.loads(capsys.readouterr().out) == with_spark
+
+
+def test_what_is_found_does_not_depend_on_threads(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    gone, other, third, *_ = files_of(out)
+    gone.unlink()
+    rewrite(other, with_value(pq.read_table(other), 7, b"another"))
+    third.write_bytes(third.read_bytes()[:-20])
+
+    one = found(out, capsys, "--source", "--threads", "1")
+    assert len(one) > 3
+    for way in (["--threads", "2"], ["--threads", "8"], ["--threads", "8", "--read-ahead-bytes", "1"], []):
+        assert found(out, capsys, "--source", *way) == one
+    assert [one.name for one in threading.enumerate() if one.name.startswith("segreader-check")] == []
+
+
+def test_threads_are_of_a_check_in_this_process(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--target", str(out), "--threads", "2"]) == 2
+    assert "belong to --local" in capsys.readouterr().err
+
+
+def test_a_target_that_does_not_answer_holds_up_no_end(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, let_go, read = threading.Semaphore(0), threading.Event(), LocalTarget.read
+
+    def held_up(target: LocalTarget, name: str) -> bytes:
+        if name.endswith(".parquet"):
+            asked.release()
+            let_go.wait(30)
+        return read(target, name)
+
+    output = read_output(open_target(out))
+    task = VerifyTask(output.pairs, Destination(str(out)), output.plan.output, None)
+    monkeypatch.setattr(LocalTarget, "read", held_up)
+    verdicts = task.verdicts(range(len(task)), ReadOptions(threads=4))
+    taker = threading.Thread(target=lambda: next(verdicts, None))
+    taker.start()
+    assert all(asked.acquire(timeout=10) for _ in range(4))  # so many are checked at a time
+    let_go.set()
+    taker.join(10)
+    let_go.clear()
+
+    began = time.monotonic()
+    verdicts.close()
+    assert time.monotonic() - began < 0.3 + 0.5  # of a machine that may be busy
+    let_go.set()
