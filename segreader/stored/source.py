@@ -80,7 +80,9 @@ class SourceLog:
         """The same with all that can be read of the segments, where they are known by their names alone."""
         if self.log.read_segments is None:
             return self
-        return replace(self, log=self.log.read_segments([one.files.log for one in self.log.segments]))
+        read = self.log.read_segments([one.files.log for one in self.log.segments])
+        notes = tuple(dict.fromkeys((*self.log.notes, *read.notes)))  # some are about the topic
+        return replace(self, log=replace(read, notes=notes))
 
     @property
     def has_segments(self) -> bool:

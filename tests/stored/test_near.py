@@ -244,6 +244,14 @@ def test_a_range_of_aivens_layout_needs_the_manifests_around_it(level: str) -> N
         assert len(store.requests) <= 60, number
 
 
+def test_a_range_of_a_recreated_topic_in_aivens_layout_has_its_note() -> None:
+    few = thousand_builders()[:3]
+    objects = aiven_files("orders", few) | aiven_files("orders", few, topic_id="A" * 22)
+    for modified_ms in ({}, times_of_uploads(objects)):
+        plan = scan_of(MemoryStore(objects, modified_ms), 0, 1, LEVELS[0]).plan()
+        assert sum("created again" in note for note in plan.notes) == 1, plan.notes
+
+
 def test_ranges_of_aivens_layout_are_slices_of_the_whole() -> None:
     segments = thousand_builders()[290:330]
     objects = files_in("aiven", segments)
