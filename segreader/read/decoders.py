@@ -112,7 +112,6 @@ class RowDecoder:
         self.options = options
         self.kernel = load_kernel(options.kernel)
         self.metrics = metrics or ScanMetrics(kernel=self.kernel.NAME)
-        self.clock = StationClock(self.metrics)
         self.decompressor = Decompressor(options.max_batch_bytes)
         self._columns = ColumnBuffers(
             frozenset(options.columns),
@@ -122,6 +121,7 @@ class RowDecoder:
             clock=perf_counter_ns,
         )
         self.state = self._columns.state
+        self.clock = StationClock(self.metrics, self._columns.spent)
         self.next_offset = 0
         self.wrong_from: int | None = None  # what was decoded from this offset on is not handed out
         self._has_let_go = False
@@ -177,7 +177,7 @@ class RowDecoder:
                     outcome = self._append_legacy(run)
             except FormatError as raised:
                 error, outcome = raised, Outcome.DAMAGED
-            self.clock.end_decode(columns.spent)
+            self.clock.end_decode()
             if outcome in (Outcome.DONE, Outcome.STOPPED):
                 columns.body = b""
                 return outcome == Outcome.STOPPED
@@ -234,7 +234,7 @@ class RowDecoder:
             self.clock.end_arrow()
             if batch.num_rows:
                 yield batch
-                self.clock.restart()
+            self.clock.restart()
             self._columns.reset()  # only now: who takes a batch has let go of the one before, and its buffers are free
 
 

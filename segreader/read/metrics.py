@@ -21,8 +21,11 @@ if TYPE_CHECKING:
     from segreader.storage.metrics import StorageMetrics
 
 _Batch = TypeVar("_Batch")
-_EVERY: Final = 8
-"""Of the first stretches of a read each is measured, and then one of so many."""
+_STATIONS: Final = ("cpu_read_s", "cpu_crc_s", "cpu_decompress_s", "cpu_records_s", "cpu_arrow_s")
+_NO_TIME: Final = array("q", (0, 0, 0))
+_FIRST: Final = 2
+_EVERY: Final = 16
+"""The first two stretches of a read are measured, and then one of sixteen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,7 @@ class ScanMetrics:
     consumer did between two batches; ``first_record_s`` is the wall time up to the first batch, ``None`` before it.
     ``cpu_…_s`` is the CPU time of all threads in one station: ``read`` (fetching bytes from the store), ``crc``,
     ``decompress``, ``records`` (decoding them, and deciding which are delivered) and ``arrow`` (wrapping columns as
-    record batches). In a long read one part in eight is measured. ``bodies_in_flight_mean`` and
+    record batches). In a long read one part in sixteen is measured. ``bodies_in_flight_mean`` and
     ``bodies_in_flight_most`` count the responses that arrived at a time since the store was opened; 0 for files.
     """
 
@@ -198,57 +201,87 @@ def timed(
 class StationClock:
     """Counts the CPU time of one thread for the station in which it was spent.
 
-    The clock of a thread costs a system call, so of many stretches between two record batches only some are measured,
-    and count for the others.
+    The clock of a thread costs a system call. So of the stretches between two record batches only some are measured,
+    and count for those before them, too.
+
+    Args:
+        kernel_ns: what the kernel spent, see ``Spent``; it is set to zero here.
     """
 
-    __slots__ = ("_last", "_seen", "_stretches", "_weight", "metrics")
+    __slots__ = ("_counted", "_ended", "_is_on", "_kernel_ns", "_last", "_model", "_spent", "metrics")
 
-    def __init__(self, metrics: ScanMetrics) -> None:
-        self.metrics, self._last = metrics, 0
-        self._stretches = self._weight = 0
-        self._seen = [0, 0, 0]
+    def __init__(self, metrics: ScanMetrics, kernel_ns: array[int]) -> None:
+        self.metrics, self._kernel_ns, self._last = metrics, kernel_ns, 0
+        self._ended = self._counted = 0  # stretches
+        self._is_on = True
+        self._spent, self._model = [0.0] * len(_STATIONS), [0.0] * len(_STATIONS)
+
+    def enter(self) -> None:
+        """A split begins: what was spent up to now belongs to no station."""
+        if self._is_on:
+            self._begin()
+
+    def leave(self) -> None:
+        """A split ends: count what was spent since its last record batch, and the stretches that were not measured."""
+        if self._is_on:
+            self._add(self._spent, 1)
+            self._spent = [0.0] * len(_STATIONS)
+        if self._counted < self._ended:
+            self._add(self._model, self._ended - self._counted)
+            self._counted = self._ended
 
     def restart(self) -> None:
-        """Begin a stretch: what was spent up to now belongs to no station."""
-        number, self._stretches = self._stretches, self._stretches + 1
-        self._weight = 1 if number < _EVERY else 0 if number % _EVERY else _EVERY
-        if self._weight:
-            self._last = time.thread_time_ns()
+        """The next record batch is asked for: what was spent up to now belongs to no station."""
+        self._end_stretch()
+        self._ended += 1
+        self._is_on = self._ended < _FIRST or self._ended % _EVERY == _EVERY // 2
+        if self._is_on:
+            self._spent = [0.0] * len(_STATIONS)
+            self._begin()
 
     def end_read(self) -> None:
         """Bytes were fetched since the last call."""
-        if self._weight:
-            self.metrics.cpu_read_s += self._lap()
-
-    def end_arrow(self) -> None:
-        """Columns were wrapped since the last call."""
-        if self._weight:
-            self.metrics.cpu_arrow_s += self._lap()
+        if self._is_on:
+            self._spent[0] += self._lap()
 
     def end_crc(self) -> None:
         """CRCs were computed since the last call."""
-        if self._weight:
-            self.metrics.cpu_crc_s += self._lap()
+        if self._is_on:
+            self._spent[1] += self._lap()
 
-    def end_decode(self, spent: array[int]) -> None:
-        """Batches were decoded since the last call.
-
-        Args:
-            spent: see ``Spent``; counted from the first call.
-        """
-        if self._weight:
-            crc, body, whole = (now - before for now, before in zip(spent, self._seen, strict=True))
+    def end_decode(self) -> None:
+        """Batches were decoded since the last call."""
+        if self._is_on:
+            crc, body, whole = self._kernel_ns
+            self._kernel_ns[:] = _NO_TIME
             lap = self._lap()
             scale = lap / max(whole, crc + body, 1)
-            self.metrics.cpu_crc_s += crc * scale
-            self.metrics.cpu_decompress_s += body * scale
-            self.metrics.cpu_records_s += lap - (crc + body) * scale
-        self._seen[:] = spent
+            self._spent[1] += crc * scale
+            self._spent[2] += body * scale
+            self._spent[3] += lap - (crc + body) * scale
+
+    def end_arrow(self) -> None:
+        """Columns were wrapped since the last call, and a record batch is given: ``restart`` when it is back."""
+        if self._is_on:
+            self._spent[4] += self._lap()
+            self._end_stretch()
+
+    def _end_stretch(self) -> None:
+        if self._is_on:
+            self._add(self._spent, self._ended + 1 - self._counted)
+            self._model, self._counted, self._is_on = self._spent, self._ended + 1, False
+
+    def _begin(self) -> None:
+        self._kernel_ns[:] = _NO_TIME
+        self._last = time.thread_time_ns()
 
     def _lap(self) -> float:
         before, self._last = self._last, time.thread_time_ns()
-        return self._weight * (self._last - before) / 1e9
+        return (self._last - before) / 1e9
+
+    def _add(self, spent: list[float], times: int) -> None:
+        for name, seconds in zip(_STATIONS, spent, strict=True):
+            setattr(self.metrics, name, getattr(self.metrics, name) + times * seconds)
 
 
 def lacks(plan: ReadPlan, metrics: ScanMetrics) -> bool:

@@ -251,7 +251,7 @@ class SplitReader:
             self._apart.markers, self._apart.jumps = self._markers, self._jumps
         self._rows.begin(split.offsets, next_offset)
         self.metrics.splits += 1
-        self._rows.clock.restart()
+        self._rows.clock.enter()
         is_read_committed = split.isolation_level is IsolationLevel.READ_COMMITTED
         self._aborted = _aborted_in(split, list(aborted)) if is_read_committed else None
         position = split.positions.start
@@ -293,6 +293,7 @@ class SplitReader:
         else:
             yield from self._settle(split, then)
         self._rows.next_offset = self._rows.undelivered
+        self._rows.clock.leave()
         self.metrics.body_bytes += self._rows.state[State.BODY_BYTES]
         self._rows.state[State.BODY_BYTES] = 0
         if self._apart is None:
