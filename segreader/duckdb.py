@@ -38,8 +38,7 @@ def register(
         location: as of ``segreader.scan``.
         refresh: whether each query lists segments again. By default the first query of a partition does, and later ones
             see the same records.
-        threads: number of threads that decode one query; by default one for local files, otherwise one per core, four
-            at most.
+        threads: number of threads that decode one query; by default as for ``segreader.scan``.
         arguments: others of ``segreader.scan``: ``topic``, ``storage_options``, ``since``, ``bootstrap_servers`` … Of
             ``columns``, name ``topic`` or ``partition`` first: by the first one DuckDB counts rows.
 

@@ -59,8 +59,7 @@ def scan(
     Args:
         location: as of ``segreader.scan``.
         refresh: whether each query lists segments again; by default all see the same.
-        threads: number of threads that decode one query; by default one for local files, otherwise one per core, four
-            at most.
+        threads: number of threads that decode one query; by default as for ``segreader.scan``.
         arguments: others of ``segreader.scan``: ``topic``, ``storage_options``, ``since``, ``bootstrap_servers`` …
 
     Raises:
