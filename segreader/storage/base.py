@@ -20,6 +20,7 @@ from typing import Final, Protocol, TypeVar
 
 from segreader.errors import ObjectChangedError, ShortReadError
 from segreader.ranges import ByteRange
+from segreader.storage.cancellation import Cancellation, cancellable
 from segreader.values import quick_init
 
 _LONGEST_TAG = 100
@@ -519,13 +520,15 @@ def read_each(read: Callable[[_Item], _Result], items: Sequence[_Item]) -> list[
     failures: dict[int, BaseException] = {}
     numbers = iter(range(len(items)))
     running: list[Future[None]] = []
+    ending = Cancellation()
 
     def work(places: Semaphore | None) -> None:
         try:  # every worker takes the next item: a future for each would cost more than reading it from memory
             while not failures and (at := next(numbers, None)) is not None:
                 began = monotonic()
                 try:
-                    answers[at] = read(items[at])
+                    with ending.covers():
+                        answers[at] = read(items[at])
                 except BaseException as error:
                     failures[at] = error
                 if monotonic() - began > _SLOW_S:  # each time: other calls may have given places back
@@ -543,7 +546,10 @@ def read_each(read: Callable[[_Item], _Result], items: Sequence[_Item]) -> list[
                     places.release()
                     raise
 
-    with ThreadPoolExecutor(_MOST_WORKERS, thread_name_prefix="segreader-small") as workers:
+    with (
+        ThreadPoolExecutor(_MOST_WORKERS, thread_name_prefix="segreader-small") as workers,
+        cancellable(ending.cancel),
+    ):
         try:
             begin(1, _places)
             if not running:
@@ -553,6 +559,7 @@ def read_each(read: Callable[[_Item], _Result], items: Sequence[_Item]) -> list[
                 one.result()
         except BaseException as error:
             failures[len(items)] = error  # so that the others end
+            ending.cancel()
             raise
     if failures:
         raise failures[min(failures)]

@@ -50,6 +50,7 @@ from segreader.ranges import ByteRange, OffsetRange
 from segreader.read.batch_order import ends_early
 from segreader.segment import Segment
 from segreader.storage.base import ObjectStore, RememberingStore, range_size_of, read_each
+from segreader.storage.cancellation import Cancellation, WaitEnded, result_of
 from segreader.stored.lineage import ReadableLog
 from segreader.stored.log import StoredLog
 from segreader.stored.near import neighbourhoods, range_of_times
@@ -83,23 +84,38 @@ def plan_each_log(
         return
     ahead: deque[tuple[SourceLog, Future[ReadPlan]]] = deque()
     segments = 0
+    ending = Cancellation()
+
+    def plan_here(log: SourceLog) -> ReadPlan:
+        with ending.covers():
+            return plan(log)
+
+    def outcome(planned: Future[ReadPlan]) -> ReadPlan:
+        try:
+            return result_of(planned)
+        except BaseException as error:
+            if not isinstance(error, Exception) or isinstance(error, WaitEnded):
+                ending.cancel()  # the caller was interrupted
+            raise
+
     with ThreadPoolExecutor(_PARTITIONS_AT_ONCE, thread_name_prefix="segreader-plan") as workers:
         try:
             for log in _until_error(logs):
                 if isinstance(log, SourceLog):
-                    ahead.append((log, workers.submit(plan, log)))
+                    ahead.append((log, workers.submit(plan_here, log)))
                     segments += len(log.segments)
                     if len(ahead) < _PARTITIONS_AT_ONCE and segments < _SEGMENTS_AT_ONCE:
                         continue
                 while ahead:
                     first, planned = ahead.popleft()
                     segments -= len(first.segments)
-                    yield first, planned.result
+                    yield first, partial(outcome, planned)
                     if isinstance(log, SourceLog):
                         break
                 if isinstance(log, BaseException):
                     raise log
         finally:
+            ending.cancel()
             workers.shutdown(wait=True, cancel_futures=True)
 
 

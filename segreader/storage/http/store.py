@@ -152,7 +152,8 @@ class HttpStore:
         if (pin := fetcher.pins.get(name)) is not None:
             return pin.size
         try:
-            fetcher.fetch(name, 0, memoryview(bytearray(1)))
+            stop = Stop()
+            self._fetch_here(lambda: fetcher.fetch(name, 0, memoryview(bytearray(1)), stop=stop), stop)
         except ShortReadError as error:
             if error.position == 0:
                 return 0
