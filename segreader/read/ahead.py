@@ -260,8 +260,8 @@ class _Work(Generic[Part, Item]):
     """What the threads share with who takes from them. It does not know ``Ahead``, so that this can be garbage.
 
     The parts of a lane are begun in order, so the one that is taken from is always read, or has been: no thread waits
-    for another one that waits itself. Of several lanes, the one that has fewest parts under way is begun next, so that
-    a slow one does not take all threads. All that changes is under ``_lock``, but for ``is_stopped``.
+    for another one that waits itself. Of several lanes, the one that fewest threads read is begun next, so that a slow
+    one does not take all of them. All that changes is under ``_lock``, but for ``is_stopped``.
     """
 
     def __init__(
@@ -484,7 +484,11 @@ class _Work(Generic[Part, Item]):
         some = [lane for lane in self._open if lane.left]
         if self._fresh:
             some.append(self._fresh[0])
-        return min(some, key=lambda lane: (len(lane.begun), lane.number), default=None)
+        return min(some, key=self._busyness, default=None)
+
+    def _busyness(self, lane: _Lane) -> tuple[int, int, int]:
+        """How many threads read a lane, then how many of its parts are not taken; the first one of those alike."""
+        return sum(at not in self._ended for at in lane.begun), len(lane.begun), lane.number
 
     def _may_begin(self) -> bool:
         lane = self._next_lane()
@@ -492,6 +496,8 @@ class _Work(Generic[Part, Item]):
             return False
         if lane is None or not any(one.begun for one in self._open):
             return True
+        if not (lane.begun or self._is_endless) and self._ready_lane() is None:
+            return True  # else slow lanes, which may have all the room, would hold this one back
         return self._has_room(lane.left[0], self._fetched_of(self._parts[lane.left[0]]))
 
     def _begin_part(self) -> int | None:

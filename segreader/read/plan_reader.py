@@ -208,7 +208,9 @@ class PlanReader:
             is_one_later = begun is not None and threads == self._at_once  # up to the end of its split, this one reads
             if begun is None:
                 self._reader.let_go()
-            ahead.hurry(self._most_waiting, threads - is_one_later, window=None if self._is_remote else _FIRST_WINDOW)
+            is_small = not self._is_remote and len(lanes) == 1  # a slow partition might take all of it
+            window = _FIRST_WINDOW if is_small else None
+            ahead.hurry(self._most_waiting, threads - is_one_later, window=window)
             for batch in begun or ():
                 yield self._shaped(batch)
                 del batch  # its buffers are free while the next one is waited for

@@ -18,10 +18,11 @@ from planted import Planted, sound_log
 
 import segreader
 from segreader.errors import OptionError, SegreaderError, StorageError
+from segreader.read.metrics import COST
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_files, write_local_tiered
 
-SPENT = ("requests", "bytes_read")
+SPENT = ("requests", "bytes_read", *COST)
 WAYS = [(1, 1 << 28), (2, 1 << 28), (8, 1 << 28), (2, 1), (8, 20_000)]
 """Threads and bytes ahead."""
 
@@ -143,7 +144,7 @@ def taken_from(batches: Iterator[pa.RecordBatch], rows: int) -> dict[int, int]:
     return found
 
 
-@pytest.mark.parametrize("most_bytes", [300_000, 1 << 28])
+@pytest.mark.parametrize("most_bytes", [1, (8 << 20) + 300_000, 1 << 28])
 @pytest.mark.parametrize("slow", [0, 2, 3])
 @pytest.mark.parametrize("threads", [3, 8])
 def test_a_slow_partition_does_not_hold_back_the_others(
