@@ -1,8 +1,9 @@
-"""Half-open ranges of bytes, offsets and times. Everything above speaks in these."""
+"""Half-open ranges of bytes, offsets and times, and memory for the bytes. Everything above speaks in these."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from segreader.values import quick_init
 
@@ -54,3 +55,22 @@ class OffsetRange:
         stops = [one.stop for one in (self, other) if one.stop is not None]
         stop = min(stops, default=None)
         return None if stop is not None and stop <= start else OffsetRange(start, stop)
+
+
+class PieceBuffer(bytearray):
+    """Memory for one piece after another of an object, with ``ROOM`` bytes in front of the piece.
+
+    The room belongs to the reader of the pieces. It puts the rest of the piece before there, where something
+    straddles both, and has it in one.
+    """
+
+    ROOM: Final = 128 << 10
+
+    def __init__(self, size: int) -> None:
+        super().__init__(self.ROOM + size)
+        self.used = 0
+
+    def piece(self, size: int) -> memoryview:
+        """The first ``size`` bytes behind the room: the next piece."""
+        self.used = size
+        return memoryview(self)[self.ROOM : self.ROOM + size]

@@ -29,7 +29,7 @@ from segreader.format.columns import TABLE_ROWS, TABLE_WIDTH, Table, batch_table
 from segreader.format.compression import DEFAULT_LIMIT
 from segreader.format.kernel import Kernel, load_kernel
 from segreader.format.message_set import MessageHeader, parse_message_header
-from segreader.ranges import ByteRange
+from segreader.ranges import ByteRange, PieceBuffer
 
 READ_SIZE = 1 << 20
 """Bytes to ask for at once: enough to amortise a request, small enough to stay in the processor's cache."""
@@ -167,8 +167,18 @@ class SegmentScanner:
         self._at = 0
         self._piece_position = self._fed
         self._fed += len(data)
+        front, buffer = len(self._bridge), self._piece.obj
+        if (
+            0 < front <= PieceBuffer.ROOM
+            and isinstance(buffer, PieceBuffer)
+            and len(data) == buffer.used  # not a part of the piece, which may begin further behind
+        ):
+            self._piece = memoryview(buffer)[PieceBuffer.ROOM - front : PieceBuffer.ROOM + len(data)]
+            self._piece[:front] = self._bridge
+            self._piece_position -= front
+            self._bridge = bytearray()
         if self._stop is not None and self._fed > self._stop:
-            self._piece = self._piece[: len(data) - (self._fed - self._stop)]
+            self._piece = self._piece[: self._stop - self._piece_position]
             self._fed = self._stop
 
     def next(self) -> BatchReady | NeedData | Done:

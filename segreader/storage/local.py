@@ -14,7 +14,7 @@ from segreader.errors import (
     ShortReadError,
     StorageError,
 )
-from segreader.ranges import ByteRange
+from segreader.ranges import ByteRange, PieceBuffer
 from segreader.storage.base import ObjectInfo, replaced, walk_levels
 
 PIECE_SIZE = 1 << 20
@@ -115,7 +115,7 @@ class LocalStore:
         self, name: str, wanted: ByteRange, *, expected_size: int | None = None, expected_tag: str | None = None
     ) -> Generator[memoryview, None, None]:
         """The bytes of a range, a mebibyte at a time, in two buffers by turns; a deleted file is read to its end."""
-        buffers = [memoryview(bytearray(min(PIECE_SIZE, wanted.size))) for _ in range(2)]
+        buffers = [PieceBuffer(min(PIECE_SIZE, wanted.size)) for _ in range(2)]
         with self._opened(name) as file:
             status = os.fstat(file)
             if expected_size is not None and status.st_size != expected_size:
@@ -123,7 +123,7 @@ class LocalStore:
             if expected_tag is not None and _tag(status) != expected_tag:
                 raise replaced(self.url(name), found=_tag(status), expected=expected_tag)
             for turn, start in enumerate(range(wanted.start, wanted.stop, PIECE_SIZE)):
-                piece = buffers[turn % 2][: min(PIECE_SIZE, wanted.stop - start)]
+                piece = buffers[turn % 2].piece(min(PIECE_SIZE, wanted.stop - start))
                 self._fill(file, name, start, piece)
                 yield piece
 

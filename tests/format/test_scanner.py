@@ -6,9 +6,10 @@ import pytest
 
 from segreader.errors import CorruptBatchError, FormatError
 from segreader.format.batch import RecordBatchHeader
+from segreader.format.columns import TABLE_WIDTH, Table
 from segreader.format.kernel import load_kernel
-from segreader.format.scanner import READ_SIZE, BatchReady, Done, NeedData, SegmentScanner, Tail
-from segreader.ranges import ByteRange
+from segreader.format.scanner import READ_SIZE, BatchReady, BatchRun, Done, NeedData, SegmentScanner, Tail
+from segreader.ranges import ByteRange, PieceBuffer
 from segreader.testing.builder import SegmentBuilder
 
 
@@ -50,6 +51,71 @@ def test_pieces_of_any_size_give_the_same_batches(kernel: str, piece: int | None
     assert [position for position, _ in batches] == built.batch_positions
     assert b"".join(batch for _, batch in batches) == data
     assert done == Done(Tail.END, len(data))
+
+
+@pytest.mark.parametrize("piece", [1, 16, 17, 61, 100, 1000, 5000])
+@pytest.mark.parametrize("extra", [0, 30])
+def test_pieces_with_room_in_front_of_them_give_the_same_batches(kernel: str, piece: int, extra: int) -> None:
+    """Two buffers by turns, as a store reads; the last piece may reach behind the wanted bytes."""
+    built = segment()
+    data, runs = built.to_bytes(), 0
+    scanner = SegmentScanner(stop=len(data), kernel=load_kernel(kernel))
+    buffers = [PieceBuffer(piece) for _ in range(2)]
+    fed, at, found = data + b"z" * extra, 0, []
+    while not isinstance(answer := scanner.next_run(), Done):
+        if isinstance(answer, NeedData):
+            assert answer.range.start == at
+            buffers.reverse()
+            part = buffers[0].piece(len(fed[at : at + piece]))
+            part[:] = fed[at : at + piece]
+            at += piece
+            scanner.feed(part)
+            continue
+        runs += 1
+        for row in range(answer.rows):
+            position, size = answer.table[row * TABLE_WIDTH], answer.table[row * TABLE_WIDTH + Table.SIZE]
+            start = position - answer.data_position
+            found.append((position, bytes(answer.data[start : start + size])))
+    assert [position for position, _ in found] == built.batch_positions
+    assert b"".join(batch for _, batch in found) == data
+    assert runs <= -(-len(data) // piece)  # a batch that straddles two pieces is no run of its own
+    assert answer == Done(Tail.END, len(data))
+
+
+def test_a_part_of_a_piece_with_room_is_taken_as_any_bytes() -> None:
+    """Nothing shows where it begins."""
+    data = segment().to_bytes()
+    scanner, buffer = SegmentScanner(stop=len(data)), PieceBuffer(len(data))
+    batches = []
+    for start, stop in ((0, 200), (200, len(data))):
+        buffer.piece(len(data))[:] = data
+        scanner.feed(buffer.piece(len(data))[start:stop])
+        while isinstance(answer := scanner.next(), BatchReady):
+            batches.append(bytes(answer.data))
+    assert b"".join(batches) == data
+
+
+def test_a_batch_longer_than_the_room_is_put_together_elsewhere(kernel: str) -> None:
+    built = SegmentBuilder(0)
+    for size in (100, 300_000, 100, PieceBuffer.ROOM + 5000, 100):
+        built.batch([bytes(size)])
+    data, whole = built.to_bytes(), b""
+    scanner = SegmentScanner(stop=len(data), kernel=load_kernel(kernel))
+    at, buffers = 0, [PieceBuffer(50_000) for _ in range(2)]
+    while not isinstance(answer := scanner.next_run(), Done):
+        if isinstance(answer, BatchRun):
+            whole += bytes(answer.data)[answer.table[0] - answer.data_position :][: _size_of(answer)]
+            continue
+        buffers.reverse()
+        part = buffers[0].piece(min(50_000, len(data) - at))
+        part[:] = data[at : at + len(part)]
+        at += len(part)
+        scanner.feed(part)
+    assert whole == data
+
+
+def _size_of(run: BatchRun) -> int:
+    return sum(run.table[row * TABLE_WIDTH + Table.SIZE] for row in range(run.rows))
 
 
 def test_a_segment_of_unknown_size_ends_with_empty_bytes(kernel: str) -> None:
