@@ -16,7 +16,7 @@ from framings import gzip_member, lz4_block, lz4_frame, snappy_raw, snappy_xeria
 
 from segreader.errors import FormatError, OptionError
 from segreader.format import native_codecs
-from segreader.format.columns import ColumnBuffers, Outcome, State, batch_table
+from segreader.format.columns import TABLE_WIDTH, ColumnBuffers, Decision, Outcome, State, Table, batch_table
 from segreader.format.compression import Codec, Decompressor, parse_lz4_frame_header
 from segreader.format.kernel import load_kernel
 from segreader.format.records import iter_records
@@ -409,3 +409,81 @@ def test_a_small_body_leaves_little_memory_behind() -> None:
     assert codecs.capacity <= 64 << 10
     codecs.decompress(Codec.ZSTD, zstd_with_size(bytes(50 << 20)))
     assert codecs.capacity <= LARGEST
+
+
+BOTH = pytest.mark.parametrize("kernel_name", ["native", "reference"])
+
+
+def decoded_run(
+    kernel_name: str, data: bytes, columns: ColumnBuffers, change: Callable[[Any], None] = lambda _: None
+) -> tuple[int, Any]:
+    """The outcome of a run whose table was changed before, and the state after it."""
+    table, one = batch_table(), load_kernel(kernel_name)
+    rows, _ = one.scan_batches(memoryview(data), 0, 0, table, 1 << 30)
+    change(table)
+    return one.decode_batches(columns, memoryview(data), 0, table, rows, True, Decompressor()), columns.state
+
+
+@BOTH
+def test_a_batch_that_begins_where_the_wanted_offsets_end_is_not_decompressed(kernel_name: str) -> None:
+    data = SegmentBuilder(0).batch([b"a"] * 3, codec=Codec.LZ4).batch([b"b"] * 3, codec=Codec.LZ4).to_bytes()
+    columns = ColumnBuffers(frozenset({"value"}))
+    columns.state[State.STOP_OFFSET] = 3
+    outcome, state = decoded_run(kernel_name, data, columns)
+    assert (outcome, columns.rows, state[State.DECODED_BATCHES], state[State.BATCH_ROW]) == (Outcome.STOPPED, 3, 1, 1)
+
+
+@BOTH
+def test_a_batch_that_is_left_out_moves_the_position_behind_it(kernel_name: str) -> None:
+    data = SegmentBuilder(0).batch([b"a"] * 3).batch([b"b"] * 3).to_bytes()
+    columns = ColumnBuffers(frozenset({"value"}))
+
+    def leave_out_the_last(table: Any) -> None:
+        table[TABLE_WIDTH + Table.DECISION] = Decision.SKIP
+
+    outcome, state = decoded_run(kernel_name, data, columns, leave_out_the_last)
+    assert (outcome, columns.rows, state[State.NEXT_OFFSET]) == (Outcome.DONE, 3, 6)
+
+
+@pytest.mark.parametrize(
+    ("index", "value"),
+    [(Table.SIZE, 60), (Table.SIZE, 0), (Table.SIZE, 1 << 40), (Table.POSITION, -1), (Table.POSITION, 1 << 40)],
+)
+def test_a_table_that_does_not_describe_the_bytes_is_refused(index: int, value: int) -> None:
+    def change(table: Any) -> None:
+        table[index] = value
+
+    data = SegmentBuilder(0).batch([b"a"] * 3).to_bytes()
+    with pytest.raises(ValueError, match="does not describe"):
+        decoded_run("native", data, ColumnBuffers(frozenset({"value"})), change)
+
+
+@pytest.mark.parametrize("rows", [-1, 2])
+def test_a_table_with_too_few_rows_is_refused(rows: int) -> None:
+    columns, table = ColumnBuffers(frozenset({"value"})), batch_table(1)
+    with pytest.raises(ValueError, match="too small"):
+        load_kernel("native").decode_batches(columns, memoryview(b""), 0, table, rows, True, Decompressor())
+
+
+def test_bodies_without_compression_are_read_where_they_are() -> None:
+    data = SegmentBuilder(0).batch([b"a"] * 3).to_bytes()
+    table, decompressor, native = batch_table(), Decompressor(), load_kernel("native")
+    rows, _ = native.scan_batches(memoryview(data), 0, 0, table, 1 << 30)
+    decompressor.decompress = lambda *given: pytest.fail("asked")  # type: ignore[method-assign]
+    columns = ColumnBuffers(frozenset({"value"}))
+    assert native.decode_batches(columns, memoryview(data), 0, table, rows, True, decompressor) == Outcome.DONE
+    assert columns.rows == 3
+
+
+def test_what_was_read_of_a_body_is_let_go_of_before_the_next_one() -> None:
+    built = SegmentBuilder(0)
+    for _ in range(3):
+        built.batch([b"%d" % one for one in range(25)], codec=Codec.LZ4)
+    data, table, decompressor, native = built.to_bytes(), batch_table(), Decompressor(), load_kernel("native")
+    rows, _ = native.scan_batches(memoryview(data), 0, 0, table, 1 << 30)
+    columns = ColumnBuffers(frozenset({"value"}), max_rows=10)
+    counts = []
+    while native.decode_batches(columns, memoryview(data), 0, table, rows, True, decompressor) == Outcome.FULL:
+        counts.append(columns.rows)
+        columns.reset()
+    assert [*counts, columns.rows] == [10] * 7 + [5]
