@@ -245,7 +245,7 @@ class SplitReader:
             aborted: in place of the split's own: producer id and first offset of each aborted transaction that reaches
                 into the split, in any order. All of them must still be open where it begins, or begin in it.
         """
-        goes_on = self._enter(split)
+        self._enter(split)
         self._next_split = None
         if self._apart is not None:
             self._apart.markers, self._apart.jumps = self._markers, self._jumps
@@ -284,8 +284,7 @@ class SplitReader:
                     self._markers.pass_over()
                 break
             except StorageError:
-                if goes_on:  # the records of the split before are whole
-                    yield from self._flush(split)
+                yield from self._flush(split)  # what came before is whole
                 raise
         if self._apart is not None:
             *full, self._apart.last = [*self._decoder.flush(split)] or [None]
@@ -299,8 +298,8 @@ class SplitReader:
         if self._apart is None:
             self.leave(split, then)
 
-    def _enter(self, split: Split) -> bool:
-        """Prepare for a split; returns whether it goes on where the one before ended. Twice is as once."""
+    def _enter(self, split: Split) -> None:
+        """Prepare for a split, which may go on where the one before ended. Twice is as once."""
         goes_on = self._next_split is split
         if not goes_on:
             self._decoder.reset()
@@ -313,7 +312,6 @@ class SplitReader:
             self._markers = None
         elif self._markers is None or not goes_on:
             self._markers = MarkerCheck(self._rows.decompressor, notes_first=self._apart is not None)
-        return goes_on
 
     def _settle(self, split: Split, then: Split | None) -> Iterator[pa.RecordBatch]:
         """The last rows of a split; while they are undecided they wait for the next ones, unless they are many."""
