@@ -141,7 +141,7 @@ bench-broker: $(VENV)/.dev java  ## measure the gateway and our client on real b
 bench-loader: $(VENV)/.dev java  ## measure loaders beside a plain scan, and tables beside a consumer and Parquet
 	SEGREADER_KERNEL=native $(BIN)/python -m benchmarks.loader $(BENCH)
 
-# Without the tests of how much memory is taken: the sanitizer takes its own.
+# Without the exhaustive tests (half an hour), and those of how much memory is taken: the sanitizer takes its own.
 test-asan: $(VENV)/.dev  ## run the tests of the format over a kernel built with AddressSanitizer
 	rm -rf $(ASAN)
 	SEGREADER_REQUIRE_KERNEL=1 SEGREADER_SANITIZE=address $(BIN)/python setup.py --quiet build \
@@ -151,7 +151,7 @@ test-asan: $(VENV)/.dev  ## run the tests of the format over a kernel built with
 		raise SystemExit(0 if all(one and "$(ASAN)/lib" in one.origin for one in at) else f"not sanitized: {at}")'
 	PYTHONPATH=$(ASAN)/lib LD_PRELOAD="$(ASAN_LIBRARIES)" PYTHONMALLOC=malloc \
 		ASAN_OPTIONS=detect_leaks=0 SEGREADER_KERNEL=native \
-		$(BIN)/pytest -p no:cacheprovider -k 'not takes_no_more_memory' tests/format
+		$(BIN)/pytest -p no:cacheprovider -m 'not exhaustive' -k 'not takes_no_more_memory' tests/format
 
 wheel: $(VENV)/.dev  ## build dist/segreader-*.whl
 	rm -rf build/lib* build/bdist* dist
