@@ -176,7 +176,7 @@ class PlanReader:
             self._most_fetched = self._most_bytes // (2 * self._at_once)
             self._reader.limit_fetched(self._most_fetched)
         if self._at_once > 1:
-            self._pool.max_bytes = max(_POOL_BYTES, self._most_waiting)
+            self._pool.max_bytes = self._most_waiting + _POOL_BYTES
 
     @property
     def _most_waiting(self) -> int:
