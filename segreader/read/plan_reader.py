@@ -41,6 +41,9 @@ _UNHURRIED: Final = 2
 """Batches that are taken, or splits that are read, before others are read ahead: a few rows cost no more than these."""
 
 _POOL_BYTES: Final = 24 << 20
+_FEW_THREADS: Final = 8
+"""The more are ahead of the first, the more record batches wait for it."""
+
 _THREAD_BYTES: Final = 1 << 20
 """Of what a thread needs to read and to decompress."""
 
@@ -170,10 +173,10 @@ class PlanReader:
         return reader
 
     def _share_memory(self, splits: int) -> None:
-        """Half of the bytes are for ranges, if there are any: the same for each thread; the rest for record batches."""
+        """Half of the bytes, or less where threads are many, are for ranges: the same for each thread."""
         self._at_once = max(1, min(self._threads, splits))
         if self._is_remote:
-            self._most_fetched = self._most_bytes // (2 * self._at_once)
+            self._most_fetched = self._most_bytes // (self._at_once * (2 if self._at_once <= _FEW_THREADS else 4))
             self._reader.limit_fetched(self._most_fetched)
         if self._at_once > 1:
             self._pool.max_bytes = self._most_waiting + _POOL_BYTES
