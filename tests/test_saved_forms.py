@@ -19,7 +19,7 @@ from segreader.backfill.output import OutputLayout, OutputOptions
 from segreader.format.index_files import AbortedTransaction
 from segreader.isolation import AbortedTransactions, IsolationLevel
 from segreader.loader import LoaderSplit, LoadQuery, Position
-from segreader.loader.enumerator_state import Frontier, read_frontiers
+from segreader.loader.enumerator import Frontier, read_frontiers
 from segreader.plan.live import BEYOND, LivePart, ReadFrom
 from segreader.plan.log import LogEnd
 from segreader.plan.split import END_OF_LOG, LogsAhead, Split
