@@ -241,6 +241,10 @@ def batch_table(rows: int = TABLE_ROWS) -> array[int]:
     return array("q", bytes(8 * rows * TABLE_WIDTH))
 
 
+_LOOKS: Final = 8
+"""Buffers of a ring that are looked at when one is leased: the oldest are idle first, and there may be thousands."""
+
+
 class BufferPool:
     """Byte buffers that return by themselves once no view of them is left.
 
@@ -277,14 +281,14 @@ class BufferPool:
     def _lease(self, size: int) -> bytearray:
         ring = self._rings.get(size)
         if ring is not None:
-            for _ in range(len(ring)):
+            for _ in range(min(len(ring), _LOOKS)):
                 is_idle = getrefcount(ring[0]) == self._idle
                 ring.rotate(-1)
                 if is_idle:
                     return ring[-1]
         for other in sorted(other for other in self._rings if size < other <= 2 * size + 65536):
             ring = self._rings[other]
-            for index in range(len(ring)):
+            for index in range(min(len(ring), _LOOKS)):
                 if getrefcount(ring[index]) == self._idle:
                     return ring[index]
         fresh = self._allocate(size)
@@ -294,7 +298,7 @@ class BufferPool:
     def _keep(self, fresh: bytearray) -> None:
         size = len(fresh)
         for other, ring in self._rings.items():
-            for _ in range(len(ring)):
+            for _ in range(min(len(ring), _LOOKS)):
                 if self._held + size <= self.max_bytes:
                     break
                 if getrefcount(ring[0]) == self._idle:

@@ -480,6 +480,24 @@ def test_a_buffer_comes_back_only_when_nobody_looks_at_it() -> None:
     assert where in {id(pool.lease(1000)) for _ in range(1)} | {id(b) for b in [pool.lease(1000)]}
 
 
+def test_a_lease_looks_at_few_of_the_buffers_that_are_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = BufferPool()
+    held = [pool.lease(100 + 8 * (number % 2)) for number in range(1000)]
+    looks: list[int] = []
+
+    def look(buffer: object) -> int:
+        looks.append(id(buffer))
+        return 1000
+
+    with monkeypatch.context() as counted:
+        counted.setattr(layout, "getrefcount", look)
+        held.append(pool.lease(100))
+    assert 0 < len(looks) <= 32
+    given_back = id(held.pop(0))
+    held += [pool.lease(100) for _ in range(500)]
+    assert given_back in map(id, held)
+
+
 def test_a_pool_keeps_no_more_than_its_limit() -> None:
     pool = BufferPool(max_bytes=10_000)
     held = [pool.lease(4000) for _ in range(5)]
