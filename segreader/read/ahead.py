@@ -254,6 +254,12 @@ class _Lane:
         self.number = number
         self.left: deque[int] = deque()  # parts that are not begun
         self.begun: deque[int] = deque()  # and those that are, the first of which is taken from
+        self.threads = 0  # that read it
+
+
+def _busyness(lane: _Lane) -> tuple[int, int, int]:
+    """Less for the lane that is to be begun next: that few threads read, then that is not far ahead."""
+    return lane.threads, len(lane.begun), lane.number
 
 
 class _Work(Generic[Part, Item]):
@@ -452,7 +458,7 @@ class _Work(Generic[Part, Item]):
             del error
 
     def _read(self, read: Callable[[Part], Iterator[Item]], at: int, wake: SimpleQueue[None]) -> None:
-        part = self._parts[at]
+        part, lane = self._parts[at], self._lanes[at]
         items = _stepped(read, part)
         try:
             while self._sleep_until(lambda: self._begin_step(at), wake):
@@ -469,6 +475,7 @@ class _Work(Generic[Part, Item]):
         finally:
             items.close()
             with self._lock:
+                lane.threads -= 1
                 self._fetched_bytes -= self._fetched_of(part)
         with self._lock:
             if not self.is_stopped and at in self._items:
@@ -484,11 +491,7 @@ class _Work(Generic[Part, Item]):
         some = [lane for lane in self._open if lane.left]
         if self._fresh:
             some.append(self._fresh[0])
-        return min(some, key=self._busyness, default=None)
-
-    def _busyness(self, lane: _Lane) -> tuple[int, int, int]:
-        """How many threads read a lane, then how many of its parts are not taken; the first one of those alike."""
-        return sum(at not in self._ended for at in lane.begun), len(lane.begun), lane.number
+        return min(some, key=_busyness, default=None)
 
     def _may_begin(self) -> bool:
         lane = self._next_lane()
@@ -508,6 +511,7 @@ class _Work(Generic[Part, Item]):
             self._open.appendleft(self._fresh.popleft())
         at = lane.left.popleft()
         lane.begun.append(at)
+        lane.threads += 1
         self._fetched_bytes += self._fetched_of(self._parts[at])
         self._items[at] = deque()
         return at

@@ -102,7 +102,6 @@ class PlanReader:
         metrics: counts what was read of the plan up to the batch that was returned last.
         decoder: as of ``SplitReader``.
         shape: applied to each batch, in the thread that reads it.
-        is_whole: everything will be read, so that nothing speaks against hurrying.
     """
 
     def __init__(
@@ -113,7 +112,6 @@ class PlanReader:
         metrics: ScanMetrics | None = None,
         decoder: Callable[[RowDecoder], Decoder] | None = None,
         shape: Shape | None = None,
-        is_whole: bool = False,
     ) -> None:
         self._store, self._options, self._decoder, self._shape = store, options, decoder, shape
         ahead = ReadAhead.of(store, options)
@@ -125,7 +123,6 @@ class PlanReader:
         self._pool = BufferPool(_POOL_BYTES, load_kernel(options.kernel).allocate)
         self._reader = self._open_split_reader(metrics)
         self.metrics = self._reader.metrics
-        self._unhurried = 0 if is_whole else _UNHURRIED
         self._is_by_partition = options.order is Order.PARTITION and self._threads > 1
 
     def read(self, plan: ReadPlan) -> Generator[pa.RecordBatch, None, None]:
@@ -153,7 +150,7 @@ class PlanReader:
         count = 0
         for at, step in enumerate(steps):
             rest = steps[at + 1 :] if self._threads > 1 else ()
-            if count >= self._unhurried and rest:
+            if count >= _UNHURRIED and rest:
                 yield from self._read_ahead([_Run(steps[at:], None)])
                 return
             before = count
@@ -161,7 +158,7 @@ class PlanReader:
                 for batch in batches:
                     yield self._shaped(batch)
                     count += 1
-                    if count >= self._unhurried and rest:
+                    if count >= _UNHURRIED and rest:
                         del batch
                         yield from self._read_ahead([_Run(rest, None)], batches)
                         return
