@@ -156,15 +156,21 @@ def test_several_threads_give_the_java_consumers_records(
     ("threads", "read_ahead_bytes"), [exhaustive(1, 1 << 28), exhaustive(2, 1), exhaustive(8, 20_000), (8, 1 << 28)]
 )
 @pytest.mark.parametrize("isolation", ["uncommitted", "committed"])
-@pytest.mark.parametrize("case", at_each_edge_once(REMOTE), ids=str)
+@pytest.mark.parametrize("set_name", SETS)
 def test_partitions_in_any_order_are_each_what_the_java_consumer_returned(
-    case: Case, isolation: str, threads: int, read_ahead_bytes: int
+    set_name: str, isolation: str, threads: int, read_ahead_bytes: int
 ) -> None:
-    given: dict[str, Any] = {"split_bytes": 1, "batch_rows": 3, "order": "partition", **options(case)}
+    chosen = [case for case in REMOTE if case.set_name == set_name]
+    given: dict[str, Any] = {"split_bytes": 1, "batch_rows": 3, "order": "partition", **options(chosen[0])}
     given |= {"isolation_level": f"read_{isolation}", "threads": threads, "read_ahead_bytes": read_ahead_bytes}
-    with segreader.scan(root(case), **given) as scan:
-        seen = sorted(map(normal, scan.records()), key=lambda record: record.partition)
-    assert from_log_start(case, isolation, seen) == truth(case, isolation)
+    seen: dict[str, list[NormalRecord]] = {case.topic: [] for case in chosen}
+    with segreader.scan(root(chosen[0]), **{**given, "topic": None, "topic_id": None}) as scan:
+        for record in scan.records():
+            seen[record.topic].append(normal(record))
+    for case in chosen:
+        if case.topic not in (HANGING, "recreated"):  # of the latter there are two, by their ids
+            rows = sorted(seen[case.topic], key=lambda record: record.partition)
+            assert from_log_start(case, isolation, rows) == truth(case, isolation)
 
 
 @pytest.mark.parametrize("case", at_each_edge_once(REMOTE), ids=str)

@@ -14,6 +14,7 @@ from statistics import median
 from typing import Any
 
 import pytest
+from sample import exhaustive
 
 import segreader
 from segreader.errors import SegreaderError
@@ -270,7 +271,7 @@ def large_bucket() -> Iterator[Bucket]:
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system does not give a process's peak memory")
 @pytest.mark.parametrize("is_slow", [0, 1])
-@pytest.mark.parametrize(("threads", "most"), [(2, 32 * MIB), (8, 128 * MIB), (16, 128 * MIB)])
+@pytest.mark.parametrize(("threads", "most"), [exhaustive(2, 32 * MIB), (8, 128 * MIB), exhaustive(16, 128 * MIB)])
 def test_reading_ahead_takes_no_more_than_its_bytes(
     large_bucket: Bucket, threads: int, most: int, is_slow: int
 ) -> None:
