@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final
 
 from segreader.catalog.layouts.base import IncompleteSegment, PartitionPlace
@@ -24,6 +24,7 @@ from segreader.stored.log import StoredLog
 from segreader.stored.segment_ends import OPEN_END, read_last_offset
 from segreader.stored.source import LocationSource, UrlSource
 from segreader.stored.times import UNREADABLE, times_of_log, times_of_segment
+from segreader.values import dataclass
 
 _COUNTED_BY_NAME: Final[Mapping[str, re.Pattern[str]]] = {
     "aiven": re.compile(r"\.log$"),

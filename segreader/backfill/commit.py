@@ -9,7 +9,7 @@ import json
 import logging
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from segreader.backfill.done import DoneEntry, parsed, read_done
@@ -19,6 +19,7 @@ from segreader.backfill.report import Completeness, complete, totals
 from segreader.errors import ObjectNotFoundError, StorageError
 from segreader.storage.base import read_each
 from segreader.storage.target.store import TargetStore
+from segreader.values import dataclass
 
 Entries = Mapping[str, DoneEntry]
 """Done entries by the id of their split."""

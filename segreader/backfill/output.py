@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import date
 from enum import StrEnum
 from hashlib import sha256
@@ -13,6 +12,7 @@ import pyarrow as pa
 
 from segreader.errors import OptionError
 from segreader.read.arrow import FIELDS
+from segreader.values import dataclass
 
 MIB: Final = 1 << 20
 CODECS: Final = ("zstd", "snappy", "gzip", "lz4", "none")

@@ -6,7 +6,7 @@ Knows the entry that the files belong to, and nothing of where the records came 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ from segreader.backfill.writer import WrittenFile
 from segreader.errors import ObjectNotFoundError
 from segreader.storage.cancellation import left_alone
 from segreader.storage.target.store import TargetStore
+from segreader.values import dataclass
 
 _ROWS: Final = 16384
 """Records of each file that are held at a time."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, BinaryIO, Final
 
 import pyarrow as pa
@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from segreader.backfill.output import STAGING, OutputOptions, file_name
 from segreader.storage.target.store import TargetStore
+from segreader.values import dataclass
 
 OPEN_FILES: Final = 32
 """Files of one split that are open at a time; the one that was written to least recently is closed."""

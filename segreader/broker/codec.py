@@ -11,13 +11,13 @@ import re
 import struct
 from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, Final
 
 from segreader.broker.primitives import Reader, Writer
 from segreader.broker.protocol import ANSWERS, ANSWERS_IN_PARTS, API_NAMES, FLEXIBLE_FROM, REQUESTS, Api, largest_answer
 from segreader.errors import OptionError, ProtocolError
+from segreader.values import dataclass
 
 MAX_ELEMENTS: Final = 1 << 22
 """Elements of all arrays of one message: Metadata of 400,000 partitions with three replicas has fewer."""

@@ -16,7 +16,7 @@ import struct
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Generic, TypeVar
 
 from segreader.broker.authentication import is_refusal_of_certificate, tls_failure
@@ -24,6 +24,7 @@ from segreader.broker.settings import ClientSettings
 from segreader.errors import BrokerError, ConnectionFailedError, ProtocolError
 from segreader.format.columns import BufferPool
 from segreader.storage.retry import Clock
+from segreader.values import dataclass
 
 
 @dataclass(slots=True)

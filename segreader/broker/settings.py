@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any, Self
 
 from segreader.errors import AuthenticationError, OptionError
 from segreader.storage.signed_url import Secret
+from segreader.values import dataclass
 
 TokenProvider = Callable[[], str]
 """Gives the token to show now; asked for each new connection and each renewal."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import islice
 from typing import Final
 
@@ -33,6 +33,7 @@ from segreader.format.message_set import parse_message_set_entry
 from segreader.ranges import ByteRange
 from segreader.segment import Segment, SegmentFiles, TopicIdPartition
 from segreader.storage.base import ObjectInfo, ObjectStore, read_each, read_whole
+from segreader.values import dataclass
 
 UNKNOWN_TOPIC: Final = "unknown"
 """The topic of logs whose names and request have none."""

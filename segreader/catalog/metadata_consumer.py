@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 from segreader.broker.client import BrokerClient
@@ -24,6 +24,7 @@ from segreader.format.batch import parse_batch_header
 from segreader.format.remote_log_metadata import metadata_partition
 from segreader.isolation import IsolationLevel
 from segreader.segment import TopicIdPartition
+from segreader.values import dataclass
 
 _log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ import re
 from base64 import urlsafe_b64decode
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import IntEnum, StrEnum
 from operator import attrgetter
 from typing import NamedTuple
@@ -33,6 +33,7 @@ from segreader.format.remote_log_metadata import (
     partition_key,
 )
 from segreader.segment import Segment, SegmentFiles, SegmentState, StemFiles, TopicIdPartition
+from segreader.values import dataclass
 
 METADATA_TOPIC = "__remote_log_metadata"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from functools import wraps
 from inspect import signature
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,6 +14,7 @@ import click
 
 from segreader.cli.output import say
 from segreader.errors import ObjectNotFoundError, OptionError
+from segreader.values import dataclass
 
 if TYPE_CHECKING:
     from segreader.catalog.listing import Wanted

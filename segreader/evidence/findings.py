@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from segreader.errors import (
@@ -21,6 +20,7 @@ from segreader.evidence.rules import RULES, Code, Severity
 from segreader.plan.request import Policy
 from segreader.segment import TopicIdPartition
 from segreader.storage.base import ObjectStore
+from segreader.values import dataclass
 
 MOST_OF_A_SEGMENT: Final = 20
 """Findings of one code about one segment; more of them say nothing new."""

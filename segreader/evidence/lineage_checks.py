@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from segreader.catalog.listing import PartitionLog
 from segreader.errors import SegreaderError
@@ -26,6 +26,7 @@ from segreader.plan.lineage import (
 )
 from segreader.segment import Segment
 from segreader.storage.base import ObjectStore
+from segreader.values import dataclass
 
 _DROPPED = {
     DropReason.DUPLICATE: Code.DUPLICATE_OFFSETS,

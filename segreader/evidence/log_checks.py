@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final
 
 from segreader.catalog.listing import read_file
@@ -30,6 +30,7 @@ from segreader.format.scanner import READ_SIZE, Batch, BatchReady, Done, NeedDat
 from segreader.ranges import ByteRange
 from segreader.segment import Segment
 from segreader.storage.base import ObjectStore
+from segreader.values import dataclass
 
 _OFFSET_ENTRY: Final = 8
 _MOST_OTHERS: Final = 16

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from segreader.errors import CorruptIndexError, SegreaderError
+from segreader.values import dataclass
 
 
 class Severity(StrEnum):

@@ -7,7 +7,6 @@ refused here. No size that the data declares is believed: the buffer grows with 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import IntEnum
 from struct import Struct
 from struct import error as StructError
@@ -18,6 +17,7 @@ import zstandard
 from isal import igzip_lib, isal_zlib
 
 from segreader.errors import CorruptBatchError, LimitExceededError, UnsupportedCodecError
+from segreader.values import dataclass
 
 DEFAULT_LIMIT = 256 << 20
 """Bytes that one body may hold after decompression, unless the caller sets another limit."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from struct import Struct
 
 from isal import isal_zlib
@@ -34,6 +33,7 @@ from segreader.format.batch import (
 )
 from segreader.format.columns import ColumnBuffers, Outcome, State, Table
 from segreader.format.compression import Decompressor
+from segreader.values import dataclass
 
 _CRC_START = 16
 _TIMESTAMP_START = 18

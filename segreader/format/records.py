@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from enum import IntEnum
 from struct import unpack_from
 from typing import TypeVar
@@ -29,6 +28,7 @@ from segreader.format.columns import (
 from segreader.format.compression import Decompressor
 from segreader.format.kernel import Kernel, damage_error, load_kernel
 from segreader.format.message_set import parse_message_set_entry
+from segreader.values import dataclass
 
 _COLUMNS = frozenset({"offset", "timestamp_ms", "timestamp_type", "key", "value", "headers"})
 

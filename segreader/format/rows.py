@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from binascii import b2a_base64, hexlify
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from json.encoder import encode_basestring as quoted
 from typing import Any, Final, Protocol, TypeVar, cast
 
 from segreader.format.batch import Headers, TimestampType
+from segreader.values import dataclass
 
 NAME = "reference"
 """How this twin is called; the other one is ``native``."""

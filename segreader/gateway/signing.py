@@ -10,7 +10,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 from urllib.parse import quote
 
@@ -20,6 +20,7 @@ from segreader.gateway.metrics import GatewayMetrics
 from segreader.storage.base import ObjectStore
 from segreader.storage.cloud.signing import BucketStore, SigningUrls
 from segreader.storage.signed_url import SignedUrl
+from segreader.values import dataclass
 
 _CACHED = 50_000
 

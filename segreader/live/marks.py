@@ -6,7 +6,6 @@ ListOffsets takes one timestamp a partition, so marks are no snapshot: the ends 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from segreader.broker.messages import (
@@ -36,6 +35,7 @@ from segreader.live.cluster import Cluster
 from segreader.plan.lineage import normalised
 from segreader.plan.live import LogMarks
 from segreader.segment import TopicIdPartition
+from segreader.values import dataclass
 
 _NO_SUCH_TOPIC, _UNSUPPORTED, _FORBIDDEN = 3, 35, 29
 _MOST_EPOCHS: Final = 1 << 16

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
@@ -29,6 +29,7 @@ from segreader.storage.base import ObjectStore
 from segreader.storage.metrics import metrics_of
 from segreader.storage.signed_url import SignedUrl
 from segreader.stored.source import Catalog, Source, open_source
+from segreader.values import dataclass
 
 KAFKA = "kafka://"
 """How a location begins that is a cluster: ``kafka://host:port[,host:port]``."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +21,7 @@ from segreader.read.arrow import schema
 from segreader.read.base_scan import Offsets
 from segreader.scans import is_cluster, parse_isolation_level, parse_offsets
 from segreader.stored.source import Catalog, LocationSource, UrlSource, open_source, refuse_credentials
+from segreader.values import dataclass
 
 _KIND = "query"
 

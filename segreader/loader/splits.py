@@ -6,7 +6,7 @@ machine, goes on exactly there: ``rest_of`` finds what is left, with as little r
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from segreader.errors import (
@@ -27,6 +27,7 @@ from segreader.plan.split import Split
 from segreader.ranges import ByteRange, OffsetRange
 from segreader.segment import TopicIdPartition
 from segreader.storage.base import ObjectStore, read_whole
+from segreader.values import dataclass
 
 _POSITION = "position"
 _SPLIT = "split"

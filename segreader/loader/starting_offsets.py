@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from itertools import groupby
 
 from segreader.broker.messages import EpochWanted, TopicMetadata
@@ -26,6 +25,7 @@ from segreader.live.marks import find_topic, read_bounds, refuse_other_history
 from segreader.loader.splits import Position
 from segreader.plan.log import LogEnd
 from segreader.segment import TopicIdPartition
+from segreader.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ import json
 import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Final, Generic, TypeVar
 
@@ -23,6 +22,7 @@ from segreader.plan.live import LivePart, ReadFrom
 from segreader.plan.split import END_OF_LOG, LogsAhead, Split
 from segreader.ranges import ByteRange, OffsetRange
 from segreader.segment import TopicIdPartition
+from segreader.values import dataclass
 
 _T = TypeVar("_T", Split, LivePart)
 _Logs = Sequence[tuple[str, int, int]]

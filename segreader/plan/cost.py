@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Final
 
 from segreader.errors import OptionError
 from segreader.plan.split import ReadPlan
+from segreader.values import dataclass
 
 RANGE_SIZE: Final = 16 << 20
 """Bytes of one request for a body, as ``storage`` asks for them over HTTP."""

@@ -7,7 +7,7 @@ on from the broker. A plan is a snapshot: the end is requested once, and nothing
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
 from segreader.errors import OffsetOutOfRangeError
@@ -18,6 +18,7 @@ from segreader.plan.lineage import ResolvedLog, epochs_within
 from segreader.plan.split import ReadPlan, Split
 from segreader.ranges import OffsetRange
 from segreader.segment import TopicIdPartition
+from segreader.values import dataclass
 
 BEYOND = (1 << 63) - 1
 """The last offset of an aborted transaction whose marker is after everything that is read."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from time import perf_counter_ns
 from typing import Any, Final, Protocol, TypeAlias
@@ -40,6 +39,7 @@ from segreader.plan.split import Split
 from segreader.ranges import OffsetRange
 from segreader.read.arrow import FIELDS, constant, schema, to_record_batch
 from segreader.read.metrics import ScanMetrics, StationClock
+from segreader.values import dataclass
 
 COLUMNS_OF_HEADERS: Final = frozenset(
     {

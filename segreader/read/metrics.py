@@ -7,7 +7,7 @@ from array import array
 from collections import Counter
 from collections.abc import Generator, Iterator
 from contextlib import closing
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ from segreader.format.kernel import kernel_name
 from segreader.plan.live import ReadFrom
 from segreader.plan.split import ReadPlan
 from segreader.segment import TopicIdPartition
+from segreader.values import dataclass
 
 if TYPE_CHECKING:
     from segreader.storage.metrics import StorageMetrics

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import chain
 
 import pyarrow as pa
@@ -11,6 +10,7 @@ import pyarrow as pa
 from segreader.format.batch import Headers, TimestampType
 from segreader.format.rows import RECORD_COLUMNS as RECORD_COLUMNS
 from segreader.format.rows import Epochs, RowColumns, Texts, load_row_maker
+from segreader.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from segreader.errors import ObjectNotFoundError, OptionError
 from segreader.spark.option_values import PartitionOffsets
 from segreader.storage.base import ObjectStore, read_whole
 from segreader.storage.location import open_store
+from segreader.values import dataclass
 
 _VERSION: Final = "v1"
 _SHOWN: Final = 200

@@ -19,7 +19,7 @@ import logging
 import os
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 from segreader.broker.connection_pool import parse_bootstrap
@@ -29,6 +29,7 @@ from segreader.errors import OptionError
 from segreader.live.cluster import KafkaCluster
 from segreader.storage.options import NAMES, StorageOptions, kind_of, only_for, override, parse_values
 from segreader.storage.signed_url import Secret, redact
+from segreader.values import dataclass
 
 KAFKA: Final = "kafka."
 """What the names of a Kafka client's settings begin with."""

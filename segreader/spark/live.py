@@ -15,7 +15,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -48,6 +48,7 @@ from segreader.spark.planning import Losses, cutting_of, nothing_as_new, require
 from segreader.spark.worker import this_worker
 from segreader.storage.base import ObjectStore
 from segreader.stored.source import Known, SourceLog, Wants
+from segreader.values import dataclass
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ import logging
 import re
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 
 from segreader.catalog.listing import NEWEST
 from segreader.errors import OptionError
@@ -36,6 +36,7 @@ from segreader.storage.options import NAMES as STORAGE_NAMES
 from segreader.storage.options import Kind, StorageOptions, canonical_name, kind_of, parse_values
 from segreader.storage.signed_url import redact
 from segreader.stored.source import Catalog
+from segreader.values import dataclass
 
 NAMES = (
     "location",

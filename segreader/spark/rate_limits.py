@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from segreader.errors import OptionError
 from segreader.plan.log import Piece
 from segreader.spark.checkpoint import StreamOffsets, TopicPartition
 from segreader.spark.options import SparkOptions
+from segreader.values import dataclass
 
 try:
     from pyspark.sql.streaming import datasource as _limits

@@ -11,11 +11,12 @@ import ipaddress
 import re
 import socket
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from urllib.parse import SplitResult, urlsplit
 
 from segreader.errors import UntrustedLocationError
 from segreader.storage.signed_url import SignedUrl, redact
+from segreader.values import dataclass
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 

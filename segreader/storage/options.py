@@ -11,13 +11,13 @@ import difflib
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from segreader.errors import VARIABLES_HINT, OptionError, UntrustedLocationError
 from segreader.storage.signed_url import Secret, redact
+from segreader.values import dataclass
 
 if TYPE_CHECKING:
     from segreader.storage.guard import AddressPolicy

@@ -6,11 +6,11 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from enum import Enum, auto
 
 from segreader.errors import StorageError
+from segreader.values import dataclass
 
 
 class Clock:

@@ -8,7 +8,6 @@ other. So times decide, and only where those of one id all come after those of e
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
@@ -19,6 +18,7 @@ from segreader.errors import AmbiguousTopicError, ObjectNotFoundError
 from segreader.segment import SegmentState, TopicIdPartition
 from segreader.storage.base import ObjectStore
 from segreader.stored.times import UNREADABLE, times_of_log
+from segreader.values import dataclass
 
 _SHOWN_IDS: Final = 8
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from crc32c import crc32c
 
 from segreader.format.batch import Record
 from segreader.format.compression import Codec
 from segreader.testing.compressors import JAVA_COMPRESSORS, Compressor
+from segreader.values import dataclass
 
 ABORT, COMMIT = 0, 1
 """Types of the control records that end a transaction. Source: ``ControlRecordType`` (4.0)."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from segreader.format.batch import Headers, Record, TimestampType, decode_java_utf8
+from segreader.values import dataclass
 
 FIRST_TIMESTAMP_MS = 1_700_000_000_000
 """Time of offset 0 where a test names none; each later offset is 1 ms later."""

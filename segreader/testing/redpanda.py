@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from crc32c import crc32c
@@ -19,6 +19,7 @@ from segreader.catalog.layouts.redpanda.layout import xxh32
 from segreader.format.checkpoints import parse_producer_snapshot
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.records import FIRST_TIMESTAMP_MS
+from segreader.values import dataclass
 
 RAFT_DATA, RAFT_CONFIGURATION, TX_FENCE, ARCHIVAL_METADATA = 1, 2, 10, 19
 UNSET = -1 << 63

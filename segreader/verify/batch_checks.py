@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Final
 
 from segreader.errors import FormatError, SegreaderError, UnsupportedCodecError
@@ -29,6 +28,7 @@ from segreader.format.scanner import (
 from segreader.ranges import ByteRange
 from segreader.segment import Segment
 from segreader.storage.base import ObjectStore
+from segreader.values import dataclass
 
 _NOTHING_BEFORE: Final = -(1 << 63)
 

@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Final, cast
 
@@ -47,6 +47,7 @@ from segreader.read.ahead import ReadAhead
 from segreader.segment import Segment, SegmentFiles
 from segreader.storage.base import ObjectInfo, ObjectStore, StoreView, read_each
 from segreader.stored.source import LocationSource
+from segreader.values import dataclass
 from segreader.verify.segment_checks import Copies, SegmentAudit, look_at_segment, read_checkpoint, read_segments
 
 _AT_ONCE: Final = 64

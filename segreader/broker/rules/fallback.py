@@ -5,7 +5,6 @@ Source: none but this project (section 4.7 of its broker protocol): KIP-1248 lea
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
 from typing import Final
 
@@ -20,6 +19,7 @@ from segreader.errors import (
     UntrustedLocationError,
     WrongAnswerError,
 )
+from segreader.values import dataclass
 
 RETRIES: Final = 3
 """How often a store that failed is asked again."""

@@ -8,13 +8,13 @@ of these; that is met by backing off wherever it comes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
 from segreader.broker.protocol import ErrorCode
 from segreader.broker.rules.truncation import FetchPosition
 from segreader.errors import BrokerError, OffsetOutOfRangeError
+from segreader.values import dataclass
 
 
 class FetchErrorKind(Enum):

@@ -8,7 +8,7 @@ leader that has not heard of its election is this project's own.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import Enum, auto
 from threading import Lock
 from typing import Final
@@ -23,6 +23,7 @@ from segreader.broker.messages import (
 from segreader.broker.protocol import ErrorCode
 from segreader.broker.rules.backoff import HINTED_LEADER, Backoff, Jitter
 from segreader.errors import BrokerError
+from segreader.values import dataclass
 
 HINTS_AT_ONCE: Final = 5
 """How many named leaders in a row are asked without a wait; after more redirections the client waits."""

@@ -6,7 +6,7 @@ Source: KIP-207, KIP-1005, KIP-1023, KIP-1075; Kafka 4.3 ``OffsetFetcherUtils``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum, auto
 from threading import Lock
 from typing import Final
@@ -17,6 +17,7 @@ from segreader.broker.rules.backoff import USUAL, Backoff, BackoffPolicy, Jitter
 from segreader.broker.rules.fetch_errors import REPEATS_OF_SERVER_ERRORS
 from segreader.errors import AuthorizationError, BrokerError
 from segreader.isolation import IsolationLevel
+from segreader.values import dataclass
 
 FIRST_VERSION_OF_78: Final = 5
 """Below this version of ListOffsets error 5 means 78."""

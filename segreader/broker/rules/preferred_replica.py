@@ -7,12 +7,12 @@ circles, and the pause after a replica that let the reader down, are this projec
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
 from segreader.broker.messages import FetchedPartition, LeaderAndEpoch
 from segreader.broker.protocol import ErrorCode
+from segreader.values import dataclass
 
 METADATA_MAX_AGE_MS: Final = 300_000
 """How long a preferred replica is asked before the leader may name one again; ``metadata.max.age.ms``."""

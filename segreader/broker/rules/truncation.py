@@ -6,12 +6,12 @@ Source: KIP-320; Kafka 4.3 ``SubscriptionState.maybeCompleteValidation`` and ``O
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import Enum, auto
 from struct import Struct
 
 from segreader.broker.messages import NO_EPOCH, EpochEnd, EpochWanted, LeaderAndEpoch
 from segreader.broker.protocol import ErrorCode
+from segreader.values import dataclass
 
 _LEAST_BATCH = 61
 _OVERHEAD = 12

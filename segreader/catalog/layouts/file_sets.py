@@ -9,7 +9,7 @@ import base64
 import struct
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from segreader.catalog.layouts.base import IncompleteSegment, PartitionFiles, segment_files
@@ -20,6 +20,7 @@ from segreader.format.message_set import iter_messages, parse_message_header
 from segreader.ranges import ByteRange
 from segreader.segment import Segment, TopicIdPartition
 from segreader.storage.base import ObjectInfo, ObjectStore, read_each
+from segreader.values import dataclass
 
 UNKNOWN_OFFSET: Final = -1
 """Base offset of an incomplete set whose names do not contain it."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from segreader.catalog.layouts.base import (
@@ -25,6 +25,7 @@ from segreader.catalog.layouts.file_sets import FileName, assemble, gather, kafk
 from segreader.errors import OptionError
 from segreader.segment import TopicIdPartition
 from segreader.storage.base import ObjectStore
+from segreader.values import dataclass
 
 _TOKEN: Final = re.compile(
     r"""\\. | \[\^?\]?(?:\\.|[^\]\\])*\] | (?P<open>\((?:\?(?:>|P<\w+>|[aiLmsux-]*:|<?[=!]))?)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from segreader.catalog.layouts.base import (
@@ -30,6 +29,7 @@ from segreader.catalog.layouts.file_sets import FileName, assemble, gather
 from segreader.errors import StorageError
 from segreader.segment import Segment, TopicIdPartition
 from segreader.storage.base import ObjectInfo, ObjectStore, read_whole
+from segreader.values import dataclass
 
 NAME: Final = "pinterest"
 WATERMARK: Final = "offset.wm"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from segreader.errors import (
     AccessDeniedError,
@@ -24,6 +24,7 @@ from segreader.ranges import ByteRange
 from segreader.storage.base import tag_of
 from segreader.storage.retry import Remedy, RequestFailed, parse_retry_after
 from segreader.storage.signed_url import redact
+from segreader.values import dataclass
 
 ERROR_BODY_SIZE = 64 << 10
 """Bytes of an error's body that are read at most."""

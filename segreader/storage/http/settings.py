@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from segreader.storage.guard import AddressPolicy
+from segreader.values import dataclass
 
 if TYPE_CHECKING:
     from segreader.storage.options import StorageOptions

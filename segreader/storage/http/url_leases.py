@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Protocol
 
 from segreader.errors import LocationExpiredError, SegreaderError, StorageError
@@ -12,6 +11,7 @@ from segreader.storage.base import ObjectInfo
 from segreader.storage.metrics import StorageMetrics
 from segreader.storage.retry import Clock
 from segreader.storage.signed_url import SignedUrl
+from segreader.values import dataclass
 
 EARLY = 0.8
 """The part of a URL's life after which the next one is fetched."""

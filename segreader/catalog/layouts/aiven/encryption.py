@@ -11,12 +11,13 @@ import hashlib
 import hmac
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from segreader.catalog.layouts.aiven.manifest import EncryptionMetadata
 from segreader.errors import DecryptionError, OptionError, install_hint
+from segreader.values import dataclass
 
 _HASH_SIZE = 64
 _DATA_KEY_SIZE = 32

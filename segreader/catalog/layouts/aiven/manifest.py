@@ -18,7 +18,7 @@ import json
 import re
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from itertools import accumulate
 from struct import Struct
@@ -31,6 +31,7 @@ from segreader.format.checkpoints import LeaderEpoch, LeaderEpochs
 from segreader.ranges import ByteRange
 from segreader.segment import TopicIdPartition
 from segreader.storage.base import ObjectStore, read_whole
+from segreader.values import dataclass
 
 SEAL_SIZE = 28
 """Bytes that encryption adds: 12 of the initialisation vector in front, 16 of the tag behind."""

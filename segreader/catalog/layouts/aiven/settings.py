@@ -11,13 +11,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
 from segreader.errors import OptionError
 from segreader.storage.signed_url import Secret
+from segreader.values import dataclass
 
 Value = str | Secret
 Options = dict[str, str | bool | Secret]

@@ -16,7 +16,6 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, Self
 
@@ -38,6 +37,7 @@ from segreader.catalog.layouts.redpanda.manifest import (
 from segreader.errors import ManifestError
 from segreader.segment import Segment, SegmentFiles, TopicIdPartition
 from segreader.storage.base import ObjectStore, read_each, read_whole
+from segreader.values import dataclass
 
 _OF_BUCKET: Final = re.compile(
     r"(?:.*/)?(?:[0-9a-f]{8}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"

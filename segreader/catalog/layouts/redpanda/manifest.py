@@ -15,10 +15,10 @@ import json
 import re
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from segreader.errors import ManifestError
+from segreader.values import dataclass
 
 MAX_INT64: Final = (1 << 63) - 1
 UNSET: Final = -1 << 63
