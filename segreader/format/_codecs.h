@@ -16,9 +16,8 @@
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <nmmintrin.h>
-#define CRC_BY_SSE42 __attribute__((target("sse4.2")))
-#elif defined(__aarch64__) && defined(__ARM_FEATURE_CRC32)
-#include <arm_acle.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
 #endif
 
 /* The time in nanoseconds from an arbitrary start, without a system call where the system can do so. */
@@ -68,6 +67,35 @@ static inline uint32_t crc_shifted(uint32_t shift[4][256], uint32_t crc) {
     return shift[0][crc & 0xFF] ^ shift[1][crc >> 8 & 0xFF] ^ shift[2][crc >> 16 & 0xFF] ^ shift[3][crc >> 24];
 }
 
+/* The instructions of x86-64 (SSE4.2) and ARMv8 (optional before 8.1): whether this machine has them is asked when the
+ * module is loaded, so that one wheel runs anywhere. */
+#if defined(__x86_64__) && defined(__GNUC__)
+#define CRC_HARDWARE __attribute__((target("sse4.2")))
+#define CRC_STEP8(crc, word) ((uint32_t)_mm_crc32_u64(crc, word))
+#define CRC_STEP1(crc, byte) _mm_crc32_u8(crc, byte)
+static int machine_has_crc(void) { return __builtin_cpu_supports("sse4.2") != 0; }
+#elif defined(__aarch64__) && defined(__GNUC__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#define CRC_HARDWARE
+/* In assembly: compilers differ in where their intrinsics can be used, and in how a function asks for them. */
+static inline uint32_t CRC_STEP8(uint32_t crc, uint64_t word) {
+    __asm__(".arch_extension crc\n\tcrc32cx %w0, %w0, %x1" : "+r"(crc) : "r"(word));
+    return crc;
+}
+static inline uint32_t CRC_STEP1(uint32_t crc, uint8_t byte) {
+    __asm__(".arch_extension crc\n\tcrc32cb %w0, %w0, %w1" : "+r"(crc) : "r"((uint32_t)byte));
+    return crc;
+}
+static int machine_has_crc(void) {
+#if defined(__ARM_FEATURE_CRC32) || defined(__APPLE__) /* Apple's have it, all of them */
+    return 1;
+#elif defined(__linux__)
+    return (getauxval(AT_HWCAP) & (1 << 7)) != 0; /* HWCAP_CRC32 */
+#else
+    return 0;
+#endif
+}
+#endif
+
 /* Once, before the first checksum. */
 static void crc_begin(void) {
     for (uint32_t value = 0; value < 256; value++) {
@@ -78,10 +106,8 @@ static void crc_begin(void) {
     for (int value = 0; value < 256; value++)
         for (int next = 1; next < 8; next++)
             crc_table[next][value] = crc_over_zeros(crc_table[next - 1][value], 1);
-#if defined(CRC_BY_SSE42)
-    crc_by_hardware = __builtin_cpu_supports("sse4.2") != 0;
-#elif defined(__aarch64__) && defined(__ARM_FEATURE_CRC32)
-    crc_by_hardware = 1;
+#if defined(CRC_HARDWARE)
+    crc_by_hardware = machine_has_crc();
 #endif
     if (crc_by_hardware) {
         crc_fill_shift(crc_over_long, CRC_LONG);
@@ -99,16 +125,6 @@ static uint32_t crc_by_tables(uint32_t crc, const uint8_t *p, size_t size) {
     while (size--) crc = crc_table[0][(crc ^ *p++) & 0xFF] ^ crc >> 8;
     return crc;
 }
-
-#if defined(CRC_BY_SSE42)
-#define CRC_HARDWARE CRC_BY_SSE42
-#define CRC_STEP8(crc, word) ((uint32_t)_mm_crc32_u64(crc, word))
-#define CRC_STEP1(crc, byte) _mm_crc32_u8(crc, byte)
-#elif defined(__aarch64__) && defined(__ARM_FEATURE_CRC32)
-#define CRC_HARDWARE
-#define CRC_STEP8(crc, word) __crc32cd(crc, word)
-#define CRC_STEP1(crc, byte) __crc32cb(crc, byte)
-#endif
 
 #if defined(CRC_HARDWARE)
 static inline uint64_t crc_word(const uint8_t *p) {

@@ -299,7 +299,7 @@ def _begin_batch(
         state[State.RECORDS_LEFT] = 0
         return None
     if batch[Table.DECISION] == Decision.SKIP:
-        state[State.NEXT_OFFSET] = max(state[State.NEXT_OFFSET], batch[Table.LAST_OFFSET] + 1)
+        state[State.NEXT_OFFSET] = batch[Table.LAST_OFFSET] + 1
         state[State.RECORDS_LEFT] = 0
         return None
     if batch[Table.RECORD_COUNT] < 0:

@@ -588,8 +588,7 @@ cdef int64_t decode_run(Run* run, Room* room) noexcept nogil:
             if is_below(batch, row + 1 == run.rows, state[S_NEXT_OFFSET]):  # only now: its fields are under the CRC
                 state[S_RECORDS_LEFT] = 0
             elif batch[T_DECISION] == SKIP:
-                if batch[T_LAST_OFFSET] + 1 > state[S_NEXT_OFFSET]:
-                    state[S_NEXT_OFFSET] = batch[T_LAST_OFFSET] + 1
+                state[S_NEXT_OFFSET] = batch[T_LAST_OFFSET] + 1
                 state[S_RECORDS_LEFT] = 0
             elif batch[T_RECORD_COUNT] < 0:
                 c.start = whole

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import IntEnum
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
 from typing import Any, cast
 
 from segreader.errors import CorruptBatchError, TruncatedError, UnsupportedMagicError
-from segreader.values import quick_init
+from segreader.values import dataclass
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -81,11 +80,10 @@ DELETE_HORIZON_FLAG = 0x40
 
 _Checksum = Callable[..., int]
 _REPLACEMENT = "\ufffd"
-_HEADER = struct.Struct(">qiibIhiqqqhii")
+HEADER = struct.Struct(">qiibIhiqqqhii")
 _COMMON = struct.Struct(">qiib")
 
 
-@quick_init
 @dataclass(frozen=True, slots=True)
 class RecordBatchHeader:
     """The header of one magic 2 batch, every field as it is on the wire.
@@ -177,7 +175,7 @@ def parse_batch_header(data: bytes | bytearray | memoryview, position: int = 0) 
             expected=f"{HEADER_SIZE} bytes",
             position=position,
         )
-    header = RecordBatchHeader(*_HEADER.unpack_from(data, position))
+    header = RecordBatchHeader(*HEADER.unpack_from(data, position))
     if header.magic != 2:
         raise UnsupportedMagicError(
             "not a magic 2 batch", found=f"magic {header.magic}", expected="magic 2", position=position + 16

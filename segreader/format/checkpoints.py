@@ -10,13 +10,13 @@ import re
 import struct
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 from segreader.errors import CorruptIndexError
 from segreader.format.batch import crc32c
 from segreader.ranges import OffsetRange
-from segreader.values import quick_init
+from segreader.values import dataclass
 
 _EPOCHS_VERSION = 0
 _MAX_INT = (1 << 31) - 1
@@ -26,7 +26,6 @@ _NUMBER = re.compile(rb"\+?0*([0-9]{1,19})")
 _SPACES = re.compile(rb"[ \t\x0b\x0c]+")
 
 
-@quick_init
 @dataclass(frozen=True, slots=True, order=True)
 class LeaderEpoch:
     """``epoch`` begins at ``start_offset``."""
@@ -38,7 +37,6 @@ class LeaderEpoch:
 _BEFORE = LeaderEpoch(-1, 0)
 
 
-@quick_init
 @dataclass(frozen=True, slots=True)
 class LeaderEpochs:
     """A lineage: epochs rise strictly, their start offsets do not fall.

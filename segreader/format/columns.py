@@ -186,6 +186,8 @@ _ROW_WIDTH = {
 _ROW_BITS = (Buffer.KEY_VALIDITY, Buffer.VALUE_VALIDITY)
 _DATA = (Buffer.KEY_DATA, Buffer.VALUE_DATA, Buffer.HEADER_KEY_DATA, Buffer.HEADER_VALUE_DATA)
 _PER_HEADER = (Buffer.HEADER_KEY_OFFSETS, Buffer.HEADER_VALUE_OFFSETS)
+_OF_ALL_HEADERS = (Buffer.HEADER_KEY_DATA, Buffer.HEADER_VALUE_DATA)
+_LARGEST = 0x7FFFFFFF  # bytes that int32 offsets reach
 
 _ENDS = frozenset(
     {
@@ -242,7 +244,9 @@ def batch_table(rows: int = TABLE_ROWS) -> array[int]:
 
 
 _LOOKS: Final = 8
-"""Buffers of a ring that are looked at when one is leased: the oldest are idle first, and there may be thousands."""
+_BYTES_A_LOOK: Final = 64 << 10
+"""Buffers of a ring that are looked at when one is leased: the oldest are idle first, and there may be thousands. The
+larger they are, the more that is worth: a new one costs time and memory for each of its bytes."""
 
 
 class BufferPool:
@@ -281,14 +285,14 @@ class BufferPool:
     def _lease(self, size: int) -> bytearray:
         ring = self._rings.get(size)
         if ring is not None:
-            for _ in range(min(len(ring), _LOOKS)):
+            for _ in range(min(len(ring), _looks(size))):
                 is_idle = getrefcount(ring[0]) == self._idle
                 ring.rotate(-1)
                 if is_idle:
                     return ring[-1]
         for other in sorted(other for other in self._rings if size < other <= 2 * size + 65536):
             ring = self._rings[other]
-            for index in range(min(len(ring), _LOOKS)):
+            for index in range(min(len(ring), _looks(other))):
                 if getrefcount(ring[index]) == self._idle:
                     return ring[index]
         fresh = self._allocate(size)
@@ -298,7 +302,7 @@ class BufferPool:
     def _keep(self, fresh: bytearray) -> None:
         size = len(fresh)
         for other, ring in self._rings.items():
-            for _ in range(min(len(ring), _LOOKS)):
+            for _ in range(min(len(ring), _looks(other))):
                 if self._held + size <= self.max_bytes:
                     break
                 if getrefcount(ring[0]) == self._idle:
@@ -310,6 +314,10 @@ class BufferPool:
         if self._held + size <= self.max_bytes:
             self._rings.setdefault(size, deque()).append(fresh)
             self._held += size
+
+
+def _looks(size: int) -> int:
+    return _LOOKS + size // _BYTES_A_LOOK
 
 
 class ColumnBuffers:
@@ -417,13 +425,15 @@ class ColumnBuffers:
         usual = self.state[State.MAX_BYTES] * 5 // 4
         if need > usual and self.rows:
             return False
-        if need > 0x7FFFFFFF:
+        if need > _LARGEST:
             raise LimitExceededError(
                 "a column of one record passes 2 GiB", found=f"{need} bytes", expected="int32 offsets"
             )
         size = max(len(old), 4096)
         while size < need:
             size = (usual if size * 16 > usual else size * 8) if size < usual else need
+        if index in _OF_ALL_HEADERS and size > usual:  # or a record of many headers begins anew for each of them
+            size = min(max(size, 3 * len(old) // 2), _LARGEST)
         fresh = self._pool.lease(size)
         fresh[: len(old)] = old
         if index == Buffer.HEADER_VALUE_VALIDITY:

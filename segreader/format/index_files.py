@@ -10,10 +10,10 @@ import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from segreader.errors import CorruptIndexError
 from segreader.format.kernel import load_kernel
+from segreader.values import dataclass
 
 _TYPECODES = {4: "i", 8: "q"}
 
@@ -97,6 +97,16 @@ class OffsetIndex:
         """
         index = bisect_right(self.relative_offsets, offset - self.base_offset) - 1
         return self._entry(index) if index >= 0 else OffsetPosition(self.base_offset, 0)
+
+    def end_below(self, stop: int) -> int | None:
+        """The byte before which all batches with offsets below ``stop`` are; ``None`` for the end of the log."""
+        after = bisect_left(self.relative_offsets, stop - 1 - self.base_offset) + 1
+        return self.entry_positions[after] if after < len(self) else None
+
+    def end_of(self, position: int) -> int | None:
+        """The first indexed batch start at or behind a byte of the log; ``None`` for the end of the log."""
+        after = bisect_left(self.entry_positions, position)
+        return self.entry_positions[after] if after < len(self) else None
 
     def around(self, offset: int, log_size: int) -> tuple[int, int]:
         """The byte range of the log, start and stop, that contains the batch of ``offset``.

@@ -8,7 +8,6 @@ nothing of what a reader may see.
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -16,13 +15,18 @@ from segreader.errors import CorruptBatchError, FormatError
 from segreader.format.batch import (
     COMMON_SIZE,
     CONTROL_FLAG,
+    CRC_START,
     DELETE_HORIZON_FLAG,
+    HEADER,
+    HEADER_SIZE,
     LOG_APPEND_TIME_FLAG,
     LOG_OVERHEAD,
+    MAX_BASE_OFFSET,
     MINIMUM_SIZE,
     TRANSACTIONAL_FLAG,
     RecordBatchHeader,
     check_common,
+    crc32c,
     parse_batch_header,
 )
 from segreader.format.columns import TABLE_ROWS, TABLE_WIDTH, Table, batch_table
@@ -30,6 +34,7 @@ from segreader.format.compression import DEFAULT_LIMIT
 from segreader.format.kernel import Kernel, load_kernel
 from segreader.format.message_set import MessageHeader, parse_message_header
 from segreader.ranges import ByteRange, PieceBuffer
+from segreader.values import dataclass
 
 READ_SIZE = 1 << 20
 """Bytes to ask for at once: enough to amortise a request, small enough to stay in the processor's cache."""
@@ -371,6 +376,24 @@ def batch_of_header(header: RecordBatchHeader | MessageHeader, position: int) ->
         )
     last, time = header.offset, header.timestamp_ms
     return Batch(position, header.size, last, last, -1, header.magic, header.attributes, time, -1, -1, header.crc)
+
+
+def usual_batch(data: memoryview, at: int, start: int, most: int) -> Batch | None:
+    """The facts of the batch at ``at``; ``None`` if it is not whole, is no sound batch of magic 2, or is larger.
+
+    Args:
+        start: where ``data`` begins in its log.
+        most: largest batch, in bytes.
+    """
+    if len(data) - at < HEADER_SIZE:
+        return None
+    base, length, epoch, magic, crc, attributes, delta, _, time, producer_id, _, _, count = HEADER.unpack_from(data, at)
+    size = length + LOG_OVERHEAD
+    if magic != 2 or size < HEADER_SIZE or size > min(most, len(data) - at) or not 0 <= base <= MAX_BASE_OFFSET:
+        return None
+    if crc32c(data[at + CRC_START : at + size]) != crc:
+        return None
+    return Batch(start + at, size, base, base + delta, epoch, magic, attributes, time, producer_id, count, crc)
 
 
 def batch_of_row(table: array[int], row: int) -> Batch:

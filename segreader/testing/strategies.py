@@ -6,14 +6,13 @@ must see is worked out without any index.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from hypothesis import strategies as st
 
 from segreader.format.batch import Headers, Record
 from segreader.format.compression import Codec
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.records import ProducerRecord
+from segreader.values import dataclass
 
 _MAX_TIMESTAMP_MS = 253_402_300_799_999  # the end of the year 9999
 _PLAIN, _IDEMPOTENT = -1, 1000

@@ -235,6 +235,9 @@ RECORD = bytes.fromhex("00 00 00 02 6b 02 76 00")  # attributes, deltas, key, va
         (b"\x10" + RECORD[:-1] + b"\x01", 1, Damage.HEADER_COUNT),
         (b"\x10" + RECORD[:-1] + b"\x7e", 1, Damage.HEADER_COUNT),
         (b"\x14" + RECORD[:-1] + b"\x02\x01\x00", 1, Damage.HEADER_KEY_LENGTH),
+        (b"\x12" + RECORD[:-1] + b"\x02\x01", 1, Damage.HEADER_KEY_LENGTH),
+        (b"\x16" + RECORD[:-1] + b"\x02\x02\x68\x80", 1, Damage.RECORD_OVERRUN),
+        (b"\x22" + RECORD[:-1] + b"\x04\x02h\x02x\x80\x80\x80\x80\x00", 1, Damage.RECORD_OVERRUN),
     ],
 )
 def test_what_java_refuses_in_a_record_is_refused_with_its_name(body: bytes, count: int, damage: Damage) -> None:
@@ -288,6 +291,24 @@ def test_a_consumer_never_goes_back_within_a_segment(kernel: Kernel) -> None:
     outcome, columns = decode(kernel, built.to_bytes(), ColumnBuffers(frozenset({"offset"})))
     assert outcome is Outcome.DONE
     assert unpacked(columns, f"={columns.rows}q", Buffer.OFFSET) == (3, 5, 6, 8)
+
+
+def test_the_last_batch_below_the_position_is_looked_into(kernel: Kernel) -> None:
+    """Its producer gave a record the offset of the batch behind: a consumer gets that one, and drops the other."""
+    built = SegmentBuilder(0)
+    for base, delta, value in ((0, 3, b"a"), (3, 0, b"b"), (4, 0, b"c")):
+        body = framed(b"\0\0" + encode_varint(delta) + b"\x01\x02" + value + b"\0")
+        lies = Lies(body=body, record_count=1)
+        built.batch([], base_offset=base, last_offset=base or 2, lies=lies)
+    columns = ColumnBuffers(frozenset({"offset", "value"}))
+    columns.state[State.NEXT_OFFSET] = 3
+    assert decode(kernel, built.to_bytes(), columns)[0] is Outcome.DONE
+    assert unpacked(columns, "=2q", Buffer.OFFSET) == (3, 4)
+    assert bytes(columns.buffers[Buffer.VALUE_DATA] or b"")[:2] == b"ac"
+
+
+def framed(record: bytes) -> bytes:
+    return encode_varint(len(record)) + record
 
 
 def test_offsets_outside_the_wanted_range_are_dropped_and_the_end_is_told(kernel: Kernel) -> None:
@@ -380,6 +401,25 @@ def test_a_time_in_nanoseconds_is_refused_as_timestamp_and_kept_as_milliseconds(
     assert unpacked(columns, "=q", Buffer.TIMESTAMP)[0] == record.timestamp_ms
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_first_and_the_last_time_of_a_timestamp_are_read_and_none_beyond(kernel: Kernel, sign: int) -> None:
+    last = (2**63 - 1) // 1000
+    for time, is_read in ((last, True), (last + 1, False), (2**60, False)):
+        data = SegmentBuilder(0).batch([b"v"], lies=Lies(base_timestamp=sign * time)).to_bytes()
+        outcome, columns = decode(kernel, data, ColumnBuffers(frozenset({"timestamp"})))
+        assert outcome is (Outcome.DONE if is_read else Outcome.DAMAGED)
+        assert columns.state[State.DAMAGE] == (0 if is_read else Damage.TIMESTAMP)
+        assert not is_read or unpacked(columns, "=q", Buffer.TIMESTAMP) == (1000 * sign * time,)
+
+
+def test_a_time_beyond_timestamps_of_a_record_that_is_not_wanted_is_no_damage(kernel: Kernel) -> None:
+    records = [ProducerRecord(b"a", timestamp_ms=2**60), ProducerRecord(b"b", timestamp_ms=5)]
+    columns = ColumnBuffers(frozenset({"timestamp"}))
+    columns.state[State.NEXT_OFFSET] = 1
+    assert decode(kernel, SegmentBuilder(0).batch(records).to_bytes(), columns)[0] is Outcome.DONE
+    assert unpacked(columns, "=q", Buffer.TIMESTAMP) == (5000,)
+
+
 @pytest.mark.parametrize("name", KERNELS)
 def test_log_append_time_overrides_the_stored_deltas(name: str) -> None:
     data = SegmentBuilder(0).batch([b"a", b"b"], log_append_time_ms=1_700_000_005_000).to_bytes()
@@ -458,6 +498,12 @@ def test_both_kernels_say_the_same_of_a_run() -> None:
     assert len(seen) == 4
 
 
+@pytest.mark.parametrize("rows", [0, -1, 3])
+def test_no_more_rows_are_summarised_than_a_table_has(rows: int) -> None:
+    with pytest.raises(ValueError, match="too small"):
+        load_kernel("native").summarise(batch_table(2), rows)
+
+
 def test_a_table_that_does_not_describe_the_bytes_is_a_programming_error() -> None:
     native = load_kernel("native")
     data, table = sample().to_bytes(), batch_table()
@@ -496,6 +542,13 @@ def test_a_lease_looks_at_few_of_the_buffers_that_are_in_use(monkeypatch: pytest
     given_back = id(held.pop(0))
     held += [pool.lease(100) for _ in range(500)]
     assert given_back in map(id, held)
+
+
+def test_of_large_buffers_an_idle_one_is_found_among_those_in_use() -> None:
+    pool = BufferPool(max_bytes=64 << 20)
+    held = [pool.lease(1 << 20) for _ in range(24)]
+    given_back = id(held.pop(20))
+    assert id(pool.lease(1 << 20)) == given_back
 
 
 def test_a_pool_keeps_no_more_than_its_limit() -> None:

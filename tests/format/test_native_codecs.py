@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import random
 import threading
 import zlib
@@ -23,6 +25,7 @@ from segreader.format.records import iter_records
 from segreader.testing.batches import Lies
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.compressors import JAVA_COMPRESSORS
+from segreader.testing.records import ProducerRecord
 
 kernel: Any = pytest.importorskip("segreader.format._kernel")
 
@@ -38,6 +41,22 @@ def words(size: int, seed: int = 0) -> bytes:
     while len(made) < size:
         made += chance.choice(known) * chance.choice((1, 1, 1, 2, 9))
     return bytes(made[:size])
+
+
+def guarded_page() -> mmap.mmap:
+    """Two pages, of which the second cannot be read."""
+    pages = mmap.mmap(-1, 2 * mmap.PAGESIZE)
+    second = ctypes.addressof(ctypes.c_char.from_buffer(pages)) + mmap.PAGESIZE
+    assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(second), mmap.PAGESIZE, 0) == 0
+    return pages
+
+
+def page_end(pages: mmap.mmap, data: bytes) -> memoryview:
+    """The data, put where the first page ends."""
+    assert len(data) <= mmap.PAGESIZE
+    place = memoryview(pages)[mmap.PAGESIZE - len(data) : mmap.PAGESIZE]
+    place[:] = data
+    return place
 
 
 def sizes() -> list[int]:
@@ -96,6 +115,11 @@ UNUSUAL: list[tuple[str, Codec, bytes]] = [
     ("two frames", Codec.ZSTD, zstd_stream(b"one") + zstd_stream(b"two")),
     ("a skippable frame", Codec.ZSTD, b"\x50\x2a\x4d\x18\0\0\0\0" + zstd_stream(b"one")),
     ("a window of 64 MiB", Codec.ZSTD, zstd_stream(b"one", window_log=26)),
+    (
+        "a window of 64 MiB, and a content size",
+        Codec.ZSTD,
+        bytes.fromhex("28b52ffd4080") + (300 - 256).to_bytes(2, "little") + (300 << 3 | 3).to_bytes(3, "little") + b"x",
+    ),
     ("a body longer than its window", Codec.ZSTD, zstd_stream(words(90_000), window_log=14)),
     ("cut", Codec.ZSTD, zstd_stream(words(900))[:-1]),
     ("bytes behind", Codec.ZSTD, zstd_stream(words(900)) + b"x"),
@@ -112,6 +136,7 @@ UNUSUAL: list[tuple[str, Codec, bytes]] = [
     ("too long a body", Codec.GZIP, gzip_member(bytes(LARGEST + 1))),
     ("too long a body", Codec.SNAPPY, snappy_xerial(bytes(LARGEST + 1))),
     ("too long a body", Codec.LZ4, lz4_frame(bytes(LARGEST + 1))),
+    ("far too long a body", Codec.LZ4, lz4_frame(bytes(LARGEST + 70_000))),
     ("no such codec", 5, b"x"),  # type: ignore[list-item]
 ]
 
@@ -150,6 +175,83 @@ def test_no_body_passes_the_limit(codec: Codec) -> None:
     compressed = JAVA_COMPRESSORS[codec](words(5000))
     assert kernel.Codecs(5000).decompress(codec, compressed) == words(5000)
     assert kernel.Codecs(4999).decompress(codec, compressed) is None
+
+
+@pytest.mark.parametrize(("codec", "compress"), [(Codec.SNAPPY, snappy_raw), (Codec.ZSTD, zstd_with_size)])
+def test_no_small_body_passes_the_limit(codec: Codec, compress: Callable[[bytes], bytes]) -> None:
+    for size in (1, 2, 100, 255, 256, 300):
+        compressed = compress(words(size))
+        assert kernel.Codecs(size).decompress(codec, compressed) == words(size)
+        assert kernel.Codecs(size - 1).decompress(codec, compressed) is None
+
+
+def snappy_of_all_tags() -> bytes:
+    """A raw block with every kind of tag: literals of 0 to 4 length bytes, copies of 1, 2 and 4 offset bytes."""
+    literals = [(b"", 30), (b"\xf0", 1), (b"\xf4", 2), (b"\xf8", 3), (b"\xfc", 4)]
+    made, size = bytearray(), 0
+    for tag, width in literals:
+        count = width if not tag else 61 + width
+        made += bytes(((count - 1) << 2,)) if not tag else tag + (count - 1).to_bytes(width, "little")
+        made += words(count, count)
+        size += count
+    for length, offset in ((4, 7), (11, 40), (9, 300), (60, 5), (64, 100), (1, 1)):
+        if 4 <= length < 12:
+            made += bytes((1 | (length - 4) << 2 | offset >> 8 << 5, offset & 255))
+            size += length
+        for kind, width in ((2, 2), (3, 4)):
+            made += bytes((kind | (length - 1) << 2,)) + offset.to_bytes(width, "little")
+            size += length
+    return bytes((size & 127 | 128, size >> 7)) + bytes(made)
+
+
+def framed(codec: Codec) -> Iterator[bytes]:
+    for body in (words(20), words(200, 1), words(700, 2)):
+        yield JAVA_COMPRESSORS[codec](body)
+        if codec is Codec.SNAPPY:
+            yield from (snappy_raw(body), snappy_xerial(body, 64))
+            yield snappy_xerial(body) + b"\0\0\0\1\0" + snappy_xerial(body)[16:]  # a block of nothing
+        if codec is Codec.LZ4:
+            yield lz4_frame(body, content_checksum=True)
+            yield lz4_frame(b"")[:7] + lz4_block(body, stored=True) + lz4_block(body, stored=True) + bytes(4)
+        if codec is Codec.ZSTD:
+            yield from (zstd_with_size(body), zstd_stream(body, window_log=10), zstd_stream(body[:50]))
+            yield zstd_frame(zstd_block(0, len(body), body, is_last=False), zstd_block(1, 40, b"x"))
+    if codec is Codec.SNAPPY:
+        yield snappy_of_all_tags()
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+def test_nothing_is_read_behind_a_body_that_is_cut_anywhere(codec: Codec) -> None:
+    """Behind its last byte there is memory that cannot be read."""
+    codecs, decompressor, page = kernel.Codecs(1 << 20), Decompressor(1 << 20), guarded_page()
+    for data in framed(codec):
+        whole = bytes(decompressor.decompress(codec, data))
+        assert codecs.decompress(codec, page_end(page, data)) == whole
+        for size in range(len(data)):
+            made = codecs.decompress(codec, page_end(page, data[:size]))
+            assert made is None or made == bytes(decompressor.decompress(codec, data[:size])), size
+
+
+def test_nothing_is_read_behind_batches_that_are_damaged_anywhere() -> None:
+    page, names = guarded_page(), frozenset({"key", "value", "headers", "offset", "timestamp"})
+    headers = (("name", b"datum"), ("n", None), ("k", b""))
+    records = [ProducerRecord(b"value" * 9, b"key", headers=headers), ProducerRecord(None, timestamp_ms=1 << 50)]
+    body = SegmentBuilder(0).batch(records).to_bytes()[61:]
+    for size in range(len(body) + 1):
+        for change in (0, 1, 0x40, 0x80, 0xFF):
+            spoiled = bytearray(body[:size])
+            if change and size:
+                spoiled[-1] ^= change
+            lies = Lies(body=bytes(spoiled), record_count=2, last_offset_delta=1)
+            data = SegmentBuilder(0).batch([], lies=lies).to_bytes()
+            answers = []
+            for name, given in (("native", page_end(page, data)), ("reference", memoryview(data))):
+                columns, table = ColumnBuffers(names), batch_table()
+                one = load_kernel(name)
+                rows, _ = one.scan_batches(given, 0, 0, table, 1 << 30)
+                outcome = one.decode_batches(columns, given, 0, table, rows, True, Decompressor())
+                answers.append((outcome, rows, list(columns.state)))
+            assert answers[0] == answers[1], (size, change)
 
 
 def mutated(data: bytes, chance: random.Random) -> bytes:
@@ -231,10 +333,11 @@ def test_checksums_are_those_of_the_package() -> None:
 def test_the_headers_of_lz4_that_are_known_are_right() -> None:
     codecs, end = kernel.Codecs(99), bytes(8)
     for flags in (0x60, 0x64):
-        for code in range(4, 8):
+        for code in range(8):
             starts = [bytes((4, 0x22, 0x4D, 0x18, flags, code << 4, check)) for check in range(256)]
-            (known,) = (start for start in starts if codecs.decompress(Codec.LZ4, start + end) is not None)
-            assert not parse_lz4_frame_header(memoryview(known)).has_block_checksums
+            known = [start for start in starts if codecs.decompress(Codec.LZ4, start + end) is not None]
+            assert len(known) == (code >= 4)  # smaller blocks do not exist
+            assert not any(parse_lz4_frame_header(memoryview(start)).has_block_checksums for start in known)
 
 
 def test_all_codecs_are_native_here() -> None:
@@ -407,8 +510,12 @@ def test_a_small_body_leaves_little_memory_behind() -> None:
     codecs = kernel.Codecs(1 << 30)
     codecs.decompress(Codec.LZ4, JAVA_COMPRESSORS[Codec.LZ4](words(10)))
     assert codecs.capacity <= 64 << 10
+    codecs.decompress(Codec.LZ4, lz4_frame(words(70_000), block_size=lz4.frame.BLOCKSIZE_MAX256KB))
+    assert codecs.capacity <= 256 << 10
     codecs.decompress(Codec.ZSTD, zstd_with_size(bytes(50 << 20)))
-    assert codecs.capacity <= LARGEST
+    for size in (1_200_000, 1_300_000):
+        assert codecs.decompress(Codec.SNAPPY, snappy_raw(bytes(size))) == bytes(size)
+    assert codecs.capacity == LARGEST
 
 
 BOTH = pytest.mark.parametrize("kernel_name", ["native", "reference"])
@@ -487,3 +594,34 @@ def test_what_was_read_of_a_body_is_let_go_of_before_the_next_one() -> None:
         counts.append(columns.rows)
         columns.reset()
     assert [*counts, columns.rows] == [10] * 7 + [5]
+
+
+def test_the_memory_of_a_body_is_let_go_of_when_a_run_returns() -> None:
+    """A bytearray cannot change its size while anything looks into it."""
+    data = SegmentBuilder(0).batch([b"%d" % one for one in range(25)], codec=Codec.GZIP).to_bytes()
+    table, decompressor, native = batch_table(), Decompressor(), load_kernel("native")
+    body = bytearray(decompressor.decompress(Codec.GZIP, data[61:]))
+    decompressor.codecs = kernel.Codecs(1 << 20, lambda codec: None)
+    decompressor.decompress = lambda *given: body  # type: ignore[assignment, method-assign]
+    rows, _ = native.scan_batches(memoryview(data), 0, 0, table, 1 << 30)
+    columns = ColumnBuffers(frozenset({"value"}), max_rows=10)
+    outcomes: list[object] = []
+    while not outcomes or outcomes[-1] == Outcome.FULL:
+        outcomes.append(native.decode_batches(columns, memoryview(data), 0, table, rows, True, decompressor))
+        body.append(0)
+        body.pop()
+        columns.reset()
+    assert outcomes == [Outcome.FULL, Outcome.FULL, Outcome.DONE]
+
+
+def test_content_sizes_of_every_width_are_read() -> None:
+    codecs = kernel.Codecs(1 << 20)
+    for size, field, high in ((300, 2, 0), (70_000, 4, 0), (70_000, 8, 0), (70_000, 8, 1)):
+        told = size - 256 if field == 2 else size + (high << 32)
+        flags = {2: 0x40, 4: 0x80, 8: 0xC0}[field]
+        frame = b"\x28\xb5\x2f\xfd" + bytes((flags, 10 << 3)) + told.to_bytes(field, "little")
+        frame += zstd_block(1, size, b"x")
+        assert codecs.decompress(Codec.ZSTD, frame) == (None if high else b"x" * size)
+        if high:
+            with pytest.raises(FormatError):
+                Decompressor().decompress(Codec.ZSTD, frame)

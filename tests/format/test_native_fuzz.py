@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from time import thread_time
 from typing import Any
 
 import lz4.frame
@@ -25,6 +26,7 @@ from segreader.format.compression import Codec, Decompressor
 from segreader.format.kernel import damage_error, load_kernel
 from segreader.read.arrow import to_record_batch
 from segreader.segment import TopicIdPartition
+from segreader.testing.batches import Lies, encode_varint
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.compressors import JAVA_COMPRESSORS
 from segreader.testing.records import ProducerRecord
@@ -214,13 +216,16 @@ def answer(case: Case, way: str, decompressor: Decompressor | None = None) -> tu
     state[State.CURSOR_MOVES] = case.cursor_moves
     names = tuple(name for name in case.columns)
     parts, seen, at = [], list[object](), 0
+    scanned, calls, began = 0, 0, thread_time()
     while True:
         count, at = kernel.scan_batches(view, at, 0, table, LARGEST)
+        scanned += count
         for row in range(count):
             table[16 * row + Table.DECISION] = case.decisions[row % len(case.decisions)]
         state[State.BATCH_ROW], state[State.RECORDS_LEFT] = 0, -1
         outcome = Outcome.DONE
         while count:
+            calls += 1
             try:
                 outcome = Outcome(kernel.decode_batches(columns, view, 0, table, count, case.check_crcs, decompressor))
                 error: SegreaderError | None = damage_error(state, table) if outcome is Outcome.DAMAGED else None
@@ -242,7 +247,22 @@ def answer(case: Case, way: str, decompressor: Decompressor | None = None) -> tu
             break
     counters = (State.NEXT_OFFSET, State.BATCH_ROW, State.RECORDS_LEFT, State.DECODED_BATCHES, State.BODY_BYTES)
     rows = pa.Table.from_batches(parts).combine_chunks() if parts else None
+    assert_bounded(case, way, state[State.BODY_BYTES], rows, scanned, calls, thread_time() - began)
     return rows, [*seen, outcome, at, *(state[counter] for counter in counters), state[State.DROPPED_RECORDS]]
+
+
+def assert_bounded(
+    case: Case, way: str, body_bytes: int, rows: pa.Table | None, batches: int, calls: int, seconds: float
+) -> None:
+    """Work and time are bounded by the bytes of a segment and its bodies.
+
+    A record takes 7 bytes at least. Each call of a kernel ends a batch or a record batch, or makes one of 22 buffers
+    larger by half at least, up to 2 GiB. The time is that of the CPU, and some 30 times what it takes.
+    """
+    count = 0 if rows is None else rows.num_rows
+    assert 7 * count <= body_bytes <= batches * max(case.limit, len(case.data))
+    assert calls <= 2 * batches + count + 500
+    assert seconds < 2 + (len(case.data) + body_bytes) * (30e-6 if way == "reference" else 1e-6) + 1e-3 * calls
 
 
 def assert_same(seed: int) -> None:
@@ -282,3 +302,63 @@ def test_threads_that_read_damaged_segments_do_not_see_each_other() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+MOST = 1 << 20
+ZEROS = bytes(64 << 20)
+
+
+def framed(record: bytes) -> bytes:
+    return encode_varint(len(record)) + record
+
+
+def headers_of(count: int, told: int | None = None, end: bytes = b"") -> bytes:
+    """A record with so many headers of 60 bytes, perhaps with another count, and bytes behind them."""
+    return framed(b"\0\0\0\x01\x01" + encode_varint(told or count) + (b"\x08name\x70" + b"v" * 56) * count + end)
+
+
+def bomb(body: bytes, count: int = 1, codec: Codec = Codec.NONE, compressed: bytes | None = None) -> bytes:
+    batch = bytearray(
+        SegmentBuilder(0).batch([], lies=Lies(body=body, record_count=count, last_offset_delta=0)).to_bytes()
+    )
+    batch[22] = codec
+    return sealed(bytes(batch[:HEADER_SIZE]) + (body if compressed is None else compressed))
+
+
+def zeros(codec: Codec) -> bytes:
+    return bomb(b"", 2**31 - 1, codec, JAVA_COMPRESSORS[codec](ZEROS))
+
+
+BOMBS: dict[str, Callable[[], bytes]] = {
+    "64 MiB of zeros in gzip": lambda: zeros(Codec.GZIP),
+    "64 MiB of zeros in snappy": lambda: zeros(Codec.SNAPPY),
+    "64 MiB of zeros in lz4": lambda: zeros(Codec.LZ4),
+    "64 MiB of zeros in zstd": lambda: zeros(Codec.ZSTD),
+    "64 MiB of zeros in one zstd frame": lambda: bomb(b"", 1, Codec.ZSTD, zstd_with_size(ZEROS)),
+    "a length of 4 GiB in snappy": lambda: bomb(b"", 1, Codec.SNAPPY, b"\xff\xff\xff\xff\x0f" + bytes(100)),
+    "empty members of gzip": lambda: bomb(b"", 1, Codec.GZIP, gzip_member(b"") * 20_000),
+    "empty frames of zstd": lambda: bomb(b"", 1, Codec.ZSTD, zstd_with_size(b"") * 20_000),
+    "two billion records": lambda: bomb(b"\x0e\0\0\0\x01\x01\0\0"[:8] * 20_000, 2**31 - 1),
+    "two billion empty records": lambda: bomb(bytes(200_000), 2**31 - 1),
+    "two billion headers": lambda: bomb(headers_of(3, 2**31 - 1)),
+    "a header for each byte": lambda: bomb(framed(b"\0\0\0\x01\x01" + encode_varint(30_000) + b"\0\x01" * 30_000)),
+    "more headers than there are": lambda: bomb(headers_of(5000, 300_000)),
+    "many headers, and the last is cut": lambda: bomb(headers_of(5000, 5001, b"\x02h\x7e")),
+    "one record of long headers": lambda: bomb(headers_of(16_000)),
+    "records of long headers": lambda: bomb(headers_of(200) * 80, 80),
+    "a record within a record": lambda: bomb(
+        b"".join(encode_varint(7 * (20_000 - step)) + b"\0\0\0\x01\x01\0" for step in range(20_000)), 20_000
+    ),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_bomb_takes_work_and_time_for_its_bytes_only(name: str, way: str) -> None:
+    data = BOMBS[name]()
+    for max_rows, max_bytes in ((10_000, 4 << 20), (10_000, 1), (1, 300)):
+        case = Case(
+            data, ("key", "value", "headers", "offset"), max_rows, max_bytes, 0, 1 << 62, False, True, MOST, (0,) * 8
+        )
+        _, rest = answer(case, way)
+        assert rest[-2] <= MOST, "of a body no more is decompressed than the limit"  # type: ignore[operator]
