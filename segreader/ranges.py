@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
-from segreader.values import quick_init
+from segreader.values import dataclass
 
 
-@quick_init
 @dataclass(frozen=True, slots=True, order=True)
 class ByteRange:
     """Bytes ``start <= position < stop`` of one object; never empty.
@@ -34,7 +32,6 @@ class ByteRange:
         return f"bytes={self.start}-{self.stop - 1}"
 
 
-@quick_init
 @dataclass(frozen=True, slots=True, order=True)
 class OffsetRange:
     """Offsets ``start <= offset < stop``; ``stop`` is ``None`` where the range is open."""

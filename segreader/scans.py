@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from segreader.catalog.listing import Wanted
-from segreader.errors import OptionError, SegreaderError
+from segreader.errors import FormatError, ObjectChangedError, ObjectNotFoundError, OptionError, SegreaderError
 from segreader.format.columns import DEFAULT_MAX_BYTES, DEFAULT_MAX_ROWS
 from segreader.format.compression import DEFAULT_LIMIT
 from segreader.isolation import IsolationLevel
@@ -33,16 +34,31 @@ from segreader.plan.split import ReadPlan, join_plans
 from segreader.ranges import OffsetRange
 from segreader.read.base_scan import BaseScan, Offsets
 from segreader.read.metrics import ScanMetrics, Stopwatch, timed
-from segreader.read.plan_reader import PlanReader
+from segreader.read.plan_reader import PlanReader, take_back, without_first
+from segreader.read.split_reader import AssumptionError
 from segreader.segment import TopicIdPartition
-from segreader.storage.base import ObjectStore
+from segreader.storage.base import FetchedAtOnce, ObjectStore, range_size_of
 from segreader.storage.metrics import metrics_of
+from segreader.stored.assumed import DraftPlan, PlainLogs, plan_plain_logs
 from segreader.stored.planner import PartitionPlanner, plan_each_log
-from segreader.stored.source import Catalog, LocationSource, Source, SourceAddress, SourceLog, Wants, open_source
+from segreader.stored.segment_ends import ranges_beside
+from segreader.stored.source import (
+    Catalog,
+    LocationSource,
+    Source,
+    SourceAddress,
+    SourceLog,
+    UrlSource,
+    Wants,
+    open_source,
+)
 from segreader.stored.times import UNREADABLE, note_if_older
 
 if TYPE_CHECKING:
     from segreader.live.scan import LiveScan
+
+_MOST_FETCHED: Final = 64
+"""Segments of a partition whose small objects are fetched together, before the plan asks for one after another."""
 
 
 class Scan(BaseScan):
@@ -64,6 +80,7 @@ class Scan(BaseScan):
         self.offsets = OffsetRange(request.bounds.start or 0, request.bounds.stop)
         self.times = request.bounds.times
         self._plan: ReadPlan | None = None
+        self._draft: DraftPlan | None = None
         self._source = source
 
     @property
@@ -96,8 +113,45 @@ class Scan(BaseScan):
             self._plan_took = watch.so_far()
         return self._plan
 
+    def prepare(self) -> ReadPlan:
+        """The plan by which records are read, as ``plan``; of plain logs in a long list of URLs what their first and
+        last bytes show, and all of it once they are read.
+        """
+        source = self._source
+        if self._plan is not None or not isinstance(source, UrlSource):
+            return self.plan()
+        if self._draft is None:
+            if self.times is not None or self.options.order is not Order.TOTAL:
+                return self.plan()
+            watch = Stopwatch()
+            assumed: dict[TopicIdPartition, tuple[PlainLogs, bool]] = {}
+
+            def plan_one(log: SourceLog) -> ReadPlan:
+                most, level = self.options.max_batch_bytes, self.isolation_level
+                plain = None if source.keeps_all else PlainLogs.of(self.store, log, self.offsets, most)
+                found = None if plain is None else plan_plain_logs(plain, self.planner, self.location, level)
+                if plain is None or found is None:
+                    return self._plan_one(log)
+                assumed[log.log.partition] = plain, found[1]
+                return found[0]
+
+            plans: dict[TopicIdPartition, ReadPlan] = {}
+            for log, planned in plan_each_log(self._logs_to_plan(), plan_one, self.store):  # no name outlives an error
+                plans[log.log.partition] = planned()
+            if not assumed:
+                self._plan = join_plans(self.location, plans.values())
+            else:
+                self._draft = DraftPlan(self.location, plans, assumed, self.planner)
+            self._plan_took = watch.so_far()
+        return self._draft.plan if self._plan is None and self._draft is not None else self.plan()
+
     def _plan_one(self, log: SourceLog, on_gap: str | None = None) -> ReadPlan:
-        planner = self.planner(on_gap)
+        store = self.store
+        is_whole = self.offsets.stop is None and self.times is None
+        if is_whole and range_size_of(store) and len(log.log.segments) <= _MOST_FETCHED:
+            is_committed = self.isolation_level is IsolationLevel.READ_COMMITTED
+            store = FetchedAtOnce(store, ranges_beside(log.log.segments, is_committed=is_committed))
+        planner = self.planner(on_gap, store)
         planner.add(log, self.offsets, self.times)
         return planner.plan(self.location)
 
@@ -133,14 +187,14 @@ class Scan(BaseScan):
         note = note_if_older(self.store, [log.segments for log in logs], self.times, self.offsets)
         return plan if note is None else replace(plan, notes=(*plan.notes, note))
 
-    def planner(self, on_gap: str | None = None) -> PartitionPlanner:
+    def planner(self, on_gap: str | None = None, store: ObjectStore | None = None) -> PartitionPlanner:
         """A planner that knows how this scan is to be read, for those who choose of its partitions and offsets.
 
         Args:
-            on_gap: in place of the scan's own.
+            on_gap: in place of the scan's own; as is ``store``.
         """
         options = self.options if on_gap is None else replace(self.options, on_gap=Policy.parse("on_gap", on_gap))
-        return PartitionPlanner(self.store, options, isolation_level=self.isolation_level)
+        return PartitionPlanner(store or self.store, options, isolation_level=self.isolation_level)
 
     def logs(self, wants: Wants | None = None) -> Iterator[SourceLog]:
         """The partitions of this scan, listed one after another; those that ``wants`` refuses cost no listing."""
@@ -155,12 +209,47 @@ class Scan(BaseScan):
         return Wanted(self._request.topic, self._request.topic_id, self._request.partitions)
 
     def _batches(self, options: ReadOptions) -> Iterator[pa.RecordBatch]:
-        plan = self.plan()
+        plan = self.prepare()
         reader = PlanReader(self.store, options)
         self.metrics = reader.metrics
         self.metrics.notes.extend(plan.notes)
         stored = metrics_of(self.store)
-        yield from timed(reader.read(plan), reader.metrics, stored, Stopwatch(self._plan_took))
+        batches = reader.read(plan) if self._plan is not None else self._read_draft(options, reader.metrics)
+        yield from timed(batches, reader.metrics, stored, Stopwatch(self._plan_took))
+
+    def _read_draft(self, options: ReadOptions, metrics: ScanMetrics) -> Generator[pa.RecordBatch, None, None]:
+        """The records by a plan that reading proves, or makes anew."""
+        draft = self._draft
+        assert draft is not None
+        strict = replace(options, on_corrupt=Policy.FAIL, on_missing=Policy.FAIL)
+        left = draft.plan
+        rows = 0
+        try:
+            while True:
+                reader = PlanReader(self.store, strict, metrics=metrics, assumed=draft.assumed)
+                try:
+                    with closing(reader.read(left)) as batches:
+                        for batch in batches:
+                            rows += batch.num_rows
+                            yield batch
+                            del batch  # its buffers are free while the next one is waited for
+                    self._plan = draft.plan
+                    return
+                except AssumptionError as error:
+                    if error.position is None or error.base_offset is None:
+                        break
+                    if (found := draft.replayed(error.split, error.position, error.base_offset)) is None:
+                        break
+                    draft, left = found
+                    self._draft = draft
+        except (FormatError, ObjectNotFoundError, ObjectChangedError):
+            pass  # the whole plan says what becomes of it
+        self._draft = None
+        plan = self.plan()
+        take_back(metrics, replace(metrics))
+        metrics.notes += [note for note in plan.notes if note not in metrics.notes]
+        reader = PlanReader(self.store, options, metrics=metrics)
+        yield from without_first(rows, reader.read(plan))
 
     def close(self) -> None:
         """Give back connections and threads of the store; without this they go with the process."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 
 from segreader.format.checkpoints import LeaderEpochs
-from segreader.values import quick_init
+from segreader.values import dataclass
 
 
 class SegmentState(IntEnum):
@@ -40,7 +40,6 @@ class TopicIdPartition:
         return (self.topic, self.partition, self.topic_id or "")
 
 
-@quick_init
 @dataclass(frozen=True, slots=True)
 class SegmentFiles:
     """Names of a segment's objects in their store; ``None`` where there is none.
@@ -61,7 +60,6 @@ class SegmentFiles:
     epochs_tag: str | None = field(default=None, compare=False, repr=False)
 
 
-@quick_init
 @dataclass(frozen=True, slots=True)
 class StemFiles:
     """As ``SegmentFiles``, of files that share a stem: named when asked for, for there may be a hundred thousand.
@@ -109,7 +107,6 @@ class StemFiles:
         return {}
 
 
-@quick_init
 @dataclass(frozen=True, slots=True)
 class Segment:
     """One segment of a partition, complete as far as its catalogue can tell.

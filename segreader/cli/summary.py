@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, field, fields
 from functools import partial
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from segreader.isolation import TransactionReplay
 from segreader.read.ahead import ReadAhead, in_order
 from segreader.segment import Segment
 from segreader.storage.base import ObjectStore, read_each, read_whole
+from segreader.values import dataclass
 
 _MESSAGE_OVERHEAD = {0: 26, 1: 34}  # bytes of a message besides its key and value
 
@@ -315,9 +316,10 @@ def read_summaries(
         open_reader,
         name="segreader-inspect",
         threads=ahead.threads,
-        most_bytes=ahead.most_bytes,
+        most_bytes=ahead.most_waiting,
         size_of=lambda one: _ITEM_BYTES if isinstance(one, int) else one.memory_bytes,
         fetched_of=lambda segment: ahead.held_by(segment.log_size),
+        most_fetched=ahead.most_fetched,
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from typing import Final
 
@@ -19,6 +19,7 @@ from segreader.plan.lineage import Part
 from segreader.plan.split import Split
 from segreader.ranges import ByteRange, OffsetRange
 from segreader.segment import Segment
+from segreader.values import dataclass
 
 DEFAULT_SPLIT_BYTES = 128 << 20
 """Stored bytes of a split to aim at: half a second to two of work for one task."""
@@ -216,10 +217,8 @@ def _bytes_of(index: OffsetIndex | None, positions: ByteRange, offsets: OffsetRa
     start, stop = positions.start, positions.stop
     if offsets.start > index.base_offset:
         start = max(start, index.lookup(offsets.start - 1).position)  # see _columns._is_below
-    if offsets.stop is not None:
-        after = bisect_left(index.relative_offsets, offsets.stop - 1 - index.base_offset) + 1
-        if after < len(index):  # the first batch there certainly lies at or past the end
-            stop = min(stop, index.entry_positions[after])
+    if offsets.stop is not None and (end := index.end_below(offsets.stop)) is not None:
+        stop = min(stop, end)
     return ByteRange(start, stop) if start < stop else None
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from heapq import nlargest
 from itertools import pairwise
@@ -18,7 +17,7 @@ from typing import NamedTuple
 
 from segreader.format.checkpoints import LeaderEpoch, LeaderEpochs
 from segreader.segment import Segment, TopicIdPartition
-from segreader.values import quick_init
+from segreader.values import dataclass
 
 _Run = tuple[int, int, int, str, int]
 """Offsets that the lineage confirms: start, -stop, -version, name and number of the segment. The best sorts first."""
@@ -45,7 +44,6 @@ class DropReason(StrEnum):
                 return "these offsets are below the log start offset"
 
 
-@quick_init
 @dataclass(frozen=True, slots=True)
 class Part:
     """Offsets ``start <= offset < stop`` are delivered from ``segment``."""
@@ -244,6 +242,9 @@ def clip(lineage: LeaderEpochs, base_offset: int, last_offset: int) -> LeaderEpo
         base_offset: first offset of the segment; the epoch that wrote it begins here.
         last_offset: last offset of the segment (inclusive).
     """
+    entries = lineage.entries
+    if len(entries) == 1 and entries[0].start_offset <= base_offset <= last_offset:  # as nearly always
+        return LeaderEpochs((LeaderEpoch(entries[0].epoch, base_offset),))
     entries = _entries_within(lineage, base_offset, last_offset + 1)
     if entries and entries[0].start_offset < base_offset:
         entries = (LeaderEpoch(entries[0].epoch, base_offset), *entries[1:])

@@ -6,7 +6,7 @@ import difflib
 import os
 import re
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Final, Self
@@ -17,6 +17,7 @@ from segreader.format.compression import DEFAULT_LIMIT
 from segreader.isolation import IsolationLevel
 from segreader.plan.cut import DEFAULT_SPLIT_BYTES
 from segreader.ranges import OffsetRange
+from segreader.values import dataclass
 
 Time = int | str | datetime | None
 
@@ -268,6 +269,11 @@ def parse_on_gap(on_gap: str, *, stacklevel: int = 3) -> Policy:
     return Policy.parse("on_gap", on_gap)
 
 
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
     """How records are planned and become Arrow record batches.
@@ -336,20 +342,22 @@ class ReadOptions:
             if (number := getattr(self, name)) is not None and number < 1:
                 raise OptionError(f"{name} must be positive", found=number)
 
-    def threads_for(self, *, is_remote: bool) -> int:
+    def threads_for(self, *, is_remote: bool, default: int | None = None) -> int:
         """How many splits are read at a time.
+
+        Args:
+            default: where neither the option nor the environment has a number.
 
         Raises:
             OptionError: the variable of the environment is no number.
         """
-        if (given := self._set("threads")) is not None:
+        if (given := self._set("threads") or default) is not None:
             return given
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return max(cores, _REMOTE_THREADS) if is_remote else cores
+        return max(usable_cores(), _REMOTE_THREADS) if is_remote else usable_cores()
 
-    def most_bytes_ahead(self, *, is_remote: bool) -> int:
-        """``read_ahead_bytes``, or its default; raises as ``threads_for``."""
-        return self._set("read_ahead_bytes") or (_REMOTE_BYTES_AHEAD if is_remote else _LOCAL_BYTES_AHEAD)
+    def most_bytes_ahead(self, *, is_remote: bool, default: int | None = None) -> int:
+        """``read_ahead_bytes``, or its default; as ``threads_for``."""
+        return self._set("read_ahead_bytes") or default or (_REMOTE_BYTES_AHEAD if is_remote else _LOCAL_BYTES_AHEAD)
 
     def _set(self, name: str) -> int | None:
         if (given := getattr(self, name)) is not None:

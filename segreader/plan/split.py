@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import field
 from enum import StrEnum
 from typing import Any, Final, overload
 
@@ -13,7 +13,7 @@ from segreader.isolation import AbortedTransactions, IsolationLevel
 from segreader.plan.lineage import DropReason
 from segreader.ranges import ByteRange, OffsetRange
 from segreader.segment import TopicIdPartition
-from segreader.values import quick_init
+from segreader.values import dataclass
 
 END_OF_LOG: Final = ("", 0, 0)
 """In ``Split.following``: no log follows."""
@@ -83,7 +83,6 @@ class LogsAhead(Sequence[tuple[str, int, int]]):
         return tuple(iter(self))
 
 
-@quick_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
     """What one worker reads: some whole batches of one segment, and the offsets wanted of them.
@@ -155,6 +154,19 @@ class Split:
     def following_from(self, position: int) -> Sequence[tuple[str, int, int]]:
         """``following`` of a piece that ends there: none where a reader looks no farther than this log."""
         return self.following if position + LOOK_AHEAD >= self.log_size else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Assumed:
+    """What a plan takes to be true, and only reading proves.
+
+    Args:
+        ends: the last offset of logs, by name.
+        plain: partitions without a transaction.
+    """
+
+    ends: Mapping[str, int] = field(default_factory=dict)
+    plain: frozenset[TopicIdPartition] = frozenset()
 
 
 class EndReason(StrEnum):

@@ -16,8 +16,8 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from queue import SimpleQueue
 from threading import Lock, Thread, current_thread
 from typing import Final, Generic, Self, TypeVar
@@ -25,8 +25,9 @@ from weakref import finalize
 
 from segreader.errors import StorageError
 from segreader.plan.request import ReadOptions
-from segreader.storage.base import ObjectStore, range_size_of
+from segreader.storage.base import ObjectStore, fetching, range_size_of
 from segreader.storage.cancellation import Cancellation, cancellable
+from segreader.values import dataclass
 
 Part = TypeVar("Part")
 Item = TypeVar("Item")
@@ -59,20 +60,43 @@ class ReadAhead:
         is_remote = bool(range_size)
         return cls(options.threads_for(is_remote=is_remote), options.most_bytes_ahead(is_remote=is_remote), range_size)
 
+    @property
+    def most_waiting(self) -> int:
+        """Bytes that wait or are decoded, at most: of a store on the network the other half is for ranges."""
+        return max(1, self.most_bytes // 2) if self.range_size else self.most_bytes
+
+    @property
+    def most_fetched(self) -> int | None:
+        """Bytes of the ranges that all reads hold together; ``None`` of local files."""
+        return max(1, self.most_bytes // 2) if self.range_size else None
+
     def held_by(self, size: int) -> int:
-        """Bytes that reading so many bytes of an object holds, besides what waits."""
-        return min(self.range_size, size) + min(_DECODED_BYTES, 4 * size)
+        """Bytes that decoding so many bytes of an object holds, besides ranges and what waits."""
+        return min(_DECODED_BYTES, 4 * size)
 
 
-def one_ahead(make: Callable[[], Iterator[Item]], *, name: str) -> Generator[Item, None, None]:
-    """What an iterator gives, the next item of which is read in a thread while one is used.
+def one_lane(
+    make: Callable[[], Iterator[Item]],
+    *,
+    name: str,
+    most_bytes: int = 0,
+    size_of: Callable[[Item], int] = lambda _: 0,
+    made_of: int = 0,
+) -> Generator[Item, None, None]:
+    """What an iterator gives, read in a thread while items are used: the next one, and more up to ``most_bytes``.
+
+    Closing it ends the thread.
 
     Args:
         make: called in the thread; what it gives is used there alone.
         name: of the thread.
+        most_bytes: as of ``Ahead.hurry``; ``size_of`` as of ``Ahead``.
+        made_of: bytes that an item may take, counted while it is made.
     """
-    ahead = Ahead([make], make_each, name=name)
+    ahead = Ahead([make], make_each, name=name, size_of=size_of, made_of=lambda _: made_of)
     try:
+        if most_bytes:
+            ahead.hurry(most_bytes, 1)
         while found := ahead.next():
             yield found.pop()
     finally:
@@ -88,25 +112,48 @@ def in_order(
     most_bytes: int,
     size_of: Callable[[Item], int] = lambda _: 0,
     fetched_of: Callable[[Part], int] = lambda _: 0,
+    most_fetched: int | None = None,
 ) -> Generator[Item, None, None]:
     """The items of parts, in the order of the parts, read by several threads at once. Closing it ends them.
 
     Args:
         threads: how many read; with one, or for a single part, the caller's own does when an item is asked for.
         most_bytes: as of ``Ahead.hurry``; the others as of ``Ahead``.
+        most_fetched: bytes of the ranges that a store holds for all of them, the same share for each thread.
     """
-    if (threads := min(threads, len(parts))) < 2:
+    threads = min(threads, len(parts))
+    share = None if most_fetched is None else most_fetched // max(1, threads)
+
+    def open_limited() -> Callable[[Part], Iterator[Item]]:
         read = open_reader()
+        return lambda part: limited(read(part), share)
+
+    if threads < 2:
+        read = open_limited()
         for part in parts:
             yield from read(part)
         return
-    ahead = Ahead(parts, open_reader, name=name, size_of=size_of, fetched_of=fetched_of)
+    ahead = Ahead(parts, open_limited, name=name, size_of=size_of, fetched_of=fetched_of)
     try:
         ahead.hurry(most_bytes, threads)
         while found := ahead.next():
             yield found.pop()
     finally:
         ahead.close()
+
+
+def limited(items: Iterator[Item], most: int | None) -> Generator[Item, None, None]:
+    """The items; while one is made, a store fetches no more than this (``fetching``)."""
+    try:
+        while True:
+            with fetching(most):
+                found = [*islice(items, 1)]
+            if not found:
+                return
+            yield found.pop()
+    finally:
+        if isinstance(items, Generator):
+            items.close()
 
 
 class Ahead(Generic[Part, Item]):

@@ -54,6 +54,10 @@ class BaseScan(ABC):
     def plan(self) -> ReadPlan:
         """What a read will do, decided before any record is read; made once."""
 
+    def prepare(self) -> ReadPlan:
+        """What a read will do, as far as it must be known before it begins; raises as ``plan``."""
+        return self.plan()
+
     @abstractmethod
     def _batches(self, options: ReadOptions) -> Iterator[pa.RecordBatch]:
         """The record batches, with other columns perhaps."""
@@ -84,7 +88,7 @@ class BaseScan(ABC):
 
     def _planned_batches(self) -> Iterator[pa.RecordBatch]:
         with self._planning_at_once:  # of several reads that begin together one makes the plan
-            self.plan()
+            self.prepare()
         return self.to_batches()
 
     def to_arrow(self) -> pa.Table:

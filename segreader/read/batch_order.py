@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from operator import gt
 from typing import NamedTuple
 
-from segreader.errors import CorruptBatchError, CorruptIndexError, FormatError, SegreaderError, TruncatedError
+from segreader.errors import CorruptBatchError, CorruptIndexError, FormatError, TruncatedError
 from segreader.format.batch import COMMON_SIZE, DELETE_HORIZON_FLAG, check_common
 from segreader.format.columns import TABLE_WIDTH, Decision, RunSummary, Table
 from segreader.format.index_files import is_beside
@@ -21,7 +21,7 @@ class Deliverable(NamedTuple):
     """How many rows of a run may be delivered, and the error after them."""
 
     rows: int
-    error: SegreaderError | None = None
+    error: Exception | None = None
 
 
 def begins_late(

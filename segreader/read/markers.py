@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain
 from typing import Final, NamedTuple
 
@@ -36,6 +36,7 @@ from segreader.ranges import ByteRange
 from segreader.read.batch_order import require_whole
 from segreader.segment import Segment
 from segreader.storage.base import ObjectStore
+from segreader.values import dataclass
 
 VANISHED: Final = "Retention may have removed it: plan again, or leave such segments out with on_missing='skip'"
 
@@ -81,6 +82,7 @@ def replay_parts(
     below: int | None,
     max_batch_bytes: int,
     check_crcs: bool,
+    start: int = 0,
 ) -> Replayed:
     """Read the batches of parts that follow each other.
 
@@ -89,6 +91,7 @@ def replay_parts(
         below: stop once every transaction that began below this offset has ended.
         max_batch_bytes: largest batch to hold.
         check_crcs: whether the batches that bear on transactions must pass their CRC.
+        start: the first byte of the first log that is read; a batch begins there.
 
     Raises:
         ObjectNotFoundError: a segment has vanished; ``offset`` is where its part begins.
@@ -106,12 +109,12 @@ def replay_parts(
             waiting = {one for one, first in replay.open_transactions.items() if first < below}
         return not waiting
 
-    for part in parts:
+    for at, part in enumerate(parts):
         floor = max(floor, part.start)
         if is_decided(part.start):
             break
         try:
-            scanned = _scan(store, part.segment, decompressor, max_batch_bytes, check_crcs)
+            scanned = _scan(store, part.segment, 0 if at else start, decompressor, max_batch_bytes, check_crcs)
             for batch in _in_order(scanned, part):
                 if is_decided(batch.base_offset):
                     break
@@ -196,13 +199,13 @@ def _out_of_order(batch: _Batch, expected: str) -> CorruptBatchError:
 
 
 def _scan(
-    store: ObjectStore, segment: Segment, decompressor: Decompressor, max_batch_bytes: int, check_crcs: bool
+    store: ObjectStore, segment: Segment, start: int, decompressor: Decompressor, max_batch_bytes: int, check_crcs: bool
 ) -> Iterator[_Batch | FormatError]:
-    """The batches of a segment as they lie; at damage the error, and then no more."""
+    """The batches of a segment from byte ``start`` on; at damage the error, and then no more."""
     if not segment.log_size:
         return
-    scanner = SegmentScanner(stop=segment.log_size, max_batch_size=max_batch_bytes)
-    with closing(store.read_pieces(segment.files.log, ByteRange(0, segment.log_size))) as pieces:
+    scanner = SegmentScanner(start=start, stop=segment.log_size, max_batch_size=max_batch_bytes)
+    with closing(store.read_pieces(segment.files.log, ByteRange(start, segment.log_size))) as pieces:
         while True:
             try:
                 answer = scanner.next()

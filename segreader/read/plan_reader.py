@@ -26,13 +26,13 @@ import pyarrow as pa
 from segreader.errors import FormatError, StorageError
 from segreader.format.columns import BufferPool
 from segreader.format.kernel import load_kernel
-from segreader.plan.request import Order, Policy, ReadOptions
-from segreader.plan.split import ReadPlan, Split
+from segreader.plan.request import Order, Policy, ReadOptions, usable_cores
+from segreader.plan.split import Assumed, ReadPlan, Split
 from segreader.read.ahead import Ahead, ReadAhead
 from segreader.read.decoders import Decoder, RowDecoder
 from segreader.read.metrics import COST, ScanMetrics
 from segreader.read.split_reader import ReadApart, SplitReader
-from segreader.storage.base import ObjectStore
+from segreader.storage.base import FetchBudget, ObjectStore
 
 Shape = Callable[[pa.RecordBatch], pa.RecordBatch]
 """What becomes of each batch before it is given: filtered, projected."""
@@ -42,7 +42,7 @@ _UNHURRIED: Final = 2
 
 _POOL_BYTES: Final = 24 << 20
 _FEW_THREADS: Final = 8
-"""The more are ahead of the first, the more record batches wait for it."""
+"""The more splits are read at a time, the more record batches wait for the first one."""
 
 _THREAD_BYTES: Final = 1 << 20
 """Of what a thread needs to read and to decompress."""
@@ -102,6 +102,7 @@ class PlanReader:
         metrics: counts what was read of the plan up to the batch that was returned last.
         decoder: as of ``SplitReader``.
         shape: applied to each batch, in the thread that reads it.
+        assumed: as of ``SplitReader``.
     """
 
     def __init__(
@@ -112,13 +113,16 @@ class PlanReader:
         metrics: ScanMetrics | None = None,
         decoder: Callable[[RowDecoder], Decoder] | None = None,
         shape: Shape | None = None,
+        assumed: Assumed | None = None,
     ) -> None:
         self._store, self._options, self._decoder, self._shape = store, options, decoder, shape
+        self._assumed = assumed
         ahead = ReadAhead.of(store, options)
         self._is_remote = bool(ahead.range_size)
         self._threads, self._most_bytes = ahead.threads, ahead.most_bytes
         self._at_once = 1  # splits that are read at a time
         self._most_fetched: int | None = None  # for each of them
+        self._ranges_at_once = 1  # of each of them
         self._batch_bytes = options.batch_bytes * 5 // 4 + _ROW_BYTES * options.batch_rows
         self._pool = BufferPool(_POOL_BYTES, load_kernel(options.kernel).allocate)
         self._reader = self._open_split_reader(metrics)
@@ -165,16 +169,33 @@ class PlanReader:
             count += count == before
 
     def _open_split_reader(self, metrics: ScanMetrics | None = None) -> SplitReader:
-        reader = SplitReader(self._store, self._options, metrics=metrics, pool=self._pool, decoder=self._decoder)
-        reader.limit_fetched(self._most_fetched)
+        reader = SplitReader(
+            self._store,
+            self._options,
+            metrics=metrics,
+            pool=self._pool,
+            decoder=self._decoder,
+            assumed=self._assumed,
+        )
+        self._limit_fetched(reader)
         return reader
 
+    def _limit_fetched(self, reader: SplitReader) -> None:
+        most, at_once = self._most_fetched, self._ranges_at_once
+        reader.limit_fetched(most if most is None or at_once == 1 else FetchBudget(most, at_once=at_once))
+
     def _share_memory(self, splits: int) -> None:
-        """Half of the bytes, or less where threads are many, are for ranges: the same for each thread."""
-        self._at_once = max(1, min(self._threads, splits))
+        """Half of the bytes, or less where threads are many, are for ranges: the same for each thread.
+
+        More threads than cores wait for a store, and what they read waits for the splits before: instead of them, the
+        others have several ranges under way.
+        """
+        self._at_once = wanted = max(1, min(self._threads, splits))
         if self._is_remote:
+            self._at_once = min(wanted, max(_FEW_THREADS, usable_cores()))
+            self._ranges_at_once = -(-wanted // self._at_once)
             self._most_fetched = self._most_bytes // (self._at_once * (2 if self._at_once <= _FEW_THREADS else 4))
-            self._reader.limit_fetched(self._most_fetched)
+            self._limit_fetched(self._reader)
         if self._at_once > 1:
             self._pool.max_bytes = self._most_waiting + _POOL_BYTES
 
@@ -326,8 +347,8 @@ class PlanReader:
             while not given:
                 yield None
             item = given.popleft()
-        _take_back(self.metrics, seen)
-        yield from self._each_shaped(_without_first(rows, _in_order(reader, step)))
+        take_back(self.metrics, seen)
+        yield from self._each_shaped(without_first(rows, _in_order(reader, step)))
         while not item.is_last:
             while not given:
                 yield None
@@ -373,7 +394,7 @@ def _keep_before(
         left.pop(one).close()
 
 
-def _without_first(rows: int, batches: Generator[pa.RecordBatch, None, None]) -> Iterator[pa.RecordBatch]:
+def without_first(rows: int, batches: Generator[pa.RecordBatch, None, None]) -> Iterator[pa.RecordBatch]:
     """The rows of the batches but for some, which were given before."""
     with closing(batches):
         for batch in batches:
@@ -397,7 +418,7 @@ def _follow(whole: ScanMetrics, part: ScanMetrics, seen: ScanMetrics) -> None:
         setattr(seen, name, count)
 
 
-def _take_back(whole: ScanMetrics, seen: ScanMetrics) -> None:
+def take_back(whole: ScanMetrics, seen: ScanMetrics) -> None:
     """Count out what is read once more; what it has cost was spent all the same."""
     for name in _NUMBERS:
         if name not in _SPENT:

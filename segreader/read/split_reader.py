@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, Protocol
 
 import pyarrow as pa
@@ -24,7 +24,7 @@ from segreader.format.index_files import parse_offset_index
 from segreader.format.scanner import BatchRun, Done, NeedData, SegmentScanner, Tail
 from segreader.isolation import AbortedTransactionFilter, AbortedTransactions, IsolationLevel
 from segreader.plan.request import Policy, ReadOptions
-from segreader.plan.split import Split
+from segreader.plan.split import Assumed, Split
 from segreader.ranges import ByteRange
 from segreader.read.batch_order import (
     Deliverable,
@@ -46,11 +46,26 @@ from segreader.read.decoders import Decoder, RowDecoder, rows_below
 from segreader.read.markers import MarkerCheck, Transactional
 from segreader.read.metrics import Hole, MissingOffsets, ScanMetrics
 from segreader.segment import TopicIdPartition
-from segreader.storage.base import ObjectStore, fetching, range_size_of, read_listed, read_whole
+from segreader.storage.base import Fetched, ObjectStore, fetching, range_size_of, read_listed, read_whole
+from segreader.values import dataclass
 
 _MARKED = CONTROL_FLAG | TRANSACTIONAL_FLAG
 _NOT_TRANSACTIONAL: Final = Transactional((), (), ())
 _DECISION, _SKIP = int(Table.DECISION), int(Decision.SKIP)
+
+
+class AssumptionError(Exception):
+    """A log is not what its plan took it to be. It never leaves a scan, which plans anew.
+
+    Args:
+        split: of the log.
+        position, base_offset: of the first batch that belongs to a transaction, all records before which were returned;
+            ``None`` where something else is not as it was taken to be.
+    """
+
+    def __init__(self, split: Split, position: int | None = None, base_offset: int | None = None) -> None:
+        super().__init__(split.log, position, base_offset)
+        self.split, self.position, self.base_offset = split, position, base_offset
 
 
 def read_split(
@@ -173,6 +188,7 @@ class SplitReader:
     Args:
         pool: where columns are written, by default one of its own.
         decoder: made of the reader's ``RowDecoder``, it decodes in its place: ``HeaderDecoder``, ``CountDecoder``.
+        assumed: raise ``AssumptionError`` where a log shows something else.
     """
 
     def __init__(
@@ -183,9 +199,11 @@ class SplitReader:
         metrics: ScanMetrics | None = None,
         pool: BufferPool | None = None,
         decoder: Callable[[RowDecoder], Decoder] | None = None,
+        assumed: Assumed | None = None,
     ) -> None:
         self._store = store
         self._options = options
+        self._assumed = assumed or Assumed()
         self._rows = RowDecoder(options, metrics, pool)
         self._decoder: Decoder = self._rows if decoder is None else decoder(self._rows)
         self.metrics = self._rows.metrics
@@ -197,16 +215,16 @@ class SplitReader:
         self._markers: MarkerCheck | None = None
         self._next_split: Split | None = None  # the one that goes on where the last one ended
         self._aborted: Aborted | None = None
-        self._most_fetched: int | None = None
+        self._most_fetched: Fetched = None
         self._range_size, self._streamed = range_size_of(store), 0
         self._apart: ReadApart | None = None
         self._entered: ReadApart | None = None
         self._held: list[pa.RecordBatch] = []  # undecided rows of the splits before
 
-    def limit_fetched(self, most_bytes: int | None) -> None:
+    def limit_fetched(self, most: Fetched) -> None:
         """Hold no more bytes of ranges than this from the next split on, if the store is on the network."""
-        self._most_fetched = most_bytes
-        self._range_size = range_size_of(self._store, most_bytes)
+        self._most_fetched = most
+        self._range_size = range_size_of(self._store, most)
 
     def let_go(self) -> None:
         """Leave the buffers of the next record batch to others of the pool until the next split is read."""
@@ -442,6 +460,10 @@ class SplitReader:
                 continue
             if isinstance(answer, Done):
                 self._check_tail(split, answer)
+                if split.is_last_of_segment and self._last_offset != self._assumed.ends.get(
+                    split.log, self._last_offset
+                ):
+                    raise AssumptionError(split)
                 while answer.position + len(behind) < stop and len(piece := self._next_piece(split, pieces)):
                     behind += piece
                 self._check_next(split, behind)
@@ -449,6 +471,8 @@ class SplitReader:
             after = split.offset_bound if scanner.position >= split.positions.stop else scanner.next_base_offset
             summary = self._rows.kernel.summarise(answer.table, answer.rows)
             sound = self._deliverable(split, answer, summary, after)
+            if summary.flags & _MARKED and split.partition in self._assumed.plain:
+                sound = _before_transactions(split, answer, sound)
             transactional = self._decide(split, answer, sound.rows) if summary.flags & _MARKED else _NOT_TRANSACTIONAL
             self.metrics.batches += sound.rows
             found = None if self._markers is None else self._markers.find(split, answer, transactional)
@@ -683,6 +707,17 @@ class SplitReader:
                 if after < position < split.positions.stop:
                     return position
         return split.positions.stop
+
+
+def _before_transactions(split: Split, run: BatchRun, sound: Deliverable) -> Deliverable:
+    """As many of the rows as are before the first that bears on a transaction."""
+    table = run.table
+    for row in range(sound.rows):
+        at = row * TABLE_WIDTH
+        if table[at + Table.MAGIC] >= 2 and table[at + Table.ATTRIBUTES] & _MARKED:
+            error = AssumptionError(split, table[at + Table.POSITION], table[at + Table.BASE_OFFSET])
+            return Deliverable(row, error)
+    return sound
 
 
 def _aborted_in(split: Split, open_ended: Sequence[tuple[int, int]]) -> Aborted | None:

@@ -7,21 +7,22 @@ files that are stored in another form, and several stores as one.
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from heapq import merge
 from operator import attrgetter
-from threading import Semaphore
+from threading import Lock, Semaphore
 from time import monotonic
 from typing import Final, Protocol, TypeVar
 
-from segreader.errors import ObjectChangedError, ShortReadError
+from segreader.errors import ObjectChangedError, ShortReadError, StorageError
 from segreader.ranges import ByteRange
 from segreader.storage.cancellation import Cancellation, cancellable
-from segreader.values import quick_init
+from segreader.values import dataclass
 
 _LONGEST_TAG = 100
 _MOST_LISTINGS: Final = 64
@@ -31,7 +32,6 @@ _MOST_LISTED: Final = 1000
 _MOST_REMEMBERED: Final = 1 << 20
 
 
-@quick_init
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
     """One listed object: its name in the store and its size in bytes; -1 where a listing has none.
@@ -301,6 +301,31 @@ class RememberingStore(StoreView):
         yield memoryview(data)
 
 
+class FetchedAtOnce(StoreView):
+    """A store some small ranges of which are fetched at once, before each is asked for, and given once.
+
+    An error is raised when its range is asked for.
+    """
+
+    def __init__(self, store: ObjectStore, ranges: Sequence[tuple[str, ByteRange]]) -> None:
+        super().__init__(store)
+
+        def fetch(one: tuple[str, ByteRange]) -> bytes | StorageError:
+            try:
+                return store.read_ranges(one[0], [one[1]])[0]
+            except StorageError as error:
+                return error
+
+        self._fetched = dict(zip(ranges, read_each(fetch, ranges), strict=True))
+
+    def read_ranges(self, name: str, ranges: Sequence[ByteRange]) -> Sequence[bytes]:
+        """The bytes of each range, in the order asked for."""
+        fetched = self._fetched.pop((name, ranges[0]), None) if len(ranges) == 1 else None
+        if isinstance(fetched, StorageError):
+            raise fetched
+        return self.inner.read_ranges(name, ranges) if fetched is None else [fetched]
+
+
 class ListedOnce(StoreView):
     """A store that goes on with a listing of a directory where it would begin it again: once, and in order.
 
@@ -459,40 +484,102 @@ os.register_at_fork(after_in_child=_renew_places)
 _LEAST_RANGE: Final = 1 << 20
 """What a read is allowed to hold does not make its requests smaller than this."""
 
-_most_fetched: ContextVar[int | None] = ContextVar("segreader_most_fetched", default=None)
+
+class FetchBudget:
+    """Bytes of the ranges that several reads hold together, at most: what is under way, and the piece in use.
+
+    Each read may have one range at any time, so its ranges are small enough for all; it begins more where the first
+    ranges of the others would still have room.
+
+    Args:
+        most_bytes: of all reads. Ranges are not made smaller than 1 MiB for it.
+        reads: how many there are at a time.
+        at_once: ranges that a single read has at a time.
+    """
+
+    def __init__(self, most_bytes: int, reads: int = 1, *, at_once: int = 1) -> None:
+        self.most_range = max(_LEAST_RANGE, most_bytes // (2 * reads if reads > 1 else at_once))
+        self._most_bytes, self._reads = most_bytes, reads
+        self._held, self._lock = 0, Lock()
+        self._given_back: deque[int] = deque()
+
+    def take(self, size: int, *, is_first: bool) -> bool:
+        """Count one more range of a read, unless it has to wait; the first one never has."""
+        with self._lock:
+            while self._given_back:
+                self._held -= self._given_back.popleft()
+            if not is_first and self._held + size * self._reads > self._most_bytes:
+                return False
+            self._held += size
+            return True
+
+    def give_back(self, size: int) -> None:
+        """Count so much less from now on. A finalizer may call it: it takes no lock."""
+        self._given_back.append(size)
+
+
+Fetched = int | FetchBudget | None
+"""How many bytes of ranges are held: by each read by itself, by several together, or as many as a store likes."""
+
+_most_fetched: ContextVar[Fetched] = ContextVar("segreader_most_fetched", default=None)
 
 
 @contextmanager
-def fetching(most_bytes: int | None) -> Iterator[None]:
+def fetching(most: Fetched) -> Iterator[None]:
     """For the time of the block, a ``read_pieces`` that this thread begins holds so many bytes of ranges at most.
 
     A store on the network asks for smaller ranges then, and for fewer at a time; ``None`` leaves both to it.
     """
-    token = _most_fetched.set(most_bytes)
+    token = _most_fetched.set(most)
     try:
         yield
     finally:
         _most_fetched.reset(token)
 
 
-def range_limits(range_size: int, at_once: int) -> tuple[int, int]:
-    """Bytes of a request, and how many are under way at a time: a store's own values, or fewer (``fetching``)."""
-    if (most := _most_fetched.get()) is None:
-        return range_size, at_once
-    size = min(range_size, max(_LEAST_RANGE, most))
-    return size, min(at_once, max(1, most // size))
+class RangeWindow:
+    """The ranges that one read of a store holds.
+
+    Args:
+        range_size: of the store, bytes of a request; ``fetching`` may make it less.
+        at_once: how many the store asks for at a time.
+    """
+
+    def __init__(self, range_size: int, at_once: int) -> None:
+        most = _most_fetched.get()
+        self._budget = FetchBudget(most) if isinstance(most, int) else most
+        self._at_once, self._held = at_once, 0
+        self.range_size = range_size if self._budget is None else min(range_size, self._budget.most_range)
+
+    def take(self) -> bool:
+        """Whether one more may be asked for; it is counted then."""
+        may = not self._held or self._held < self._at_once
+        if may and self._budget is not None:
+            may = self._budget.take(self.range_size, is_first=not self._held)
+        self._held += may
+        return may
+
+    def give_back(self, count: int = 1) -> None:
+        """So many are held no more."""
+        self._held -= count
+        if self._budget is not None:
+            self._budget.give_back(count * self.range_size)
+
+    def close(self) -> None:
+        """None is held any more."""
+        self.give_back(self._held)
 
 
-def range_size_of(store: object, most_fetched: int | None = None) -> int:
+def range_size_of(store: object, most_fetched: Fetched = None) -> int:
     """Bytes of one request of a store on the network, also of one that views are laid over; 0 of local files.
 
     Args:
-        most_fetched: as of ``fetching``.
+        most_fetched: as of ``fetching``; ``None`` leaves it as this thread has it.
     """
     while store is not None:
         if isinstance(size := getattr(store, "range_size", None), int):
-            with fetching(most_fetched):
-                return range_limits(size, 1)[0]
+            with fetching(_most_fetched.get() if most_fetched is None else most_fetched):
+                return RangeWindow(size, 1).range_size
         store = getattr(store, "inner", None)
     return 0
 
@@ -523,16 +610,19 @@ def read_each(read: Callable[[_Item], _Result], items: Sequence[_Item]) -> list[
     ending = Cancellation()
 
     def work(places: Semaphore | None) -> None:
+        began = monotonic()
         try:  # every worker takes the next item: a future for each would cost more than reading it from memory
-            while not failures and (at := next(numbers, None)) is not None:
-                began = monotonic()
-                try:
-                    with ending.covers():
+            with ending.covers():
+                while not failures and (at := next(numbers, None)) is not None:
+                    try:
                         answers[at] = read(items[at])
-                except BaseException as error:
-                    failures[at] = error
-                if monotonic() - began > _SLOW_S:  # each time: other calls may have given places back
-                    begin(3, places or _places)
+                    except BaseException as error:
+                        failures[at] = error
+                    now = monotonic()
+                    if now - began > _SLOW_S:  # each time: other calls may have given places back
+                        begin(3, places or _places)
+                        now = monotonic()
+                    began = now
         finally:
             if places is not None:
                 places.release()

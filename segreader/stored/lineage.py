@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import pairwise
 from typing import Final
 
@@ -42,12 +42,14 @@ from segreader.storage.base import ObjectStore, read_each, read_whole
 from segreader.stored.segment_ends import (
     OPEN_END,
     EndedSegments,
+    bears,
     bears_epochs,
     read_batches_at,
     read_epochs,
     read_last_offset,
     with_ends,
 )
+from segreader.values import dataclass
 
 _CANDIDATES: Final = 8
 _LOG_STARTS: Final = "log-start-offset-checkpoint"
@@ -110,7 +112,9 @@ def read_lineage(
         ends = with_ends(store, listed, incomplete, max_batch_bytes, too_short=log.too_short)
         notes += ends.notes
     segments = [_completed(segment, known) for segment, known in zip(ends.segments, files, strict=True)]
-    lineage, is_assumed, refused = _choose(store, log, segments, files, given, notes, max_batch_bytes)
+    lineage, is_assumed, refused = _choose(
+        store, log, segments, files, given, notes, max_batch_bytes, ends.last_batches
+    )
     chosen = next(
         (one.files.log for one, known in zip(segments, files, strict=True) if known and known is lineage), None
     )
@@ -148,7 +152,7 @@ def read_lineage(
         bare = _without_epochs(segments, by_batches)
         if chosen in untrue:  # what extended it counts for nothing, either
             files = [None if one.files.log in by_batches else known for one, known in zip(segments, files, strict=True)]
-            chosen_lineage, _, refused = _choose(store, log, bare, files, given, [], max_batch_bytes)
+            chosen_lineage, _, refused = _choose(store, log, bare, files, given, [], max_batch_bytes, ends.last_batches)
             chosen = next(
                 (one.files.log for one, known in zip(bare, files, strict=True) if known and known is chosen_lineage),
                 None,
@@ -596,6 +600,7 @@ def _choose(
     given: LeaderEpochs | None,
     notes: list[str],
     max_batch_bytes: int,
+    last_batches: Mapping[str, Batch],
 ) -> tuple[LeaderEpochs | None, bool, list[str]]:
     """The lineage to follow, whether it is only put together, and the logs beside which a checkpoint is false.
 
@@ -621,7 +626,10 @@ def _choose(
         refused: list[str] = []
 
         def is_sound(segment: Segment) -> bool:
-            if bears_epochs(store, segment, listed[id(segment)], max_batch_bytes):
+            epochs, last = listed[id(segment)], last_batches.get(segment.files.log)
+            if last is not None and bears(last, epochs):
+                return True  # nothing is read twice
+            if bears_epochs(store, segment, epochs, max_batch_bytes):
                 return True
             notes.append(
                 f"{store.url(segment.files.leader_epochs or segment.files.log)}: no batch of the segment bears the "

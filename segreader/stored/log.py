@@ -5,10 +5,11 @@ Source: ``OffsetsForLeaderEpoch`` (KIP-320) for where two histories part.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Generic, TypeVar
 
+from segreader.errors import CatalogError, FormatError, StorageError
 from segreader.format.compression import DEFAULT_LIMIT
 from segreader.isolation import IsolationLevel
 from segreader.plan.cut import overlapping, wanted_size
@@ -19,11 +20,14 @@ from segreader.plan.split import EndReason
 from segreader.ranges import OffsetRange
 from segreader.segment import TopicIdPartition
 from segreader.storage.base import ObjectStore, read_each
+from segreader.storage.cancellation import WaitEnded
 from segreader.stored.lineage import ReadableLog, read_lineage
-from segreader.stored.segment_ends import read_log_end
+from segreader.stored.near import Near, neighbourhoods, range_of_times
+from segreader.stored.segment_ends import OPEN_END, read_log_end
 from segreader.stored.source import SourceLog
 from segreader.stored.times import OffsetAndTimestamp, offset_for_time, offsets_between
 from segreader.stored.transactions import read_transaction_state, snapshot_at_start
+from segreader.values import dataclass
 
 _Value = TypeVar("_Value")
 
@@ -49,12 +53,14 @@ class LogOffsets:
         latest: one more than the last offset; ``None`` where there is none, or damage hides it.
         stable_end: ``read_committed`` readers read up to here.
         reason: why the stable end is where it is.
+        is_from_start: the log was replayed from its start, for no snapshot says what is open at its end.
     """
 
     earliest: int | None
     latest: int | None
     stable_end: int | None
     reason: EndReason
+    is_from_start: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,20 +85,30 @@ class StoredLog:
         store: has its objects.
         source: its listing, and what was given beside it.
         max_batch_bytes: largest batch to hold.
+        at_end: the segments at its end, where they alone tell where it ends: see ``log_at_end``.
 
     Raises:
         FormatError, StorageError: while last batches and transaction indexes are read.
     """
 
-    def __init__(self, store: ObjectStore, source: SourceLog, *, max_batch_bytes: int = DEFAULT_LIMIT) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        source: SourceLog,
+        *,
+        max_batch_bytes: int = DEFAULT_LIMIT,
+        at_end: Near | None = None,
+    ) -> None:
         self.source = source
+        self._at_end = at_end
         self._store, self._max_batch_bytes = store, max_batch_bytes
         self._times: dict[tuple[int, bool], OffsetAndTimestamp | None] = {}
 
     @_kept
     def readable(self) -> ReadableLog:
-        """Which segment delivers which offset, with what was found out about the others."""
-        source = self.source
+        """Which segment delivers which offset, with what was found out about the others; those at the end, if only
+        these were read."""
+        source = self._read
         return read_lineage(
             self._store,
             source.log,
@@ -107,6 +123,23 @@ class StoredLog:
         return self.readable.resolved
 
     @property
+    def _read(self) -> SourceLog:
+        """The segments that are read, and what was given beside them."""
+        return self.source if self._at_end is None else self._at_end.source
+
+    @_kept
+    def whole(self) -> StoredLog:
+        """The same by all of its segments."""
+        if self._at_end is None:
+            return self
+        return StoredLog(self._store, self.source, max_batch_bytes=self._max_batch_bytes)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is known by all of its segments."""
+        return self._at_end is None
+
+    @property
     def partition(self) -> TopicIdPartition:
         """Which one."""
         return self.source.log.partition
@@ -119,12 +152,17 @@ class StoredLog:
             self.resolved,
             start_snapshot=self.start_snapshot,
             max_batch_bytes=self._max_batch_bytes,
+            first=None if self.is_whole else self.earliest,  # a transaction may be open since before what was read
         )
 
     @property
     def earliest(self) -> int:
         """The first offset that is there, or in a segment that is missing."""
-        return self.resolved.first
+        if self._at_end is None or self._at_end.is_first:
+            return self.resolved.first
+        log, lineage = self.source.log, self.resolved.lineage  # no offset is in two segments, or of another lineage
+        first = lineage.entries[0].start_offset if lineage else 0
+        return max(log.segments[0].base_offset, log.log_start or 0, first)
 
     @property
     def latest(self) -> int:
@@ -164,7 +202,7 @@ class StoredLog:
     @property
     def start_snapshot(self) -> str | None:
         """A producer snapshot of where it starts, if there is one."""
-        source = self.source
+        source = self._read
         return snapshot_at_start(source.log if source.local is None else source.local, self.resolved)
 
     def epoch_before(self, offset: int) -> int | None:
@@ -175,6 +213,9 @@ class StoredLog:
     def first_at(self, time_ms: int, *, counts_markers: bool) -> OffsetAndTimestamp | None:
         """The first record that is not older than a time; see ``offset_for_time``."""
         key = (time_ms, counts_markers)
+        if key not in self._times and self._at_end is not None:
+            log = self._from_time(time_ms) or self.whole
+            self._times[key] = log.first_at(time_ms, counts_markers=counts_markers)
         if key not in self._times:
             self._times[key] = offset_for_time(
                 self._store,
@@ -185,6 +226,14 @@ class StoredLog:
             )
         return self._times[key]
 
+    def _from_time(self, time_ms: int) -> StoredLog | None:
+        """The segments from the one that has the first record which is not older; ``None`` if all must be read."""
+        around = range_of_times(self._store, self.source, TimeRange(time_ms))
+        for near in () if around is None else neighbourhoods(self._store, self.source, around, self._max_batch_bytes):
+            log = StoredLog(self._store, near.source, max_batch_bytes=self._max_batch_bytes)
+            return log if not log.readable.notes and near.is_whole(log.resolved) else None
+        return None
+
     def offset_for(self, time_ms: int, *, counts_markers: bool = True) -> int | None:
         """The offset of ``first_at``."""
         found = self.first_at(time_ms, counts_markers=counts_markers)
@@ -192,16 +241,25 @@ class StoredLog:
 
     def offsets_between(self, times: TimeRange, offsets: OffsetRange) -> OffsetRange:
         """The offsets of these that are within the times; see ``offsets_between`` of ``stored.times``."""
-        return offsets_between(self._store, self.resolved, times, offsets, max_batch_bytes=self._max_batch_bytes)
+        return offsets_between(self._store, self.whole.resolved, times, offsets, max_batch_bytes=self._max_batch_bytes)
 
     def pieces(self, start: int, stop: int) -> list[Piece]:
         """The segments that hold these offsets; of one that is wanted in part, as much of its size."""
         pieces = []
-        for part, wanted in overlapping(self.resolved.parts, OffsetRange(start, stop)):
+        for part, wanted in overlapping([*self._before_end(), *self.resolved.parts], OffsetRange(start, stop)):
             last = min(part.stop, self.latest)
             end = last if wanted.stop is None else min(wanted.stop, last)
             pieces.append(Piece(end, wanted_size(part, wanted, self.latest)))
         return pieces
+
+    def _before_end(self) -> Iterator[Part]:
+        """The segments before those that were read: each has the offsets up to the next one."""
+        if self._at_end is None:
+            return
+        for segment, following in pairwise(self.source.segments):
+            if segment.base_offset >= self.resolved.start:
+                return
+            yield Part(segment, segment.base_offset, following.base_offset)
 
     def diverged_from(self, known: LogEnd, isolation_level: IsolationLevel) -> Divergence | None:
         """Where it stops being the log that ended so; ``None`` if it has everything below.
@@ -213,6 +271,8 @@ class StoredLog:
         common = self._common_end(known.leader_epoch)
         if known.offset <= common:
             return None
+        if self._at_end is not None:
+            return self.whole.diverged_from(known, isolation_level)
         is_committed = isolation_level is IsolationLevel.READ_COMMITTED
         return Divergence(common, self._decided_end(common) if is_committed else common, known.leader_epoch)
 
@@ -240,7 +300,12 @@ class StoredLog:
 
 
 def read_log_offsets(
-    store: ObjectStore, log: ResolvedLog, *, start_snapshot: str | None = None, max_batch_bytes: int = DEFAULT_LIMIT
+    store: ObjectStore,
+    log: ResolvedLog,
+    *,
+    start_snapshot: str | None = None,
+    max_batch_bytes: int = DEFAULT_LIMIT,
+    first: int | None = None,
 ) -> LogOffsets:
     """The ends of a partition. Nothing of its records is read but the last batches, and what is behind a snapshot.
 
@@ -248,6 +313,7 @@ def read_log_offsets(
         log: of one partition.
         start_snapshot: a producer snapshot of where the log starts.
         max_batch_bytes: largest batch to hold.
+        first: its first offset, if that is before those of ``log``.
     """
     if not log.parts:
         return LogOffsets(None, None, None, EndReason.END_OF_DATA)
@@ -262,7 +328,30 @@ def read_log_offsets(
         stable, reason = undecided, EndReason.OPEN_TRANSACTION
     if state.unread_from is not None and state.unread_from < (bound if stable is None else stable):
         stable, reason = state.unread_from, EndReason.DAMAGE
-    return LogOffsets(log.start, latest, None if stable is None else max(stable, log.start), reason)
+    first = log.start if first is None else first
+    stable = None if stable is None else max(stable, first)
+    return LogOffsets(first, latest, stable, reason, state.is_from_start)
+
+
+def log_at_end(store: ObjectStore, source: SourceLog, *, max_batch_bytes: int = DEFAULT_LIMIT) -> StoredLog:
+    """One partition, for who asks where it ends: known by its last segments, where these are certainly enough.
+
+    Raises:
+        FormatError, StorageError: as ``StoredLog``, of a partition that is known by all of its segments.
+    """
+    for near in neighbourhoods(store, source, OffsetRange(OPEN_END), max_batch_bytes):
+        log = StoredLog(store, source, max_batch_bytes=max_batch_bytes, at_end=near)
+        try:
+            if log.readable.notes or not near.is_whole(log.resolved) or log.offsets.latest is None:
+                break
+            if log.reason is EndReason.DAMAGE or (log.offsets.is_from_start and not near.is_first):
+                break
+        except WaitEnded:
+            raise
+        except (FormatError, CatalogError, StorageError):
+            break
+        return log
+    return StoredLog(store, source, max_batch_bytes=max_batch_bytes)
 
 
 class Follower:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Final
 
@@ -26,6 +26,7 @@ from segreader.stored.lineage import digest_of, read_checkpoints
 from segreader.stored.segment_ends import OPEN_END, bears_epochs
 from segreader.stored.source import SourceLog
 from segreader.stored.times import newest_indexed_ms, times_of_segment
+from segreader.values import dataclass
 
 LEAST_SEGMENTS: Final = 16
 """A partition of fewer is read whole."""
@@ -43,6 +44,7 @@ _MOST_MS: Final = 1 << 48
 _LEAST_SPAN_MS: Final = 10 * 60 * 1000
 """From the first upload to the last: copies of small buckets take less."""
 
+_ALL: Final = OffsetRange()
 _WIDTHS: Final = (1, 4, 16)
 """Segments behind the range: the first one that proves its transactions decided is enough."""
 
@@ -53,15 +55,17 @@ class Near:
 
     Args:
         source: the partition with no others.
+        wanted: the offsets around which they are.
         next_base: where the segment behind them begins; ``None`` if there is none.
         is_first: no segment is before them.
     """
 
     source: SourceLog
+    wanted: OffsetRange
     next_base: int | None
     is_first: bool
 
-    def is_whole(self, log: ResolvedLog, wanted: OffsetRange) -> bool:
+    def is_whole(self, log: ResolvedLog) -> bool:
         """Whether each segment delivers its offsets up to the next one's first, and nothing else was found."""
         segments = self.source.log.segments
         if log.holes or log.dropped or len(log.parts) != len(segments):
@@ -72,7 +76,7 @@ class Near:
                 return False
             if part.stop > OPEN_END or (behind is not None and part.stop != behind):
                 return False
-        return self.next_base is None or wanted.start < log.stop
+        return self.next_base is None or self.wanted.start < log.stop
 
 
 def neighbourhoods(store: ObjectStore, source: SourceLog, wanted: OffsetRange, max_batch_bytes: int) -> Iterator[Near]:
@@ -104,6 +108,7 @@ def neighbourhoods(store: ObjectStore, source: SourceLog, wanted: OffsetRange, m
         snapshot = None if first else log.start_snapshot
         yield Near(
             SourceLog(replace(log, segments=tuple(some), start_snapshot=snapshot, read_segments=None), None, lineage),
+            wanted,
             segments[after].base_offset if after < len(segments) else None,
             not first,
         )
@@ -121,18 +126,25 @@ def _read(log: PartitionLog, some: Sequence[Segment]) -> Sequence[Segment] | Non
     return read if is_same else None
 
 
-def range_of_times(store: ObjectStore, source: SourceLog, times: TimeRange) -> OffsetRange | None:
+def range_of_times(
+    store: ObjectStore, source: SourceLog, times: TimeRange, offsets: OffsetRange = _ALL
+) -> OffsetRange | None:
     """The offsets of the segments that hold the first record of a range of times and the one behind its last.
 
     Any segment may hold the newest record, whatever was uploaded before or after it: the end of each time index is
     read, 12 bytes.
+
+    Args:
+        offsets: where the times have no start or no end, that of these.
 
     Returns:
         ``None`` where all segments must be read.
     """
     segments = source.log.segments
     since_ms, until_ms = times.since_ms, times.until_ms
-    if since_ms is None or (until_ms is not None and until_ms < since_ms):
+    if since_ms is None and not offsets.start:
+        return None
+    if since_ms is not None and until_ms is not None and until_ms < since_ms:
         return None
     if len(segments) < LEAST_SEGMENTS or not _is_plain(source):
         return None
@@ -148,11 +160,15 @@ def range_of_times(store: ObjectStore, source: SourceLog, times: TimeRange) -> O
         numbers = range(start, len(segments))
         return next((at for at in numbers if (known := newest[at]) is None or known >= time_ms), None)
 
-    if (first := first_at(since_ms, 0)) is None:
-        return None
-    last = None if until_ms is None else first_at(until_ms, first)
-    base_offset = segments[first].base_offset
-    return OffsetRange(base_offset, None if last is None else segments[last].base_offset + 1)
+    start, stop, first = offsets.start, offsets.stop, 0
+    if since_ms is not None:
+        if (found := first_at(since_ms, 0)) is None:
+            return None
+        first, start = found, segments[found].base_offset
+    if until_ms is not None:
+        last = first_at(until_ms, first)
+        stop = None if last is None else segments[last].base_offset + 1
+    return None if stop is not None and stop <= start else OffsetRange(start, stop)
 
 
 def _is_plain(source: SourceLog) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from itertools import pairwise, repeat
 from typing import Final
@@ -16,6 +16,8 @@ from segreader.errors import (
     FormatError,
     ObjectChangedError,
     ObjectNotFoundError,
+    OptionError,
+    PlanError,
     SegmentGapError,
     StorageError,
 )
@@ -57,6 +59,7 @@ from segreader.stored.near import neighbourhoods, range_of_times
 from segreader.stored.segment_ends import OPEN_END, last_timed_offset, read_last_offset, shows_cleaning
 from segreader.stored.source import SourceLog
 from segreader.stored.transactions import TransactionState, read_transaction_state
+from segreader.values import dataclass
 
 _AT_ONCE: Final = 16
 
@@ -190,17 +193,23 @@ class PartitionPlanner:
         offsets: OffsetRange,
         times: TimeRange | None = None,
         *,
+        choose: Callable[[StoredLog], OffsetRange] | None = None,
         only: Sequence[OffsetRange] | None = None,
         to_end: bool = False,
         transactions: TransactionState | None = None,
-    ) -> None:
+    ) -> StoredLog:
         """Plan one partition.
 
         Args:
-            source: its listing, or what was already read by it.
+            source: its listing, or what was already read by it; of a log that is known by its end, the listing counts.
+            choose: decides by the log which offsets are read: between ``offsets`` and, where ``times`` have a start or
+                an end, between the first ones that are as new. It may be asked again.
             only: ranges within ``offsets`` that are of use, rising and apart; what lies between them is not read.
             to_end: the offsets stop only where the log was found to end.
             transactions: those of the offsets, if they are known.
+
+        Returns:
+            The log by which it was planned: of the segments around the offsets, where these are enough.
 
         Raises:
             SegmentGapError: ``on_gap`` is ``fail``, and offsets between two segments are in none, or those behind the
@@ -209,22 +218,27 @@ class PartitionPlanner:
             ObjectNotFoundError, ObjectChangedError: ``on_missing`` is ``fail``, and a segment has vanished since it was
                 listed.
         """
-        if isinstance(source, StoredLog):
+        if isinstance(source, StoredLog) and source.is_whole:
             stored = source
-        elif transactions is None and self.add_near(source, offsets, times, only=only, to_end=to_end):
-            return
         else:
-            stored = self.log(source.whole())
+            near: StoredLog | None = None
+            known = source.source if isinstance(source, StoredLog) else source
+            if transactions is None:
+                near = self.add_near(known, offsets, times, choose=choose, only=only, to_end=to_end)
+            if near is not None:
+                return near
+            stored = source.whole if isinstance(source, StoredLog) else self.log(source.whole())
+        chosen_offsets = None if choose is None else choose(stored)
         listed: Sequence[OffsetHole] | None = None
         while True:
-            log, wanted = stored.resolved, offsets
-            if times is not None:
+            log, wanted = stored.resolved, offsets if chosen_offsets is None else chosen_offsets
+            if times is not None and choose is None:
                 wanted = stored.offsets_between(times, wanted)
             if listed is None:
                 listed = log.holes
                 self._refuse(stored.readable, _gaps(log, _of_use(wanted, only), {}))
             try:
-                state = transactions or self._read_state(stored, wanted)
+                state = transactions or self.read_state(stored, wanted)
                 break
             except (ObjectNotFoundError, ObjectChangedError) as error:
                 gone = next((part.segment for part in log.parts if part.start == error.offset), None)
@@ -254,13 +268,14 @@ class PartitionPlanner:
         self._gaps += gaps
         chosen = _within(_decided(overlapping(log.parts, wanted), gaps), only)
         if self._cutting.least_splits is None:
-            self._add_splits(log, chosen, state.aborted, named)
+            self._add_splits(log, chosen, state.aborted, named, self._behind_last)
         else:
-            self._uncut.append(_Uncut(log, chosen, state.aborted, named))
+            self._uncut.append(_Uncut(log, chosen, state.aborted, named, self._behind_last))
             if not self._cutting.cuts_by_offsets and self._cutting.least_splits <= sum(
                 len(one.chosen) for one in self._uncut
             ):
                 self._cut_all()  # there are enough of them
+        return stored
 
     def add_near(
         self,
@@ -268,20 +283,23 @@ class PartitionPlanner:
         offsets: OffsetRange,
         times: TimeRange | None = None,
         *,
+        choose: Callable[[StoredLog], OffsetRange] | None = None,
         only: Sequence[OffsetRange] | None = None,
         to_end: bool = False,
-    ) -> bool:
+    ) -> StoredLog | None:
         """As ``add``, by the segments around a range alone.
 
         Returns:
-            Whether that was enough; if anything unusual was found there, nothing was added.
+            ``None`` if that was not enough, since something unusual was found there: then nothing was added.
         """
         store = RememberingStore(self._store)
         around: OffsetRange | None = offsets
-        if times is not None:
+        if times is not None and choose is not None:
+            around = range_of_times(store, source, times, offsets)
+        elif times is not None:
             around = range_of_times(store, source, times) if offsets == OffsetRange() else None
         if around is None:
-            return False
+            return None
         for near in neighbourhoods(store, source, around, self._options.max_batch_bytes):
             one = PartitionPlanner(
                 store,
@@ -292,28 +310,35 @@ class PartitionPlanner:
             )
             stored, wanted = one.log(near.source), offsets
             try:
-                if stored.readable.notes or not near.is_whole(stored.resolved, around):
-                    return False
-                if times is not None:
+                if stored.readable.notes or not near.is_whole(stored.resolved):
+                    return None
+                if choose is not None:
+                    wanted = choose(stored)
+                elif times is not None:
                     wanted = stored.offsets_between(times, offsets)
-                    if near.next_base is not None and (wanted.stop is None or wanted.start >= stored.resolved.stop):
-                        continue  # only a transaction marker is as new, and the record is farther behind
-                state = one._read_state(stored, wanted)
+                end = stored.resolved.stop
+                if near.next_base is not None and (wanted.stop is None or not wanted.start < end >= wanted.stop):
+                    continue  # only a transaction marker is as new, and the record is farther behind
+                if wanted.start < stored.resolved.start and not near.is_first:
+                    return None
+                state = one.read_state(stored, wanted)
                 if state.is_from_start and not near.is_first:
-                    return False
+                    return None
                 if near.next_base is not None and state.open:
                     continue
                 one.add(stored, wanted, only=only, to_end=to_end, transactions=state)
-            except (FormatError, CatalogError, StorageError):
-                return False
+            except WaitEnded:
+                raise
+            except (FormatError, CatalogError, StorageError, PlanError, OptionError):
+                return None  # a plan of everything raises it, or another one
             if one._notes != [*source.log.notes] or one._gaps or one._dropped:
-                return False
+                return None
             self._splits += one._splits
             self._uncut += one._uncut
             self._ends += one._ends
             self._notes += one._notes
-            return True
-        return False
+            return stored
+        return None
 
     def _cut_all(self) -> None:
         """Cut the parts whose splits depend on the total size."""
@@ -321,7 +346,7 @@ class PartitionPlanner:
         uncut, self._uncut = self._uncut, []
         self._cutting, self._total_size = self._cutting.of_all(sizes), sum(sizes)
         for one in uncut:
-            self._add_splits(one.log, one.chosen, one.aborted, one.of_newest)
+            self._add_splits(one.log, one.chosen, one.aborted, one.of_newest, one.behind_last)
 
     def _uncut_sizes(self) -> list[int]:
         return [wanted_size(part, wanted) for one in self._uncut for part, wanted in one.chosen]
@@ -345,8 +370,10 @@ class PartitionPlanner:
         last = read_last_offset(self._store, part.segment, self._options.max_batch_bytes)
         return wanted if last is None else OffsetRange(wanted.start, max(last + 1, wanted.start))
 
-    def _read_state(self, log: StoredLog, wanted: OffsetRange) -> TransactionState:
-        """The state of transactions; empty for ``read_uncommitted``."""
+    def read_state(
+        self, log: StoredLog, wanted: OffsetRange, replay_from: tuple[str, int] | None = None
+    ) -> TransactionState:
+        """The state of transactions, see ``read_transaction_state``; empty for ``read_uncommitted``."""
         if self._isolation_level is not IsolationLevel.READ_COMMITTED:
             return TransactionState(AbortedTransactions())
         return read_transaction_state(
@@ -358,6 +385,7 @@ class PartitionPlanner:
             max_batch_bytes=self._options.max_batch_bytes,
             check_crcs=self._options.check_crcs,
             on_corrupt=self._options.on_corrupt,
+            replay_from=replay_from,
         )
 
     def _newest(self, log: ResolvedLog, wanted: OffsetRange, state: TransactionState) -> _Named:
@@ -436,11 +464,12 @@ class PartitionPlanner:
         chosen: Sequence[tuple[Part, OffsetRange]],
         aborted: AbortedTransactions,
         of_newest: _Named,
+        behind_last: Sequence[tuple[str, int, int]],
     ) -> None:
         """Cut the parts, each with the offsets wanted of it; a few indexes at a time are read and held."""
         if self._cutting.cuts_by_offsets:
             chosen = [(part, self._closed(part, wanted)) for part, wanted in chosen]
-        logs_ahead = self._ahead(log, chosen)
+        logs_ahead = self._ahead(log, chosen, behind_last)
         cuttings = self._cuttings(chosen)
         needing = [at for at, (part, wanted) in enumerate(chosen) if needs_index(part, wanted, cuttings[at])]
         ending_early = {id(one) for one, two in pairwise(log.parts) if two.segment.base_offset < one.stop}
@@ -508,12 +537,17 @@ class PartitionPlanner:
         else:
             self._splits += cut(whole, index, cutting, indexed.starts)
 
-    def _ahead(self, log: ResolvedLog, chosen: Sequence[tuple[Part, OffsetRange]]) -> Iterator[LogsAhead | None]:
+    def _ahead(
+        self,
+        log: ResolvedLog,
+        chosen: Sequence[tuple[Part, OffsetRange]],
+        behind_last: Sequence[tuple[str, int, int]],
+    ) -> Iterator[LogsAhead | None]:
         """For each chosen part its log and those after it, up to the next hole: where its markers may be."""
         if self._isolation_level is not IsolationLevel.READ_COMMITTED:
             yield from repeat(None, len(chosen))
             return
-        behind: Sequence[tuple[str, int, int]] = self._behind_last
+        behind = behind_last
         ahead: list[LogsAhead] = []
         start: int | None = None
         for part in reversed(log.parts):
@@ -593,12 +627,14 @@ _NOTHING: Final = _Named()
 
 @dataclass(frozen=True, slots=True)
 class _Uncut:
-    """The wanted offsets of one partition by part, its aborted transactions, and what is known of its newest log."""
+    """The wanted offsets of one partition by part, its aborted transactions, and what is known of its newest log and
+    of what is behind it."""
 
     log: ResolvedLog
     chosen: Sequence[tuple[Part, OffsetRange]]
     aborted: AbortedTransactions
     of_newest: _Named
+    behind_last: Sequence[tuple[str, int, int]]
 
 
 @dataclass(frozen=True, slots=True)

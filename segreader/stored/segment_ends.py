@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import accumulate, islice, pairwise
 from struct import Struct
 from typing import Final
@@ -23,7 +23,6 @@ from segreader.format.batch import CRC_START, RecordBatchHeader, crc32c, parse_b
 from segreader.format.checkpoints import LeaderEpochs
 from segreader.format.compression import DEFAULT_LIMIT
 from segreader.format.index_files import OffsetIndex, parse_offset_index
-from segreader.format.message_set import MessageHeader
 from segreader.format.scanner import (
     LARGEST_RELATIVE_OFFSET,
     Batch,
@@ -32,12 +31,13 @@ from segreader.format.scanner import (
     SegmentScanner,
     Tail,
     batch_of_header,
+    usual_batch,
 )
 from segreader.plan.lineage import EpochSpan, ResolvedLog
 from segreader.ranges import ByteRange
 from segreader.segment import Segment, SegmentFiles, StemFiles
 from segreader.storage.base import ObjectStore, read_each
-from segreader.values import quick_init
+from segreader.values import dataclass
 
 OPEN_END: Final = 1 << 63
 """The last offset of a segment whose end is not known, and that nothing follows: no offset is as large."""
@@ -53,9 +53,12 @@ _INDEX_END: Final = 256 * _INDEX_ENTRIES
 _MOST_AT_ONCE: Final = 64 << 10
 """Bytes whose headers are all parsed before the first is used: nearly every log ends within them."""
 
-_TIME_ENTRY: Final = Struct(">qi")
+_TAILS: Final = (64 << 10, 1 << 20, 4 << 20)
+"""Bytes at the end of a log in which its last batch is looked for."""
 
-_Header = RecordBatchHeader | MessageHeader
+_MAGIC_AT: Final = 16
+_TIME_ENTRY: Final = Struct(">qi")
+_NO_BYTES: Final = memoryview(b"")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,9 @@ class _Indexed:
     is_sound: bool = True
 
 
-@quick_init
+_NOT_INDEXED: Final = _Indexed()
+
+
 @dataclass(frozen=True, slots=True)
 class _Walked:
     """What the headers of some batches say.
@@ -93,6 +98,37 @@ def read_last_offset(store: ObjectStore, segment: Segment, max_batch_bytes: int 
     """
     walked, _ = _read_tail(store, segment, max_batch_bytes)
     return None if walked is None else walked.last_offset
+
+
+def read_assumed_end(store: ObjectStore, segment: Segment, max_batch_bytes: int = DEFAULT_LIMIT) -> Batch | None:
+    """The last batch of a log that is not read to find it; ``None`` where nothing, or not all, shows it.
+
+    Without an index it is the only bytes at the end of the log that are a batch by their length and CRC. A record that
+    holds a batch may end a log, too, so readers of the log must prove it.
+    """
+    if segment.files.offset_index is not None:
+        walked, found = _read_tail(store, segment, max_batch_bytes)
+        return None if walked is None or found is not None else walked.last
+    for most in _TAILS:
+        start = max(0, segment.log_size - most)
+        data = store.read_ranges(segment.files.log, [ByteRange(start, segment.log_size)])[0]
+        ends = [one for one in _batches_that_end(data, start) if one.size <= max_batch_bytes]
+        if ends or not start:
+            return ends[0] if len(ends) == 1 else None
+    return None
+
+
+def _batches_that_end(data: bytes, start: int) -> Iterator[Batch]:
+    """The batches of magic 2 that end where the data does, which begins at byte ``start`` of a log."""
+    at = data.find(2, _MAGIC_AT)
+    while at >= 0:
+        begin = at - _MAGIC_AT
+        if int.from_bytes(data[begin + 8 : begin + 12]) == len(data) - begin - 12:
+            with suppress(FormatError):
+                header = parse_batch_header(data, begin)
+                if crc32c(data[begin + CRC_START :]) == header.crc:
+                    yield batch_of_header(header, start + begin)
+        at = data.find(2, at + 1)
 
 
 def read_log_end(store: ObjectStore, log: ResolvedLog, max_batch_bytes: int = DEFAULT_LIMIT) -> int | None:
@@ -124,6 +160,35 @@ def last_timed_offset(store: ObjectStore, segment: Segment) -> int | None:
     if timestamp_ms <= 0 or relative_offset < 0:
         return None
     return segment.base_offset + int(relative_offset)
+
+
+def ranges_beside(segments: Sequence[Segment], *, is_committed: bool) -> list[tuple[str, ByteRange]]:
+    """What a plan of all offsets reads beside the logs of a partition, by the sizes that were listed.
+
+    Args:
+        segments: by base offset.
+        is_committed: the plan reads transactions.
+    """
+    wanted: list[tuple[str, ByteRange]] = []
+
+    def add(name: str | None, files: SegmentFiles, range_of: Callable[[int], ByteRange]) -> None:
+        if name is not None and (size := files.sizes.get(name, 0)) > 0:
+            wanted.append((name, range_of(size)))
+
+    for segment in segments:
+        files = segment.files
+        if isinstance(files, StemFiles) or segment.is_active or not segment.log_size:
+            continue
+        if segment.epochs is None and segment is segments[0]:
+            add(files.leader_epochs, files, lambda size: ByteRange(0, size))
+        if segment.last_offset is None:
+            add(files.offset_index, files, _end_of_index)
+        if segment is segments[-1]:
+            if is_committed:
+                add(files.producer_snapshot, files, lambda size: ByteRange(0, size))
+            if segment.max_timestamp_ms is None and not files.sizes.get(files.time_index or "", 1) % _TIME_ENTRY.size:
+                add(files.time_index, files, lambda size: ByteRange(size - _TIME_ENTRY.size, size))
+    return wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,11 +299,10 @@ def _without_false_index(store: ObjectStore, segment: Segment, max_batch_bytes: 
     if not isinstance(segment.files, SegmentFiles):
         return segment
     try:
-        first = next(iter_headers(store, segment, 0, max_batch_bytes), None)
+        first = next(iter_batches(store, segment, 0, max_batch_bytes), None)
     except FormatError:
         return segment
-    offset = first.base_offset if isinstance(first, RecordBatchHeader) else first.offset if first else None
-    if offset is None or offset >= segment.base_offset:
+    if first is None or first.base_offset >= segment.base_offset:
         return segment
     return replace(segment, files=replace(segment.files, offset_index=None))
 
@@ -288,14 +352,14 @@ def read_epochs(
         return ()
     spans: list[EpochSpan] = []
     try:
-        with closing(iter_headers(store, segment, 0, max_batch_bytes)) as headers:
-            first = [_span(header, segment) for header in islice(headers, 1)]
-        with closing(iter_headers(store, segment, _last_indexed(store, segment).position, max_batch_bytes)) as headers:
-            last = [_span(header, segment) for header in deque(headers, maxlen=1)]
+        with closing(iter_batches(store, segment, 0, max_batch_bytes)) as batches:
+            first = [_span(batch, segment) for batch in islice(batches, 1)]
+        with closing(iter_batches(store, segment, _last_indexed(store, segment).position, max_batch_bytes)) as batches:
+            last = [_span(batch, segment) for batch in deque(batches, maxlen=1)]
         if first and last and first[0].epoch == last[0].epoch:
             epoch = first[0].epoch
             return (EpochSpan(epoch, first[0].first_offset, last[0].last_offset),) if epoch >= 0 else ()
-        for span in (_span(header, segment) for header in iter_headers(store, segment, 0, max_batch_bytes)):
+        for span in (_span(batch, segment) for batch in iter_batches(store, segment, 0, max_batch_bytes)):
             if spans and span.epoch == spans[-1].epoch:
                 spans[-1] = EpochSpan(span.epoch, spans[-1].first_offset, span.last_offset)
             elif spans and 0 <= span.epoch < spans[-1].epoch:
@@ -329,22 +393,23 @@ def read_batches_at(
             continue
         with suppress(FormatError):
             part = replace(segment, log_size=stop)
-            with closing(iter_headers(store, part, position, max_batch_bytes)) as headers:
-                for header in headers:
-                    batch = batches[position] = batch_of_header(header, position)
-                    position += batch.size
+            with closing(iter_batches(store, part, position, max_batch_bytes)) as read:
+                for batch in read:
+                    batches[batch.position] = batch
                     if batch.last_offset >= offset:
                         break
     return [batches[position] for position in sorted(batches)]
 
 
-def _span(header: _Header, segment: Segment) -> EpochSpan:
+def _span(batch: Batch, segment: Segment) -> EpochSpan:
     """One batch; its epoch is -1 if its format has none."""
-    if isinstance(header, RecordBatchHeader):
-        return EpochSpan(
-            header.partition_leader_epoch, max(header.base_offset, segment.base_offset), header.last_offset
-        )
-    return EpochSpan(-1, header.offset, header.offset)
+    first = batch.base_offset if batch.magic < 2 else max(batch.base_offset, segment.base_offset)
+    return EpochSpan(batch.leader_epoch, first, batch.last_offset)
+
+
+def bears(batch: Batch, epochs: LeaderEpochs) -> bool:
+    """Whether a batch has the leader epoch that a checkpoint gives to its last offset, or one that it does not know."""
+    return batch.leader_epoch >= 0 and epochs.epoch_for(batch.last_offset) in (None, batch.leader_epoch)
 
 
 def bears_epochs(
@@ -357,11 +422,10 @@ def bears_epochs(
     has_epochs = False
     for start in dict.fromkeys((_last_indexed(store, segment).position, 0)) if segment.log_size else ():
         try:
-            for header in iter_headers(store, segment, start, max_batch_bytes):
-                if isinstance(header, RecordBatchHeader) and header.partition_leader_epoch >= 0:
-                    has_epochs = True
-                    if epochs.epoch_for(header.last_offset) in (None, header.partition_leader_epoch):
-                        return True
+            for batch in iter_batches(store, segment, start, max_batch_bytes):
+                has_epochs |= batch.leader_epoch >= 0
+                if bears(batch, epochs):
+                    return True
         except FormatError:
             return True  # reading says so
     return not has_epochs
@@ -370,18 +434,23 @@ def bears_epochs(
 def _last_indexed(store: ObjectStore, segment: Segment) -> _Indexed:
     """The last index entry within the log."""
     if (name := segment.files.offset_index) is None or segment.files.sizes.get(name) == 0:
-        return _Indexed()
+        return _NOT_INDEXED
     try:
         index = read_end_of_index(store, name, segment)
     except FormatError:
         return _Indexed(is_sound=False)
     except ObjectNotFoundError:
-        return _Indexed()
+        return _NOT_INDEXED
     at = bisect_left(index.entry_positions, segment.log_size) - 1
     is_sound = segment.is_active or (at == len(index) - 1 and not index.trailing_bytes)
     if at < 0:
         return _Indexed(is_sound=is_sound)
     return _Indexed(index.entry_positions[at], index.base_offset + index.relative_offsets[at], is_sound)
+
+
+def _end_of_index(size: int) -> ByteRange:
+    """What is read of an index of so many bytes, for its last entries."""
+    return ByteRange((size - _INDEX_END) // _INDEX_ENTRIES * _INDEX_ENTRIES if size > _INDEX_END else 0, size)
 
 
 def read_end_of_index(store: ObjectStore, name: str, segment: Segment) -> OffsetIndex:
@@ -392,9 +461,8 @@ def read_end_of_index(store: ObjectStore, name: str, segment: Segment) -> Offset
     """
     size = segment.files.sizes.get(name)
     if size is not None and size > _INDEX_END and not segment.is_active:
-        start = (size - _INDEX_END) // _INDEX_ENTRIES * _INDEX_ENTRIES
         try:
-            data = store.read_ranges(name, [ByteRange(start, size)])[0]
+            data = store.read_ranges(name, [_end_of_index(size)])[0]
             index = parse_offset_index(data, segment.base_offset, log_size=segment.log_size)
         except FormatError:
             pass
@@ -446,80 +514,81 @@ def shows_cleaning(store: ObjectStore, segment: Segment, max_batch_bytes: int) -
 def _walk(
     store: ObjectStore, segment: Segment, start: int, indexed: int | None, max_batch_bytes: int
 ) -> _Walked | None:
-    """What the headers from ``start`` on say; ``None`` if they contradict each other or what the index says.
+    """What the batches from ``start`` on say; ``None`` if they contradict each other or what the index says.
 
     Args:
         indexed: an offset that the index entry at ``start`` says is in what was appended there.
     """
     last = None if start else segment.base_offset - 1
     has_jumps = is_compacted = False
-    newest: _Header | None = None
-    at, position = start, start
+    newest: Batch | None = None
     try:
-        for header in iter_headers(store, segment, start, max_batch_bytes):
-            newest, at, position = header, position, position + header.size
-            if not isinstance(header, RecordBatchHeader):
-                last = max(header.offset, header.offset if last is None else last)
-                continue
-            if last is None and indexed is not None and header.base_offset > indexed:
-                return None
-            if last is not None and header.base_offset != last + 1:
-                if header.base_offset <= last:
+        with closing(store.read_pieces(segment.files.log, ByteRange(start, segment.log_size))) as pieces:
+            for newest in _batches_of(pieces, segment, start, max_batch_bytes):
+                base = newest.base_offset
+                if newest.magic < 2:
+                    last = base if last is None else max(base, last)
+                    continue
+                if last is None and indexed is not None and base > indexed:
                     return None
-                has_jumps = is_compacted = True
-            is_compacted |= header.record_count <= header.last_offset_delta
-            last = header.last_offset
+                if last is not None and base != last + 1:
+                    if base <= last:
+                        return None
+                    has_jumps = is_compacted = True
+                last = newest.last_offset
+                is_compacted |= newest.record_count <= last - base
     except FormatError:
         return None
     if last is None or (indexed is not None and last < indexed):
         return None
     if last - segment.base_offset > LARGEST_RELATIVE_OFFSET:
         return None
-    return _Walked(last, has_jumps, is_compacted, None if newest is None else batch_of_header(newest, at))
+    return _Walked(last, has_jumps, is_compacted, newest)
 
 
-def iter_headers(
+def iter_batches(
     store: ObjectStore, segment: Segment, start: int, max_batch_bytes: int
-) -> Generator[_Header, None, None]:
-    """The headers of a log from a batch's start on.
+) -> Generator[Batch, None, None]:
+    """The batches of a log from the start of one on, by their headers.
 
     Raises:
         FormatError: a header cannot be, a batch fails its CRC, or a finished log ends inside a batch.
     """
     with closing(store.read_pieces(segment.files.log, ByteRange(start, segment.log_size))) as pieces:
-        piece = next(pieces, b"")
-        if len(piece) == segment.log_size - start <= _MOST_AT_ONCE and (headers := _headers_of(piece, max_batch_bytes)):
-            yield from headers
+        yield from _batches_of(pieces, segment, start, max_batch_bytes)
+
+
+def _batches_of(pieces: Iterator[memoryview], segment: Segment, start: int, max_batch_bytes: int) -> Iterable[Batch]:
+    """See ``iter_batches``."""
+    piece = next(pieces, _NO_BYTES)
+    if len(piece) == segment.log_size - start <= _MOST_AT_ONCE:
+        batches, at = [], 0
+        while at < len(piece) and (batch := usual_batch(piece, at, start, max_batch_bytes)) is not None:
+            batches.append(batch)
+            at += batch.size
+        if at == len(piece):
+            return batches
+    return _scanned(pieces, piece, segment, start, max_batch_bytes)
+
+
+def _scanned(
+    pieces: Iterator[memoryview], piece: memoryview, segment: Segment, start: int, max_batch_bytes: int
+) -> Iterator[Batch]:
+    """The batches of a log of any form, of which the first piece was read."""
+    scanner = SegmentScanner(start=start, stop=segment.log_size, max_batch_size=max_batch_bytes)
+    scanner.feed(piece)
+    position = start
+    while True:
+        answer = scanner.next()
+        if isinstance(answer, NeedData):
+            scanner.feed(next(pieces, _NO_BYTES))
+        elif isinstance(answer, BatchReady):
+            header = answer.header
+            if isinstance(header, RecordBatchHeader) and crc32c(answer.data[CRC_START:]) != header.crc:
+                raise FormatError("a batch does not pass its CRC")
+            yield batch_of_header(header, position)
+            position += header.size
+        elif answer.tail is Tail.END or segment.is_active or (segment.is_padded and answer.tail is not Tail.CUT):
             return
-        scanner = SegmentScanner(start=start, stop=segment.log_size, max_batch_size=max_batch_bytes)
-        scanner.feed(piece)
-        while True:
-            answer = scanner.next()
-            if isinstance(answer, NeedData):
-                scanner.feed(next(pieces, b""))
-            elif isinstance(answer, BatchReady):
-                header = answer.header
-                if isinstance(header, RecordBatchHeader) and crc32c(answer.data[CRC_START:]) != header.crc:
-                    raise FormatError("a batch does not pass its CRC")
-                yield header
-            elif answer.tail is Tail.END or segment.is_active or (segment.is_padded and answer.tail is not Tail.CUT):
-                return
-            else:
-                raise FormatError("the log does not end with a batch")
-
-
-def _headers_of(data: bytes | memoryview, max_batch_bytes: int) -> list[_Header] | None:
-    """The headers of a log's last batches, without a scanner; ``None`` if anything of them is unusual."""
-    headers: list[_Header] = []
-    at = 0
-    while at < len(data):
-        try:
-            header = parse_batch_header(data, at)
-        except FormatError:
-            return None
-        stop = at + header.size
-        if header.size > max_batch_bytes or stop > len(data) or crc32c(data[at + CRC_START : stop]) != header.crc:
-            return None
-        headers.append(header)
-        at = stop
-    return headers
+        else:
+            raise FormatError("the log does not end with a batch")

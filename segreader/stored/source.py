@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from threading import Lock
 from typing import Any, Protocol
 from weakref import finalize
@@ -41,6 +41,7 @@ from segreader.storage.location import open_store
 from segreader.storage.options import options_without_secrets
 from segreader.storage.signed_url import redact
 from segreader.stored.topic_ids import NewestIds, newest_ids, note_of_ids
+from segreader.values import dataclass
 
 _PLAIN = ("http://", "https://")
 
@@ -508,7 +509,13 @@ class UrlSource:
             if layout.name not in (local_tiered.NAME, log_directory.NAME, pinterest.NAME)  # those of loose files
         )
         self.store = open_view(store, self.layouts)
+        self._listed = store
         self.shown = f"{len(urls)} URLs"
+
+    @property
+    def keeps_all(self) -> bool:
+        """Whether planning keeps all that it reads of the logs that were listed."""
+        return self._listed.keeps_all
 
     def logs(self, wanted: Wanted = EVERYTHING, wants: Wants | None = None) -> Iterator[SourceLog]:
         """By the names in the URLs' paths, and by the first batch where a name says nothing."""

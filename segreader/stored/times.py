@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from struct import Struct
 from typing import Final
@@ -42,7 +41,8 @@ from segreader.ranges import ByteRange, OffsetRange
 from segreader.read.batch_order import require_whole
 from segreader.segment import Segment
 from segreader.storage.base import ObjectStore, read_each, read_listed, read_whole
-from segreader.stored.segment_ends import iter_headers, read_end_of_index, read_log_end
+from segreader.stored.segment_ends import iter_batches, read_end_of_index, read_log_end
+from segreader.values import dataclass
 
 UNREADABLE: Final = (FormatError, CatalogError, ObjectNotFoundError, ObjectChangedError, AccessDeniedError)
 """What keeps one partition or one small file from being read, and nothing else."""
@@ -388,10 +388,10 @@ def _is_proved(store: ObjectStore, segment: Segment, newest_ms: int, offset: int
             return False
         start = before[-1].position
     is_found = False
-    for header in iter_headers(store, segment, start, max_batch_bytes):
-        if not isinstance(header, RecordBatchHeader) or header.max_timestamp > newest_ms:
+    for batch in iter_batches(store, segment, start, max_batch_bytes):
+        if batch.magic < 2 or batch.max_timestamp > newest_ms:
             return False
-        is_found |= header.base_offset <= offset <= header.last_offset and header.max_timestamp == newest_ms
+        is_found |= batch.base_offset <= offset <= batch.last_offset and batch.max_timestamp == newest_ms
     return is_found
 
 

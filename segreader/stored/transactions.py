@@ -9,8 +9,8 @@ hole: a marker may lie in it. Source: KIP-98; ``RemoteLogManager.collectAbortedT
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
+from dataclasses import field
+from itertools import dropwhile, pairwise
 from typing import Final
 
 from segreader.catalog.listing import PartitionLog, read_file
@@ -34,8 +34,12 @@ from segreader.plan.request import Policy
 from segreader.ranges import OffsetRange
 from segreader.read.markers import VANISHED, Replayed, replay_parts
 from segreader.storage.base import ObjectStore, read_each, read_whole
+from segreader.values import dataclass
 
 _AT_ONCE: Final = 16
+
+NOWHERE: Final = ("", 0)
+"""To replay from: no log has this name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,7 @@ def read_transaction_state(
     max_batch_bytes: int = DEFAULT_LIMIT,
     check_crcs: bool = True,
     on_corrupt: Policy = Policy.FAIL,
+    replay_from: tuple[str, int] | None = None,
 ) -> TransactionState:
     """Read the transaction indexes that matter for these offsets, and the open transactions at the end and at holes.
 
@@ -92,6 +97,7 @@ def read_transaction_state(
         max_batch_bytes: largest batch to hold where batches are replayed.
         check_crcs: whether these must pass their CRC.
         on_corrupt: ``fail`` raises where an index is damaged; ``skip`` notes it.
+        replay_from: name of the log and byte before which no batch belongs to a transaction; ``NOWHERE`` if none does.
 
     Raises:
         CorruptIndexError: an index is cut or contradicts itself.
@@ -103,6 +109,7 @@ def read_transaction_state(
     stop = offsets.stop
     enough: int | None = None
     replayed, is_from_start = Replayed(), False
+    first_log, start = replay_from or NOWHERE
     for run in _runs(log.parts, offsets):
         is_first = run[0] is log.parts[0]
         replayed = Replayed()
@@ -111,7 +118,11 @@ def read_transaction_state(
             break
         known, rest = _last_snapshot(files, run, start_snapshot if is_first else None)
         is_from_start |= len(rest) == len(run)
-        replayed = replay_parts(store, rest, known, below=stop, max_batch_bytes=max_batch_bytes, check_crcs=check_crcs)
+        if replay_from is not None:
+            rest = list(dropwhile(lambda part: part.segment.files.log != first_log, rest))
+        replayed = replay_parts(
+            store, rest, known, below=stop, max_batch_bytes=max_batch_bytes, check_crcs=check_crcs, start=start
+        )
         aborted += replayed.aborted
         if replayed.damage is not None:
             break

@@ -8,7 +8,7 @@ trying: ranges are halved until their ends and their middle may match, too (``ma
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from threading import Lock
 from typing import Final
@@ -28,6 +28,7 @@ from segreader.stored.log import StoredLog
 from segreader.stored.planner import PartitionPlanner
 from segreader.stored.source import SourceLog
 from segreader.stored.times import certain_newest_ms
+from segreader.values import dataclass
 
 _LARGEST = (1 << 63) - 1
 
@@ -261,7 +262,7 @@ class FilteredPlans:
         is_open = (
             partition not in self._resolved and self._scan.times is None and self._may_be_old(predicate, partition)
         )
-        if is_open and planner.add_near(source, span, only=only):
+        if is_open and planner.add_near(source, span, only=only) is not None:
             return
         log, wanted = self._resolve(planner, source)
         only = [both for one in only if (both := one.intersection(wanted)) is not None]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, cast
 
@@ -40,6 +39,7 @@ from segreader.plan.lineage import DropReason, Part, ResolvedLog
 from segreader.read.ahead import ReadAhead, in_order
 from segreader.segment import Segment, StemFiles
 from segreader.storage.base import ObjectStore
+from segreader.values import dataclass
 from segreader.verify.batch_checks import AuditEnd, Audits, SeenEnd, SeenRun, audit_runs, read_runs
 
 _NO_STOP: Final = 1 << 63
@@ -157,9 +157,10 @@ def read_segments(store: ObjectStore, segments: Sequence[Segment], ahead: ReadAh
         lambda: partial(read_segment, store),
         name="segreader-verify",
         threads=ahead.threads,
-        most_bytes=ahead.most_bytes,
+        most_bytes=ahead.most_waiting,
         size_of=lambda seen: seen.memory_bytes if isinstance(seen, SeenRun) else 0,
         fetched_of=lambda segment: ahead.held_by(segment.log_size),
+        most_fetched=ahead.most_fetched,
     )
 
 

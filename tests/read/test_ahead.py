@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from segreader.errors import CorruptBatchError
-from segreader.read.ahead import Ahead, make_each, one_ahead
+from segreader.read.ahead import Ahead, make_each, one_lane
 
 NAME = "segreader-test"
 
@@ -184,7 +184,7 @@ def test_an_item_that_was_taken_is_held_by_nothing_else() -> None:
     ahead.close()
 
 
-def test_one_ahead_is_one_ahead_and_ends_with_who_takes() -> None:
+def test_one_lane_is_one_lane_and_ends_with_who_takes() -> None:
     given: list[int] = []
 
     def numbers() -> Iterator[int]:
@@ -192,7 +192,7 @@ def test_one_ahead_is_one_ahead_and_ends_with_who_takes() -> None:
             given.append(number)
             yield number
 
-    items = one_ahead(numbers, name=NAME)
+    items = one_lane(numbers, name=NAME)
     assert given == []
     assert next(items) == 0
     assert until(lambda: given == [0, 1])
@@ -202,4 +202,4 @@ def test_one_ahead_is_one_ahead_and_ends_with_who_takes() -> None:
     assert given == [0, 1, 2]
     items.close()
     assert threads() == 0
-    assert list(one_ahead(numbers, name=NAME)) == list(range(10))
+    assert list(one_lane(numbers, name=NAME)) == list(range(10))

@@ -2,96 +2,15 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
-
 import pytest
-from corpus import Case, NormalRecord, cases, normal
+from corpus import Case, normal
+from plain_urls import PLAIN, SHAPES, by_partition, plain_logs, rows_in, serving
 from sample import sampled
 
-import segreader
+from segreader.errors import ShortReadError
 from segreader.storage.http import store as url_store
 from segreader.storage.metrics import metrics_of
 from segreader.testing.builder import SegmentBuilder
-
-PLAIN = [case for case in cases("tv2", remote=True) if case.topic.startswith(("txn", "codec", "multi"))]
-
-SHAPES = ("txn-span", "txn-interleaved", "codec-zstd", "multi")
-
-
-class Files(ThreadingHTTPServer):
-    """Serves ranges of files, and counts the bytes of bodies by name."""
-
-    daemon_threads = True
-    request_queue_size = 64
-
-    def __init__(self, files: dict[str, bytes]) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.files = files
-        self.sent: dict[str, int] = dict.fromkeys(files, 0)
-        self.lock = threading.Lock()
-
-    def scan(self, **arguments: Any) -> Any:
-        place = f"http://127.0.0.1:{self.server_address[1]}"
-        options = {"allow_hosts": place, "allow_private": True, "allow_http": True, "in_flight": 2}
-        return segreader.scan(urls=[f"{place}/{name}" for name in self.files], storage_options=options, **arguments)
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: Files
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
-
-    def do_GET(self) -> None:
-        name = self.path[1:]
-        data = self.server.files[name]
-        first, _, last = self.headers["Range"].removeprefix("bytes=").partition("-")
-        start, stop = int(first), min(int(last) + 1, len(data))
-        self.send_response(206 if start < stop else 416)
-        self.send_header("Content-Length", str(max(0, stop - start)))
-        self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{len(data)}" if start < stop else "bytes */0")
-        self.send_header("ETag", f'"{hash(data)}"')
-        self.end_headers()
-        self.wfile.write(data[start:stop])
-        with self.server.lock:
-            self.server.sent[name] += max(0, stop - start)
-
-
-@contextmanager
-def serving(files: dict[str, bytes]) -> Iterator[Files]:
-    server = Files(files)
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-
-def plain_logs(case: Case, *kinds: str) -> dict[str, bytes]:
-    """The remote files of a topic under the names of a log directory: no id, and no snapshot."""
-    found = {}
-    for directory in case.remote:
-        partition = directory.name.removesuffix(f"-{case.topic_id}")
-        for path in directory.iterdir():
-            stem, _, kind = path.name.partition(".")
-            if kind in kinds:
-                found[f"{partition}/{stem[:20]}.{kind}"] = path.read_bytes()
-    return found
-
-
-def by_partition(rows: list[NormalRecord]) -> dict[int, list[NormalRecord]]:
-    found: dict[int, list[NormalRecord]] = {}
-    for row in rows:
-        found.setdefault(row.partition, []).append(row)
-    return found
 
 
 @pytest.mark.parametrize("kinds", [("log",), ("log", "index", "timeindex", "txnindex")], ids=["logs", "with indexes"])
@@ -120,10 +39,6 @@ def bare_logs() -> dict[str, bytes]:
     return files
 
 
-def rows_in(scan: segreader.Scan) -> int:
-    return sum(batch.num_rows for batch in scan.to_batches())
-
-
 @pytest.mark.parametrize("level", ["read_committed", "read_uncommitted"])
 def test_each_byte_of_bare_logs_is_fetched_once(level: str) -> None:
     with serving(bare_logs()) as server, server.scan(isolation_level=level) as scan:
@@ -139,6 +54,7 @@ def test_each_byte_of_bare_logs_is_fetched_once(level: str) -> None:
 def test_what_is_too_much_to_keep_is_fetched_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(url_store, "_MOST_KEPT", 500_000)
     with serving(bare_logs()) as server, server.scan() as scan:
+        assert scan.plan().ends[0].offset == 1206
         assert rows_in(scan) == 1201
     assert sum(server.sent.values()) > sum(map(len, server.files.values()))
 
@@ -161,3 +77,11 @@ def test_small_and_empty_logs_are_whole() -> None:
         metrics = metrics_of(scan.store)
     assert metrics is not None
     assert metrics.bytes_got == sum(map(len, files.values()))
+    assert metrics.requests - metrics.hedges - metrics.retries == 2 * 4 + 1 + 1
+
+
+def test_an_answer_that_is_cut_is_no_small_log() -> None:
+    with serving(bare_logs()) as server, server.scan() as scan:
+        server.most = 1000
+        with pytest.raises(ShortReadError, match="the answer ends before the range does"):
+            rows_in(scan)

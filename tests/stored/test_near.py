@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import random
-from functools import cache
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import pytest
 from bucket_judge import LEVELS, Row
@@ -17,44 +15,33 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from sample import edges_once, is_first_of_its_topic, sampled
 from simulator import SimulatedPartition
+from thousand import (
+    MINUTE_MS,
+    OFFSETS,
+    RECORDS,
+    SEGMENTS,
+    files_in,
+    in_layout,
+    near_always,
+    thousand_builders,
+    thousand_segments,
+    times_of_uploads,
+)
 
 from segreader.errors import SegreaderError
 from segreader.isolation import IsolationLevel
 from segreader.plan.request import Bounds, ReadOptions, Request, TimeRange
 from segreader.scans import Scan
 from segreader.stored import near
-from segreader.stored.planner import PartitionPlanner
 from segreader.stored.source import Catalog, LocationSource
 from segreader.testing.aiven import aiven_files
 from segreader.testing.builder import SegmentBuilder
-from segreader.testing.directory import local_tiered_files
 from segreader.testing.stores import MemoryStore
 
-SEGMENTS = 1000
-RECORDS = 10
-OFFSETS = 2 * RECORDS + 1
-"""Of a segment, its marker included."""
-
-PRODUCER = 7
 HANGING = "diverged-hanging"
 """A topic whose remote files do not show that its newest segments are dead."""
 
 CASES = [case for case in cases(remote=True) if case.topic != HANGING]
-
-
-def near_always(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Plan ranges by near segments however few there are; returns whether that was enough, range by range."""
-    answers: list[bool] = []
-    add_near = PartitionPlanner.add_near
-
-    def add(*arguments: Any, **options: Any) -> bool:
-        answers.append(add_near(*arguments, **options))
-        return answers[-1]
-
-    monkeypatch.setattr(near, "LEAST_SEGMENTS", 2)
-    monkeypatch.setattr(near, "LARGEST_SHARE", 1.0)
-    monkeypatch.setattr(PartitionPlanner, "add_near", add)
-    return answers
 
 
 def scan_of(
@@ -84,39 +71,6 @@ def rows_of(scan: Scan) -> list[Row]:
 
 def objects_below(root: Path) -> dict[str, bytes]:
     return {path.relative_to(root).as_posix(): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
-
-
-def thousand_segments() -> dict[str, bytes]:
-    """Of three leaders; each segment ends inside a transaction that the next one aborts."""
-    return in_layout("local-tiered")
-
-
-@cache
-def in_layout(layout: str) -> dict[str, bytes]:
-    """The same in this layout."""
-    return files_in(layout, thousand_builders())
-
-
-def files_in(layout: str, segments: list[SegmentBuilder]) -> dict[str, bytes]:
-    if layout == "aiven":
-        return aiven_files("orders", segments, compression=True, chunk_size=256)
-    return local_tiered_files("orders", segments)
-
-
-@cache
-def thousand_builders() -> list[SegmentBuilder]:
-    segments = [SegmentBuilder()]
-    while True:
-        builder = segments[-1]
-        if len(segments) > 1:
-            builder.marker(PRODUCER, abort=True)
-        builder.batch([b"%d" % at for at in range(RECORDS)])
-        if len(segments) in (300, 600):
-            builder.new_leader(builder.leader_epoch + 1)
-        builder.batch([b"%d" % at for at in range(RECORDS)], producer_id=PRODUCER, transactional=True)
-        if len(segments) == SEGMENTS:
-            return segments
-        segments.append(builder.roll())
 
 
 @pytest.mark.parametrize(
@@ -210,15 +164,6 @@ def test_ranges_by_near_segments_are_what_a_consumer_sees(
 
     check()
     assert any(answers)
-
-
-MINUTE_MS = 60_000
-
-
-def times_of_uploads(objects: dict[str, bytes]) -> dict[str, int]:
-    """A minute from one segment to the next, in order of offset."""
-    stems = sorted({name.rpartition(".")[0] for name in objects})
-    return {name: (1 + stems.index(name.rpartition(".")[0])) * MINUTE_MS for name in objects}
 
 
 def test_uploads_in_order_of_offset_need_no_digests() -> None:

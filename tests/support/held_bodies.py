@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
+
+import pytest
 
 from segreader.errors import StorageError
-from segreader.storage.cancellation import cancellable
+from segreader.storage.cancellation import cancellable, result_of
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import local_tiered_files
 from segreader.testing.stores import FaultyStore, MemoryStore
@@ -24,6 +28,31 @@ def until(is_so: Callable[[], bool], seconds: float = 10) -> bool:
     while not is_so() and time.monotonic() < end:
         time.sleep(0.002)
     return is_so()
+
+
+def interrupted(work: Callable[[], object], is_waiting: Callable[[], bool]) -> float:
+    """Seconds from an interrupt, sent to this thread once the work waits, until the work has ended with it."""
+    main_thread = threading.main_thread().ident
+    assert main_thread is not None
+    sent = 0.0
+
+    def interrupt() -> None:
+        nonlocal sent
+        until(is_waiting)
+        time.sleep(0.05)
+        sent = time.monotonic()
+        signal.pthread_kill(main_thread, signal.SIGINT)
+
+    killer = threading.Thread(target=interrupt)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        killer.start()
+        with pytest.raises(KeyboardInterrupt):
+            work()
+        return time.monotonic() - sent
+    finally:
+        killer.join()
+        signal.signal(signal.SIGINT, before)
 
 
 def bucket(segments: int = 12, batches: int = 8) -> MemoryStore:
@@ -82,6 +111,21 @@ class Bodies:
         finally:
             with self._lock:
                 self.open -= 1
+
+
+class Hung:
+    """Gives no bytes of logs behind the first requests; its waits can be ended, as those for a network can."""
+
+    def __init__(self, first: int) -> None:
+        self.left, self.waits = first, 0
+
+    def __call__(self, request: str) -> None:
+        if not request.startswith("GET") or ".log" not in request:
+            return
+        self.left -= 1
+        if self.left < 0:
+            self.waits += 1
+            result_of(Future())
 
 
 class RemoteStore(FaultyStore):

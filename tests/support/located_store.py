@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 
 from fake_cluster import Locate, ServedLog, ServedSegment
@@ -38,6 +39,8 @@ def locations(*, with_index: bool = False, expiry_ms: int = NEVER) -> Locate:
         indexes: tuple[IndexLocation, ...] = ()
         if with_index and segment.transaction_index:
             indexes = (IndexLocation(3, None, url_of(segment, "txnindex"), 0, None),)
+        if segment.offset_index:
+            indexes += (IndexLocation(0, None, url_of(segment, "index"), 0, None),)
         return RemoteLogSegmentLocation(
             segment.segment_id,
             segment.base_offset,
@@ -73,9 +76,15 @@ class LocatedStore:
             f"{HOST}/{segment.segment_id}.{kind}": data
             for log in logs
             for segment in log.segments
-            for kind, data in (("log", segment.data), ("txnindex", segment.transaction_index))
+            for kind, data in (
+                ("log", segment.data),
+                ("txnindex", segment.transaction_index),
+                ("index", segment.offset_index),
+            )
         }
         self.reads: list[str] = []
+        self.fetched: Counter[str] = Counter()
+        """Bytes, by the end of the name."""
 
     def url(self, name: str) -> str:
         return str(self._urls.url_for(name))
@@ -90,15 +99,19 @@ class LocatedStore:
         return len(self._get(name))
 
     def read_ranges(self, name: str, ranges: Sequence[ByteRange]) -> Sequence[bytes]:
+        for wanted in ranges:
+            self._count(name, wanted.stop - wanted.start)
         return [self._get(name)[wanted.start : wanted.stop] for wanted in ranges]
 
     def read_into(self, name: str, start: int, buffer: memoryview) -> None:
+        self._count(name, len(buffer))
         buffer[:] = self._get(name)[start : start + len(buffer)]
 
     def read_pieces(
         self, name: str, wanted: ByteRange, *, expected_size: int | None = None, expected_tag: str | None = None
     ) -> Generator[memoryview, None, None]:
         data = self._get(name)
+        self._count(name, wanted.stop - wanted.start)
         if expected_size not in (None, len(data)):
             raise ShortReadError("another size", source=self.url(name))
         half = (wanted.start + wanted.stop + 1) // 2
@@ -106,6 +119,9 @@ class LocatedStore:
 
     def close(self) -> None:
         pass
+
+    def _count(self, name: str, size: int) -> None:
+        self.fetched[name.rpartition(".")[2]] += size
 
     def _get(self, name: str) -> bytes:
         self.reads.append(name)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 import time
 from pathlib import Path
+from statistics import median
 
 import pytest
 from corpus import CORPUS
-from held_bodies import Bodies, RemoteStore, bucket, damaged_bucket, threads, until
+from held_bodies import Bodies, RemoteStore, bucket, damaged_bucket, interrupted, threads, until
 from planted import LONG_LATER_MS, Planted, damaged
 
 from segreader.evidence.findings import Finding
@@ -20,6 +21,7 @@ from segreader.testing.stores import MemoryStore
 from segreader.verify.verify import Reading, verify
 
 NAME = "segreader-verify"
+GRACE_S = 0.3
 WAYS = [
     ReadOptions(threads=1),
     ReadOptions(threads=2),
@@ -122,15 +124,34 @@ def test_logs_are_not_read_further_ahead_than_is_allowed() -> None:
 @pytest.mark.parametrize("by", ["close", "drop"])
 def test_ending_verification_does_not_wait_for_bodies(by: str) -> None:
     objects = damaged_bucket()
-    bodies = Bodies(objects)
-    bodies.stuck_from = 1
-    findings = verify(open_bucket(objects, bodies), deep=True)
-    assert next(findings).code is Code.CRC_MISMATCH
-    assert until(lambda: bodies.open >= 4)
 
-    began = time.monotonic()
-    if by == "close":
-        findings.close()
-    del findings
-    assert until(lambda: not threads(NAME))
-    assert time.monotonic() - began < 0.3 + 0.5  # of a machine that may be busy
+    def end_one() -> float:
+        bodies = Bodies(objects)
+        bodies.stuck_from = 1
+        findings = verify(open_bucket(objects, bodies), deep=True)
+        assert next(findings).code is Code.CRC_MISMATCH
+        assert until(lambda: bodies.open >= 4)
+
+        began = time.monotonic()
+        if by == "close":
+            findings.close()
+        del findings
+        assert until(lambda: not threads(NAME))
+        return time.monotonic() - began
+
+    assert median(end_one() for _ in range(3)) < GRACE_S  # the machine may be busy with something else once
+
+
+@pytest.mark.parametrize("number", [1, 2, 8])
+def test_an_interrupt_ends_verification_at_once(number: int) -> None:
+    objects = bucket()
+
+    def end_one() -> float:
+        bodies = Bodies(objects)
+        bodies.stuck_from = 1
+        findings = verify(open_bucket(objects, bodies), deep=True, options=ReadOptions(threads=number))
+        took = interrupted(lambda: list(findings), lambda: bodies.begun > 1 and bodies.open > 0)
+        assert until(lambda: not threads(NAME))
+        return took
+
+    assert median(end_one() for _ in range(3)) < GRACE_S

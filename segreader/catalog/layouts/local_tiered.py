@@ -59,12 +59,14 @@ def sort_files(objects: Iterable[ObjectInfo]) -> PartitionFiles:
     sets: dict[str, dict[str, ObjectInfo]] = {}
     files: dict[str, ObjectInfo] | None
     foreign: list[str] = []
-    last, files = "", None
+    begin, files = "", None
     for info in objects:
         name = info.name
+        if files is not None and name.startswith(begin) and name[len(begin) :] in REMOTE_KINDS:
+            files[name[len(begin) :]] = info  # names are in order, so that those of a set follow each other
+            continue
         stem, _, kind = name.rpartition(".")
-        if stem != last:  # names are in order, so that those of a set follow each other
-            last, files = stem, sets.get(stem)
+        begin, files = f"{stem}.", sets.get(stem)
         if files is None and (match := REMOTE_FILE.fullmatch(last_directory(name))) and is_offset(match["base"]):
             files = sets[stem] = {}
         if files is not None and kind in REMOTE_KINDS:

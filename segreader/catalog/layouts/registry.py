@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -22,7 +22,8 @@ from segreader.catalog.layouts.pinterest import PinterestLayout
 from segreader.catalog.layouts.redpanda.layout import RedpandaLayout
 from segreader.catalog.layouts.uber import UberLayout
 from segreader.errors import OptionError
-from segreader.storage.base import ObjectStore, StoreView, VirtualFile
+from segreader.ranges import ByteRange
+from segreader.storage.base import ObjectStore, StoreView, VirtualFile, read_listed
 
 _PATTERN = "pattern:"
 
@@ -108,6 +109,14 @@ class LayoutView(StoreView):
         """The file of this name in the view of its layout."""
         view = self._view_of(name)
         return None if view is None else view.open(name)
+
+    def read_pieces(
+        self, name: str, wanted: ByteRange, *, expected_size: int | None = None, expected_tag: str | None = None
+    ) -> Generator[memoryview, None, None]:
+        """The bytes of one range in consecutive pieces; where no layout explains the name, the store's own."""
+        if self._view_of(name) is None:
+            return read_listed(self.inner, name, wanted, size=expected_size, tag=expected_tag)
+        return super().read_pieces(name, wanted, expected_size=expected_size, expected_tag=expected_tag)
 
     def url(self, name: str) -> str:
         """As the view of its layout, or the store below."""

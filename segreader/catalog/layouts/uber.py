@@ -12,7 +12,6 @@ import re
 import struct
 from collections import OrderedDict
 from collections.abc import Generator
-from dataclasses import dataclass
 from itertools import pairwise
 from threading import Lock
 from typing import Final
@@ -23,6 +22,7 @@ from segreader.errors import CorruptIndexError, ManifestError, ObjectNotFoundErr
 from segreader.ranges import ByteRange
 from segreader.segment import Segment, SegmentFiles, TopicIdPartition
 from segreader.storage.base import ObjectInfo, ObjectStore, StoreView, VirtualFile, read_each, read_listed
+from segreader.values import dataclass
 
 HEADER_SIZE: Final = 25
 PARTS: Final = ("index", "timeindex", "leader_epoch_checkpoint", "snapshot", "txnindex", "log")
@@ -31,7 +31,11 @@ PARTS: Final = ("index", "timeindex", "leader_epoch_checkpoint", "snapshot", "tx
 _HEADER: Final = struct.Struct(">b6i")
 _ID: Final = r"[A-Za-z0-9_-]{22}"
 _FILE: Final = re.compile(_ID)
-_PART: Final = re.compile(rf"(?P<object>(?:.*/)?[^/]+-\d{{1,10}}-{_ID}/{_ID})\.(?P<kind>{'|'.join(PARTS)})", re.ASCII)
+_PART: Final = re.compile(
+    rf"(?=(?s:.*)/{_ID}\.)"  # refuses the names of other layouts early
+    rf"(?P<object>(?:.*/)?[^/]+-\d{{1,10}}-{_ID}/{_ID})\.(?P<kind>{'|'.join(PARTS)})",
+    re.ASCII,
+)
 _HEADERS_KEPT: Final = 256
 
 

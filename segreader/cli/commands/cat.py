@@ -134,7 +134,7 @@ def _print(
     """
     from segreader.cli.row_writer import opened, row_writer
 
-    scan.plan()  # before a file is emptied for a request that cannot be met
+    scan.prepare()  # before a file is emptied for a request that cannot be met
     teller = _Teller(scan)
     with (
         opened(output_file) as file,
@@ -157,7 +157,7 @@ def _tell_ends(scan: BaseScan, limit: int | None) -> bool:
     """Tell what is missing and where partitions end early; returns whether nothing is missing."""
     from segreader.read.metrics import lacks
 
-    plan = scan.plan()
+    plan = scan.prepare()
     for gap in plan.gaps:
         say(f"missing: {gap.text}")
     for one in scan.metrics.missing:
@@ -195,7 +195,7 @@ def _ticking(scan: BaseScan, output_file: str | None) -> AbstractContextManager[
 
 
 def _standing(scan: BaseScan) -> tuple[int, int, int]:
-    return scan.metrics.bytes_read, scan.plan().size, scan.metrics.records
+    return scan.metrics.bytes_read, scan.prepare().size, scan.metrics.records
 
 
 def _limited(scan: BaseScan, limit: int | None) -> Iterator[pa.RecordBatch]:

@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from segreader.errors import OptionError, install_hint
 from segreader.storage.base import ObjectStore
 from segreader.storage.cloud.failure import translated
 from segreader.storage.cloud.fsspec_store import PIECE_SIZE, FsspecStore
-from segreader.storage.cloud.signing import AzureContainer, Bucket, BucketStore, GoogleBucket, S3Bucket
+from segreader.storage.cloud.signing import AzureContainer, Bucket, BucketStore, GoogleBucket, S3Bucket, s3_session
 from segreader.storage.http.settings import HttpSettings
 from segreader.storage.metrics import StorageMetrics
 from segreader.storage.options import Kind, StorageOptions, for_adlfs, for_gcsfs, for_s3fs
 from segreader.storage.signed_url import redact
+from segreader.values import dataclass
 
 _AZURE_HOST = re.compile(r"([a-z0-9-]+)\.(?:dfs|blob)\.core\.[a-z.]+", re.IGNORECASE)
 _ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3")
@@ -111,7 +112,8 @@ def _make_s3(options: StorageOptions) -> Any:
         # Else URLs are signed for the host of all regions, which sends elsewhere while a bucket is new.
         config["s3"] = {"addressing_style": "virtual"}
     # The bucket's region is looked up where none is given: a URL that is signed for another one does not work.
-    return S3FileSystem(**_OUR_OWN, **arguments, config_kwargs=config, cache_regions=True)
+    session = s3_session(options.profile)
+    return S3FileSystem(**_OUR_OWN, **arguments, session=session, config_kwargs=config, cache_regions=True)
 
 
 def _has_endpoint_or_style(options: StorageOptions) -> bool:

@@ -10,8 +10,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from itertools import islice
+from dataclasses import field, replace
 from typing import Any, NoReturn
 
 from segreader.errors import (
@@ -22,9 +21,9 @@ from segreader.errors import (
 from segreader.ranges import ByteRange
 from segreader.storage.base import (
     ObjectInfo,
+    RangeWindow,
     find_listed,
     level_of,
-    range_limits,
     replaced,
     require_inside,
     tag_of,
@@ -34,6 +33,7 @@ from segreader.storage.cancellation import left_alone, result_of
 from segreader.storage.cloud.failure import translated
 from segreader.storage.cloud.pages import entries, modified_ms, pages_of
 from segreader.storage.signed_url import install_redaction, redact
+from segreader.values import dataclass
 
 PIECE_SIZE = 8 << 20
 IN_FLIGHT = 4
@@ -189,18 +189,31 @@ class FsspecStore:
         if expected_tag not in (None, *before.tags) and not find_listed(self.list(name), name, expected_tag or ""):
             raise replaced(self.url(name), found=next(iter(before.tags), "no tag"), expected=expected_tag)
         require_inside(self.url(name), wanted, before.size)
-        range_size, at_once = range_limits(self.range_size, self._in_flight)
-        parts = (
-            ByteRange(start, min(start + range_size, wanted.stop))
-            for start in range(wanted.start, wanted.stop, range_size)
-        )
-        pending = deque(self._submit(name, part, before) for part in islice(parts, at_once))
+        window = RangeWindow(self.range_size, self._in_flight + 1)  # with the piece in use
+        starts = deque(range(wanted.start, wanted.stop, window.range_size))
+        pending: deque[Future[bytes]] = deque()
+
+        def begin() -> bool:
+            if not starts or len(pending) >= self._in_flight or not window.take():
+                return False
+            start = starts.popleft()
+            part = ByteRange(start, min(start + window.range_size, wanted.stop))
+            pending.append(self._submit(name, part, before))
+            return True
+
         try:
+            while begin():
+                pass
             while pending:
-                data = result_of(pending.popleft())
-                pending.extend(self._submit(name, part, before) for part in islice(parts, 1))
-                yield memoryview(data)
+                piece = memoryview(result_of(pending.popleft()))
+                begin()
+                yield piece
+                del piece
+                window.give_back()
+                while begin():
+                    pass
         finally:
+            window.close()
             for future in pending:
                 future.cancel()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import http.client
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from email.utils import parsedate_to_datetime
 
 import urllib3
@@ -40,6 +40,7 @@ from segreader.storage.http.settings import HttpSettings
 from segreader.storage.http.url_leases import Lease, UrlLeases
 from segreader.storage.metrics import StorageMetrics
 from segreader.storage.retry import BackOff, Clock, Remedy, RequestFailed, RetryBudget
+from segreader.values import dataclass
 
 _USER_AGENT = "segreader"
 _SMALL = 256 << 10
@@ -81,6 +82,7 @@ class _Task:
     since: float
     """When its tries began, or last began again."""
     tell: Callable[[int], object] | None = None
+    may_end: bool = False
     done: int = 0
     done_then: int = 0
     """Of ``done``, what was there at ``since``."""
@@ -191,6 +193,7 @@ class RangeFetcher:
         expected_tag: str | None = None,
         stop: Stop | None = None,
         tell: Callable[[int], object] | None = None,
+        may_end: bool = False,
     ) -> None:
         """Fill ``buffer`` with the object's bytes from ``start`` on.
 
@@ -199,12 +202,15 @@ class RangeFetcher:
             expected_tag: its tag as it was listed: another version that was read before is forgotten.
             stop: ends the fetch from another thread.
             tell: called with how many bytes of the buffer are good, each time that some more are.
+            may_end: the object may end inside the buffer, the rest of which is left as it is.
 
         Raises:
             StorageError: its class gives the reason.
             Stopped: ``stop`` was set.
         """
-        task = _Task(name, start, buffer, expected_size, expected_tag, stop or Stop(), self._clock.monotonic(), tell)
+        task = _Task(
+            name, start, buffer, expected_size, expected_tag, stop or Stop(), self._clock.monotonic(), tell, may_end
+        )
         if expected_tag is not None and (pin := self.pins.get(name)) is not None and not pin.has(expected_tag):
             self.pins.pop(name, None)
         self._budget.earn()
@@ -414,7 +420,16 @@ class RangeFetcher:
                 source=task.source,
                 now=self._clock.now(),
             )
-        identity = check_head(status, headers, wanted, known_size=known_size, source=task.source)
+        try:
+            identity = check_head(status, headers, wanted, known_size=known_size, source=task.source)
+        except ShortReadError as error:
+            if not task.may_end or not error.position:
+                raise
+            rest = ByteRange(wanted.start, error.position)
+            identity = check_head(status, headers, rest, known_size=known_size, source=task.source)
+            if identity.size != error.position:
+                raise
+            task.buffer = task.buffer[: error.position - task.start]
         pinned = self.pins.setdefault(task.name, identity)
         if pinned is not identity:
             pinned.check_same(identity, task.source)

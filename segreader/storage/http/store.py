@@ -6,10 +6,10 @@ import contextlib
 import os
 import threading
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import islice
 from mmap import mmap
 from queue import SimpleQueue
@@ -18,7 +18,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from segreader.errors import LocationExpiredError, ObjectNotFoundError, OptionError, ShortReadError, StorageError
 from segreader.ranges import ByteRange
-from segreader.storage.base import ObjectInfo, level_of, range_limits, read_each
+from segreader.storage.base import ObjectInfo, RangeWindow, level_of, read_each
 from segreader.storage.cancellation import WaitEnded, cancellable, left_alone, result_of
 from segreader.storage.http.answer import Identity
 from segreader.storage.http.connections import Stop, Stopped
@@ -28,6 +28,7 @@ from segreader.storage.http.url_leases import UrlLeases, UrlProvider
 from segreader.storage.metrics import StorageMetrics
 from segreader.storage.retry import Clock
 from segreader.storage.signed_url import SignedUrl, install_redaction, redact
+from segreader.values import dataclass
 
 _MOST_FREE = 4
 _WHOLE_MIB = (1 << 20) - 1
@@ -220,14 +221,12 @@ class HttpStore:
             )
             yield buffer
             return
-        range_size, at_once = range_limits(self.range_size, self._settings.in_flight)
-        ahead = deque(cut(wanted, range_size))
+        window = RangeWindow(self.range_size, self._settings.in_flight)
+        ahead = deque(cut(wanted, window.range_size))
         under_way: deque[_Arriving] = deque()
         try:
             while ahead or under_way:
-                while ahead and (
-                    not under_way or (len(under_way) < at_once and process.buffers.lent < self._settings.in_flight)
-                ):
+                while ahead and (not under_way or process.buffers.lent < self._settings.in_flight) and window.take():
                     part = ahead.popleft()
                     one = _Arriving(process.buffers.take(part.size), part.size)
                     under_way.append(one)
@@ -248,7 +247,9 @@ class HttpStore:
                     yield piece
                     self._check_process(process)
                 process.buffers.give(under_way.popleft().buffer)
+                window.give_back()
         finally:
+            window.close()
             if process.pid == os.getpid():
                 _end(stop, [one.future for one in under_way if one.future is not None])
                 for one in under_way:
@@ -427,6 +428,7 @@ Renew = Callable[[str], str]
 _SIZED = ".log"
 _PAGE = 1000
 _FIRST_LOOK = 64 << 10
+_LEAST_LOOK = 4 << 10
 _MOST_KEPT = 64 << 20
 """Bytes of logs that a list of URLs keeps between looking at them and reading them."""
 
@@ -453,15 +455,13 @@ class UrlList:
             self._urls[name] = signed
         if not self._urls:
             raise OptionError("the list of URLs is empty", expected="one URL a line, of segments and their indexes")
-        self._stems = Counter(name.rpartition(".")[0] for name in self._urls)
+
+    def __len__(self) -> int:
+        return len(self._urls)
 
     def names(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """The objects in order of name. A list has no sizes; the store looks up those of logs."""
         return (ObjectInfo(name, -1) for name in sorted(self._urls) if name.startswith(prefix))
-
-    def has_nothing_beside(self, name: str) -> bool:
-        """Whether no other object has the same name but for what follows its last dot."""
-        return self._stems[name.rpartition(".")[0]] == 1
 
     def url_for(self, name: str) -> SignedUrl:
         """The URL as it is known now."""
@@ -504,13 +504,14 @@ class _Beginning:
 class UrlListStore(HttpStore):
     """The objects of a ``UrlList``; sizes and tags of logs alone are looked up when they are listed, each once.
 
-    Logs without indexes and snapshots beside them are looked at from their beginning before they are read as listed.
-    What comes then is kept, up to 64 MiB, and not fetched again.
+    They come with the first bytes. These are kept, as is what is read of logs from there on before they are read as
+    listed: up to 64 MiB, which are not fetched again.
     """
 
     def __init__(self, urls: UrlList, *, settings: HttpSettings) -> None:
         super().__init__(urls, settings=settings)
         self._list = urls
+        self._first_look = max(_LEAST_LOOK, min(_FIRST_LOOK, _MOST_KEPT // len(urls)))
         self._known: dict[str, tuple[int, str | None]] = {}
         self._begun: dict[str, _Beginning] = {}
         self._room = _MOST_KEPT
@@ -575,23 +576,23 @@ class UrlListStore(HttpStore):
                 begun.size += len(piece)
                 self._room -= len(piece)
 
-    def _look_up(self, name: str) -> tuple[int, str | None]:
-        """Size and tag of an object, by one request for both; of a log with nothing beside it, by its first bytes."""
-        if self._list.has_nothing_beside(name):
-            self._begin(name)
-        return self.size(name), self.tag(name)
+    @property
+    def keeps_all(self) -> bool:
+        """Whether the logs that were listed are so small that each byte of them is fetched once."""
+        return sum(size for size, _ in self._known.values()) <= _MOST_KEPT
 
-    def _begin(self, name: str) -> None:
-        """Fetch and keep the first bytes of a log that is read from its beginning: the answer has its size, too."""
-        fetcher, data = self._here().fetcher, memoryview(bytearray(_FIRST_LOOK))
+    def _look_up(self, name: str) -> tuple[int, str | None]:
+        """Size and tag of an object, by the answer with its first bytes, which are kept."""
+        process, data, stop = self._here(), memoryview(bytearray(self._first_look)), Stop()
         try:
-            fetcher.fetch(name, 0, data)
+            self._fetch_here(lambda: process.fetcher.fetch(name, 0, data, stop=stop, may_end=True), stop)
         except ShortReadError as error:
-            if not error.position:
-                return
-            data = data[: error.position]
-            fetcher.fetch(name, 0, data)
-        self._keep(name, 0, data)
+            if error.position == 0:
+                return 0, None
+            raise
+        size = self.size(name)
+        self._keep(name, 0, data[:size])
+        return size, self.tag(name)
 
     def forget(self) -> None:
         """As ``HttpStore.forget``; sizes and tags are looked up anew."""

@@ -25,7 +25,6 @@ import re
 import struct
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Final
 
 from segreader.catalog.layouts.redpanda.manifest import MAX_INT64, parse_json_object
@@ -34,8 +33,10 @@ from segreader.format.batch import CONTROL_FLAG, HEADER_SIZE, LOG_OVERHEAD, MAX_
 from segreader.format.index_files import AbortedTransaction
 from segreader.ranges import ByteRange
 from segreader.storage.base import ObjectStore, StoreView, VirtualFile, read_whole
+from segreader.values import dataclass
 
 FILE: Final = re.compile(
+    r"(?=[^@]*@)"  # refuses the names of other layouts early
     r"(?P<key>(?:.*/)?(?P<base>\d{1,19})-(?:(?P<last>\d{1,19})-\d{1,19}-)?(?P<term>\d{1,19})-v1\.log(?:\.\d{1,19})?)"
     r"@(?P<size>\d{1,19})@(?P<delta>\d{1,19})\.(?P<kind>log|txnindex|snapshot)",
     re.ASCII | re.DOTALL,
