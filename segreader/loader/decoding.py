@@ -22,7 +22,7 @@ from segreader.read.batch_positions import BatchPositions, KnownBatches
 from segreader.read.decoders import decoder_of
 from segreader.read.metrics import ScanMetrics
 from segreader.read.split_reader import SplitReader
-from segreader.storage.base import ObjectStore
+from segreader.storage.base import Fetched, ObjectStore
 
 
 class Decoded(NamedTuple):
@@ -45,6 +45,7 @@ class Decoding:
         position: where in it.
         rest: what is left of it, as ``rest_of`` gave it for the position.
         buffers: where columns are written.
+        fetched: bytes of ranges that are held, as of ``fetching``.
     """
 
     def __init__(
@@ -56,9 +57,11 @@ class Decoding:
         rest: Split,
         metrics: ScanMetrics,
         buffers: BufferPool,
+        fetched: Fetched = None,
     ) -> None:
         self._store, self._whole, self._position = store, split, position
         self._reader = SplitReader(store, options, metrics=metrics, pool=buffers, decoder=decoder_of(options))
+        self._reader.limit_fetched(fetched)
         self._offsets_at = options.columns.index("offset") if "offset" in options.columns else None
         self._is_checked = known_byte(split.split, position) is None
         self._is_at_start = rest.positions.start == split.split.positions.start  # before it nothing is passed over

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, NoReturn, Self
 
 from segreader.catalog.listing import Wanted
@@ -24,16 +24,18 @@ from segreader.loader.saved import SavedFields, save_log_end, saved_log_end, wri
 from segreader.loader.splits import LoaderSplit, Position, recreated
 from segreader.plan.cut import Cutting, SplitOffsets
 from segreader.plan.log import LogEnd
-from segreader.plan.request import Policy
+from segreader.plan.request import Policy, TimeRange
 from segreader.plan.split import EndReason, ReadEnd, Split
 from segreader.ranges import OffsetRange
 from segreader.segment import TopicIdPartition
-from segreader.stored.log import Follower, StoredLog
+from segreader.stored.log import Follower, StoredLog, log_at_end
 from segreader.stored.planner import PartitionPlanner
 from segreader.stored.source import SourceLog
 from segreader.stored.times import note_if_older
+from segreader.values import dataclass
 
 _SAVED_KIND: Final = "enumerator"
+_EVERYTHING: Final = (OffsetRange(), TimeRange())
 
 
 class SplitEnumerator:
@@ -240,7 +242,10 @@ class SplitEnumerator:
         return self._follower.look(sources)
 
     def _see(self, source: SourceLog) -> StoredLog:
-        log = StoredLog(self._source.store, source, max_batch_bytes=self.query.max_batch_bytes)
+        query = self.query
+        is_read_whole = source.log.partition not in self._frontiers and (query.offset_range, query.times) == _EVERYTHING
+        see = StoredLog if is_read_whole else log_at_end
+        log = see(self._source.store, source, max_batch_bytes=query.max_batch_bytes)
         self._end_of(log)  # partitions are looked at several at a time
         return log
 

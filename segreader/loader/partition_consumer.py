@@ -9,8 +9,8 @@ from __future__ import annotations
 import time
 from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Self
+from dataclasses import replace
+from typing import Final, Self
 
 import pyarrow as pa
 
@@ -28,6 +28,10 @@ from segreader.loader.reader import ReaderPool, ResumableReader
 from segreader.loader.splits import LoaderSplit, without_byte
 from segreader.plan.request import Policy
 from segreader.read.arrow import schema
+from segreader.values import dataclass
+
+_AT_ONCE: Final = 8
+"""Splits of a store on the network that are read at a time, unless the query has ``threads``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +86,8 @@ class PartitionConsumer:
         self._has_looked = False
         self._is_closed = False
         self._enumerator = SplitEnumerator(self.query, storage_options=storage_options)
-        self._pool = ReaderPool(self.query, storage_options=storage_options, threads=1, max_open=1)
+        self._pool = ReaderPool(self.query, storage_options=storage_options, max_open=query.threads or _AT_ONCE)
+        self._ahead: dict[int, ResumableReader] = {}  # of the splits behind that one
 
     def fetch(
         self,
@@ -114,6 +119,8 @@ class PartitionConsumer:
             self._look()
         if self._reader is None or start_offset != self._next:
             self._seek(start_offset)
+        else:
+            self._begin_ahead()  # not where offsets are asked for in any order
         while True:
             if self._reader is None:
                 if not (self._follows and self._look()):
@@ -207,18 +214,34 @@ class PartitionConsumer:
 
     def _open(self, at: int) -> None:
         """A reader of the split with this number, or none behind the last."""
-        self._let_go()
+        is_next = self._reader is not None and at == self._at + 1
+        begun = self._ahead.pop(at, None)
+        self._let_go(keeps_ahead=is_next)
         self._at = at
         if at < len(self._splits):
             split = self._splits[at]
             self._next = max(self._next, split.start)
             is_inside = self._next > split.start
             here = without_byte(replace(split.position, next_offset=self._next))
-            self._reader = self._pool.open(split, here if is_inside else None)
+            if begun is not None and (is_inside or not is_next):
+                begun.close()
+                begun = None
+            self._reader = begun or self._pool.open(split, here if is_inside else None)
 
-    def _let_go(self) -> None:
-        reader, self._reader = self._reader, None
-        if reader is not None:
+    def _begin_ahead(self) -> None:
+        """Begin the splits behind the one that is read, as many as the pool has threads for."""
+        for at in range(self._at + 1, min(self._at + self._pool.splits_at_once, len(self._splits))):
+            if at not in self._ahead:
+                self._ahead[at] = self._pool.open(self._splits[at])
+            self._ahead[at].begin()
+
+    def _let_go(self, *, keeps_ahead: bool = False) -> None:
+        readers = [] if self._reader is None else [self._reader]
+        self._reader = None
+        if not keeps_ahead:
+            readers += self._ahead.values()
+            self._ahead = {}
+        for reader in readers:
             reader.close()
 
     def _empty(self, *, is_at_end: bool) -> MessageBatch:

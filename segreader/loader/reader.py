@@ -10,6 +10,7 @@ import os
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -28,7 +29,7 @@ from segreader.read.ahead import Ahead, ReadAhead
 from segreader.read.batch_positions import KnownBatches
 from segreader.read.decoders import COLUMNS_OF_HEADERS
 from segreader.read.metrics import ScanMetrics
-from segreader.storage.base import ObjectStore
+from segreader.storage.base import FetchBudget, ObjectStore
 from segreader.storage.cancellation import Cancellation
 
 _KEPT_S: Final = 1.0
@@ -75,13 +76,16 @@ class ResumableReader:
         if COLUMNS_OF_HEADERS.issuperset(self.columns):
             self._count_offsets()
         self._cancellation = Cancellation()
-        self._changed = threading.Condition()  # guards all that follows
+        self._changed = threading.Condition()  # guards all that follows; a thread may take it twice
         self._is_busy = False  # a thread decodes, or will
         self._is_decoding = False  # it has begun: it alone touches the decoding and the buffers
         self._decoding: Decoding | None = None
         self._buffers: BufferPool | None = None
-        self._ready: Decoded | None = None
-        self._row = 0  # of what is ready: those before were handed out
+        self._ready: deque[tuple[Decoded, int]] = deque()  # with their bytes
+        self._row = 0  # of the first that is ready: those before were handed out
+        self._waiting_bytes = 0  # of those that are ready
+        self._is_exhausted = False  # nothing is behind them
+        self._stopping = 0  # threads that wait until none decodes
         self._is_owed = False  # a read asked for what is being decoded, and has not had it yet
         self._ready_at = 0.0
         self._failure: BaseException | None = None
@@ -138,7 +142,7 @@ class ResumableReader:
             max_rows, max_bytes: at most so many; what is left of a decoded batch is kept for the next read, and
                 nothing is copied. One record is given however large it is.
             timeout: seconds to wait. Without it the calling thread decodes; with it another thread does, and decodes
-                the next record batch while the host works on this one, unless ``read_ahead_bytes`` wait already.
+                what follows while the host works on this record batch, until ``read_ahead_bytes`` wait.
 
         Returns:
             A record batch with the query's columns; ``None`` if the time has passed, the reader is paused, or
@@ -161,18 +165,16 @@ class ResumableReader:
                     self._require_open()
                     if self._is_paused:
                         return None
-                    if self._failure is not None:
-                        failure, self._failure = self._failure, None
-                        raise failure
-                    if self._ready is not None:
+                    if self._ready:
                         batch = self._hand_out(max_rows, max_bytes)
                         if batch is None:
+                            if self._is_decoding and not self._wait_for_decoding(deadline):
+                                return None
                             continue
-                        if deadline is not None and self._ready is None:
-                            with suppress(RuntimeError):  # closed just now: what is in hand is handed out all the same
-                                self._read_ahead()
+                        if deadline is not None:
+                            self.begin()  # not if it was closed just now: what is in hand is handed out all the same
                         break
-                    if self._is_finished:
+                    if self._has_ended():
                         return None
                     self._is_owed = True
                     if not self._is_busy:
@@ -199,9 +201,13 @@ class ResumableReader:
         refuse_foreign(self.split, position)
         with self._changed:
             self._require_open()
-            while self._is_busy:
-                self._changed.wait()
-                self._require_open()
+            self._stopping += 1
+            try:
+                while self._is_busy:
+                    self._changed.wait()
+                    self._require_open()
+            finally:
+                self._stopping -= 1
             self._let_go()
             self._restart(position)
             self._is_paused = False
@@ -247,16 +253,23 @@ class ResumableReader:
 
     @property
     def waiting_bytes(self) -> int:
-        """Of the record batch that waits to be taken; for the pool."""
-        ready = self._ready
-        return 0 if ready is None else int(ready.batch.nbytes)
+        """Of the record batches that wait to be taken; for the pool."""
+        return self._waiting_bytes
+
+    def begin(self) -> None:
+        """Decode ahead of the first read, if there is room; for hosts that read splits in a row."""
+        with self._changed:
+            is_let = not (self._is_paused or self._is_closed)
+            if is_let and self._pool.wants_more(self._waiting_bytes):
+                with suppress(RuntimeError):  # the pool is closed, and the next read says so
+                    self._read_ahead()
 
     def try_park(self) -> bool:
         """Release buffers if they are not in use; for the pool, which does not wait for readers."""
         if not self._changed.acquire(blocking=False):
             return False
         try:
-            is_kept = self._is_owed and self._ready is not None and time.monotonic() < self._ready_at + _KEPT_S
+            is_kept = self._is_owed and self._ready and time.monotonic() < self._ready_at + _KEPT_S
             if self._is_decoding or is_kept or self._buffers is None:
                 return False
             self._let_go()
@@ -268,8 +281,7 @@ class ResumableReader:
 
     def _hand_out(self, max_rows: int | None, max_bytes: int | None) -> pa.RecordBatch | None:
         """What was decoded, up to the limits; ``None`` if it must be decoded again for that."""
-        assert self._ready is not None
-        whole, next_offset, batches = self._ready
+        (whole, next_offset, batches), size = self._ready[0]
         rows = whole.num_rows - self._row
         if max_rows is not None:
             rows = min(rows, max_rows)
@@ -277,8 +289,9 @@ class ResumableReader:
             rows = _rows_within(lambda count: int(whole.slice(self._row, count).nbytes), rows, max_bytes)
         if self._row + rows < whole.num_rows:
             if "offset" not in self._options.columns:
-                self._count_offsets()
-                self._let_go()
+                if not self._is_decoding:
+                    self._count_offsets()
+                    self._let_go()
                 return None
             next_offset = whole.column(self._options.columns.index("offset"))[self._row + rows - 1].as_py() + 1
         batch = whole if rows == whole.num_rows else whole.slice(self._row, rows)
@@ -286,8 +299,31 @@ class ResumableReader:
         self._is_owed = False
         self._next, self._batches = next_offset, batches
         if self._row == whole.num_rows:
-            self._ready = None
+            self._ready.popleft()
+            self._row = 0
+            self._waiting_bytes -= size
         return batch if len(self.columns) == batch.num_columns else batch.select(range(len(self.columns)))
+
+    def _has_ended(self) -> bool:
+        """Whether everything was handed out; raises what came behind it."""
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            self._let_go()
+            raise failure
+        if self._is_exhausted:
+            self._finish()
+            self._changed.notify_all()
+        return self._is_finished
+
+    def _wait_for_decoding(self, deadline: float | None) -> bool:
+        """Have the thread that decodes come to an end; whether there was time for that."""
+        left = None if deadline is None else deadline - time.monotonic()
+        if left is not None and left <= 0:
+            return False
+        self._stopping += 1
+        self._changed.wait(left)
+        self._stopping -= 1
+        return True
 
     def _count_offsets(self) -> None:
         """Have every record's offset from now on: who cuts a record batch must know where."""
@@ -295,16 +331,23 @@ class ResumableReader:
             self._options = replace(self._options, columns=(*self._options.columns, "offset"))
 
     def _read_ahead(self) -> None:
-        if not (self._is_busy or self._is_finished or self._ready is not None):
+        if not (self._is_busy or self._is_finished or self._is_exhausted or self._failure is not None):
             self._is_busy = self._pool.submit(self, self._decode, is_asked=self._is_owed)
 
     def _decode(self, *, is_caller: bool = False) -> None:
-        """Decode the next record batch, without the lock; called by the thread that made the reader busy."""
+        """Decode the next record batch, without the lock; called by the thread that made the reader busy. One of the
+        pool goes on as long as there is room and nothing else to do."""
+        if not is_caller:
+            self._pool.has_begun()
+        while self._decode_one(is_caller=is_caller):
+            pass
+
+    def _decode_one(self, *, is_caller: bool) -> bool:
         with self._changed:
             if not is_caller and (self._is_paused or self._is_closed):
                 self._is_busy = False
                 self._settle()
-                return
+                return False
             self._is_decoding = True
         failure: BaseException | None = None
         found: Decoded | None = None
@@ -314,15 +357,26 @@ class ResumableReader:
         except BaseException as error:
             failure = error
         with self._changed:
-            self._is_busy = self._is_decoding = False
+            goes_on = False
             if failure is not None:
-                self._let_go()
+                if not self._ready:
+                    self._let_go()
                 if not is_caller and not self._is_closed:
                     self._failure = failure
             elif found is not None:
-                self._ready, self._row, self._ready_at = found, 0, time.monotonic()
+                if not self._ready:
+                    self._ready_at = time.monotonic()
+                size = 0 if is_caller else int(found.batch.get_total_buffer_size())  # the caller takes it at once
+                self._ready.append((found, size))
+                self._waiting_bytes += size
+                is_let = not (is_caller or self._is_paused or self._is_closed or self._stopping)
+                is_awaited = self._is_owed and len(self._ready) == 1  # who takes it asks for the next at once
+                goes_on = is_let and self._pool.goes_on(0 if is_awaited else self._waiting_bytes)
+            elif self._ready:
+                self._is_exhausted = True
             else:
                 self._finish()
+            self._is_busy = self._is_decoding = goes_on
             self._settle()
         self._pool.rest()
         if failure is not None and is_caller:
@@ -332,6 +386,7 @@ class ResumableReader:
                 raise failure
             finally:
                 del failure  # else its traceback would keep this frame, and with it the reader
+        return goes_on
 
     def _advance(self) -> Decoded | None:
         self._require_open()
@@ -341,8 +396,9 @@ class ResumableReader:
             if rest is None:
                 return None
             self._buffers = self._pool.take(self)
+            pool = self._pool
             self._decoding = Decoding(
-                self._pool.store, self._options, self.split, here, rest, self.metrics, self._buffers
+                pool.store, self._options, self.split, here, rest, self.metrics, self._buffers, pool.fetched
             )
         else:
             self._pool.use(self)
@@ -374,7 +430,11 @@ class ResumableReader:
 
     def _let_go(self) -> None:
         """Keep only the position. What was decoded but not returned will be decoded again."""
-        self._ready, self._row = None, 0
+        if self._ready:
+            self._failure = None  # it comes again, behind them
+        self._ready.clear()
+        self._row = self._waiting_bytes = 0
+        self._is_exhausted = False
         decoding, self._decoding = self._decoding, None
         buffers, self._buffers = self._buffers, None
         if decoding is not None:
@@ -428,8 +488,8 @@ class ReaderPool:
         threads: how many decode for reads that have a time limit; others decode in the thread that calls. By default
             those of the query, or as for ``segreader.scan``.
         max_open: how many readers hold buffers, each up to about 30 MiB.
-        read_ahead_bytes: of ranges that are fetched by these threads, and of record batches that wait: nothing is
-            decoded ahead of its reader's host beyond them. By default as for ``threads``.
+        read_ahead_bytes: half for ranges that its readers have under way together, half for record batches that wait:
+            nothing is decoded ahead of its reader's host beyond them. By default as for ``threads``.
 
     Raises:
         OptionError, ObjectNotFoundError: the location cannot be opened.
@@ -456,12 +516,17 @@ class ReaderPool:
         self.query = query
         self.store: ObjectStore = query.open(storage_options).store
         self._how_far = ReadAhead.of(self.store, options)
+        how_far = self._how_far
+        self.fetched = None if how_far.most_fetched is None else FetchBudget(how_far.most_fetched, max_open)
+        # Of local files one record batch ahead is enough, and its buffers are still in a cache.
+        self._share = how_far.most_waiting // how_far.threads if how_far.range_size else 0
         self._max_open = max_open
         self._changed = threading.Condition()  # guards what follows
         self._open: list[weakref.ref[ResumableReader]] = []  # by last use
         self._readers: weakref.WeakSet[ResumableReader] = weakref.WeakSet()
         self._idle: list[BufferPool] = []
         self._jobs = count()
+        self._not_begun: deque[None] = deque()  # one for each job that no thread has begun
         self._ahead: Ahead[_Job, None] = Ahead(
             (),
             _do_jobs,
@@ -576,10 +641,33 @@ class ReaderPool:
             how_far = self._how_far
             waiting = sum(one.waiting_bytes for ref in self._open if (one := ref()) is not None)
             held = how_far.held_by(reader.split.split.positions.size)
-            if not is_asked and waiting + self._ahead.bytes_under_way + held > how_far.most_bytes:
+            if not is_asked and waiting + self._ahead.bytes_under_way + held > how_far.most_waiting:
                 return False
-            self._ahead.add(_Job(next(self._jobs), held, work), how_far.most_bytes, how_far.threads)
+            self._not_begun.append(None)
+            self._ahead.add(_Job(next(self._jobs), held, work), how_far.most_waiting, how_far.threads)
             return True
+
+    def has_begun(self) -> None:
+        """Note that a thread does what was submitted."""
+        self._not_begun.pop()
+
+    @property
+    def splits_at_once(self) -> int:
+        """Of how many splits in a row a host should have readers: of one, where they are local."""
+        return min(self._how_far.threads, self._max_open) if self._how_far.range_size else 1
+
+    def wants_more(self, waiting_bytes: int) -> bool:
+        """Whether a reader with so much that waits should decode more ahead."""
+        return 2 * waiting_bytes <= self._share
+
+    def goes_on(self, waiting_bytes: int) -> bool:
+        """Whether a thread that has decoded for a reader, of which so much waits, may go on with it."""
+        if waiting_bytes and waiting_bytes >= self._share:
+            return False
+        with self._changed:
+            waiting = sum(one.waiting_bytes for ref in self._open if (one := ref()) is not None)
+            has_room = waiting + self._ahead.bytes_under_way <= self._how_far.most_waiting
+            return not (self._not_begun or self._is_closed) and has_room
 
     def _park_one(self) -> bool:
         for one in list(self._open):

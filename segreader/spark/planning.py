@@ -16,7 +16,7 @@ import pickle
 import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -28,6 +28,7 @@ from segreader.isolation import AbortedTransactions
 from segreader.plan.codec import pack_split, unpack_split
 from segreader.plan.cut import Cutting, SplitOffsets
 from segreader.plan.lineage import ResolvedLog
+from segreader.plan.request import TimeRange
 from segreader.plan.split import Gap, ReadPlan, Split
 from segreader.ranges import OffsetRange
 from segreader.segment import TopicIdPartition
@@ -38,6 +39,7 @@ from segreader.storage.base import ObjectStore, read_each, read_whole
 from segreader.stored.log import StoredLog
 from segreader.stored.planner import PartitionPlanner
 from segreader.stored.transactions import read_transaction_state
+from segreader.values import dataclass
 
 SMALL_SPLIT: Final = 32 << 20
 """Stored bytes of a split where the usual size would leave cores idle."""
@@ -115,16 +117,18 @@ def plan_splits(
     asked: dict[TopicIdPartition, OffsetRange] = {}
     has_local = False
     for partition, its_places in zip(there, places, strict=True):
-        source = locations.read(its_places, known)
+        limits, times = _limits(options, partition)
+        source = locations.read(its_places, known, by_name=times is None and limits != OffsetRange())
         has_local |= source.local is not None
-        log = planner.log(source)
-        logs[partition] = log.resolved
-        wanted = asked[partition] = _Wanted(options, locations, log, losses).offsets()
+        choice = _Choice(options, locations)
         try:
-            planner.add(log, wanted)
+            log = planner.add(source, limits, times, choose=choice.offsets_of)
         except SegmentGapError as error:
             error.hint = "Ask for other offsets, or read the data that exists with failOnDataLoss=false"
             raise
+        logs[partition], asked[partition] = log.resolved, choice.chosen
+        losses.notes.extend(choice.losses.notes)
+        losses.gaps.extend(choice.losses.gaps)
     locations.require_local(there, has_local=has_local)
     plan = planner.plan(locations.shown)
     notes = [*dict.fromkeys(plan.notes), *losses.notes, *(f"{gap.text}: passed over" for gap in plan.gaps)]
@@ -175,6 +179,36 @@ class Losses:
         """As ``add``, of an end behind that of the data."""
         what = f"endingOffsets of {partition} is beyond the end of the data"
         self.add(what, stop, f"at most {end}", Gap(partition, end, stop))
+
+
+def _limits(options: SparkOptions, partition: TopicIdPartition) -> tuple[OffsetRange, TimeRange | None]:
+    """The bounds of what is asked for, before anything is held against what is there."""
+    start = options.bounds.start if options.bounds is not None else None
+    stop = options.bounds.stop if options.bounds is not None else None
+    since_ms = None if options.starting_times is None else _time_of(options.starting_times, partition)
+    until_ms = None if options.ending_times is None else _time_of(options.ending_times, partition)
+    if options.bounds is None and since_ms is None:
+        start = _offset_of(options.starting_offsets, partition, EARLIEST)
+    if options.bounds is None and until_ms is None:
+        stop = _offset_of(options.ending_offsets, partition, LATEST)
+    start, stop = max(start or 0, 0), None if stop is None or stop < 0 else stop
+    times = None if since_ms is None and until_ms is None else TimeRange(since_ms, until_ms)
+    return OffsetRange(start, None if stop is None else max(start, stop)), times
+
+
+class _Choice:
+    """Decides by a log which offsets of it are read, and keeps what it decided last."""
+
+    def __init__(self, options: SparkOptions, locations: Locations) -> None:
+        self._options, self._locations = options, locations
+        self.losses = Losses(options, locations.shown)
+        self.chosen = OffsetRange()
+
+    def offsets_of(self, log: StoredLog) -> OffsetRange:
+        """The offsets; raises as ``plan_splits``."""
+        self.losses = Losses(self._options, self._locations.shown)
+        self.chosen = _Wanted(self._options, self._locations, log, self.losses).offsets()
+        return self.chosen
 
 
 @dataclass(frozen=True, slots=True)

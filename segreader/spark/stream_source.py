@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
@@ -29,9 +29,10 @@ from segreader.spark.locations import Locations
 from segreader.spark.options import SparkOptions
 from segreader.spark.planning import SparkPlan
 from segreader.storage.base import read_each
-from segreader.stored.log import Follower, StoredLog
+from segreader.stored.log import Follower, StoredLog, log_at_end
 from segreader.stored.planner import PartitionPlanner
 from segreader.stored.source import SourceLog
+from segreader.values import dataclass
 
 if TYPE_CHECKING:  # a stream that asks no broker does not wait for what could
     from segreader.live.cluster import Cluster
@@ -146,13 +147,14 @@ class StoredStreamSource:
             isolation_level=self._options.isolation_level,
             cutting=Cutting(split_bytes=self._options.split_bytes, most_offsets=most),
         )
+        logs = {}
         for name, offsets in sorted(wanted.items()):
+            log = look[name]
             try:
-                planner.add(look[name], offsets, to_end=offsets.stop == look[name].latest)
+                logs[log.partition] = planner.add(log, offsets, to_end=offsets.stop == log.latest).resolved
             except SegmentGapError as error:
                 error.hint = "With failOnDataLoss=false the stream passes over them"
                 raise
-        logs = {look[name].partition: look[name].resolved for name in wanted}
         return SparkPlan(planner.plan(self.locations.shown), logs, self.locations.store)
 
     def close(self) -> None:
@@ -180,7 +182,7 @@ class StoredStreamSource:
         self._searched_at = now
 
     def _see(self, source: SourceLog) -> StoredLog:
-        log = StoredLog(self.locations.store, source)
+        log = log_at_end(self.locations.store, source)
         if log.is_end_hidden:
             raise CorruptBatchError(
                 f"damage hides where {log.partition} ends",

@@ -21,7 +21,6 @@ import sys
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from functools import cache, wraps
 from threading import Lock, local
 from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar, cast
@@ -35,7 +34,7 @@ from segreader.storage.http.settings import HttpSettings
 from segreader.storage.http.store import HttpStore
 from segreader.storage.location import open_store
 from segreader.storage.target.store import TargetStore, open_target
-from segreader.values import collect_seldom
+from segreader.values import collect_seldom, dataclass
 
 MOST_STORES: Final = 8
 MOST_TARGETS: Final = 4

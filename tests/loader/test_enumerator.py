@@ -20,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from loading import all_splits, at, from_log_start, load, query_of, read_rest, truth_of
 from simulator import SimulatedPartition
+from thousand import near_always
 
 import segreader
 from segreader.errors import (
@@ -35,6 +36,7 @@ from segreader.errors import (
 from segreader.isolation import IsolationLevel
 from segreader.loader import LoaderSplit, LoadQuery, Position, ReaderPool, ResumableReader, SplitEnumerator
 from segreader.read.records import RECORD_COLUMNS, ConsumerRecord, iter_consumer_records
+from segreader.stored import near
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_local_tiered
 
@@ -128,8 +130,14 @@ def test_records_of_an_open_transaction_are_held_back_until_they_are_decided(log
         assert offsets_in(committed, added) == list(range(20, 30))
 
 
+@pytest.mark.parametrize("is_near", [False, True])
 @pytest.mark.parametrize("seed", range(12))
-def test_each_offset_comes_once_over_random_growth_saved_at_random_moments(log: GrowingLog, seed: int) -> None:
+def test_each_offset_comes_once_over_random_growth_saved_at_random_moments(
+    log: GrowingLog, seed: int, is_near: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if is_near:
+        near_always(monkeypatch)
+        monkeypatch.setattr(near, "_LEAST_SPAN_MS", 0)
     chance = random.Random(seed)
     isolation = chance.choice(["read_committed", "read_uncommitted"])
     asked = query(log, isolation_level=isolation, split_bytes=chance.choice([1 << 20, 400]))
@@ -172,15 +180,19 @@ def test_each_offset_comes_once_over_random_growth_saved_at_random_moments(log: 
     enumerator.close()
 
 
+@pytest.mark.parametrize("is_near", [False, True])
 @examples(25)
 @given(events=histories(*ORDINARY, ELECTION, FAILED_UPLOAD), level=st.sampled_from(IsolationLevel), data=st.data())
 def test_random_histories_looked_at_while_they_go_on_give_what_a_consumer_sees(
-    events: Sequence[Event], level: IsolationLevel, data: st.DataObject
+    is_near: bool, events: Sequence[Event], level: IsolationLevel, data: st.DataObject
 ) -> None:
     """Transactions open and end, uploads fail and come again, leaders change without loss; and it looks in between."""
     partition, state, found = SimulatedPartition(), None, []
     looks = data.draw(st.sets(st.integers(0, len(events) - 1), max_size=8), "looks") | {len(events) - 1}
-    with TemporaryDirectory() as name:
+    with TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patched:
+        if is_near:
+            near_always(patched)
+            patched.setattr(near, "_LEAST_SPAN_MS", 0)
         asked = LoadQuery(location=name, isolation_level=level, columns=RECORD_COLUMNS)
         for number, (verb, arguments) in enumerate(events):
             getattr(partition, verb)(*arguments)

@@ -8,21 +8,27 @@ batch if nothing came before it ran out. ``MessageBatch.getOffsetOfNextBatch``: 
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from corpus import NormalRecord, case
 from growing_log import GrowingLog
-from loading import from_log_start, query_of, records_of, truth_of
+from loading import from_log_start, query_of, records_of, rot, truth_of
 
 from segreader.errors import (
     ClosedError,
+    CorruptBatchError,
     DeletedPositionError,
     ForeignPositionError,
     ObjectNotFoundError,
     OptionError,
 )
 from segreader.loader import LoadQuery, PartitionConsumer, ResumableReader
+from segreader.storage.local import LocalStore
+from segreader.stored.source import LocationSource
 from segreader.testing.directory import kafka_uuid
 
 
@@ -156,3 +162,121 @@ def test_close_ends_a_fetch_and_what_comes_after_it(log: GrowingLog) -> None:
         consumer.fetch(20)
     with pytest.raises(OptionError, match="needs its topic"):
         PartitionConsumer(LoadQuery(location=str(log.root)), 0)
+
+
+class Remote(LocalStore):
+    """Local files with the ways of a store on the network; ``gate`` holds back reads of logs while it is set."""
+
+    range_size = 16 << 20
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.gate = threading.Event()
+        self.gate.set()
+        self.now = self.waiting = 0
+        self._lock = threading.Lock()
+
+    def read_pieces(self, name: str, *places: Any, **more: Any) -> Generator[memoryview, None, None]:
+        with self._lock:
+            self.now += 1
+            self.waiting += not self.gate.is_set()
+        try:
+            self.gate.wait(30)
+            yield from super().read_pieces(name, *places, **more)
+        finally:
+            with self._lock:
+                self.now -= 1
+
+
+@pytest.fixture
+def remote(log: GrowingLog, monkeypatch: pytest.MonkeyPatch) -> Remote:
+    for _ in range(6):
+        log.upload("orders", 0, 50)
+    store = Remote(log.root)
+
+    def opened(query: LoadQuery, storage_options: object = None) -> LocationSource:
+        return LocationSource("", catalog=query.catalog(), opened=(store, ""))
+
+    monkeypatch.setattr(LoadQuery, "open", opened)
+    return store
+
+
+def soon(holds: Callable[[], bool]) -> bool:
+    end = time.monotonic() + 20
+    while not holds() and time.monotonic() < end:
+        time.sleep(0.005)
+    return holds()
+
+
+@pytest.mark.parametrize("timeout", [None, 30.0])
+@pytest.mark.parametrize("threads", [1, 3, 8])
+def test_splits_in_a_row_are_read_at_a_time_and_given_in_order(
+    log: GrowingLog, remote: Remote, threads: int, timeout: float | None
+) -> None:
+    with consumer_of(log, threads=threads) as consumer:
+        seen = consumer.fetch(0, timeout, max_rows=7).records["offset"].to_pylist()
+        remote.gate.clear()
+        remote.waiting = 0
+        consumer._begin_ahead()
+        assert soon(lambda: remote.waiting == threads - 1)
+        time.sleep(0.05)
+        assert remote.waiting == threads - 1
+        remote.gate.set()
+        while not (batch := consumer.fetch(len(seen), timeout, max_rows=7)).end_of_partition:
+            assert batch.next_offset == batch.records["offset"][-1].as_py() + 1
+            seen += batch.records["offset"].to_pylist()
+        assert seen == list(range(400))
+
+
+def test_splits_ahead_are_bounded_by_bytes_and_left_where_another_offset_is_asked_for(
+    log: GrowingLog, remote: Remote
+) -> None:
+    with consumer_of(log, read_ahead_bytes=1) as consumer:
+        for offset in (0, 20):
+            consumer.fetch(offset, 30.0)
+        assert not any(one.waiting_bytes for one in consumer._ahead.values())
+    with consumer_of(log) as consumer:
+        for offset in (0, 20):
+            consumer.fetch(offset, 30.0)
+        ahead = list(consumer._ahead.values())
+        assert soon(lambda: all(one.waiting_bytes for one in ahead))
+        for offset in (333, 50, 49, 399):
+            assert consumer.fetch(offset, 30.0).records["offset"][0].as_py() == offset
+            assert all(one.is_closed for one in ahead)
+        assert soon(lambda: remote.now <= 1)
+
+
+@pytest.mark.parametrize("timeout", [None, 30.0])
+def test_damage_in_a_split_ahead_is_told_after_the_records_before_it(
+    log: GrowingLog, remote: Remote, timeout: float | None
+) -> None:
+    path = sorted(log.logs())[3]
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    rot(path, data)
+    with consumer_of(log) as consumer:
+        seen: list[int] = []
+        for _ in range(2):
+            with pytest.raises(CorruptBatchError) as caught:
+                while True:
+                    seen += consumer.fetch(len(seen), timeout).records["offset"].to_pylist()
+            assert seen == list(range(caught.value.base_offset or 0))
+            assert 150 <= len(seen) < 200
+
+
+@pytest.mark.parametrize("isolation", ["uncommitted", "committed"])
+@pytest.mark.parametrize("name", ["txn-interleaved", "compacted-then-tiered", "txn-span", "small-many"])
+def test_splits_read_ahead_give_what_a_consumer_reads(
+    name: str, isolation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    some = case("tv2", name)
+    monkeypatch.setattr(LocalStore, "range_size", 16 << 20, raising=False)
+    query = query_of(some, isolation, split_bytes=1 << 12, threads=4)
+    seen: list[NormalRecord] = []
+    with PartitionConsumer(query, 0) as consumer:
+        offset, is_at_end = 0, False
+        while not is_at_end:
+            batch = consumer.fetch(offset, 30.0, max_rows=33)
+            seen += records_of(batch.records)
+            offset, is_at_end = batch.next_offset, batch.end_of_partition
+    assert from_log_start(some, isolation, seen) == truth_of(some, isolation)

@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 from corpus import FIXTURES, Case, NormalRecord, cases, normal
 from sample import is_edge, sampled
+from thousand import near_always
 
 from segreader.format.batch import TimestampType
 from segreader.spark.options import parse_stream_options
 from segreader.spark.rate_limits import ReadMaxBytes, ReadMaxRows
 from segreader.spark.stream import SegmentStreamReader
+from segreader.stored import near
 
 COMMITTED = cases("tv2", "cluster", "aiven-plain", "aiven-encrypted", remote=True)
 UNCOMMITTED = cases("tv1", "k39", remote=True)
@@ -63,8 +65,14 @@ def record(row: dict[str, Any]) -> SimpleNamespace:
     )
 
 
+@pytest.mark.parametrize("is_near", [False, True])
 @pytest.mark.parametrize(("case", "isolation"), sampled(RUNS, lambda run: is_edge(run[0])), ids=IDS)
-def test_a_stream_in_small_batches_gives_the_java_consumers_records(case: Case, isolation: str) -> None:
+def test_a_stream_in_small_batches_gives_the_java_consumers_records(
+    case: Case, isolation: str, is_near: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if is_near:
+        near_always(monkeypatch)
+        monkeypatch.setattr(near, "_LEAST_SPAN_MS", 0)
     stop = case.offline_lso if isolation == "committed" else case.remote_stop
     truth = [one for one in case.truth(isolation) if one.offset < stop(one.partition)]
     by_rows = isolation == "committed" and case.topic != "odd-offsets"  # there offsets fall: no cut inside a batch
