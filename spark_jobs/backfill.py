@@ -42,6 +42,7 @@ from segreader.plan.split import ReadPlan
 from segreader.storage.target.store import TargetStore
 from spark_jobs.backfill_request import (
     absolute,
+    ahead_flags,
     beside_flags,
     broker_flags,
     layout_flags,
@@ -134,6 +135,7 @@ _NOTES = 20
     help="As --storage-option, for the target.",
 )
 @click.option("--split-bytes", default="128m", show_default=True, help="Stored bytes that one task reads.")
+@ahead_flags
 @click.option("--file-bytes", default="256m", show_default=True, help="Bytes after which a file is closed.")
 @click.option(
     "--codec", type=click.Choice(CODECS), default="zstd", show_default=True, help="Codec of the Parquet files."
@@ -277,6 +279,8 @@ class Job:
             plan.name,
             on_missing=self.request.on_missing,
             on_corrupt=self.request.on_corrupt,
+            threads=self.request.threads,
+            read_ahead_bytes=self.request.read_ahead_bytes,
         )
         text = f"segreader: {len(pending):,} splits of {plan.location}"
         frame = map_indexes(spark, task.__call__, len(pending), DDL, text)

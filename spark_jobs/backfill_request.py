@@ -13,6 +13,7 @@ from click.core import ParameterSource
 
 from segreader.backfill.job_plan import JobRequest
 from segreader.backfill.output import OutputLayout, OutputOptions
+from segreader.backfill.source import TASK_BYTES_AHEAD, TASK_THREADS
 from segreader.errors import OptionError
 from segreader.plan.request import Bounds, LiveEnd, Policy, parse_bounds, parse_time
 from segreader.spark.option_values import EARLIEST, LATEST, parse_size
@@ -24,12 +25,14 @@ _OF_FILES = {
     "hive": "--hive",
     "codec": "--codec",
     "file_bytes": "--file-bytes",
+    "threads": "--threads",
+    "read_ahead_bytes": "--read-ahead-bytes",
     "report_file": "--report",
     "cleanup": "--cleanup",
     "target_credentials": "--target-credentials",
     "target_storage": "--target-option",
 }
-"""Flags that say how files are written and what is told of them."""
+"""Flags that tasks need to write files themselves, and what is reported of them."""
 
 
 _BESIDE = ("metadata", "log_directory", "leader_epochs")
@@ -142,6 +145,24 @@ layout_flags = _flags(
     click.option("--segment-layout", hidden=True),
 )
 """The flags for the layout that is read, and the one that is written."""
+
+
+ahead_flags = _flags(
+    click.option(
+        "--threads",
+        type=click.IntRange(1),
+        metavar="N",
+        help=f"Threads of a task; with 1, it reads and writes in turn. Default: {TASK_THREADS}, one reads ahead of the "
+        "other, which writes. The output is the same.",
+    ),
+    click.option(
+        "--read-ahead-bytes",
+        type=click.IntRange(1),
+        metavar="N",
+        help=f"Limit on what a task reads ahead of what it writes. Default: {TASK_BYTES_AHEAD >> 20} MiB.",
+    ),
+)
+"""The flags that say how far tasks read ahead."""
 
 
 def _policy(flag: str, text: str) -> Callable[[_F], _F]:
@@ -257,6 +278,8 @@ def parse_request(given: dict[str, Any]) -> JobRequest:
         split_bytes=int(wanted["split-bytes"]),
         on_missing=Policy(given["on_missing"]),
         on_corrupt=Policy(given["on_corrupt"]),
+        threads=given["threads"],
+        read_ahead_bytes=given["read_ahead_bytes"],
         bounds=bounds,
     )
 

@@ -4,20 +4,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any, TypeVar
 
 import msgspec
 
-from segreader.backfill.lost_offsets import LostOffsets
+from segreader.backfill.job_splits import LostOffsets
 from segreader.backfill.output import done_name
 from segreader.backfill.writer import WrittenFile
 from segreader.errors import ManifestError, ObjectNotFoundError
 from segreader.storage.target.store import TargetStore
+from segreader.values import dataclass
 
 _T = TypeVar("_T")
 
 
+def learnt(kind: type[_T]) -> type[_T]:
+    """The same dataclass, with its fields known to msgspec, so that threads may convert documents into it.
+
+    msgspec (0.22) looks the fields up at the first conversion, and two threads that are first crash the process.
+    """
+    msgspec.json.Decoder(kind)
+    return kind
+
+
+@learnt
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoneEntry:
     """One split in the output.

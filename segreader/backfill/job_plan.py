@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from hashlib import sha256
 from itertools import islice
@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from segreader.backfill.done import parsed
+from segreader.backfill.done import learnt, parsed
 from segreader.backfill.job_splits import (
     MOST_OFFSETS,
     JobSplit,
@@ -45,11 +45,14 @@ from segreader.spark.live import plan_live_read
 from segreader.spark.options import EARLIER, SparkOptions, parse_options, require_batch
 from segreader.spark.planning import plan_splits
 from segreader.storage.target.store import TargetStore
+from segreader.values import dataclass
 
 DEFAULT_SPLIT_BYTES: Final = 128 << 20
 
 _VERSION = 2
 _SHOWN = 5
+learnt(OutputOptions)
+learnt(PartitionRange)
 _SHOWN_AS = {"layout": "output-layout", "segment-layout": "layout", "tail": "bootstrap-servers"}
 """The request in a plan has the names of version 1; where flags differ, their names of today."""
 
@@ -65,6 +68,7 @@ class JobRequest:
         split_bytes: target size of a split, in stored bytes.
         on_missing: ``fail`` or ``skip`` where a segment vanishes between plan and read.
         on_corrupt: ``fail`` or ``skip`` at a damaged batch.
+        threads, read_ahead_bytes: of each task, as of ``SplitTask``; they change nothing that is written.
         bounds: the same offsets for every partition; ``None`` where the options bound each, or nothing does.
     """
 
@@ -74,6 +78,8 @@ class JobRequest:
     split_bytes: int = DEFAULT_SPLIT_BYTES
     on_missing: Policy = Policy.FAIL
     on_corrupt: Policy = Policy.FAIL
+    threads: int | None = None
+    read_ahead_bytes: int | None = None
     bounds: Bounds | None = None
 
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 import json
 from array import array
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Final, overload
 
-from segreader.backfill.lost_offsets import LostOffsets, lost_between, lost_outside
 from segreader.isolation import IsolationLevel
 from segreader.plan.codec import PART, SPLIT, Form, read_logs, write_logs
 from segreader.plan.live import LivePart
@@ -26,6 +25,7 @@ from segreader.segment import Segment, SegmentFiles, TopicIdPartition
 from segreader.spark.live import LiveRead
 from segreader.storage.base import ObjectStore
 from segreader.stored.segment_ends import read_last_offset
+from segreader.values import dataclass
 
 _LONE_SPLIT: Final = SPLIT.without("following")
 _LONE_PART: Final = PART.without("segments")
@@ -66,6 +66,61 @@ class JobSplit:
     def size(self) -> int:
         """Stored bytes; 0 for records of brokers, whose size is unknown."""
         return self.read.positions.size if isinstance(self.read, Split) else self.read.size or 0
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class LostOffsets:
+    """Offsets ``start <= offset < stop`` of one partition, and why they are not there."""
+
+    start: int
+    stop: int
+    why: str
+
+    def __post_init__(self) -> None:
+        if not self.start < self.stop:
+            raise ValueError(f"no offsets are lost: {self.start} to {self.stop}")
+
+    @property
+    def text(self) -> str:
+        """For people, without the partition."""
+        return f"offsets {self.start} to {self.stop - 1} are lost: {self.why}"
+
+
+def lost_between(stop: int, start: int, known: Iterable[LostOffsets]) -> LostOffsets | None:
+    """What is lost of the offsets ``stop <= offset < start`` that lie between two splits, as one range.
+
+    Args:
+        known: what is lost of the partition.
+    """
+    here = sorted(one for one in known if max(stop, one.start) < min(start, one.stop))
+    if not here:
+        return None
+    whys = dict.fromkeys(one.why for one in here)
+    return LostOffsets(max(stop, here[0].start), min(start, max(one.stop for one in here)), "; ".join(whys))
+
+
+def lost_outside(start: int, stop: int, known: Iterable[LostOffsets]) -> list[LostOffsets]:
+    """What is lost before ``start`` and from ``stop`` on."""
+    sides = [
+        side
+        for one in known
+        for side in ((one.start, min(one.stop, start), one), (max(one.start, stop), one.stop, one))
+    ]
+    return [LostOffsets(first, after, one.why) for first, after, one in sides if first < after]
+
+
+def without_lost(ranges: Iterable[tuple[int, int]], lost: Sequence[LostOffsets]) -> list[tuple[int, int]]:
+    """Ranges of offsets ``start <= offset < stop`` without those that are lost."""
+    left = []
+    for start, stop in ranges:
+        for one in sorted(lost):
+            if start < one.start < stop:
+                left.append((start, one.start))
+            if one.start < stop and one.stop > start:
+                start = max(start, one.stop)
+        if start < stop:
+            left.append((start, stop))
+    return left
 
 
 @dataclass(frozen=True, slots=True)

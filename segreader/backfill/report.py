@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any
 
 from segreader.backfill.done import DoneEntry
 from segreader.backfill.job_plan import JobPlan
-from segreader.backfill.job_splits import PartitionRange
-from segreader.backfill.lost_offsets import LostOffsets, without_lost
+from segreader.backfill.job_splits import LostOffsets, PartitionRange, without_lost
+from segreader.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

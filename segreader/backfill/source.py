@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Final
 
 import pyarrow as pa
 
-from segreader.backfill.lost_offsets import LostOffsets
+from segreader.backfill.job_splits import LostOffsets
 from segreader.errors import FormatError
 from segreader.format.columns import TABLE_WIDTH, BufferPool, Table
 from segreader.format.scanner import Done, NeedData, SegmentScanner
@@ -16,15 +17,24 @@ from segreader.plan.live import LivePart, ReadFrom
 from segreader.plan.request import Policy, ReadOptions
 from segreader.plan.split import Split
 from segreader.ranges import ByteRange, OffsetRange
+from segreader.read.ahead import limited, one_lane
 from segreader.read.metrics import LiveMetrics, ScanMetrics
 from segreader.read.split_reader import read_split
 from segreader.spark.live import read_part
 from segreader.spark.locations import kept_locations
 from segreader.spark.options import SparkOptions
 from segreader.storage.base import ObjectStore, read_listed
+from segreader.values import dataclass
 
 Readable = Split | LivePart
 """How the records of a split are read."""
+
+TASK_THREADS: Final = 2
+TASK_BYTES_AHEAD: Final = 128 << 20
+"""Of a task, for an executor runs several: half for ranges that are under way, half for the next row group."""
+
+_MADE_BYTES: Final = 5 << 20
+"""Of a record batch that is not closed yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,3 +233,28 @@ def read_records(
         yield batch
     if metrics.fallbacks:
         raise FellBackError
+
+
+def ahead_of_writer(
+    make: Callable[[], Iterator[pa.RecordBatch]], *, threads: int, most_bytes: int
+) -> Generator[pa.RecordBatch, None, None]:
+    """The record batches of an iterator, read by a thread of their own while others are written.
+
+    Closing it ends the thread.
+
+    Args:
+        make: called in that thread.
+        threads: with one, the caller's does both in turn.
+        most_bytes: half of ranges that are fetched, half of record batches that wait.
+    """
+    if threads < 2:
+        yield from limited(make(), most_bytes)
+        return
+    half = max(1, most_bytes // 2)
+    yield from one_lane(
+        lambda: limited(make(), half),
+        name="segreader-backfill",
+        most_bytes=half,
+        size_of=lambda batch: int(batch.get_total_buffer_size()),
+        made_of=_MADE_BYTES,
+    )

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, field, replace
+from contextlib import AbstractContextManager, closing, suppress
+from dataclasses import field, replace
+from functools import partial
 from typing import Final
 from uuid import uuid4
 
@@ -18,13 +19,16 @@ from pyspark import TaskContext
 
 from segreader.backfill.digest import RecordDigest
 from segreader.backfill.done import DoneEntry, read_done
-from segreader.backfill.job_splits import JobSplit, SplitTexts
-from segreader.backfill.lost_offsets import LostOffsets
+from segreader.backfill.job_splits import JobSplit, LostOffsets, SplitTexts
 from segreader.backfill.output import READ_COLUMNS, SCHEMA, STAGING, OutputOptions, done_name
 from segreader.backfill.source import (
+    TASK_BYTES_AHEAD,
+    TASK_THREADS,
     FellBackError,
     JobSource,
+    Readable,
     Remains,
+    ahead_of_writer,
     around_damage,
     from_brokers,
     kept_source,
@@ -33,6 +37,7 @@ from segreader.backfill.source import (
 )
 from segreader.backfill.writer import SplitWriter
 from segreader.errors import FormatError, ObjectChangedError, OptionError, StorageError
+from segreader.format.columns import BufferPool
 from segreader.plan.request import Policy, ReadOptions
 from segreader.read.metrics import LiveMetrics, ScanMetrics
 from segreader.spark.batch import to_spark
@@ -41,6 +46,7 @@ from segreader.spark.options import STORAGE, parse_options, require_usable
 from segreader.spark.worker import READ_BYTES, freeze_imports, this_pool, this_worker, without_locals
 from segreader.storage.signed_url import redact
 from segreader.storage.target.store import TargetStore, open_target
+from segreader.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +112,8 @@ def do_split(
 
     Args:
         source: what the split is read from.
-        options: how records are read; the columns are those of the output. ``on_corrupt='skip'`` goes on without
-            damaged batches, where the offsets that they had can be told.
+        options: how records are read, and how far ahead of what is written; the columns are those of the output.
+            ``on_corrupt='skip'`` goes on without damaged batches, where the offsets that they had can be told.
         attempt: Spark's number, for the entry.
         plan: name of the plan that the split is of, for the entry.
 
@@ -119,8 +125,11 @@ def do_split(
     began = time.monotonic()
     token = uuid4().hex[:12]
     number, read = split.partition.partition, split.read
-    pool = this_pool(READ_BYTES + 3 * output.row_group_bytes // 2)  # a row group's batches wait until they are written
     options = options or ReadOptions()
+    threads = options.threads_for(is_remote=True, default=TASK_THREADS)
+    most_bytes = options.most_bytes_ahead(is_remote=True, default=TASK_BYTES_AHEAD)
+    # a row group's batches wait until they are written
+    pool = this_pool(READ_BYTES + 3 * output.row_group_bytes // 2 + (most_bytes // 2 if threads > 1 else 0))
     passes_over_damage = options.on_corrupt is Policy.SKIP
     options = replace(options, columns=READ_COLUMNS, on_corrupt=Policy.FAIL)
     earlier: list[str] = []
@@ -129,10 +138,10 @@ def do_split(
         writer = SplitWriter(target, output, partition=number, start=split.start, stop=split.stop, token=token)
         metrics, digest = metrics_for(read), RecordDigest()
         try:
-            for batch in read_records(read, source, options, metrics, pool, remains):
-                rows: pa.RecordBatch = to_spark(batch, SCHEMA)
-                digest.update(rows)
-                writer.write(rows)
+            make = partial(_rows, read, source, options, metrics, pool, remains, digest)
+            with closing(ahead_of_writer(make, threads=threads, most_bytes=most_bytes)) as batches:
+                for rows in batches:
+                    writer.write(rows)
             files = writer.finish()
             break
         except FellBackError:
@@ -185,6 +194,24 @@ def do_split(
     return winner, True
 
 
+def _rows(
+    read: Readable,
+    source: JobSource,
+    options: ReadOptions,
+    metrics: ScanMetrics,
+    pool: BufferPool,
+    remains: Remains | None,
+    digest: RecordDigest,
+) -> Iterator[pa.RecordBatch]:
+    """The records as they are written."""
+    for batch in read_records(read, source, options, metrics, pool, remains):
+        rows = to_spark(batch, SCHEMA)
+        del batch
+        digest.update(rows)
+        yield rows
+        del rows  # its buffers are free while the next one is read
+
+
 def _lost_to_another(
     writer: SplitWriter, target: TargetStore, split: JobSplit, error: BaseException
 ) -> DoneEntry | None:
@@ -227,6 +254,9 @@ class SplitTask:
         plan: name of the plan that they are of.
         on_missing: ``skip`` goes on without a segment that has vanished since the plan was made.
         on_corrupt: ``skip`` goes on without damaged batches.
+        threads: of a task: one that writes, and one that reads ahead of it; with 1, one does both in turn. ``None``
+            takes ``SEGREADER_THREADS`` of the executor, or else 2.
+        read_ahead_bytes: of a task; ``None`` takes ``SEGREADER_READ_AHEAD_BYTES`` of the executor, or else 128 MiB.
     """
 
     def __init__(
@@ -239,10 +269,13 @@ class SplitTask:
         *,
         on_missing: Policy = Policy.FAIL,
         on_corrupt: Policy = Policy.FAIL,
+        threads: int | None = None,
+        read_ahead_bytes: int | None = None,
     ) -> None:
         self._options = dict(options)
         self._on_missing = on_missing
         self._on_corrupt = on_corrupt
+        self._threads, self._read_ahead_bytes = threads, read_ahead_bytes
         self._output = output
         self._target = target
         self._plan = plan
@@ -260,6 +293,12 @@ class SplitTask:
             return
         freeze_imports()
         options = parse_options(self._options, on_missing=self._on_missing)
+        reading = replace(
+            options.read_options,
+            on_corrupt=self._on_corrupt,
+            threads=self._threads,
+            read_ahead_bytes=self._read_ahead_bytes,
+        )
         context = TaskContext.get()
         attempt = context.attemptNumber() if context is not None else 0
         with kept_source(options) as source, self._target.kept() as target:
@@ -269,7 +308,7 @@ class SplitTask:
                     source,
                     target,
                     self._output,
-                    options=replace(options.read_options, on_corrupt=self._on_corrupt),
+                    options=reading,
                     attempt=attempt,
                     plan=self._plan,
                 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Final
 
 import msgspec
@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from segreader.backfill.commit import collect, read_manifest
 from segreader.backfill.digest import RecordDigest
-from segreader.backfill.done import DoneEntry
+from segreader.backfill.done import DoneEntry, learnt
 from segreader.backfill.job_plan import JobPlan, read_plan
 from segreader.backfill.job_splits import JobSplit, SplitTexts
 from segreader.backfill.output import MANIFEST, PLAN, READ_COLUMNS, SCHEMA, SUCCESS, OutputOptions
@@ -45,6 +45,7 @@ from segreader.spark.options import parse_options
 from segreader.spark.worker import READ_BYTES, without_locals
 from segreader.storage.cancellation import require_wanted
 from segreader.storage.target.store import TargetStore
+from segreader.values import dataclass
 
 DDL: Final = "verdict string"
 """Spark's schema of what ``VerifyTask`` yields."""
@@ -52,6 +53,7 @@ DDL: Final = "verdict string"
 _SCHEMA = pa.schema([("verdict", pa.string())])
 
 
+@learnt
 @dataclass(frozen=True, slots=True)
 class SplitVerdict:
     """What one split has in the output.
@@ -267,13 +269,16 @@ class VerifyTask:
                 entry = DoneEntry.from_json(json.loads(self._entries[index]))
                 yield check_split(self._splits[index], entry, target, self._output, source)
 
+            most_bytes = options.most_bytes_ahead(is_remote=True)  # a split's files are held whole
+            most_fetched = 0 if source is None else max(1, most_bytes // 4)
             yield from in_order(
                 list(indexes),
                 lambda: check,
                 name="segreader-check",
                 threads=options.threads_for(is_remote="://" in self._target.location),
-                most_bytes=options.most_bytes_ahead(is_remote=True),  # a split's files are held whole
+                most_bytes=most_bytes - most_fetched,
                 fetched_of=lambda index: self._sizes[index] + READ_BYTES * (source is not None),
+                most_fetched=most_fetched or None,
             )
 
 

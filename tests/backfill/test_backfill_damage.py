@@ -15,7 +15,7 @@ from backfill_runs import do, finish, plan_into, request, rows_of
 import segreader
 from segreader.backfill.commit import collect
 from segreader.backfill.job_plan import JobPlan
-from segreader.backfill.lost_offsets import LostOffsets
+from segreader.backfill.job_splits import LostOffsets
 from segreader.backfill.report import Completeness
 from segreader.backfill.task import Destination
 from segreader.backfill.verify import Verification, VerifyTask, read_output

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from segreader.backfill.lost_offsets import LostOffsets, lost_between, lost_outside, without_lost
+from segreader.backfill.job_splits import LostOffsets, lost_between, lost_outside, without_lost
 
 RANGES = st.tuples(st.integers(0, 30), st.integers(1, 9)).map(lambda one: (one[0], one[0] + one[1]))
 LOSSES = st.lists(RANGES.map(lambda one: LostOffsets(*one, "gone")), max_size=4)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -224,3 +225,24 @@ def test_what_cannot_start_says_what_is_wrong_by_earlier_names_too(
     ):
         assert main([*asked, *flags]) == 2
         assert told in capsys.readouterr().err
+
+
+def test_how_far_tasks_read_ahead_is_no_part_of_what_a_job_is(
+    asked: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen: list[dict[str, Any]] = []
+    monkeypatch.setattr("spark_jobs.backfill.job_session", lambda *_, **__: nullcontext(SimpleNamespace(spark=None)))
+    monkeypatch.setattr("spark_jobs.backfill.explained", lambda _: nullcontext())
+
+    def task(*_: object, threads: int, read_ahead_bytes: int, **__: object) -> Any:
+        seen.append({"threads": threads, "read_ahead_bytes": read_ahead_bytes})
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("spark_jobs.backfill.SplitTask", task)
+    assert main([*asked]) == 130
+    assert main([*asked, "--threads", "3", "--read-ahead-bytes", "4096"]) == 130
+    assert seen == [{"threads": None, "read_ahead_bytes": None}, {"threads": 3, "read_ahead_bytes": 4096}]
+    for flag in ("--threads", "--read-ahead-bytes"):
+        assert main([*asked, flag, "0"]) == 2
+        assert main([*asked[:4], "--sink", "table", "--table", "x", flag, "2"]) == 2
+        assert f"{flag} belong to --sink files" in capsys.readouterr().err
