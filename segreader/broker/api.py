@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
@@ -25,7 +26,14 @@ from segreader.broker.codec import (
     message_name,
 )
 from segreader.broker.connection import Answer, Call
-from segreader.broker.location import LOCATION_TAG, decode_location, extension_version, request_tags
+from segreader.broker.location import (
+    FOLLOWING_TAG,
+    LOCATION_TAG,
+    decode_following,
+    decode_location,
+    extension_version,
+    request_tags,
+)
 from segreader.broker.messages import (
     NO_EPOCH,
     ApiVersionRange,
@@ -242,6 +250,7 @@ def encode_fetch(version: int, request: FetchRequest, *, correlation_id: int, cl
             for one in partitions
         ]
         topics.append({"topic": topic, "topic_id": topic_id, "partitions": wanted})
+    stops = [one.stop_offset for one in request.partitions]
     message = {
         "replica_id": _CONSUMER,
         "max_wait_ms": request.max_wait_ms,
@@ -253,7 +262,7 @@ def encode_fetch(version: int, request: FetchRequest, *, correlation_id: int, cl
         "topics": topics,
         "forgotten_topics_data": (),
         "rack_id": request.rack,
-        "tags": request_tags(request.storage_formats) if request.wants_locations else (),
+        "tags": request_tags(request.storage_formats, stops, request.most_segments) if request.wants_locations else (),
     }
     return encode_request(Api.FETCH, version, message, correlation_id=correlation_id, client_id=client_id)
 
@@ -428,9 +437,13 @@ def _fetched_partition(reader: Reader, parts: AnswerParts, topic: str | None, to
     diverging, leader = tags.diverging_epoch, tags.current_leader
     location: RemoteLogSegmentLocation | None = None
     location_error: str | None = None
+    following: tuple[RemoteLogSegmentLocation, ...] = ()
     for tag, value in tags.tags:
         if tag == LOCATION_TAG:
             location, location_error = _location(value)
+        elif tag == FOLLOWING_TAG:
+            with suppress(ProtocolError):  # they can be asked for one by one
+                following = decode_following(value)
     # By position: with names it would cost a third more.
     return FetchedPartition(
         topic,
@@ -447,6 +460,7 @@ def _fetched_partition(reader: Reader, parts: AnswerParts, topic: str | None, to
         None if leader is None else LeaderAndEpoch(leader.leader_id, leader.leader_epoch),
         location,
         location_error,
+        following,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from segreader.broker import api
 from segreader.broker.connection import Call
@@ -15,6 +15,10 @@ from segreader.broker.messages import (
     Coordinator,
     EpochEnd,
     EpochWanted,
+    FetchAnswer,
+    FetchedPartition,
+    FetchPartition,
+    FetchRequest,
     LeaderAndEpoch,
     ListedOffset,
     OffsetWanted,
@@ -170,6 +174,57 @@ class BrokerClient(NetworkClient):
                 )
                 raise _with_cause(error, failure)
 
+    def locate(
+        self, wanted: Sequence[FetchPartition], isolation_level: IsolationLevel, *, most_segments: int
+    ) -> tuple[FetchedPartition, ...]:
+        """Where the remote segments from some offsets on are, as the leaders say at once: one request for each leader.
+
+        Partitions of which a leader says nothing of use are left out; whoever needs them asks with a fetcher.
+
+        Args:
+            wanted: partitions of topics in ``cluster``, each once, with the end of what is wanted.
+            most_segments: of each.
+
+        Raises:
+            AuthenticationError, ProtocolError: as for every request.
+        """
+        asked = [
+            replace(one, current_leader_epoch=leader.leader_epoch)
+            for one in wanted
+            if (leader := self.cluster.leader(one.topic, one.partition)).leader_id >= 0
+            and self.extensions.may_ask(leader.leader_id, self.now_ms())
+        ]
+
+        def make(offered: ApiVersions, some: Sequence[FetchPartition]) -> Call[Sequence[_ToldPlace]]:
+            request = FetchRequest(
+                tuple(some),
+                isolation_level,
+                max_wait_ms=0,
+                max_bytes=1,
+                wants_locations=True,
+                most_segments=most_segments,
+            )
+            node_id = self.cluster.leader(some[0].topic, some[0].partition).leader_id
+
+            def parts(answer: FetchAnswer) -> Sequence[_ToldPlace]:
+                self.extensions.answered(node_id, answer.extension_version, self.now_ms())
+                told = {(one.topic_id or one.topic, one.partition): one for one in answer.partitions}
+                found = []
+                for one in some:  # a broker that throttles leaves all out
+                    own = told.get((one.topic_id, one.partition)) or told.get((one.topic, one.partition))
+                    if own is not None:
+                        own = replace(own, topic=one.topic, topic_id=one.topic_id)
+                    found.append(_ToldPlace(one.topic, one.partition, own))
+                return found
+
+            return _parts(api.fetch(self.settings, offered, request), parts, lambda answer: answer.throttle_ms)
+
+        self.metrics.locations_asked += len(asked)
+        told = [one.told.answer for one in ask_leaders(self, [asked], make, self.deadline()) if one.told is not None]
+        found = [one for one in told if one is not None and one.location is not None]
+        self.metrics.locations_given += sum(1 + len(one.following) for one in found)
+        return tuple(found)
+
     def committed_offsets(self, group: str, topics: Mapping[str, Sequence[int]] | None = None) -> CommittedOffsets:
         """What a consumer group has committed; ``None``: for all its partitions. Nothing is joined or changed.
 
@@ -324,6 +379,14 @@ def _fenced(client: NetworkClient, wanted: OffsetOrEpoch) -> OffsetOrEpoch:
     """The question with the newest epoch known: a leader that is none any more refuses it."""
     known = client.cluster.leader(wanted.topic, wanted.partition).leader_epoch
     return wanted if known <= wanted.current_leader_epoch else replace(wanted, current_leader_epoch=known)
+
+
+class _ToldPlace(NamedTuple):
+    """What a leader's answer has of one partition."""
+
+    topic: str
+    partition: int
+    answer: FetchedPartition | None
 
 
 OffsetOrEpoch = TypeVar("OffsetOrEpoch", OffsetWanted, EpochWanted)

@@ -14,7 +14,6 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import TypeVar
 
 from segreader.broker import api
@@ -33,6 +32,7 @@ from segreader.errors import (
 )
 from segreader.storage.guard import kind_of_address
 from segreader.storage.retry import Clock
+from segreader.values import dataclass
 
 Answer = TypeVar("Answer")
 
@@ -92,6 +92,10 @@ class Opener:
         self._stopped = stopped
         self._context: ssl.SSLContext | None = None
 
+    def renew(self, settings: ClientSettings) -> None:
+        """Log in by these settings from the next connection on; their certificates are read anew."""
+        self._context, self._settings = None, settings
+
     def open(self, address: Address, *, until_ms: int, may_be_loopback: bool = True) -> OpenConnection:
         """Connect, learn the versions and authenticate.
 
@@ -106,14 +110,17 @@ class Opener:
             OptionError: certificates of the settings cannot be loaded.
         """
         settings, peer = self._settings, str(address)
-        if settings.security_protocol.has_tls and self._context is None:
-            self._context = make_context(settings)
+        context = self._context
+        if settings.security_protocol.has_tls and context is None:
+            context = make_context(settings)
+            if self._settings is settings:
+                self._context = context
         # TLS and the first request have their own time-out, for servers that accept and stay silent.
         stream = self._connect(address, until_ms, may_be_loopback)
         try:
             is_loopback = _ip(stream.getpeername()[0]).is_loopback
-            if self._context is not None:
-                stream = with_tls(stream, self._context, address.host, peer)
+            if context is not None:
+                stream = with_tls(stream, context, address.host, peer)
             connection = Connection(
                 stream, peer, settings, clock=self._clock, metrics=self._metrics, stopped=self._stopped
             )
@@ -352,7 +359,7 @@ class NodeConnections:
 
     def __init__(self, bootstrap: tuple[Address, ...], opener: Opener, cluster: KnownCluster) -> None:
         self.bootstrap = bootstrap
-        self._opener = opener
+        self.opener = opener
         self._cluster = cluster
         self._idle: dict[Address, list[OpenConnection]] = {}
         self._failures: dict[Address, int] = {}
@@ -440,7 +447,7 @@ class NodeConnections:
             return kept
         is_ours = address in self.bootstrap
         try:
-            opened = self._opener.open(address, until_ms=until_ms, may_be_loopback=is_ours or self._is_local)
+            opened = self.opener.open(address, until_ms=until_ms, may_be_loopback=is_ours or self._is_local)
         except ConnectionFailedError:
             self._failures[address] = self._failures.get(address, 0) + 1
             raise

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, fields
+from struct import pack, unpack
 from typing import Any, Final
 
 from segreader.broker.codec import codec_of
@@ -24,16 +25,40 @@ LOCATION_TAG: Final = 12480
 FORMATS_TAG: Final = 12481
 """Of the request: the storage formats that the asking side reads."""
 
+FOLLOWING_TAG: Final = 12481
+"""Of a partition: the locations of the segments behind the one that has the offset."""
+
+MOST_SEGMENTS_TAG: Final = 12483
+"""Of the request: how many segments of each partition may be located in the answer."""
+
+STOPS_TAG: Final = 12482
+"""Of the request: of each partition in turn the first offset behind those that are wanted."""
+
 RESERVED_TAGS: Final = range(12480, 12496)
 
 
-def request_tags(formats: Sequence[str] = (APACHE_KAFKA_V1,)) -> tuple[tuple[int, bytes], ...]:
-    """The tags of a Fetch request that asks for locations in one of ``formats``."""
+_ALL: Final = (1 << 63) - 1
+
+
+def request_tags(
+    formats: Sequence[str] = (APACHE_KAFKA_V1,), stops: Sequence[int | None] = (), most_segments: int = 1
+) -> tuple[tuple[int, bytes], ...]:
+    """The tags of a Fetch request that asks for locations in one of ``formats``.
+
+    Args:
+        stops: of each partition in turn the first offset that is not wanted any more; ``None``: all are wanted.
+        most_segments: of each partition, one behind the other.
+    """
     writer = Writer(flexible=True)
     writer.count(len(formats))
     for name in formats:
         writer.string(name)
-    return ((LOCATION_TAG, b"\x01"), (FORMATS_TAG, bytes(writer.data)))
+    tags: tuple[tuple[int, bytes], ...] = ((LOCATION_TAG, b"\x01"), (FORMATS_TAG, bytes(writer.data)))
+    if any(stop is not None for stop in stops):
+        (writer := Writer(flexible=True)).count(len(stops))
+        writer.raw(pack(f">{len(stops)}q", *[_ALL if stop is None else stop for stop in stops]))
+        tags += ((STOPS_TAG, bytes(writer.data)),)
+    return tags if most_segments == 1 else (*tags, (MOST_SEGMENTS_TAG, pack(">i", most_segments)))
 
 
 def requested_formats(tags: Iterable[tuple[int, Reader]]) -> tuple[str, ...] | None:
@@ -52,6 +77,54 @@ def requested_formats(tags: Iterable[tuple[int, Reader]]) -> tuple[str, ...] | N
             formats = value.array(value.string, 1)
             value.finish()
     return formats if is_wanted else None
+
+
+def wanted_stops(tags: Iterable[tuple[int, Reader]]) -> tuple[int, ...]:
+    """Of each partition of a request in turn the first offset that is not wanted any more; empty if it does not say.
+
+    Raises:
+        ProtocolError: the tag is damaged.
+    """
+    found: tuple[int, ...] = ()
+    for tag, value in tags:
+        if tag == STOPS_TAG:
+            count = value.count(8)
+            found = unpack(f">{count}q", value.take(8 * count))
+            value.finish()
+    return found
+
+
+def wanted_segments(tags: Iterable[tuple[int, Reader]]) -> int:
+    """How many segments of each partition a request wants to have located: 1 if it does not say.
+
+    Raises:
+        ProtocolError: the tag is damaged.
+    """
+    found = 1
+    for tag, value in tags:
+        if tag == MOST_SEGMENTS_TAG:
+            found = value.int32()
+            value.finish()
+    return found
+
+
+def encode_following(locations: Sequence[RemoteLogSegmentLocation]) -> bytes:
+    """The value of the partition's tag for the segments behind the first one."""
+    (writer := Writer(flexible=True)).count(len(locations))
+    for location in locations:
+        writer.raw(encode_location(location))
+    return bytes(writer.data)
+
+
+def decode_following(value: Reader) -> tuple[RemoteLogSegmentLocation, ...]:
+    """The locations in that tag, to be checked like the first one.
+
+    Raises:
+        ProtocolError: they are damaged.
+    """
+    found = tuple([_read_location(value) for _ in range(value.count(_LEAST_LOCATION))])
+    value.finish()
+    return found
 
 
 def extension_tag() -> tuple[int, bytes]:
@@ -89,9 +162,17 @@ def decode_location(value: Reader) -> RemoteLogSegmentLocation:
     Raises:
         ProtocolError: it is damaged; no text of it is in the message, for it may hold a signed URL.
     """
+    found = _read_location(value)
+    value.finish()
+    return found
+
+
+_LEAST_LOCATION: Final = 16 + 8 + 8 + 4
+
+
+def _read_location(value: Reader) -> RemoteLogSegmentLocation:
     start = value.position
     message = codec_of(LOCATION, EXTENSION_VERSION, True).read(value)
-    value.finish()
     if message.segment_id is None:
         raise value.error("a location names no segment", position=start)
     found = message._asdict()

@@ -8,9 +8,10 @@ Apache Kafka 4.3 and the KIPs named at the fields.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from segreader.isolation import IsolationLevel
+from segreader.values import dataclass
 
 APACHE_KAFKA_V1 = "ApacheKafkaV1"
 """The storage format in which the object's bytes are the segment's bytes. Source: KIP-1248."""
@@ -160,6 +161,7 @@ class FetchPartition:
         fetch_offset: the first offset wanted.
         current_leader_epoch: as Metadata said; -1 turns fencing off.
         max_bytes: of its records; the first batch of the answer comes whole.
+        stop_offset: where a location may end, for the offsets from there on are not wanted; ``None``: all are.
     """
 
     topic: str
@@ -168,6 +170,7 @@ class FetchPartition:
     fetch_offset: int
     current_leader_epoch: int = NO_EPOCH
     max_bytes: int = 1 << 20
+    stop_offset: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +179,7 @@ class FetchRequest:
 
     Args:
         wants_locations: the flag of the location extension, for which ``storage_formats`` can be read.
+        most_segments: that may be located of each partition.
     """
 
     partitions: tuple[FetchPartition, ...]
@@ -186,6 +190,7 @@ class FetchRequest:
     rack: str = ""
     wants_locations: bool = False
     storage_formats: tuple[str, ...] = ("ApacheKafkaV1",)
+    most_segments: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +206,7 @@ class FetchedPartition:
         current_leader: who leads now, with errors 6 and 74 from version 16 on (KIP-951).
         location: of the remote segment that holds the offset asked for (the location extension).
         location_error: why a location in the answer cannot be read; it counts as one that was not given.
+        following: locations of the segments behind that one, each from where the one before ends.
     """
 
     topic: str | None
@@ -217,6 +223,7 @@ class FetchedPartition:
     current_leader: LeaderAndEpoch | None = None
     location: RemoteLogSegmentLocation | None = None
     location_error: str | None = None
+    following: tuple[RemoteLogSegmentLocation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

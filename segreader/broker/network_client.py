@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar
@@ -26,6 +25,7 @@ from segreader.broker.rules.list_offsets import LatestTold
 from segreader.broker.settings import ClientSettings
 from segreader.errors import AuthorizationError, BrokerError, ConnectionFailedError, ProtocolError
 from segreader.storage.retry import Clock
+from segreader.values import dataclass
 
 Answer = TypeVar("Answer")
 
@@ -86,6 +86,10 @@ class NetworkClient:
         """Close all connections, and end waits in other threads."""
         self._stopped.set()
         self.connections.close()
+
+    def renew_login(self, settings: ClientSettings) -> None:
+        """Log in by these settings from the next connection on; certificates are read anew. Open ones stay."""
+        self.connections.opener.renew(settings)
 
     def now_ms(self) -> int:
         """The time of deadlines: ms since an arbitrary start."""

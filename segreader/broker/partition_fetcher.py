@@ -6,7 +6,7 @@ under way at a time, to one broker or another; an answer about anything but its 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -32,6 +32,7 @@ from segreader.broker.rules.truncation import FetchPosition, parse_batch_facts
 from segreader.broker.settings import ClientSettings
 from segreader.errors import BrokerError, ConnectionFailedError, ProtocolError
 from segreader.isolation import IsolationLevel
+from segreader.values import dataclass
 
 _QUICK_EMPTIES = 3
 _QUICK_MS = 20
@@ -322,7 +323,13 @@ class PartitionFetcher:
             and self.remote.may_ask(offset, client.unix_ms())
         )
         asked = FetchPartition(
-            self.topic, self.topic_id, self.partition, offset, self._state.leader.leader_epoch, self._max_bytes
+            self.topic,
+            self.topic_id,
+            self.partition,
+            offset,
+            self._state.leader.leader_epoch,
+            self._max_bytes,
+            self.stop if wants else None,
         )
         request = FetchRequest(
             (asked,),

@@ -6,8 +6,6 @@ up when the time of an operation is over.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from segreader.broker.client import BrokerClient, ask_epoch_end
 from segreader.broker.messages import EARLIEST, LATEST, EpochEnd, FetchAnswer, FetchedPartition, Node, OffsetWanted
 from segreader.broker.protocol import ErrorCode, describe, name_of
@@ -32,6 +30,7 @@ from segreader.broker.rules.truncation import (
 )
 from segreader.errors import AuthorizationError, BrokerError, ConnectionFailedError, TruncatedLogError
 from segreader.isolation import IsolationLevel
+from segreader.values import dataclass
 
 
 @dataclass(slots=True)

@@ -15,6 +15,7 @@ from segreader.broker.messages import (
     EpochEnd,
     EpochWanted,
     FetchedPartition,
+    FetchPartition,
     ListedOffset,
     OffsetWanted,
     TopicConfigs,
@@ -61,6 +62,11 @@ class Cluster(Protocol):
 
     def epoch_ends(self, wanted: Sequence[EpochWanted]) -> Sequence[EpochEnd]:
         """Where epochs end, in the order asked for."""
+
+    def locate(
+        self, wanted: Sequence[FetchPartition], isolation_level: IsolationLevel, *, most_segments: int
+    ) -> Sequence[FetchedPartition]:
+        """Locations of remote segments from some offsets on, of the partitions whose leaders give them at once."""
 
     def committed_offsets(self, group: str, topics: Mapping[str, Collection[int]] | None) -> Sequence[CommittedOffset]:
         """What a group has committed; every topic of it for ``None``."""
@@ -122,6 +128,12 @@ class KafkaCluster:
     def epoch_ends(self, wanted: Sequence[EpochWanted]) -> Sequence[EpochEnd]:
         """As ``Cluster``."""
         return self.client.epoch_ends(list(wanted))
+
+    def locate(
+        self, wanted: Sequence[FetchPartition], isolation_level: IsolationLevel, *, most_segments: int
+    ) -> Sequence[FetchedPartition]:
+        """As ``Cluster``."""
+        return self.client.locate(wanted, isolation_level, most_segments=most_segments)
 
     def committed_offsets(self, group: str, topics: Mapping[str, Collection[int]] | None) -> Sequence[CommittedOffset]:
         """As ``Cluster``."""

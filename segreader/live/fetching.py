@@ -11,7 +11,6 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Final, Self
 
 from segreader.broker.location import check_location
@@ -43,9 +42,10 @@ from segreader.isolation import IsolationLevel
 from segreader.live.cluster import FETCH_BYTES, Cluster, Fetcher
 from segreader.plan.live import BEYOND, LivePart
 from segreader.ranges import ByteRange
-from segreader.read.ahead import one_ahead
+from segreader.read.ahead import one_lane
 from segreader.segment import TopicIdPartition
 from segreader.storage.base import ObjectInfo
+from segreader.values import dataclass
 
 PATIENCE_S: Final = 60.0
 """How long a broker may have nothing to give of offsets that were readable when they were planned."""
@@ -73,6 +73,7 @@ class FetchedAnswer:
             the peer did not look them up.
         location: of the offset's segment.
         answer: as it came.
+        stop: the first offset that was not wanted any more; a location's bytes may end there.
     """
 
     offset: int
@@ -81,6 +82,7 @@ class FetchedAnswer:
     aborted: tuple[tuple[int, int], ...] | None
     location: RemoteLogSegmentLocation | None
     answer: FetchedPartition
+    stop: int
 
     def refusal(self, now_ms: int) -> str | None:
         """Why its location must not be used, if it has one; ``None`` if it may. See ``check_location``."""
@@ -155,7 +157,8 @@ class BrokerRange:
                     expected="records",
                 )
             if answer.location is not None:
-                return FetchedAnswer(offset, offset, memoryview(b""), answer.aborted, answer.location, answer)
+                data = memoryview(b"")
+                return FetchedAnswer(offset, offset, data, answer.aborted, answer.location, answer, self.stop)
             if answer.records is not None and len(answer.records):
                 taken = take_batches(
                     answer.records,
@@ -170,7 +173,9 @@ class BrokerRange:
                     self.move(taken.next_offset, taken.leader_epoch)
                     since, empty = self._clock(), 0
                     if taken.batches:
-                        return FetchedAnswer(offset, taken.next_offset, taken.data, answer.aborted, None, answer)
+                        return FetchedAnswer(
+                            offset, taken.next_offset, taken.data, answer.aborted, None, answer, self.stop
+                        )
                     continue
             empty += 1
             if empty == _EMPTY_ANSWERS // 2 and self._max_bytes > _SMALL_BYTES:
@@ -241,7 +246,7 @@ def iter_answers(asked: BrokerRange) -> Generator[FetchedAnswer, None, None]:
         while (answer := asked.next()) is not None:
             yield answer
 
-    return one_ahead(answers, name="segreader-fetch")
+    return one_lane(answers, name="segreader-fetch")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from segreader.broker.messages import LATEST, IndexLocation, OffsetWanted, RemoteLogSegmentLocation
+from segreader.broker.messages import LATEST, FetchPartition, IndexLocation, OffsetWanted, RemoteLogSegmentLocation
 from segreader.broker.rules.fallback import RemoteReads
 from segreader.errors import BrokerError, FormatError, LocationExpiredError, ObjectNotFoundError, StorageError
 from segreader.evidence.findings import Findings
@@ -22,6 +22,7 @@ from segreader.format.index_files import AbortedTransaction
 from segreader.isolation import AbortedTransactions, IsolationLevel
 from segreader.live.cluster import Cluster
 from segreader.live.fetching import NOT_OF_THE_DATA, BrokerRange, FetchedAnswer, aborted_at_either
+from segreader.live.index_ends import OFFSET_INDEX, end_in_index
 from segreader.plan.live import LivePart, LogMarks, ReadFrom, narrowed, uncovered
 from segreader.plan.split import Split
 from segreader.ranges import ByteRange, OffsetRange
@@ -31,17 +32,26 @@ from segreader.storage.base import ObjectInfo, ObjectStore
 from segreader.storage.http.settings import HttpSettings
 from segreader.storage.http.store import HttpStore
 from segreader.storage.signed_url import SignedUrl
+from segreader.values import dataclass
 
 TOLD_FOR_MS = 60_000
 """Reuse a location obtained while planning for at most this long."""
 
 _MOST_TOLD = 4096
 
+_PARTITIONS_AT_ONCE = 250
+_LOCATIONS_AT_ONCE = 500
+_SEGMENTS_AT_ONCE = 100
+"""What a gateway puts into an answer at most, and no more of one partition than its URLs live for."""
+
 AskAgain = Callable[[], RemoteLogSegmentLocation | None]
 """Asks the cluster for a location of the same segment; ``None`` if it gives none."""
 
 TRANSACTION_INDEX = 3
 """Of ``IndexLocation.index_type``."""
+
+_WORTH_AN_INDEX = 128 << 10
+"""Bytes of a log that are read without looking up where the last ones wanted end."""
 
 LARGEST_INDEX = 256 << 20
 """Bytes of an index that are read at most: the size of it comes from outside."""
@@ -67,16 +77,18 @@ def plan_locations(
     metrics: LiveMetrics,
     *,
     max_batch_bytes: int,
+    told: Sequence[FetchedAnswer] = (),
 ) -> list[LivePart]:
     """The remote offsets of one partition as parts by location; the broker's if it returns no location.
 
     Args:
         whole: all of them, as one part.
+        told: what ``locate_remote`` was told of the partition.
     """
     found: list[_Located] = []
     is_unreadable = False
     try:
-        rest = _ask(cluster, whole, located[0], metrics, max_batch_bytes, found)
+        rest = _ask(cluster, whole, located[0], metrics, max_batch_bytes, found, told)
     except BrokerError as error:  # a lost object is met again, and named, by the read, after the records before it
         if isinstance(error, NOT_OF_THE_DATA):
             raise
@@ -107,6 +119,7 @@ def _ask(
     metrics: LiveMetrics,
     max_batch_bytes: int,
     found: list[_Located],
+    told: Sequence[FetchedAnswer],
 ) -> int:
     """Put the segments that the cluster names into ``found``; the offset from which on it was not asked any more.
 
@@ -114,7 +127,15 @@ def _ask(
     knows nothing of locations.
     """
     at, steps = whole.offsets.start, 0
-    with BrokerRange(cluster, whole, locations=RemoteReads(), max_bytes=1, max_batch_bytes=max_batch_bytes) as asked:
+    for one in told:
+        if one.offset != at or one.location is None or not _is_good(one.location, one, metrics):
+            break
+        at = _take(whole, one, one.location, urls, found)
+    if at >= whole.stop:
+        return whole.stop
+    with BrokerRange(
+        cluster, whole, at, locations=RemoteReads(), max_bytes=1, max_batch_bytes=max_batch_bytes
+    ) as asked:
         while at < whole.stop and len(found) < _MOST_SEGMENTS:
             before = cluster.metrics.locations_asked
             answer = asked.next()
@@ -122,11 +143,8 @@ def _ask(
                 return whole.stop
             location = answer.location
             if location is not None and _is_good(location, answer, metrics):
-                stop, steps = min(location.last_offset + 1, whole.stop), 0
-                found.append(_Located(OffsetRange(at, stop), location, answer.aborted is not None))
-                urls.told(whole.partition, answer, now_ms())
-                asked.move(stop)
-                at = stop
+                at, steps = _take(whole, answer, location, urls, found), 0
+                asked.move(at)
                 continue
             if location is None and cluster.metrics.locations_asked == before:
                 return at  # it was not even asked: it knows nothing of them
@@ -141,6 +159,60 @@ def _ask(
                 asked.move(answer.next_offset)
             at = answer.next_offset
     return min(at, whole.stop)  # the last answer may reach beyond
+
+
+def _take(
+    whole: LivePart,
+    answer: FetchedAnswer,
+    location: RemoteLogSegmentLocation,
+    urls: UrlCache,
+    found: list[_Located],
+) -> int:
+    """Add the segment of a good location to ``found``; gives the first offset behind it."""
+    stop = min(location.last_offset + 1, whole.stop)
+    found.append(_Located(OffsetRange(answer.offset, stop), location, answer.aborted is not None))
+    urls.told(whole.partition, answer, now_ms())
+    return stop
+
+
+def locate_remote(
+    cluster: Cluster, wanted: Sequence[FetchPartition], isolation_level: IsolationLevel
+) -> dict[int, list[FetchedAnswer]]:
+    """The locations of many partitions of a topic, in few round trips: as many segments in each as an answer takes.
+
+    What is not located so, for whatever reason, is left to be asked for one by one.
+
+    Args:
+        wanted: the first offset and the end of each, remote ones.
+
+    Returns:
+        By partition, from the first offset on, each where the one before ends; unchecked.
+    """
+    found: dict[int, list[FetchedAnswer]] = {}
+    is_committed = isolation_level is IsolationLevel.READ_COMMITTED
+    growing = [one for one in wanted if one.stop_offset is not None and one.fetch_offset < one.stop_offset]
+    while growing:
+        following = []
+        for at in range(0, len(growing), _PARTITIONS_AT_ONCE):
+            some = {one.partition: one for one in growing[at : at + _PARTITIONS_AT_ONCE]}
+            most = max(1, min(_SEGMENTS_AT_ONCE, _LOCATIONS_AT_ONCE // len(some)))
+            for answer in cluster.locate(list(some.values()), isolation_level, most_segments=most):
+                asked = some[answer.partition]
+                offset, stop = asked.fetch_offset, asked.stop_offset or 0
+                aborted = answer.aborted
+                for location in (answer.location, *answer.following):
+                    if location is None or not location.first_offset <= offset <= location.last_offset:
+                        break
+                    data = memoryview(b"")
+                    told = FetchedAnswer(offset, offset, data, aborted, location, answer, stop)
+                    found.setdefault(answer.partition, []).append(told)
+                    offset, aborted = location.last_offset + 1, None
+                    if answer.aborted is not None and is_committed:
+                        break  # each segment has a list of its own
+                if asked.fetch_offset < offset < stop:
+                    following.append(replace(asked, fetch_offset=offset))
+        growing = following
+    return found
 
 
 def _is_good(location: RemoteLogSegmentLocation, answer: FetchedAnswer, metrics: LiveMetrics) -> bool:
@@ -256,9 +328,11 @@ class UrlCache:
         self._segments[name] = location.segment_id
         return name
 
-    def put_index(self, partition: TopicIdPartition, location: RemoteLogSegmentLocation, url: str) -> str:
-        """Take the URL of a segment's transaction index; gives its name."""
-        name = name_of(partition, location).removesuffix(".log") + ".txnindex"
+    def put_index(
+        self, partition: TopicIdPartition, location: RemoteLogSegmentLocation, url: str, *, kind: str = "txnindex"
+    ) -> str:
+        """Take the URL of an index of a segment; gives its name, which ends with ``kind``."""
+        name = name_of(partition, location).removesuffix(".log") + f".{kind}"
         self._urls[name] = SignedUrl(url, None if location.expiry_ms is None else location.expiry_ms / 1000)
         return name
 
@@ -332,6 +406,29 @@ def open_located(
     settings = HttpSettings(policy=address_policy(options)).with_options(options)
     urls = UrlCache(on_refresh)
     return urls, HttpStore(urls, settings=settings)
+
+
+def with_end(
+    partition: TopicIdPartition,
+    location: RemoteLogSegmentLocation,
+    stop: int,
+    located: tuple[UrlCache, ObjectStore],
+) -> RemoteLogSegmentLocation:
+    """The location with the end of the bytes that hold the offsets below ``stop``, by its offset index; as it is if
+    that cannot be had, or if little is behind them."""
+    named = location.size if location.stop is None else location.stop
+    if stop > location.last_offset or named - (location.start or 0) <= _WORTH_AN_INDEX:
+        return location
+    index = next((one for one in location.indexes if one.index_type == OFFSET_INDEX), None)
+    if index is None or index.signed_url is None:
+        return location
+    urls, store = located
+    name = urls.put_index(partition, location, index.signed_url, kind="index")
+    try:
+        end = end_in_index(store, name, index, location, stop)
+    except (StorageError, FormatError):
+        return location
+    return replace(location, stop=end) if end is not None and (location.start or 0) < end < named else location
 
 
 def located_split(

@@ -9,9 +9,10 @@ transactions were aborted by markers behind everything in the store.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import groupby
 
+from segreader.broker.messages import FetchPartition
 from segreader.catalog.listing import Wanted
 from segreader.errors import (
     AmbiguousTopicError,
@@ -25,8 +26,8 @@ from segreader.errors import (
 from segreader.format.checkpoints import LeaderEpochs
 from segreader.isolation import AbortedTransactions, IsolationLevel
 from segreader.live.cluster import Cluster
-from segreader.live.fetching import NOT_OF_THE_DATA, aborted_at_either
-from segreader.live.locations import UrlCache, plan_locations
+from segreader.live.fetching import NOT_OF_THE_DATA, FetchedAnswer, aborted_at_either
+from segreader.live.locations import UrlCache, locate_remote, plan_locations
 from segreader.live.marks import (
     choose_partitions,
     find_topic,
@@ -63,6 +64,7 @@ from segreader.storage.base import ObjectStore, read_each
 from segreader.stored.planner import PartitionPlanner
 from segreader.stored.source import Source, SourceLog
 from segreader.stored.transactions import TransactionState, read_aborted
+from segreader.values import dataclass
 
 
 def plan_live(
@@ -232,8 +234,19 @@ class _TopicPlanner:
         if self._source is not None and remote:
             store = StorePlanner(self._cluster, self._source, topic.topic_id, self._options, self._cutting)
             store.find(name, remote)
+        told: dict[int, list[FetchedAnswer]] = {}
+        if store is None and self._located is not None and remote:
+            places = [
+                FetchPartition(
+                    name, topic.topic_id, number, seams[number].start, max_bytes=1, stop_offset=seams[number].seam
+                )
+                for number in remote
+            ]
+            told = locate_remote(self._cluster, places, level)
         return [
-            self._uncut(number, marks[number], seam, leaders.get(number, -1), wanted[number][1], store)
+            self._uncut(
+                number, marks[number], seam, leaders.get(number, -1), wanted[number][1], store, told.get(number, ())
+            )
             for number, seam in seams.items()
         ]
 
@@ -294,6 +307,7 @@ class _TopicPlanner:
         leader_epoch: int,
         stop: int | None,
         store: StorePlanner | None,
+        told: Sequence[FetchedAnswer],
     ) -> _UncutPartition:
         partition, level = self._partition(number), self._request.isolation_level
         end = ReadEnd(partition, seam.stop, self._reason(stop, seam.stop))
@@ -323,6 +337,7 @@ class _TopicPlanner:
                 self._located,
                 self._metrics,
                 max_batch_bytes=self._options.max_batch_bytes,
+                told=told,
             )
         elif seam.start < seam.seam:
             found.parts = [remote]

@@ -31,7 +31,7 @@ from segreader.format.columns import BufferPool
 from segreader.isolation import IsolationLevel
 from segreader.live.cluster import Cluster
 from segreader.live.fetching import BrokerRange, FetchedAnswer, FetchedStore, iter_answers
-from segreader.live.locations import UrlCache, located_split, now_ms
+from segreader.live.locations import UrlCache, located_split, now_ms, with_end
 from segreader.live.marks import require_history
 from segreader.plan.live import LivePart, ReadFrom
 from segreader.plan.request import Policy, ReadOptions
@@ -313,6 +313,8 @@ class LiveReader:
         """The records of one located segment; the broker's for what cannot be had of it."""
         stop = min(location.last_offset + 1, part.stop)
         step = reads.given(location.segment_id, expiry_ms=location.expiry_ms, now_ms=self._clock_ms())
+        if step is None and self._located is not None and (location.stop is None or stop < answer.stop):
+            location = with_end(part.partition, location, stop, self._located)
         to_the_end = False
         lost: StorageError | FormatError | None = None
         while True:

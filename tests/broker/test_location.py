@@ -15,14 +15,20 @@ from segreader.broker.api import decode_fetch
 from segreader.broker.location import (
     EXTENSION_VERSION,
     LOCATION_TAG,
+    MOST_SEGMENTS_TAG,
     RESERVED_TAGS,
+    STOPS_TAG,
     check_location,
+    decode_following,
     decode_location,
+    encode_following,
     encode_location,
     extension_tag,
     extension_version,
     request_tags,
     requested_formats,
+    wanted_segments,
+    wanted_stops,
 )
 from segreader.broker.messages import (
     FetchAnswer,
@@ -105,6 +111,67 @@ def test_a_location_comes_back_in_an_answer_of_every_version(location: RemoteLog
     again = decode_fetch(version, body(encode_fetch_answer(version, answer, correlation_id=1)))
 
     assert again == answer
+
+
+@pytest.mark.parametrize("version", range(12, 19))
+def test_the_ends_of_partitions_go_with_the_flag_alone(version: int) -> None:
+    def encoded(*stops: int | None, wants: bool) -> bytes:
+        topic_id = "P2wqEH1LTg6belocji9NYA"
+        wanted = tuple(
+            FetchPartition("t", topic_id, number, 42, 5, stop_offset=stop) for number, stop in enumerate(stops)
+        )
+        request = FetchRequest(wanted, wants_locations=wants)
+        return wire.encode_fetch(version, request, correlation_id=1, client_id="c")[4:]
+
+    assert encoded(50, None, wants=False) == encoded(None, None, wants=False)
+    ends = b"\xc2\x61\x11\x03" + (50).to_bytes(8, "big") + b"\x7f" + 7 * b"\xff"
+    plain = encoded(None, None, wants=True)
+    at = plain.rindex(b"\x02\xc0\x61")
+    assert encoded(50, None, wants=True) == plain[:at] + b"\x03" + plain[at + 1 :] + ends
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 2), min_size=1, max_size=300))
+def test_every_end_comes_back(stops: list[int]) -> None:
+    tags = request_tags(FORMATS, stops)
+    assert wanted_stops([(tag, of(value)) for tag, value in tags]) == tuple(stops)
+    assert requested_formats([(tag, of(value)) for tag, value in tags]) == FORMATS
+    assert wanted_stops([(tag, of(value)) for tag, value in request_tags(FORMATS)]) == ()
+
+
+@pytest.mark.parametrize(
+    "damaged", [b"", b"\0", b"\x02", b"\x02" + bytes(7), b"\x02" + bytes(9), b"\xff\xff\xff\xff\x07"]
+)
+def test_damaged_ends_are_refused(damaged: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        wanted_stops([(STOPS_TAG, of(damaged))])
+
+
+@given(st.lists(locations, max_size=4))
+def test_every_following_location_comes_back(some: list[RemoteLogSegmentLocation]) -> None:
+    assert decode_following(of(encode_following(some))) == tuple(some)
+
+
+def test_damaged_following_locations_are_left_out_and_the_first_one_is_not() -> None:
+    data = encode_following([LOCATION, LOCATION])
+    for size in (0, 1, 60, len(data) - 1):
+        with pytest.raises(ProtocolError):
+            decode_following(of(data[:size]))
+    one = FetchedPartition("t", None, 0, records=memoryview(b""), location=LOCATION, following=(LOCATION,))
+    frame = encode_fetch_answer(12, FetchAnswer((one,), extension_version=1), correlation_id=1)
+    at = frame.rindex(b"\xc1\x61")
+    assert decode_fetch(12, body(frame)).partitions == (one,)
+    damaged = bytearray(frame)
+    damaged[at + 3] ^= 0x40  # the count of locations
+    (told,) = decode_fetch(12, body(bytes(damaged))).partitions
+    assert told == dataclasses.replace(one, following=())
+
+
+def test_how_many_segments_are_wanted_comes_back() -> None:
+    for most in (1, 2, 500):
+        tags = request_tags(FORMATS, [None], most)
+        assert wanted_segments([(tag, of(value)) for tag, value in tags]) == most
+    with pytest.raises(ProtocolError):
+        wanted_segments([(MOST_SEGMENTS_TAG, of(b"\0\0\0"))])
 
 
 def test_a_location_cut_anywhere_is_refused() -> None:

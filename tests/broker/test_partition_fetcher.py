@@ -16,6 +16,7 @@ from segreader.broker.messages import (
     EARLIEST,
     FetchAnswer,
     FetchedPartition,
+    FetchPartition,
     LeaderAndEpoch,
     Node,
     RemoteLogSegmentLocation,
@@ -508,6 +509,35 @@ def flags(two: Two) -> list[bool]:
     """Whether each Fetch asked for locations: kafka-python keeps tags that it does not know."""
     asked = [each for each in two.kafka.broker(1).requests if each.api == "Fetch"]
     return ["_12480" in (each.message.unknown_tags or {}) for each in asked]
+
+
+def locate(client: BrokerClient, *numbers: int) -> list[FetchedPartition]:
+    client.refresh(["t"], client.deadline())
+    wanted = [FetchPartition("t", T, number, 0, stop_offset=90) for number in numbers]
+    return list(client.locate(wanted, IsolationLevel.READ_COMMITTED, most_segments=7))
+
+
+def test_several_locations_come_with_one_request(two: Two, client: BrokerClient) -> None:
+    two.kafka.broker(1).say("Fetch", located(location(), following=(location(50, 99),)))
+    (told,) = locate(client, 0)
+    assert (told.topic, told.partition) == ("t", 0)
+    assert told.location is not None
+    assert [one.first_offset for one in (told.location, *told.following)] == [0, 50]
+    (asked,) = (one for one in two.kafka.broker(1).requests if one.api == "Fetch")
+    tags = asked.message.unknown_tags
+    assert (tags["_12482"], tags["_12483"]) == (b"\x02" + (90).to_bytes(8, "big"), (7).to_bytes(4, "big"))
+    assert asked.message.topics[0].partitions[0].current_leader_epoch == 5
+    assert (client.metrics.locations_asked, client.metrics.locations_given) == (1, 2)
+
+
+@pytest.mark.parametrize("answer", [records(batch(0, 9)), FetchAnswer((), throttle_ms=1), error(6), error(29), CLOSE])
+def test_who_gives_no_location_is_left_out_and_a_plain_broker_is_not_asked_again(
+    two: Two, client: BrokerClient, answer: Any
+) -> None:
+    two.kafka.broker(1).say("Fetch", answer)
+    assert locate(client, 0) == []
+    assert locate(client, 0) == []
+    assert len(flags(two)) == (2 if answer is CLOSE else 1)
 
 
 def test_a_location_is_given_only_if_it_was_asked_for(two: Two, client: BrokerClient) -> None:

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import pytest
 from corpus import Case, NormalRecord, case, cases, normal
-from fake_cluster import FakeCluster, Locate, ServedSegment, of_corpus
+from fake_cluster import FakeCluster, Locate, ServedLog, ServedSegment, of_corpus, served
 from located_store import CANARY, HOST, LocatedStore, locations
 from sample import at_each_edge_once, exhaustive
 
@@ -32,12 +32,18 @@ from segreader.isolation import IsolationLevel
 from segreader.live.locations import UrlCache, open_located
 from segreader.live.reader import LiveReader
 from segreader.live.scan import LiveScan
-from segreader.plan.live import ReadFrom
-from segreader.plan.request import ReadOptions, Request
+from segreader.plan.live import ReadFrom, narrowed
+from segreader.plan.request import Bounds, ReadOptions, Request
+from segreader.ranges import OffsetRange
 from segreader.read.records import RECORD_COLUMNS, iter_consumer_records
+from segreader.testing.builder import SegmentBuilder
+from segreader.testing.directory import kafka_uuid
 
 TIERED = [one for one in cases("tv2", "tv1", "k39", "cluster") if one.local and one.remote]
 ONE = case("tv2", "txn-span")
+BOUNDED = [one for one in TIERED if one.topic != "odd-offsets"]
+"""Where two batches have the same offset, a read that begins at it may not see that the first one has it."""
+
 COMPACTED = "compacted-then-tiered"
 """The cleaner emptied segments there, which no location can name."""
 Fault = Callable[[str, str], bytes | None]
@@ -54,9 +60,13 @@ def clusters(one: Case, locate: Locate | None, **arguments: Any) -> FakeCluster:
 
 
 def by_locations(
-    cluster: FakeCluster, topic: str, level: str = "committed", fault: Fault = lambda name, url: None
+    cluster: FakeCluster,
+    topic: str,
+    level: str = "committed",
+    fault: Fault = lambda name, url: None,
+    bounds: Bounds | None = None,
 ) -> LiveScan:
-    request = Request(topic=topic, isolation_level=IsolationLevel(f"read_{level}"))
+    request = Request(topic=topic, bounds=bounds or Bounds(), isolation_level=IsolationLevel(f"read_{level}"))
 
     def opened(on_refresh: Callable[[], None]) -> tuple[UrlCache, LocatedStore]:
         urls = UrlCache(on_refresh)
@@ -103,6 +113,103 @@ def test_where_nothing_lies_behind_the_segments_no_record_is_asked_of_a_broker()
     fetches = [one for one in cluster.requests if one.startswith("Fetch")]
     assert fetches
     assert [one for one in fetches if not one.endswith("with locations")] == []
+
+
+@pytest.mark.parametrize(
+    ("isolation", "is_damaged"), [("committed", False), ("uncommitted", True), exhaustive("committed", True)]
+)
+@pytest.mark.parametrize("one", at_each_edge_once(BOUNDED), ids=str)
+def test_ranges_that_end_where_an_index_says_give_the_java_consumers_records(
+    one: Case, isolation: str, is_damaged: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("segreader.live.locations._WORTH_AN_INDEX", 0)
+    chance = random.Random(str(one))
+    cluster = clusters(one, locations(with_index=True))
+    cluster.lists_aborted, cluster.gives_ends = chance.random() < 0.5, chance.random() < 0.5
+    if is_damaged:
+        for log in cluster.logs[one.topic].values():
+            for segment in log.segments:
+                size = len(segment.offset_index) // 8 * 4
+                segment.offset_index = segment.offset_index[:size] + bytes(chance.randbytes(size))
+    logs = cluster.logs[one.topic].values()
+    first, last = max(log.log_start for log in logs), min(log.stable for log in logs)
+    for _ in range(6 if first < last else 0):
+        start = chance.randint(first, last - 1)
+        stop = min(start + chance.choice([1, 3, 10, 100]), last)
+        scan = by_locations(cluster, one.topic, isolation, bounds=Bounds(start, stop))
+        assert records_of(scan) == [record for record in one.truth(isolation) if start <= record.offset < stop]
+
+
+def large_log() -> ServedLog:
+    """A remote segment of 6 MiB with 60,000 offsets."""
+    builder = SegmentBuilder(index_interval_bytes=4096)
+    for number in range(1_500):
+        builder.batch([b"%d-%d-" % (number, one) + b"x" * 90 for one in range(40)])
+    batches = served(builder.to_bytes())
+    segment = ServedSegment(kafka_uuid("large"), tuple(batches), 0, offset_index=builder.index())
+    assert len(segment.data) > 6 << 20
+    return ServedLog(batches, [(0, 0)], 0, batches[-1].stop, batches[-1].stop - 1, [segment])
+
+
+@pytest.mark.parametrize("gives_ends", [False, True])
+@pytest.mark.parametrize(("start", "stop"), [(100, 110), (0, 1), (30_000, 30_010), (59_990, 60_000), (29_500, 31_000)])
+def test_of_a_few_offsets_their_bytes_are_fetched_and_a_range_of_the_index(
+    start: int, stop: int, gives_ends: bool
+) -> None:
+    cluster = FakeCluster({"large": {0: large_log()}}, topic_ids={"large": kafka_uuid("large")}, locate=locations())
+    cluster.gives_ends = gives_ends
+    scan = by_locations(cluster, "large", bounds=Bounds(start, stop))
+    found = records_of(scan)
+
+    assert [record.offset for record in found] == list(range(start, stop))
+    assert scan.metrics.fallbacks == {}
+    store = scan._located[1] if scan._located else None
+    assert isinstance(store, LocatedStore)
+    wanted = (stop - start) * 110
+    assert store.fetched["log"] <= wanted + 4 * 4096 + 2 * 4500
+    assert store.fetched["index"] <= (0 if gives_ends else 8 * 1025)
+
+
+@pytest.mark.parametrize("isolation", ["committed", "uncommitted"])
+@pytest.mark.parametrize("gives_many", [False, True])
+def test_a_wide_plan_takes_few_round_trips(isolation: str, gives_many: bool) -> None:
+    partitions, each = 200, 5
+    builder, segments = SegmentBuilder(), list[ServedSegment]()
+    for number in range(each):
+        builder.batch([b"value"] * 10)
+        segment_id = kafka_uuid("wide", number)
+        segments.append(ServedSegment(segment_id, tuple(served(builder.to_bytes())), builder.base_offset))
+        builder = builder.roll()
+    batches = [batch for segment in segments for batch in segment.batches]
+    log = ServedLog(batches, [(0, 0)], 0, 10 * each, 10 * each - 1, segments)
+    topic_ids = {"wide": kafka_uuid("wide")}
+    cluster = FakeCluster({"wide": dict.fromkeys(range(partitions), log)}, topic_ids=topic_ids, locate=locations())
+    cluster.gives_many, cluster.lists_aborted = gives_many, False
+    with by_locations(cluster, "wide", isolation) as scan:
+        plan = scan.plan()
+        assert len(plan.parts) == partitions * each
+        assert {part.read_from for part in plan.parts} == {ReadFrom.LOCATION}
+        fetches = [one for one in cluster.requests if one.startswith("Fetch")]
+        assert len(fetches) == (3 if gives_many else each)  # without: one segment of each partition at a time
+
+
+@pytest.mark.parametrize("gives_ends", [False, True])
+def test_a_part_of_what_was_planned_is_read_to_its_own_end(gives_ends: bool) -> None:
+    cluster = FakeCluster({"large": {0: large_log()}}, topic_ids={"large": kafka_uuid("large")}, locate=locations())
+    cluster.gives_ends = gives_ends
+    with by_locations(cluster, "large") as scan:
+        (part,) = (one for one in scan.plan().parts if one.read_from is ReadFrom.LOCATION)
+        located = scan._locations()
+        assert located is not None
+        reader = LiveReader(cluster, ReadOptions(columns=RECORD_COLUMNS), located=located)
+        found = [
+            record.offset
+            for batch in reader.read(narrowed(part, OffsetRange(0, 500)))
+            for record in iter_consumer_records(batch)
+        ]
+        assert found == list(range(500))
+        assert isinstance(located[1], LocatedStore)
+        assert located[1].fetched["log"] < 80_000
 
 
 @pytest.mark.parametrize("is_long_ago", [False, True])

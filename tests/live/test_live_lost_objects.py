@@ -233,13 +233,13 @@ def lost_by_gateway(cluster: FakeCluster, number: int, *, lists_aborted: bool) -
     def locate(segment: ServedSegment, at: int, last: int) -> Any:
         return None if segment.segment_id == lost else good(segment, at, last)
 
-    cluster.locate, cluster.lists_aborted = locate, lists_aborted
+    cluster.locate_one, cluster.lists_aborted = locate, lists_aborted
     cluster.lost.add(lost)
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
 def test_a_located_object_that_is_lost_is_named_without_its_signature(cluster: FakeCluster, number: int) -> None:
-    cluster.locate = locations()
+    cluster.locate_one = locations()
     cluster.lost.add(f"segment-{number}")
     offsets, error = read(by_locations(cluster, fault=gone(number)))
 
@@ -252,7 +252,7 @@ def test_a_located_object_that_is_lost_is_named_without_its_signature(cluster: F
 
 @pytest.mark.parametrize("number", [0, 1, 2])
 def test_a_located_object_that_is_lost_may_be_passed_over(cluster: FakeCluster, number: int) -> None:
-    cluster.locate = locations()
+    cluster.locate_one = locations()
     cluster.lost.add(f"segment-{number}")
     scan = by_locations(cluster, fault=gone(number), on_missing="skip")
 
@@ -275,7 +275,7 @@ def test_a_damaged_object_is_no_missing_one(cluster: FakeCluster) -> None:
         if "segment-1." in url:
             raise WrongAnswerError("other bytes", source=url)
 
-    cluster.locate = locations()
+    cluster.locate_one = locations()
     cluster.lost.add("segment-1")
     offsets, error = read(by_locations(cluster, fault=fault, on_missing="skip"))
 

@@ -71,6 +71,7 @@ class FakeBroker:
         *,
         context: ssl.SSLContext | None = None,
         offers: Mapping[str, tuple[int, int]] | None = None,
+        port: int = 0,
     ) -> None:
         self.node_id = node_id
         self.requests: list[Heard] = []
@@ -83,7 +84,7 @@ class FakeBroker:
         self._lock = threading.Lock()
         self._is_open = True
         self.errors: list[BaseException] = []
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server(("127.0.0.1", port))
         self.port: int = self._listener.getsockname()[1]
         self._start(self._accept)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from corpus import Case
@@ -26,6 +26,7 @@ from segreader.broker.messages import (
     EpochEnd,
     EpochWanted,
     FetchedPartition,
+    FetchPartition,
     LeaderAndEpoch,
     ListedOffset,
     Node,
@@ -39,6 +40,7 @@ from segreader.broker.rules.fallback import RemoteReads
 from segreader.errors import BrokerError, OffsetOutOfRangeError
 from segreader.format.batch import parse_batch_header
 from segreader.format.compression import Decompressor
+from segreader.format.index_files import parse_offset_index
 from segreader.format.records import iter_records
 from segreader.format.scanner import BatchReady, NeedData, SegmentScanner
 from segreader.isolation import IsolationLevel
@@ -67,6 +69,7 @@ class ServedSegment:
     batches: tuple[ServedBatch, ...]
     base_offset: int
     transaction_index: bytes = b""
+    offset_index: bytes = b""
 
     @property
     def data(self) -> bytes:
@@ -184,7 +187,8 @@ def of_corpus(case: Case, partition: int = 0) -> ServedLog:
             base, _, segment_id = file.stem.partition("-")
             index = file.with_suffix(".txnindex")
             rows = index.read_bytes() if index.exists() else b""
-            segments.append(ServedSegment(segment_id, tuple(served(file.read_bytes())), int(base), rows))
+            places = file.with_suffix(".index").read_bytes()
+            segments.append(ServedSegment(segment_id, tuple(served(file.read_bytes())), int(base), rows, places))
     local_start = int(files[0].stem)
 
     def epoch_at(offset: int) -> int:
@@ -230,8 +234,12 @@ class FakeCluster:
         self.metrics = ClientMetrics()
         self.logs = {topic: dict(partitions) for topic, partitions in logs.items()}
         self.topic_ids = dict(topic_ids or {})
-        self.chance, self.locate, self.largest, self.version = chance, locate, largest, version
+        self.chance, self.locate_one, self.largest, self.version = chance, locate, largest, version
         self.lists_aborted = True
+        self.gives_many = True
+        """Whether an answer locates several segments of a partition, as of 500 in all."""
+        self.gives_ends = False
+        """Whether locations end where the request does, by the segment's index."""
         self.late: Counter[tuple[str, int]] = Counter()
         """Empty answers in a row, though there is something: brokers may be late, but not for ever."""
         self.committed: dict[tuple[str, str, int], tuple[int, int]] = {}
@@ -296,6 +304,34 @@ class FakeCluster:
         epoch = below[-1] if below else one.leader_epoch
         return EpochEnd(one.topic, one.partition, 0, epoch, above[0] if above else log.end)
 
+    def locate(
+        self, wanted: Sequence[FetchPartition], isolation_level: IsolationLevel, *, most_segments: int
+    ) -> Sequence[FetchedPartition]:
+        found = []
+        most_segments = min(most_segments, 500 // len(wanted)) if self.gives_many else 1
+        self.requests.append(f"Fetch of {len(wanted)} with locations")
+        for one in wanted if self.locate_one is not None else ():
+            at, some = one.fetch_offset, list[FetchedPartition]()
+            while len(some) < most_segments and at < (one.stop_offset or 0):
+                fetcher = FakeFetcher(
+                    self, one.topic, one.partition, at, isolation_level, True, one.max_bytes, one.stop_offset
+                )
+                requests = len(self.requests)
+                try:
+                    answer = fetcher.poll()
+                except BrokerError:
+                    break
+                finally:
+                    del self.requests[requests:]
+                if answer.location is None:
+                    break
+                some.append(answer)
+                at = answer.location.last_offset + 1
+            if some:
+                following = tuple(each.location for each in some[1:] if each.location is not None)
+                found.append(replace(some[0], following=following))
+        return found
+
     def committed_offsets(self, group: str, topics: Mapping[str, Collection[int]] | None) -> Sequence[CommittedOffset]:
         self.requests.append(f"OffsetFetch {group}")
         assert topics is not None
@@ -328,7 +364,7 @@ class FakeCluster:
         stop: int | None = None,
         max_bytes: int = 1 << 20,
     ) -> FakeFetcher:
-        return FakeFetcher(self, topic, partition, offset, isolation_level, locations is not None, max_bytes)
+        return FakeFetcher(self, topic, partition, offset, isolation_level, locations is not None, max_bytes, stop)
 
     def close(self) -> None:
         self.is_closed = True
@@ -346,7 +382,9 @@ class FakeFetcher:
         isolation_level: IsolationLevel,
         wants_locations: bool,
         max_bytes: int,
+        stop: int | None = None,
     ) -> None:
+        self._stop = stop
         self._cluster, self._place = cluster, (topic, partition)
         self._is_committed = isolation_level is IsolationLevel.READ_COMMITTED
         self._wants_locations, self._max_bytes = wants_locations, max_bytes
@@ -380,11 +418,15 @@ class FakeFetcher:
         if at >= end or is_late:
             return FetchedPartition(**head, records=memoryview(b""), aborted=() if self._is_committed else None)
         chosen, segment = self._batches(log, at, end)
-        if segment is not None and self._wants_locations and cluster.locate is not None:
+        if segment is not None and self._wants_locations and cluster.locate_one is not None:
             cluster.metrics.locations_asked += 1
-            location = cluster.locate(segment, at, self._last_live(log, segment, at))
+            location = cluster.locate_one(segment, at, self._last_live(log, segment, at))
             if location is not None:
                 cluster.metrics.locations_given += 1
+                if cluster.gives_ends and self._stop is not None:
+                    index = parse_offset_index(segment.offset_index, segment.base_offset)
+                    place = index.end_below(self._stop) if self._stop <= location.last_offset else None
+                    location = replace(location, stop=place or location.size)
                 listed = self._aborted(log, at, location.last_offset + 1) if cluster.lists_aborted else None
                 return FetchedPartition(**head, records=memoryview(b""), aborted=listed, location=location)
         if segment is not None and segment.segment_id in cluster.lost:

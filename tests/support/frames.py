@@ -20,7 +20,7 @@ from typing import Any
 
 from segreader.broker import messages as m
 from segreader.broker.codec import FIRST_WITH_TOPIC_ID
-from segreader.broker.location import LOCATION_TAG, encode_location
+from segreader.broker.location import FOLLOWING_TAG, LOCATION_TAG, encode_following, encode_location
 from segreader.broker.primitives import Writer
 
 FOLDER = Path(__file__).parents[2] / "fixtures/frames"
@@ -336,6 +336,8 @@ def _write_partition(writer: Writer, partition: m.FetchedPartition) -> None:
         tags.append((_LEADER_TAG, _LEADER.pack(leader.leader_id, leader.leader_epoch) + b"\0"))
     if partition.location is not None:
         tags.append((LOCATION_TAG, encode_location(partition.location)))
+    if partition.following:
+        tags.append((FOLLOWING_TAG, encode_following(partition.following)))
     writer.tags(tags)
 
 

@@ -32,9 +32,10 @@ from segreader.broker.protocol import SUPPORTED, Api
 from segreader.catalog.metadata_log import RemoteLogSegmentMetadata
 from segreader.format.checkpoints import LeaderEpoch, LeaderEpochs
 from segreader.format.remote_log_metadata import RemoteLogSegmentMetadataRecord, TopicIdPartitionEntry
+from segreader.gateway.audit import AuditLog
 from segreader.gateway.catalogue import Catalogue, ObjectFinder
 from segreader.gateway.located_fetch import LocatedFetch
-from segreader.gateway.metrics import AuditLog, GatewayMetrics
+from segreader.gateway.metrics import GatewayMetrics
 from segreader.gateway.remote_plans import RemotePlanner
 from segreader.gateway.signing import ObjectAccess
 from segreader.isolation import IsolationLevel
@@ -267,9 +268,9 @@ def segment_of(
     return RemoteLogSegmentMetadata(name, record, 1, 0, None, SegmentState.COPY_SEGMENT_FINISHED, version)
 
 
-def segments_of_100(partitions: int = 1) -> list[SegmentBuilder]:
+def segments_of_100(index_interval_bytes: int = 1) -> list[SegmentBuilder]:
     """Two segments with offsets 0 to 99 and 100 to 199, an index entry for each batch of ten records."""
-    first = SegmentBuilder(leader_epoch=5, index_interval_bytes=1)
+    first = SegmentBuilder(leader_epoch=5, index_interval_bytes=index_interval_bytes)
     for number in range(10):
         first.batch([b"value-%d" % (10 * number + one) for one in range(10)])
     second = first.roll()
@@ -292,10 +293,16 @@ class Located:
 
 
 def located_over(
-    root: Path, *, partitions: int = 1, elsewhere: Any = None, signer: Any = None, **settings: Any
+    root: Path,
+    *,
+    partitions: int = 1,
+    elsewhere: Any = None,
+    signer: Any = None,
+    index_interval_bytes: int = 1,
+    **settings: Any,
 ) -> Located:
     """Segments on disk for some partitions, and what answers the flag with them."""
-    builders = segments_of_100()
+    builders = segments_of_100(index_interval_bytes)
     segments = []
     for partition in range(partitions):
         write_local_tiered(root / "remote", TOPIC, builders, partition=partition)
@@ -304,7 +311,7 @@ def located_over(
     known, signer, metrics = Known(segments), signer or Signer(), GatewayMetrics()
     finder = ObjectFinder(LocalStore(root), "remote/", "auto")
     catalogue = Catalogue(known, finder, readers=2, cache_bytes=1 << 20, max_lag_s=30, metrics=metrics)
-    audit = AuditLog(str(root / "audit.jsonl"))
+    audit = AuditLog(str(root / "audit.jsonl"), metrics)
     fetch = LocatedFetch(
         RemotePlanner(catalogue, elsewhere=elsewhere),
         catalogue,
@@ -327,13 +334,18 @@ def flagged(
     formats: tuple[str, ...] = ("ApacheKafkaV1",),
     isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED,
     is_flagged: bool = True,
+    stop: int | None = None,
+    most_segments: int = 1,
 ) -> bytes:
     """A Fetch with the flag for (partition, offset) pairs."""
     request = FetchRequest(
-        tuple(FetchPartition(TOPIC, TOPIC_ID, partition, offset, epoch, max_bytes) for partition, offset in wanted),
+        tuple(
+            FetchPartition(TOPIC, TOPIC_ID, partition, offset, epoch, max_bytes, stop) for partition, offset in wanted
+        ),
         isolation_level=isolation_level,
         wants_locations=is_flagged,
         storage_formats=formats,
+        most_segments=most_segments,
     )
     return encode_fetch(version, request, correlation_id=number, client_id="reader")
 

@@ -6,7 +6,8 @@ Source: the defaults of Kafka's clients (``retry.backoff.ms``, ``retry.backoff.m
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from segreader.values import dataclass
 
 Jitter = Callable[[], float]
 """Gives a number from 0 to 1, such as ``random.random``; a test gives a constant."""
