@@ -15,7 +15,7 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, Protocol
 
 from segreader.catalog.layouts.aiven.manifest import (
@@ -32,6 +32,7 @@ from segreader.format.index_files import OffsetIndex, parse_offset_index
 from segreader.gateway.metrics import GatewayMetrics
 from segreader.ranges import ByteRange
 from segreader.storage.base import ObjectStore
+from segreader.values import dataclass
 
 OFFSET_INDEX: Final = 0
 TRANSACTION_INDEX: Final = 3
@@ -337,6 +338,8 @@ class Catalogue:
             data = self.finder.read_index(place, LARGEST_INDEX)
             self._metrics.index_reads += 1
             self._metrics.index_read_bytes += len(data)
+            known = PlacedIndex(place.name, place.start, place.start + len(data))
+            objects = SegmentObjects(objects.log, {**objects.indexes, OFFSET_INDEX: known})
         return StoredSegment(objects, parse_offset_index(data, segment.base_offset, log_size=segment.log_size))
 
 

@@ -11,7 +11,7 @@ import re
 import tomllib
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -21,12 +21,18 @@ from segreader.errors import OptionError
 from segreader.storage.options import NAMES as STORAGE_NAMES
 from segreader.storage.options import parse_storage_option, parse_values
 from segreader.storage.signed_url import Secret, redact
+from segreader.values import dataclass
 
 SHORTEST_LIFE_S: Final = 60
 LONGEST_LIFE_S: Final = 3600
 LAYOUTS: Final = ("auto", "local-tiered", "aiven")
+LOG_FORMATS: Final = ("text", "json")
+CLIENT_AUTHS: Final = ("required", "requested")
+NODE_ID: Final = "{node_id}"
+"""Stands for a broker's id in ``broker_host``."""
 
 _LARGEST_FILE = 1 << 20
+_LONGEST_NAME = 255
 _LIFE = re.compile(r"(\d{1,6})\s*(s|m|h)?")
 _SECONDS = {None: 1, "s": 1, "m": 60, "h": 3600}
 _CLIENT_SECRETS = frozenset(("sasl.password", "sasl.jaas.config", "sasl.oauthbearer.token", "ssl.key.password"))
@@ -41,8 +47,11 @@ class Limits:
 
     Args:
         connections: clients at a time.
+        connections_per_address: of these, with one address.
+        first_request_s: seconds until the first request of a connection is here; until then it has no broker.
         request_bytes, answer_bytes: largest frame that is passed on.
         flagged_request_bytes: largest Fetch request that is looked into for the flag; it is held whole.
+        flagged_partitions: most partitions of such a request, if locations are to be given.
         held_bytes: of an answer that are held at a time for a look at them.
         in_flight: requests of a client that a broker has not answered yet.
         index_downloads: offset indexes read from the store at a time, by all clients together.
@@ -50,9 +59,12 @@ class Limits:
     """
 
     connections: int = 5000
+    connections_per_address: int = 1000
+    first_request_s: int = 30
     request_bytes: int = 128 << 20
     answer_bytes: int = 256 << 20
     flagged_request_bytes: int = 1 << 20
+    flagged_partitions: int = 1000
     held_bytes: int = 4 << 20
     in_flight: int = 64
     index_downloads: int = 8
@@ -82,9 +94,15 @@ class GatewayConfig:
         url_base: for stores that cannot sign: a URL prefix under which the objects can be read by anyone who is told.
         allow_http: whether that prefix may be http.
         client: how the gateway itself speaks to the brokers: its own user, and TLS for all connections to them.
+        broker_host: the name of each broker at the gateway, with ``{node_id}`` in it: clients reach all of them at
+            ``listen_port``, and TLS tells which one they mean. Empty: a port a broker.
         certificate, key: PEM files; with them the gateway's listeners speak TLS.
         key_password: of ``key``.
-        metrics_listen: host and port of the metrics; ``None`` for none.
+        client_ca: PEM file of the authorities of clients' certificates; ``None``: clients are asked for none.
+        client_auth: whether such a certificate is ``required`` or ``requested``.
+        proxy_protocol: whether connections begin with a PROXY header: at all ports, at those given, or at none.
+        metrics_listen: host and port of the metrics and of the pages of health; ``None`` for none.
+        log_format: ``text`` or ``json``.
         audit_file: where a line is written for each location given; ``-`` is stdout, ``None`` for none.
         refuses_below_log_start: give no location of a segment that begins below the log start, for it holds records
             that were deleted.
@@ -99,6 +117,7 @@ class GatewayConfig:
     location: str
     ports: Mapping[int, int] = field(default_factory=dict)
     advertised_host: str = ""
+    broker_host: str = ""
     storage_options: Mapping[str, object] = field(default_factory=dict, repr=False)
     layout: str = "auto"
     sign_for_s: int = 15 * 60
@@ -109,6 +128,10 @@ class GatewayConfig:
     certificate: str | None = None
     key: str | None = None
     key_password: Secret | None = field(default=None, repr=False)
+    client_ca: str | None = None
+    client_auth: str = "required"
+    proxy_protocol: bool | frozenset[int] = False
+    log_format: str = "text"
     metrics_listen: tuple[str, int] | None = None
     audit_file: str | None = None
     refuses_below_log_start: bool = False
@@ -135,11 +158,7 @@ class GatewayConfig:
             raise OptionError("unknown layout", found=self.layout, expected=", ".join(LAYOUTS))
         if (self.certificate is None) != (self.key is None):
             raise OptionError("TLS needs both certificate and key")
-        if self.client.certificate_file is not None:
-            raise OptionError(
-                "the gateway's client has a certificate of its own: brokers would take every client for the gateway",
-                hint="Mutual TLS ends at a gateway: use SASL, and leave ssl.certificate.location out",
-            )
+        self._check_tls()
         if self.url_base is not None:
             scheme = self.url_base.partition("://")[0].lower()
             if redact(self.url_base) != self.url_base or "?" in self.url_base or "@" in self.url_base:
@@ -153,6 +172,40 @@ class GatewayConfig:
                 "advertised_host is needed where the gateway listens on all addresses",
                 hint="Set it to the name under which clients reach this machine",
             )
+
+    def _check_tls(self) -> None:
+        if self.client.certificate_file is not None and not self.client.security_protocol.has_sasl:
+            raise OptionError(
+                "the gateway's client logs in by a certificate alone: brokers would take every client for the gateway",
+                hint="Mutual TLS ends at a gateway: use SASL_SSL, or leave ssl.certificate.location out",
+            )
+        if self.client_ca is not None and self.certificate is None:
+            raise OptionError("client_ca needs TLS with clients", hint="Set certificate and key")
+        if self.client_auth not in CLIENT_AUTHS:
+            raise OptionError("unknown client_auth", found=self.client_auth[:40], expected=", ".join(CLIENT_AUTHS))
+        if self.log_format not in LOG_FORMATS:
+            raise OptionError("unknown log_format", found=self.log_format[:40], expected=", ".join(LOG_FORMATS))
+        if self.broker_host:
+            if self.broker_host.count(NODE_ID) != 1 or not self.broker_host.replace(NODE_ID, "0").isascii():
+                raise OptionError(f"broker_host has no {NODE_ID}", found=self.broker_host[:80])
+            if self.certificate is None:
+                raise OptionError("broker_host needs TLS with clients", hint="Set certificate and key")
+            if self.ports:
+                raise OptionError("broker_host and ports both say where brokers are", hint="Give one of them")
+
+    def has_proxy_header(self, port: int) -> bool:
+        """Whether connections to a port begin with a PROXY header."""
+        return self.proxy_protocol if isinstance(self.proxy_protocol, bool) else port in self.proxy_protocol
+
+    def node_of(self, server_name: str | None) -> int | None:
+        """The broker that a client means by a name; ``None`` for another name, which is where clients begin."""
+        before, after = self.broker_host.lower().split(NODE_ID) if self.broker_host else ("", "")
+        if not self.broker_host or server_name is None or len(server_name) > _LONGEST_NAME:
+            return None
+        if not server_name.startswith(before) or not server_name.endswith(after):
+            return None
+        number = server_name[len(before) : len(server_name) - len(after)]
+        return int(number) if number.isdecimal() and number.isascii() and len(number) < 10 else None
 
     @property
     def host_for_clients(self) -> str:
@@ -301,6 +354,14 @@ def _ports(name: str, value: object, directory: Path) -> dict[str, Any]:
         raise OptionError("ports is not a table of node ids and ports") from None
 
 
+def _proxy_protocol(name: str, value: object, directory: Path) -> dict[str, Any]:
+    if isinstance(value, bool):
+        return {"proxy_protocol": value}
+    if not isinstance(value, list) or not all(isinstance(one, int) and not isinstance(one, bool) for one in value):
+        raise OptionError(f"{name} is neither true nor false, nor a list of ports")
+    return {"proxy_protocol": frozenset(value)}
+
+
 def _limits(name: str, value: object, directory: Path) -> dict[str, Any]:
     known = {one.name for one in fields(Limits)}
     if not isinstance(value, Mapping) or (unknown := sorted(set(value) - known)):
@@ -362,6 +423,7 @@ _PARSERS: dict[str, Any] = {
     "bootstrap_servers": _bootstrap,
     "listen": _listen,
     "advertised_host": _text("advertised_host"),
+    "broker_host": _text("broker_host"),
     "ports": _ports,
     "location": _text("location"),
     "rsm_config": _file("rsm_config"),
@@ -375,7 +437,11 @@ _PARSERS: dict[str, Any] = {
     "certificate": _file("certificate"),
     "key": _file("key"),
     "key_password": _key_password,
+    "client_ca": _file("client_ca"),
+    "client_auth": _text("client_auth"),
+    "proxy_protocol": _proxy_protocol,
     "metrics_listen": _metrics,
+    "log_format": _text("log_format"),
     "audit_file": _file("audit_file"),
     "refuses_below_log_start": _truth("refuses_below_log_start"),
     "is_strict": _truth("is_strict"),

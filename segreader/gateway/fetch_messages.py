@@ -9,26 +9,42 @@ Source: Fetch 12-18 and ShareFetch 1-2 of Apache Kafka 4.3; docs/reference/proto
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+import asyncio
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import field
+from enum import Enum, auto
+from functools import cache
 from itertools import groupby
+from struct import Struct
 from typing import Any, Final, NamedTuple
 
 from segreader.broker.codec import (
     FIRST_WITH_TOPIC_ID,
     AnswerParts,
     RequestHead,
+    StructCodec,
     answer_parts,
     codec_of,
-    encode_request,
-    request_body,
+    fields_of,
+    message_name,
 )
-from segreader.broker.location import LOCATION_TAG, RESERVED_TAGS, encode_location, extension_tag, requested_formats
+from segreader.broker.location import (
+    FOLLOWING_TAG,
+    LOCATION_TAG,
+    RESERVED_TAGS,
+    encode_following,
+    encode_location,
+    extension_tag,
+    requested_formats,
+    wanted_segments,
+    wanted_stops,
+)
 from segreader.broker.messages import RemoteLogSegmentLocation
 from segreader.broker.primitives import Reader, Writer
 from segreader.broker.protocol import ANSWERS_IN_PARTS, REQUESTS, Api
 from segreader.gateway.rewriting import AddressTable, rewrite_end
 from segreader.gateway.wire import SIZE, FrameSource, Held, Outlet, Sink
+from segreader.values import dataclass
 
 FIRST_VERSION: Final = 12
 """The first one with tagged fields."""
@@ -48,7 +64,10 @@ _EXTENSION_SIZE = 5
 
 
 class PartitionAsked(NamedTuple):
-    """One partition of the request, of the topic with this id, or this name below version 13."""
+    """One partition of the request, of the topic with this id, or this name below version 13.
+
+    ``stop_offset``: the first one that is not wanted any more, of the extension; ``None``: all are wanted.
+    """
 
     topic: str | None
     partition: int
@@ -57,7 +76,7 @@ class PartitionAsked(NamedTuple):
     last_fetched_epoch: int
     log_start_offset: int
     partition_max_bytes: int
-    tags: tuple[Any, ...]
+    stop_offset: int | None = None
 
     def zero_probe(self) -> PartitionAsked:
         """What a broker from 4.2 on answers without a remote read: may this client read, who leads, where it ends."""
@@ -73,15 +92,20 @@ class FlaggedFetch:
     """A Fetch request that asks for locations.
 
     Args:
-        fields: those of the whole request, without the extension's tags.
+        fields, end: those before and behind the topics.
+        tags: of the whole request, without the extension's.
         partitions: in the client's order, which is that of serving.
         formats: the storage formats that the client reads.
+        most_segments: of each partition that may be located.
     """
 
     head: RequestHead
     fields: Any
+    end: Any
+    tags: tuple[tuple[int, Reader], ...]
     partitions: tuple[PartitionAsked, ...]
     formats: tuple[str, ...]
+    most_segments: int = 1
 
     @property
     def has_ids(self) -> bool:
@@ -102,42 +126,145 @@ class FlaggedFetch:
             has_session: keep the session and what it forgets; else there is none.
             waits: whether the broker may hold the answer for as long as the client said.
         """
-        fields = self.fields._asdict()
-        fields["topics"] = [
-            {"topic": topic, "topic_id": topic, "partitions": list(group)}
-            for topic, group in groupby(partitions, lambda one: one.topic)
-        ]
+        fields = self.fields._asdict() | self.end._asdict()
         if not has_session:
             fields |= _NO_SESSION
         if not waits:
             fields["max_wait_ms"] = 0
-        return encode_request(
-            Api.FETCH, self.head.version, fields, correlation_id=correlation_id, client_id=self.head.client_id
-        )
+        version = self.head.version
+        parts = _request_parts(version)
+        writer = Writer(flexible=True)
+        writer.pack(_REQUEST_HEAD, Api.FETCH, version, correlation_id)
+        writer.client_id(self.head.client_id)
+        writer.tags()
+        parts.top.write_fields(writer, fields)
+        topics = [(topic, list(group)) for topic, group in groupby(partitions, lambda one: one.topic)]
+        writer.count(len(topics))
+        for topic, asked in topics:
+            parts.topic.write_fields(writer, {"topic": topic, "topic_id": topic})
+            writer.count(len(asked))
+            writer.raw(b"".join([_ASKED.pack(*one[1:-1]) for one in asked]))
+            writer.tags()
+        parts.end.write_fields(writer, fields)
+        writer.tags([(tag, value.unread) for tag, value in self.tags])
+        return writer.framed()
 
 
-def read_flagged_fetch(frame: bytes, head: RequestHead) -> FlaggedFetch | None:
-    """The request behind its size, if it is a Fetch with the flag; ``None`` if not.
+class _RequestParts(NamedTuple):
+    top: StructCodec
+    topic: StructCodec
+    end: StructCodec
+
+
+@cache
+def _request_parts(version: int) -> _RequestParts:
+    """A Fetch request around its partitions."""
+    every = fields_of(REQUESTS[Api.FETCH])
+    at = next(index for index, one in enumerate(every) if one.name == "Topics")
+    identity = [one for one in every[at].fields if not one.is_array]
+    return _RequestParts(
+        StructCodec(every[:at], version, True, is_closed=False),
+        StructCodec(identity, version, True, is_closed=False),
+        StructCodec(every[at + 1 :], version, True, is_closed=False),
+    )
+
+
+_REQUEST_HEAD = Struct(">hhi")
+_ASKED = Struct(">iiqiqix")
+"""A partition of a request: its fields, and the count of its tagged fields, 0."""
+
+_MOST_TAGS = 16
+"""Of a request as a whole, and of its header. Kafka has two there, and the extension two."""
+
+_LONGEST_END = 1 << 10
+"""What follows the topics: few forgotten ones, for locations are given without a session only."""
+
+_STOP_SIZE: Final = 8
+"""What follows the topics besides, of each partition."""
+
+STEP: Final = 64
+"""Partitions or topics of a request that are looked at in one turn: tens of microseconds."""
+
+STEP_OF_ANSWERS: Final = 16
+"""As ``STEP``, of an answer, in which each has its own size."""
+
+
+class TooLong(Enum):
+    """A request that is not read to its end."""
+
+    TOO_LONG = auto()
+
+
+TOO_LONG: Final = TooLong.TOO_LONG
+
+
+def flagged_fetch_steps(
+    frame: bytes, head: RequestHead, most_partitions: int = 1000
+) -> Generator[None, None, FlaggedFetch | TooLong | None]:
+    """Read a request behind its size if it is a Fetch with the flag, in short steps: others have their turn between.
+
+    Returns ``None`` for any other request, and ``TOO_LONG`` for one that no reader of segments sends: of more
+    partitions or topics, or with tagged fields in these. It may be passed on as it is, for a broker skips the flag.
 
     Raises:
         ProtocolError: it is no Fetch request, or bytes are left over.
     """
-    if head.api != Api.FETCH or head.version < FIRST_VERSION or _FLAG not in frame:
+    if (
+        head.api != Api.FETCH
+        or head.version < FIRST_VERSION
+        or frame.find(_FLAG, max(0, len(frame) - _LONGEST_END - _STOP_SIZE * most_partitions)) < 0
+    ):
         return None
-    reader = request_body(memoryview(frame), head)
-    fields = codec_of(REQUESTS[Api.FETCH], head.version, True).read(reader)
+    what = message_name(head.api, head.version, "request")
+    reader = Reader(memoryview(frame), flexible=True, what=what, start=head.position)
+    if has_many_tags(reader):
+        return TOO_LONG
+    reader.tags()
+    parts = _request_parts(head.version)
+    fields = parts.top.read(reader)
+    if (topics := reader.count(parts.topic.least + 2)) > most_partitions:
+        return TOO_LONG
+    asked: list[PartitionAsked] = []
+    since = 0
+    for _ in range(topics):
+        identity = parts.topic.read(reader)
+        topic = identity.topic if identity.topic_id is None else identity.topic_id
+        count = reader.count(_ASKED.size)
+        if len(asked) + count > most_partitions:
+            return TOO_LONG
+        for begin in range(0, count, STEP):
+            rows = reader.take(min(STEP, count - begin) * _ASKED.size)
+            if any(rows[_ASKED.size - 1 :: _ASKED.size]):
+                return TOO_LONG
+            asked += [PartitionAsked(topic, *row) for row in _ASKED.iter_unpack(rows)]
+            since += STEP
+            if since >= STEP:
+                since = 0
+                yield
+        if reader.take(1)[0]:
+            return TOO_LONG
+        since += 1
+        if since >= STEP:
+            since = 0
+            yield
+    if reader.left > _LONGEST_END + _STOP_SIZE * len(asked):
+        return TOO_LONG
+    end = parts.end.read(reader)
+    if has_many_tags(reader):
+        return TOO_LONG
+    tags = reader.tags()
     reader.finish()
-    if (formats := requested_formats(fields.tags)) is None:
+    if (formats := requested_formats(tags)) is None:
         return None
-    partitions = tuple(
-        [
-            PartitionAsked(topic.topic if topic.topic_id is None else topic.topic_id, *one)
-            for topic in fields.topics
-            for one in topic.partitions
-        ]
-    )
-    kept = tuple([one for one in fields.tags if one[0] not in RESERVED_TAGS])
-    return FlaggedFetch(head, fields._replace(tags=kept), partitions, formats)
+    if len(stops := wanted_stops(tags)) == len(asked):
+        asked = [one._replace(stop_offset=stop) for one, stop in zip(asked, stops, strict=True)]
+    kept = tuple([one for one in tags if one[0] not in RESERVED_TAGS])
+    return FlaggedFetch(head, fields, end, kept, tuple(asked), formats, wanted_segments(tags))
+
+
+def has_many_tags(reader: Reader) -> bool:
+    """Whether more tagged fields follow than any client sends at the top of a request."""
+    return reader.left > 0 and reader.unread[0] > _MOST_TAGS
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,11 +340,15 @@ async def walk_topics(
     def read_partition(reader: Reader) -> tuple[Any, int | None]:
         return parts.partition(reader), reader.blob_size()
 
+    seen = 0
     for _ in range(topics):
         (topic, partitions), raw = await source.parsed(parts.topic)
         if sink is not None:
             await sink.send(raw)
         for _ in range(partitions):
+            seen += 1
+            if not seen % STEP_OF_ANSWERS:  # partitions without records come many at once
+                await asyncio.sleep(0)
             (head, size), raw = await source.parsed(read_partition)
             if sink is not None:
                 await sink.send(raw)
@@ -227,6 +358,9 @@ async def walk_topics(
                 await sink.send(behind)
             if found is not None:
                 found(topic, head, size, behind)
+        seen += 1
+        if not seen % STEP_OF_ANSWERS:
+            await asyncio.sleep(0)
         _, raw = await source.parsed(Reader.tags)
         if sink is not None:
             await sink.send(raw)
@@ -245,10 +379,13 @@ class ProbedPartition:
         """Whether the broker said more, for example that the client's position is of another history."""
         return self.tags != _NO_TAGS
 
-    def located(self, location: RemoteLogSegmentLocation) -> bytes:
-        """The partition of an answer with a location in the place of records."""
+    def located(self, location: RemoteLogSegmentLocation, following: Sequence[RemoteLogSegmentLocation] = ()) -> bytes:
+        """The partition of an answer with a location in the place of records, and those of the segments behind."""
         fields = self.fields._replace(error_code=0, aborted_transactions=None, preferred_read_replica=-1)
-        (writer := Writer(flexible=True)).tags([(LOCATION_TAG, encode_location(location))])
+        tags = [(LOCATION_TAG, encode_location(location))]
+        if following:
+            tags.append((FOLLOWING_TAG, encode_following(following)))
+        (writer := Writer(flexible=True)).tags(tags)
         return _partition(fields, b"", writer.data)
 
     def refused(self) -> bytes:

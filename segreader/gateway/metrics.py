@@ -1,4 +1,4 @@
-"""What a gateway did: numbers, the page that Prometheus reads, and an audit line for each location that it gave.
+"""What a gateway did, in numbers, and the pages for Prometheus and for probes of its health.
 
 No name of a topic or client is in a number, and no URL in any of it.
 """
@@ -7,23 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-import sys
-import threading
+import platform
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import field
 from enum import StrEnum
-from pathlib import Path
-from typing import IO, Final
+from itertools import accumulate
+from typing import Any, Final
 
-from segreader.errors import OptionError
+from segreader import __version__
+from segreader.broker.location import EXTENSION_VERSION
+from segreader.errors import OptionError, install_hint
+from segreader.values import dataclass
 
 BOUNDS_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
-_LONGEST_HEAD = 8 << 10
-_PATIENCE_S = 5.0
 
 
 class Refused(StrEnum):
@@ -69,8 +67,12 @@ class GatewayMetrics:
         requests: by API, as Kafka names it.
         to_clients, to_brokers: bytes of whole frames.
         failed: connections that ended in an error, by its class.
+        limits_reached: by the limit's name.
         locations_given: and ``refused``, by cause: one for each partition asked for with the flag.
         index_reads: offset indexes read from the store.
+        audit_lines: written; and ``audit_waiting``, ``audit_lost``, ``audit_errors`` of the file.
+        request_s: from a whole request to the end of its answer, by API.
+        reloads: of the configuration, by how they ended: ``ok`` or ``failed``.
         catalogue: seconds since the catalogue was complete, and how many segments it knows; asked when shown.
     """
 
@@ -81,13 +83,21 @@ class GatewayMetrics:
     to_clients: int = 0
     to_brokers: int = 0
     failed: Counter[str] = field(default_factory=Counter)
+    limits_reached: Counter[str] = field(default_factory=Counter)
     locations_given: int = 0
     refused: Counter[Refused] = field(default_factory=Counter)
     probe_s: Histogram = field(default_factory=Histogram)
     index_reads: int = 0
     index_read_bytes: int = 0
     signed: int = 0
+    audit_lines: int = 0
+    audit_waiting: int = 0
+    audit_lost: int = 0
+    audit_errors: int = 0
+    reloads: Counter[str] = field(default_factory=Counter)
+    request_s: dict[str, Histogram] = field(default_factory=dict)
     catalogue: Callable[[], Mapping[str, float]] | None = field(default=None, repr=False)
+    _registry: Any = field(default=None, init=False, repr=False)
 
     def sent_to_client(self, size: int) -> None:
         """Count bytes."""
@@ -97,61 +107,134 @@ class GatewayMetrics:
         """Count bytes."""
         self.to_brokers += size
 
+    def answered(self, api: str, seconds: float) -> None:
+        """Count a request whose answer has gone to the client."""
+        if (times := self.request_s.get(api)) is None:
+            times = self.request_s[api] = Histogram()
+        times.add(seconds)
+
     def text(self) -> str:
-        """All of it in the text format of Prometheus, version 0.0.4."""
-        return "".join(f"{line}\n" for line in self._lines())
+        """All of it in the text format of Prometheus, version 0.0.4.
 
-    def _lines(self) -> Iterator[str]:
-        yield from _one("connections_total", "counter", "Connections of clients.", self.connections)
-        yield from _one("open_connections", "gauge", "Connections that are open.", self.open_connections)
-        yield from _one(
-            "refused_connections_total", "counter", "Connections above the limit.", self.refused_connections
+        Raises:
+            OptionError: the package prometheus-client is missing.
+        """
+        if self._registry is None:
+            self._registry = _make_registry(self)
+        from prometheus_client import generate_latest
+
+        return str(generate_latest(self._registry), "utf-8")
+
+
+def _make_registry(metrics: GatewayMetrics) -> Any:
+    try:
+        from prometheus_client import CollectorRegistry, ProcessCollector
+    except ModuleNotFoundError:
+        raise OptionError("metrics_listen needs the package prometheus-client", hint=install_hint("gateway")) from None
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Families(metrics))
+    ProcessCollector(registry=registry)
+    return registry
+
+
+class _Families:
+    """What prometheus-client asks for the numbers of now: counting costs a gateway no more than an addition."""
+
+    def __init__(self, metrics: GatewayMetrics) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[Any]:
+        """Every metric."""
+        from prometheus_client.core import GaugeMetricFamily
+
+        own = self._metrics
+        build = GaugeMetricFamily(
+            f"{_PREFIX}build_info", "This gateway: always 1.", labels=("version", "python", "extension")
         )
-        yield from _many("requests_total", "Requests of clients.", "api", self.requests)
-        yield from _many(
-            "relayed_bytes_total",
-            "Bytes of whole frames.",
-            "direction",
-            {"to_clients": self.to_clients, "to_brokers": self.to_brokers},
-        )
-        yield from _many("failed_connections_total", "Connections ended by an error.", "error", self.failed)
-        yield from _one("locations_given_total", "counter", "Locations of segments given.", self.locations_given)
-        causes = {cause.value: count for cause, count in self.refused.items()}
-        yield from _many("locations_refused_total", "Asked for with the flag, not given.", "cause", causes)
-        yield from _one("index_reads_total", "counter", "Offset indexes read from the store.", self.index_reads)
-        yield from _one("index_read_bytes_total", "counter", "Bytes of these.", self.index_read_bytes)
-        yield from _one("signatures_total", "counter", "URLs signed.", self.signed)
-        for name, value in (self.catalogue() if self.catalogue is not None else {}).items():
-            yield from _one(f"catalogue_{name}", "gauge", "Of the metadata topic, as this gateway knows it.", value)
-        name = "segreader_gateway_probe_seconds"
-        yield f"# HELP {name} Time of the Fetch that asks a broker whether a client may read."
-        yield f"# TYPE {name} histogram"
-        below = 0
-        for bound, count in zip((*map(str, BOUNDS_S), "+Inf"), self.probe_s.counts, strict=True):
-            below += count
-            yield f'{name}_bucket{{le="{bound}"}} {below}'
-        yield f"{name}_sum {self.probe_s.total_s:.6f}"
-        yield f"{name}_count {below}"
+        build.add_metric((__version__, platform.python_version(), str(EXTENSION_VERSION)), 1)
+        yield build
+        yield _counter("connections", "Connections of clients.", own.connections)
+        yield _gauge("open_connections", "Connections that are open.", own.open_connections)
+        yield _counter("refused_connections", "Connections above the limit.", own.refused_connections)
+        yield _counters("requests", "Requests of clients.", "api", own.requests)
+        relayed = {"to_clients": own.to_clients, "to_brokers": own.to_brokers}
+        yield _counters("relayed_bytes", "Bytes of whole frames.", "direction", relayed)
+        yield _counters("failed_connections", "Connections ended by an error.", "error", own.failed)
+        yield _counters("limits_reached", "How often a limit was reached.", "limit", own.limits_reached)
+        yield _counter("locations_given", "Locations of segments given.", own.locations_given)
+        yield _counters("locations_refused", "Asked for with the flag, not given.", "cause", own.refused)
+        yield _counter("index_reads", "Offset indexes read from the store.", own.index_reads)
+        yield _counter("index_read_bytes", "Bytes of these.", own.index_read_bytes)
+        yield _counter("signatures", "URLs signed.", own.signed)
+        yield _counter("audit_lines", "Audit lines written.", own.audit_lines)
+        yield _gauge("audit_lines_waiting", "Audit lines that wait to be written.", own.audit_waiting)
+        yield _counter("audit_lines_lost", "Audit lines lost.", own.audit_lost)
+        yield _counter("audit_errors", "Writes of the audit file that failed.", own.audit_errors)
+        yield _counters("reloads", "Reloads of the configuration.", "result", own.reloads)
+        for name, value in (own.catalogue() if own.catalogue is not None else {}).items():
+            yield _gauge(f"catalogue_{name}", "Of the metadata topic, as this gateway knows it.", value)
+        about = "Time of the Fetch that asks a broker whether a client may read."
+        yield _histograms("probe_seconds", about, "", {"": own.probe_s})
+        about = "Time from a whole request to the end of its answer; a Fetch may wait for records."
+        yield _histograms("request_seconds", about, "api", own.request_s)
 
 
-def _one(name: str, kind: str, about: str, value: float) -> Iterator[str]:
-    yield from _head(name, kind, about)
-    yield f"segreader_gateway_{name} {value}"
+_PREFIX = "segreader_gateway_"
 
 
-def _many(name: str, about: str, label: str, values: Mapping[str, int]) -> Iterator[str]:
-    yield from _head(name, "counter", about)
+def _gauge(name: str, about: str, value: float) -> Any:
+    from prometheus_client.core import GaugeMetricFamily
+
+    return GaugeMetricFamily(_PREFIX + name, about, value=value)
+
+
+def _counter(name: str, about: str, value: float) -> Any:
+    from prometheus_client.core import CounterMetricFamily
+
+    return CounterMetricFamily(_PREFIX + name, about, value=value)
+
+
+def _counters(name: str, about: str, label: str, values: Mapping[Any, int]) -> Any:
+    from prometheus_client.core import CounterMetricFamily
+
+    found = CounterMetricFamily(_PREFIX + name, about, labels=(label,))
     for key, value in sorted(values.items()):
-        yield f'segreader_gateway_{name}{{{label}="{key}"}} {value}'
+        found.add_metric((str(key),), value)
+    return found
 
 
-def _head(name: str, kind: str, about: str) -> Iterator[str]:
-    yield f"# HELP segreader_gateway_{name} {about}"
-    yield f"# TYPE segreader_gateway_{name} {kind}"
+def _histograms(name: str, about: str, label: str, times: Mapping[str, Histogram]) -> Any:
+    """One histogram for each value of a label; without a label one."""
+    from prometheus_client.core import HistogramMetricFamily
+
+    found = HistogramMetricFamily(_PREFIX + name, about, labels=(label,) if label else ())
+    for key, one in sorted(times.items()):
+        below = accumulate(one.counts)
+        buckets = [(bound, float(count)) for bound, count in zip(_BOUND_NAMES, below, strict=True)]
+        found.add_metric((key,) if label else (), buckets, one.total_s)
+    return found
 
 
-async def serve_metrics(host: str, port: int, text: Callable[[], str]) -> asyncio.Server:
-    """Answer ``GET /metrics`` with ``text()``.
+_BOUND_NAMES = (*map(str, BOUNDS_S), "+Inf")
+
+
+_LONGEST_HEAD = 8 << 10
+_PATIENCE_S = 5.0
+_STATUS = {200: b"200 OK", 404: b"404 Not Found", 503: b"503 Service Unavailable"}
+TEXT = "text/plain; charset=utf-8"
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """An answer to ``GET``."""
+
+    text: str
+    status: int = 200
+    kind: str = TEXT
+
+
+async def serve_pages(host: str, port: int, pages: Mapping[str, Callable[[], Page]]) -> asyncio.Server:
+    """Answer ``GET`` and ``HEAD`` of some paths.
 
     Raises:
         OptionError: the port is taken or not allowed.
@@ -160,15 +243,14 @@ async def serve_metrics(host: str, port: int, text: Callable[[], str]) -> asynci
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             async with asyncio.timeout(_PATIENCE_S):
-                head = await reader.readuntil(b"\r\n\r\n")
-                path = head.split(b" ", 2)[1:2]
-                is_known = head.startswith(b"GET ") and path in ([b"/metrics"], [b"/"])
-                body = text().encode() if is_known else b"see /metrics\n"
-                status = b"200 OK" if is_known else b"404 Not Found"
-                writer.write(
-                    b"HTTP/1.1 %b\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
-                    b"Content-Length: %d\r\nConnection: close\r\n\r\n%b" % (status, len(body), body)
-                )
+                verb, path, *_ = [*(await reader.readuntil(b"\r\n\r\n")).split(b" ", 2), b""]
+                make = pages.get(path.partition(b"?")[0].decode("latin-1")) if verb in (b"GET", b"HEAD") else None
+                page = make() if make is not None else Page(f"see {', '.join(pages)}\n", 404)
+                body = page.text.encode()
+                head = b"HTTP/1.1 %b\r\nContent-Type: %b\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
+                writer.write(head % (_STATUS[page.status], page.kind.encode(), len(body)))
+                if verb != b"HEAD":
+                    writer.write(body)
                 await writer.drain()
         writer.close()
 
@@ -178,79 +260,3 @@ async def serve_metrics(host: str, port: int, text: Callable[[], str]) -> asynci
         raise OptionError(
             "the port of the metrics cannot be opened", found=f"{host}:{port} ({error.strerror})"
         ) from None
-
-
-@dataclass(frozen=True, slots=True)
-class LocationGiven:
-    """The fields of an audit line.
-
-    Args:
-        principal: who the broker took the client for, where that is known; the gateway does not look into SASL tokens.
-        object_name: unsigned, if clients get it.
-        expiry_ms: of the signed URL, in ms since 1970 UTC; ``None`` without one.
-    """
-
-    time_ms: int
-    client_id: str | None
-    principal: str | None
-    peer: str
-    topic: str
-    topic_id: str
-    partition: int
-    fetch_offset: int
-    segment_id: str
-    first_offset: int
-    last_offset: int
-    object_name: str | None
-    expiry_ms: int | None
-
-    def line(self) -> str:
-        """The line without its end."""
-        moment = datetime.fromtimestamp(self.time_ms / 1000, UTC)
-        return json.dumps(
-            {
-                "time": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-                "client_id": self.client_id,
-                "principal": self.principal,
-                "peer": self.peer,
-                "topic": self.topic,
-                "topic_id": self.topic_id,
-                "partition": self.partition,
-                "fetch_offset": self.fetch_offset,
-                "segment_id": self.segment_id,
-                "first_offset": self.first_offset,
-                "last_offset": self.last_offset,
-                "object": self.object_name,
-                "expiry_ms": self.expiry_ms,
-            },
-            ensure_ascii=True,
-        )
-
-
-class AuditLog:
-    """Where the lines go: a file that is appended to, stdout (``-``), or nowhere."""
-
-    def __init__(self, file: str | None) -> None:
-        self._lock = threading.Lock()
-        self._is_ours = file not in (None, "-")
-        self._stream: IO[str] | None = None
-        if file == "-":
-            self._stream = sys.stdout
-        elif file is not None:
-            self._stream = Path(file).open("a", encoding="utf-8")  # noqa: SIM115
-
-    def write(self, given: LocationGiven) -> None:
-        """Write one line; it is handed to the system at once.
-
-        Raises:
-            OSError: it cannot be written; then no location may be given.
-        """
-        if self._stream is not None:
-            with self._lock:
-                self._stream.write(given.line() + "\n")
-                self._stream.flush()
-
-    def close(self) -> None:
-        """Close the file."""
-        if self._stream is not None and self._is_ours:
-            self._stream.close()

@@ -1,19 +1,20 @@
 """One client's connection and the one to its broker: requests one way, answers the other, in their order.
 
 Only APIs and versions that can be passed on are offered and passed. Answers go on unchanged, in slices as they come, or
-with the gateway's addresses in the place of the brokers'. What authenticates a client passes through like everything
-else: it is not looked at, kept or logged.
+with the gateway's addresses in the place of the brokers'. What authenticates a client passes through unchanged; only
+the name in it is kept, for the audit.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from functools import partial
 from struct import Struct
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 from segreader import __version__
 from segreader.broker import api
@@ -23,6 +24,7 @@ from segreader.broker.codec import (
     answer_body,
     api_label,
     codec_of,
+    is_flexible,
     message_name,
     read_request_head,
     request_body,
@@ -32,15 +34,21 @@ from segreader.broker.messages import ApiVersionRange
 from segreader.broker.primitives import Reader, Writer
 from segreader.broker.protocol import ANSWERS, API_NAMES, PRODUCE_START, Api, ErrorCode
 from segreader.errors import BrokerError, ConnectionFailedError, ProtocolError, UnsupportedVersionError
+from segreader.gateway.admission import LimitReports
 from segreader.gateway.config import Limits
-from segreader.gateway.fetch_messages import FlaggedFetch, pass_fetch, read_flagged_fetch
+from segreader.gateway.fetch_messages import TOO_LONG, FlaggedFetch, flagged_fetch_steps, has_many_tags, pass_fetch
+from segreader.gateway.identity import LONGEST_TOKEN, SASL_APIS, Login
 from segreader.gateway.metrics import GatewayMetrics
 from segreader.gateway.rewriting import HEAD_APIS, AddressTable, rewrite_start, rewrite_whole, rewrites
-from segreader.gateway.wire import SIZE, FrameSource, Outlet, Wire, read_size
+from segreader.gateway.wire import LARGEST, SIZE, FrameSource, Outlet, Wire, check_size, read_size
+from segreader.values import dataclass
 
 _log = logging.getLogger(__name__)
 
 _ANSWER_HEAD = Struct(">ii")
+_STEP = 8
+"""Frames of one connection that are passed on before others have their turn, if so many have come at once."""
+
 _FIRST_LOOK = 512
 _LONGEST_ANSWER_S = 1800.0
 """Longer than any client waits: a group may take its time to assemble, but no client waits longer than this."""
@@ -86,6 +94,7 @@ class _Pending:
     api: int
     version: int
     deliver: Deliver
+    asked_s: float
     is_own: bool = False
 
 
@@ -95,8 +104,10 @@ class Relay:
     Args:
         client, broker: the connection to each side.
         peer: the client's address.
+        login: who the client is, as its login with the broker names it.
         node: of the broker, as errors and metrics name it.
         locating: answers the flag; ``None``: the flag passes unanswered.
+        reports: where limits that were reached are counted.
     """
 
     def __init__(
@@ -110,9 +121,12 @@ class Relay:
         limits: Limits,
         metrics: GatewayMetrics,
         locating: Locating | None,
+        login: Login | None = None,
         is_strict: bool = True,
+        reports: LimitReports | None = None,
     ) -> None:
         self.peer = peer
+        self.login = login or Login()
         self.node = node
         self.addresses = addresses
         self.limits = limits
@@ -125,6 +139,7 @@ class Relay:
         self._from_client, self._from_broker = client, broker
         self.to_broker = Outlet(broker, metrics.sent_to_broker)
         self._locating = locating
+        self._reports = reports or LimitReports(metrics)
         self._is_strict = is_strict
         self._pending: deque[_Pending] = deque()
         self._has_room = asyncio.Event()
@@ -166,20 +181,29 @@ class Relay:
     # From the client to the broker
 
     async def _requests(self) -> None:
+        seen = 0
         try:
             while not self._is_draining:
                 self._is_between = True
-                size = await read_size(self._from_client, SMALLEST_REQUEST, self.limits.request_bytes, "request")
+                size = await read_size(self._from_client, SMALLEST_REQUEST, LARGEST, "request")
                 self._is_between = False
                 if size is None:
                     return
+                if size > (most := self.limits.request_bytes):
+                    self._reports.reached("request_bytes", most, self.peer)
+                    check_size(size, SMALLEST_REQUEST, most, "request")
                 await self._request(FrameSource(self._from_client, size, name="request", limit=_LONGEST_LOOK))
+                seen += 1
+                if not seen % _STEP:
+                    await asyncio.sleep(0)
         except asyncio.CancelledError:
             if not (self._is_draining and self._is_between):
                 raise
         await self.idle()
 
     async def _request(self, source: FrameSource) -> None:
+        if len(self._pending) >= self.limits.in_flight:
+            self._reports.reached("in_flight", self.limits.in_flight, self.peer)
         while len(self._pending) >= self.limits.in_flight:
             self._has_room.clear()
             try:
@@ -208,17 +232,43 @@ class Relay:
                 return
             raise ProtocolError(why)
         self.metrics.requests[api_label(head.api)] += 1
-        if self._locating is not None and head.api == Api.FETCH and source.size <= self.limits.flagged_request_bytes:
+        if self._locating is not None and head.api == Api.FETCH and self._is_short(source.size):
             held += await source.rest(self.limits.flagged_request_bytes)
-            if (request := read_flagged_fetch(held, head)) is not None:
+            if (request := await self._flagged(held, head)) is not None:
+                started = time.monotonic()
                 await self.idle()
                 await self._locating.answer(self, request)
+                self.metrics.answered(api_label(head.api), time.monotonic() - started)
                 return
+        deliver = self._deliverer(head)
+        if head.api in SASL_APIS and source.size <= LONGEST_TOKEN:
+            held += await source.rest(LONGEST_TOKEN)
+            if (answered := self.login.asked(memoryview(held), head)) is not None:
+                deliver = partial(self._deliver_login, answered)
         if is_answered:
-            self._expect(head.correlation_id, head.api, head.version, self._deliverer(head))
+            self._expect(head.correlation_id, head.api, head.version, deliver)
         await self.to_broker.send(SIZE.pack(source.size) + held)
         await source.pass_on(source.left, self.to_broker)
         await self.to_broker.flush()
+
+    def _is_short(self, size: int) -> bool:
+        """Whether a Fetch is looked into for the flag."""
+        most = self.limits.flagged_request_bytes
+        if size > most:
+            self._reports.reached("flagged_request_bytes", most, self.peer)
+        return size <= most
+
+    async def _flagged(self, frame: bytes, head: RequestHead) -> FlaggedFetch | None:
+        steps = flagged_fetch_steps(frame, head, self.limits.flagged_partitions)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                if end.value is TOO_LONG:
+                    self._reports.reached("flagged_partitions", self.limits.flagged_partitions, self.peer)
+                    return None
+                return cast(FlaggedFetch | None, end.value)
+            await asyncio.sleep(0)  # others have their turn
 
     def _deliverer(self, head: RequestHead) -> Deliver:
         if head.api == Api.API_VERSIONS:
@@ -241,9 +291,9 @@ class Relay:
             await pass_fetch(source, client, Api(api), version, addresses)
         else:
             frame = memoryview(await source.rest())
-            answer = rewrite_whole(frame, Api(api), version, addresses)
+            answer = await rewrite_whole(frame, Api(api), version, addresses)
             if await addresses.settle():
-                answer = rewrite_whole(frame, Api(api), version, addresses)
+                answer = await rewrite_whole(frame, Api(api), version, addresses)
             await client.send(SIZE.pack(len(answer)) + answer)
 
     async def _pass_start(self, source: FrameSource, api: Api, version: int) -> None:
@@ -266,8 +316,13 @@ class Relay:
         self.offered = offered or self.offered
         await self.to_client.send(SIZE.pack(len(answer)) + answer)
 
+    async def _deliver_login(self, answered: Callable[[memoryview], None], source: FrameSource) -> None:
+        frame = await source.rest()
+        answered(memoryview(frame))
+        await self.to_client.send(SIZE.pack(len(frame)) + frame)
+
     def _expect(self, correlation_id: int, api: int, version: int, deliver: Deliver, *, is_own: bool = False) -> None:
-        self._pending.append(_Pending(correlation_id, api, version, deliver, is_own))
+        self._pending.append(_Pending(correlation_id, api, version, deliver, time.monotonic(), is_own))
         self._is_idle.clear()
 
     def next_id(self) -> int:
@@ -351,10 +406,13 @@ class Relay:
     # From the broker to the client
 
     async def _answers(self) -> None:
+        seen = 0
         while True:
             if (head := await self._from_broker.read_exactly(_ANSWER_HEAD.size)) is None:
                 return
             size, correlation_id = _ANSWER_HEAD.unpack(head)
+            if size > self.limits.answer_bytes:
+                self._reports.reached("answer_bytes", self.limits.answer_bytes, self.node)
             if not 4 <= size <= self.limits.answer_bytes:
                 raise ProtocolError(
                     "impossible size of an answer", found=size, expected=f"4 to {self.limits.answer_bytes}"
@@ -380,7 +438,12 @@ class Relay:
             if source.left:
                 raise ProtocolError(f"{name}: bytes are left over", found=f"{source.left} bytes")
             await self.to_client.flush()
+            seen += 1
+            if not seen % _STEP:
+                await asyncio.sleep(0)
             self._pending.popleft()
+            if not pending.is_own:
+                self.metrics.answered(api_label(pending.api), time.monotonic() - pending.asked_s)
             self._has_room.set()
             if not self._pending:
                 self._is_idle.set()
@@ -407,6 +470,9 @@ def _expects_answer(data: memoryview, head: RequestHead) -> bool:
     """
     if head.api != Api.PRODUCE:
         return True
+    reader = Reader(data, flexible=False, what=message_name(head.api, head.version, "request"), start=head.position)
+    if is_flexible(Api(head.api), head.version) and has_many_tags(reader):
+        raise reader.error("too many tagged fields in the header")
     reader = request_body(data, head)
     return bool(codec_of(PRODUCE_START, head.version, reader.flexible, False).read(reader).acks != 0)
 

@@ -11,7 +11,7 @@ import contextlib
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, Generic, Protocol, TypeVar
 
 from segreader.broker import api
@@ -30,9 +30,10 @@ from segreader.broker.protocol import Api, ErrorCode, choose_version
 from segreader.catalog.metadata_log import RemoteLogSegmentMetadata
 from segreader.errors import SegreaderError
 from segreader.gateway.catalogue import Catalogue
-from segreader.gateway.fetch_messages import FlaggedFetch, PartitionAsked
+from segreader.gateway.fetch_messages import STEP, FlaggedFetch, PartitionAsked
 from segreader.gateway.metrics import Refused
 from segreader.isolation import IsolationLevel
+from segreader.values import dataclass
 
 FRESH_S: Final = 5.0
 """How long a listed offset is used for further decisions."""
@@ -152,6 +153,41 @@ class RemotePlanner:
         planned = {id(plan.asked) for plan in plans}
         return plans, [one for one in request.partitions if id(one) not in planned], refused
 
+    async def following(
+        self, link: Asking, plans: Sequence[RemotePlan], stops: Sequence[int], most: int
+    ) -> list[list[RemotePlan]]:
+        """For each plan those of the segments behind its own, below its stop, while remote and the leader's.
+
+        Args:
+            most: segments of each partition, with the first one. ``MOST_LOCATIONS`` are divided up evenly.
+        """
+        found: list[list[RemotePlan]] = [[plan] for plan in plans]
+        room, growing = MOST_LOCATIONS - len(plans), list(range(len(plans)))
+        for _ in range(1, most):
+            still_open: list[_Open] = []
+            number_of: dict[int, int] = {}
+            for number in growing[:room]:
+                last = found[number][-1]
+                offset, local = last.last_offset + 1, self._local_starts.get(last.key)
+                if local is None or offset >= min(stops[number], local[0]):
+                    continue
+                asked = last.asked._replace(fetch_offset=offset)
+                candidates = await self._catalogue.holding(last.topic, last.topic_id, asked.partition, offset)
+                if candidates:
+                    still_open.append(_Open(asked, last.topic, last.topic_id, candidates[:_CANDIDATES]))
+                    number_of[id(asked)] = number
+                if not len(still_open) % STEP:
+                    await asyncio.sleep(0)
+            more = await self._with_history(link, still_open, []) if still_open else []
+            growing = []
+            for plan in more:
+                growing.append(number := number_of[id(plan.asked)])
+                found[number].append(plan)
+            room -= len(more)
+            if not growing or room <= 0:
+                break
+        return [some[1:] for some in found]
+
     async def know_ends(self, link: Asking, plans: Sequence[RemotePlan], isolation: int) -> list[RemotePlan]:
         """The plans whose log's end is known, for tail probes."""
         now = self._clock()
@@ -177,7 +213,9 @@ class RemotePlanner:
         ids = {} if request.has_ids else await self._topic_ids(link, request)
         found: list[_Open] = []
         seen: set[tuple[str, int]] = set()
-        for asked in request.partitions:
+        for index, asked in enumerate(request.partitions, 1):
+            if not index % STEP:
+                await asyncio.sleep(0)  # other clients have their turn
             told = asked.topic
             topic_id = told if request.has_ids else ids.get(told or "")
             topic = None if topic_id is None else self._catalogue.topic_name(topic_id) if request.has_ids else told
@@ -255,7 +293,9 @@ class RemotePlanner:
         while still_open:
             await self._ask_ends(link, still_open)
             undecided = []
-            for one in still_open:
+            for index, one in enumerate(still_open, 1):
+                if not index % STEP:
+                    await asyncio.sleep(0)
                 segment = one.candidates[0]
                 epochs = _epochs(segment)
                 first = one.asked.fetch_offset
@@ -275,7 +315,9 @@ class RemotePlanner:
     async def _ask_ends(self, link: Asking, still_open: Sequence[_Open]) -> None:
         """Fill ``ends`` for the first candidate of each: from what is known, from the client's broker, or elsewhere."""
         missing: list[tuple[_Open, int]] = []
-        for one in still_open:
+        for index, one in enumerate(still_open, 1):
+            if not index % STEP:
+                await asyncio.sleep(0)
             segment, current = one.candidates[0], one.asked.current_leader_epoch
             for epoch, _ in epochs_used(_epochs(segment), one.asked.fetch_offset, segment.last_offset):
                 if epoch in one.ends:
@@ -307,15 +349,8 @@ class RemotePlanner:
             lambda number: api.encode_epoch_ends(version, wanted, correlation_id=number, client_id="segreader-gateway"),
         )
         told = list(api.decode_epoch_ends(version, frame).ends)
-        not_leader = [
-            one
-            for one in wanted
-            if any(
-                each.error == ErrorCode.NOT_LEADER_OR_FOLLOWER
-                and (each.topic, each.partition) == (one.topic, one.partition)
-                for each in told
-            )
-        ]
+        elsewhere = {(one.topic, one.partition) for one in told if one.error == ErrorCode.NOT_LEADER_OR_FOLLOWER}
+        not_leader = [one for one in wanted if (one.topic, one.partition) in elsewhere]
         if not_leader and self._elsewhere is not None:
             with contextlib.suppress(SegreaderError):
                 told += await asyncio.to_thread(self._elsewhere, not_leader)
@@ -330,7 +365,7 @@ class RemotePlanner:
 
 
 def _epochs(segment: RemoteLogSegmentMetadata) -> list[tuple[int, int]]:
-    return [(entry.epoch, entry.start_offset) for entry in segment.epochs]
+    return [(entry.epoch, entry.start_offset) for entry in segment.epochs.entries]
 
 
 def _client_id(request: FlaggedFetch) -> str:

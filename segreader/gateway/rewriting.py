@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from functools import cache
+from typing import Any, Final, NamedTuple, Protocol
 
-from segreader.broker.codec import StructCodec, answer_body, answer_parts, codec_of, codec_until, message_name
+from segreader.broker.codec import StructCodec, answer_body, answer_parts, codec_until, fields_of, message_name
 from segreader.broker.primitives import Reader, Writer
 from segreader.broker.protocol import ANSWERS, Api, ErrorCode
 from segreader.errors import OptionError
+from segreader.values import dataclass
 
 HEAD_APIS: Final = frozenset((Api.METADATA, Api.FIND_COORDINATOR, Api.DESCRIBE_CLUSTER))
 """Answers that have their addresses before all that may be long."""
@@ -26,6 +27,9 @@ FILLER_TAG: Final = 12495
 
 MAX_NODES: Final = 1000
 """Brokers of one cluster that get a listener."""
+
+_STEP = 32
+"""Partitions or topics that are looked at in one turn."""
 
 _LARGEST_PORT = 65535
 _LONGEST_HOST = 255
@@ -38,10 +42,12 @@ class PortPlan:
     Args:
         base: plus the node id; the base itself is where clients begin.
         ports: node id -> port, in place of that rule where it is not empty: other brokers have no port then.
+        is_shared: every broker has the base, and a name of its own.
     """
 
     base: int
     ports: Mapping[int, int]
+    is_shared: bool = False
 
     def __post_init__(self) -> None:
         for port in (self.base, *self.ports.values()):
@@ -54,6 +60,8 @@ class PortPlan:
         """The port of a broker, or ``None`` if it has none here."""
         if self.ports:
             return self.ports.get(node_id)
+        if self.is_shared:
+            return self.base if node_id >= 0 else None
         port = self.base + node_id
         return port if node_id >= 0 and port <= _LARGEST_PORT else None
 
@@ -62,7 +70,7 @@ class AddressTable:
     """Brokers by node id: ``Addresses``.
 
     Args:
-        advertised_host: under which clients reach the gateway.
+        advertised_host: under which clients reach the gateway; ``{node_id}`` in it stands for the broker's id.
         open_listener: called once for each broker; false if its port cannot be had.
     """
 
@@ -98,7 +106,7 @@ class AddressTable:
         if node_id not in self._brokers:
             self._opening[node_id] = asyncio.ensure_future(self._open_listener(node_id, at))
         self._brokers[node_id] = (host, port)
-        return self._host, at
+        return self._host.replace("{node_id}", str(node_id)), at
 
     async def settle(self) -> bool:
         """Wait until all listeners are open; true if one could not be, so that answers must be looked at anew."""
@@ -182,22 +190,57 @@ def _nodes(nodes: Iterable[Any], addresses: Addresses) -> tuple[Any, ...]:
     return tuple([node._replace(host=at[0], port=at[1]) for node, at in found if at is not None])
 
 
-def rewrite_whole(frame: memoryview, api: Api, version: int, addresses: Addresses) -> bytes:
+class _WholeParts(NamedTuple):
+    """A message around an array of topics, each with an array of partitions."""
+
+    before: StructCodec
+    topic: StructCodec
+    partition: StructCodec
+    end: StructCodec
+
+
+@cache
+def _whole_parts(api: Api, version: int, is_flexible: bool) -> _WholeParts:
+    every = fields_of(ANSWERS[api])
+    at = next(index for index, one in enumerate(every) if one.name == "Responses")
+    *identity, partitions = every[at].fields
+    return _WholeParts(
+        StructCodec(every[:at], version, is_flexible, is_closed=False),
+        StructCodec(identity, version, is_flexible, is_closed=False),
+        StructCodec(partitions.fields, version, is_flexible),
+        StructCodec(every[at + 1 :], version, is_flexible),
+    )
+
+
+async def rewrite_whole(frame: memoryview, api: Api, version: int, addresses: Addresses) -> bytes:
     """A whole answer to Produce or ShareAcknowledge with the gateway's addresses.
+
+    It is read in short steps, between which others have their turn: it may have thousands of partitions.
 
     Raises:
         ProtocolError: it is no such answer, or bytes are left over.
     """
     reader = answer_body(api, version, frame)
-    body_at = reader.position
-    codec = codec_of(ANSWERS[api], version, reader.flexible)
-    message = codec.read(reader)
+    parts = _whole_parts(api, version, reader.flexible)
+    parts.before.read(reader)
+    for number in range(1, reader.count(parts.topic.least + 1) + 1):
+        parts.topic.read(reader)
+        count = reader.count(parts.partition.least)
+        for begin in range(0, count, _STEP):
+            parts.partition.read_many(reader, min(_STEP, count - begin))
+            if begin:
+                await asyncio.sleep(0)
+        reader.tags()
+        if not number % _STEP:
+            await asyncio.sleep(0)
+    end_at = reader.position
+    message = parts.end.read(reader)
     reader.finish()
     if not message.node_endpoints:
         return bytes(frame)
     writer = Writer(flexible=reader.flexible)
-    writer.raw(frame[:body_at])
-    codec.write(writer, message._replace(node_endpoints=_nodes(message.node_endpoints, addresses)))
+    writer.raw(frame[:end_at])
+    parts.end.write(writer, message._replace(node_endpoints=_nodes(message.node_endpoints, addresses)))
     return bytes(writer.data)
 
 

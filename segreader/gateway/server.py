@@ -1,44 +1,80 @@
-"""The gateway as a process: listeners, one relay for each client, the catalogue behind them, and a clean end."""
+"""The gateway as a process: listeners, one relay for each client, the catalogue behind them, and a clean end.
+
+Brokers that are away when it starts are tried again; ``reload`` takes over what may change while it runs.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import logging
 import signal
+import socket
 import ssl
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import fields, replace
+from typing import Any, Final
 
 from segreader.broker.authentication import make_context
 from segreader.broker.client import BrokerClient
+from segreader.broker.codec import SMALLEST_REQUEST
 from segreader.broker.settings import ClientSettings
 from segreader.catalog.metadata_consumer import MetadataConsumer
-from segreader.errors import BrokerError, ConnectionFailedError, OptionError, SegreaderError
+from segreader.errors import AuthenticationError, BrokerError, ConnectionFailedError, OptionError, SegreaderError
+from segreader.gateway.admission import Admission, LimitReports, address_of
+from segreader.gateway.audit import AuditLog
 from segreader.gateway.catalogue import Catalogue, ObjectFinder
 from segreader.gateway.config import GatewayConfig, parse_address
+from segreader.gateway.identity import Login
+from segreader.gateway.listening import Arrival, Listener, listen, make_server_context, receive
 from segreader.gateway.located_fetch import LocatedFetch
-from segreader.gateway.metrics import AuditLog, GatewayMetrics, serve_metrics
+from segreader.gateway.metrics import GatewayMetrics, Page, serve_pages
 from segreader.gateway.relay import Locating, Relay
 from segreader.gateway.remote_plans import RemotePlanner
 from segreader.gateway.rewriting import AddressTable, PortPlan
 from segreader.gateway.signing import make_signer
-from segreader.gateway.wire import Wire, connect, serve
+from segreader.gateway.wire import Wire, connect
 from segreader.storage.location import open_store
+from segreader.values import dataclass
 
 _log = logging.getLogger(__name__)
+_process_log = logging.getLogger("segreader.gateway.process")
 
 _BEGINNING = -1
 """The bootstrap listener of clients: it represents any broker."""
 
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 1.0, 30.0
+"""Between two looks for brokers that are away."""
+
+_WATCH_S = 10.0
+_REACHABLE_FOR_S = 30.0
+"""How long a broker that could be reached counts as reachable."""
+
+RELOADED: Final = frozenset(
+    ("certificate", "key", "key_password", "client_ca", "client_auth", "client", "audit_file", "drain_s", "limits")
+)
+"""Fields of the configuration that may change while the gateway runs."""
+
+FindNodes = Callable[[ClientSettings, tuple[str, ...]], Mapping[int, tuple[str, int]]]
+
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """What answers the flag, and what must be closed after it."""
+    """What answers the flag, and what must be closed after it.
+
+    Args:
+        catalogue_facts: for the metrics.
+        was_complete: whether the catalogue has been complete once.
+        reload: take over another configuration; raises OSError if the audit file cannot be opened.
+    """
 
     locating: Locating
     catalogue_facts: Callable[[], Mapping[str, float]]
     close: Callable[[], None]
+    was_complete: Callable[[], bool] = lambda: True
+    reload: Callable[[GatewayConfig], None] = lambda config: None
 
 
 class Gateway:
@@ -54,20 +90,27 @@ class Gateway:
         self.config = config
         self.metrics = GatewayMetrics()
         self.addresses = AddressTable(
-            config.host_for_clients, PortPlan(config.listen_port, config.ports), self._open_listener
+            config.broker_host or config.host_for_clients,
+            PortPlan(config.listen_port, config.ports, is_shared=bool(config.broker_host)),
+            self._open_listener,
         )
         self._make_backend = make_backend
         self._backend: Backend | None = None
-        self._servers: dict[int, asyncio.Server] = {}
-        self._metrics_server: asyncio.Server | None = None
+        self._listeners: dict[int, Listener] = {}
+        self._pages: asyncio.Server | None = None
         self._relays: dict[Relay, asyncio.Task[Any]] = {}
+        self._arriving: set[asyncio.Task[Any]] = set()
         self._accepted = 0
+        self._reports = LimitReports(self.metrics)
+        self._admission = Admission(self._reports)
         self._to_brokers: ssl.SSLContext | None = None
         self._to_clients: ssl.SSLContext | None = None
+        self._reached_s: float | None = None
+        self._has_nodes = self._is_stopping = False
 
     @property
     def ports(self) -> Mapping[int, int]:
-        """The port of each broker that has a listener."""
+        """The port of each broker that has one here."""
         found = {}
         for node_id, (host, port) in self.addresses.nodes.items():
             if (address := self.addresses.translate(node_id, host, port)) is not None:
@@ -85,97 +128,224 @@ class Gateway:
             SegreaderError: the store cannot be opened.
         """
         config = self.config
-        if config.client.security_protocol.has_tls:
-            self._to_brokers = make_context(config.client)
-        if config.certificate is not None:
-            self._to_clients = _server_context(config)
+        self._to_brokers, self._to_clients = _contexts(config)
         if self._make_backend is not None:
             self._backend = await asyncio.to_thread(self._make_backend, config, self.metrics)
             self.metrics.catalogue = self._backend.catalogue_facts
         if config.metrics_listen is not None:
-            self._metrics_server = await serve_metrics(*config.metrics_listen, self.metrics.text)
+            pages = {"/metrics": self._metrics_page, "/": self._metrics_page}
+            pages |= {"/healthz": lambda: Page("ok\n"), "/readyz": self._ready_page}
+            self.metrics.text()  # has what it needs
+            self._pages = await serve_pages(*config.metrics_listen, pages)
         if not await self._open_listener(_BEGINNING, config.listen_port):
             raise OptionError("the port cannot be opened", found=f"{config.listen_host}:{config.listen_port}")
-        for node_id, (host, port) in (nodes or {}).items():
+        if nodes is not None:
+            await self._learn(nodes)
+
+    async def _learn(self, nodes: Mapping[int, tuple[str, int]]) -> None:
+        for node_id, (host, port) in nodes.items():
             if self.addresses.translate(node_id, host, port) is None:
                 raise OptionError(f"broker {node_id} has no port at the gateway", hint="Add it to ports")
         if await self.addresses.settle():
             raise OptionError("the ports of some brokers cannot be opened", hint="Choose another base, or set ports")
+        self._reached_s, self._has_nodes = time.monotonic(), True
 
     async def stop(self) -> None:
         """Take no more clients and requests, let answers under way go out, then close everything."""
-        for server in self._servers.values():
-            server.close()
+        self._is_stopping = True
+        for listener in self._listeners.values():
+            listener.close()
+        for task in self._arriving:  # without a request that a broker has seen
+            task.cancel()
         for relay in self._relays:
             relay.drain()
         if self._relays:
             await asyncio.wait(self._relays.values(), timeout=self.config.drain_s)
-        for task in list(self._relays.values()):
+        tasks = {*self._relays.values(), *self._arriving}
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._relays.values(), return_exceptions=True)
-        if self._metrics_server is not None:
-            self._metrics_server.close()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._pages is not None:
+            self._pages.close()
         if self._backend is not None:
             await asyncio.to_thread(self._backend.close)
 
-    async def run(self, ready: Callable[[], None], nodes: Mapping[int, tuple[str, int]] | None = None) -> None:
-        """Start, call ``ready``, and stop on SIGTERM or SIGINT; a second one ends it at once."""
+    async def run(
+        self,
+        ready: Callable[[], None],
+        *,
+        find_nodes: FindNodes,
+        load: Callable[[], GatewayConfig] | None = None,
+    ) -> None:
+        """Start, call ``ready`` when the brokers are known, and stop on SIGTERM or SIGINT; a second one ends it now.
+
+        Args:
+            find_nodes: asked for the brokers, in a thread, until it answers.
+            load: the configuration as it is now, for SIGHUP.
+
+        Raises:
+            SegreaderError: as ``start`` raises; or the brokers refuse the gateway's user.
+        """
         stopping = asyncio.Event()
         loop = asyncio.get_running_loop()
+        reloads: set[asyncio.Task[bool]] = set()
+
+        def reload() -> None:
+            if load is not None and not reloads:
+                task = asyncio.ensure_future(self.reload(load))
+                reloads.add(task)
+                task.add_done_callback(reloads.discard)
+
+        loop.add_signal_handler(signal.SIGHUP, reload)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stopping.set)
-        await self.start(nodes)
+        try:
+            await self.start()
+            watching = asyncio.ensure_future(self._watch(ready, find_nodes))
+            ending = asyncio.ensure_future(stopping.wait())
+            await asyncio.wait((watching, ending), return_when=asyncio.FIRST_COMPLETED)
+            for task in (watching, ending):
+                task.cancel()
+            result, _ = await asyncio.gather(watching, ending, return_exceptions=True)
+        finally:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(number)
+            await self.stop()
+            loop.remove_signal_handler(signal.SIGHUP)
+        if isinstance(result, Exception):
+            raise result
+
+    async def reload(self, load: Callable[[], GatewayConfig]) -> bool:
+        """Take over certificates, logins, limits and the audit file; false if something is wrong: then all stays.
+
+        Connections stay as they are; limits hold for them, too.
+        """
+        try:
+            given = await asyncio.to_thread(load)
+            contexts = _contexts(given)
+            if self._backend is not None:
+                await asyncio.to_thread(self._backend.reload, given)
+        except (SegreaderError, OSError) as error:
+            self.metrics.reloads["failed"] += 1
+            _process_log.error("the configuration stays as it was: %s", error)
+            return False
+        changed = [one.name for one in fields(given) if getattr(given, one.name) != getattr(self.config, one.name)]
+        if waiting := sorted(set(changed) - RELOADED):
+            _process_log.warning("these settings change with the next start only: %s", ", ".join(waiting))
+        self.config = replace(self.config, **{name: getattr(given, name) for name in RELOADED})
+        self._to_brokers, self._to_clients = contexts
+        for relay in self._relays:
+            relay.limits = given.limits
+        self.metrics.reloads["ok"] += 1
+        _process_log.info("the configuration is loaded again")
+        return True
+
+    async def _watch(self, ready: Callable[[], None], find_nodes: FindNodes) -> None:
+        """Look for the brokers until they are known, then whether one can be reached."""
+        wait_s = _FIRST_WAIT_S
+        while not self._has_nodes:
+            try:
+                await self._learn(
+                    await asyncio.to_thread(find_nodes, self.config.client, self.config.bootstrap_servers)
+                )
+            except AuthenticationError:
+                raise
+            except BrokerError as error:
+                _log.warning("the brokers cannot be reached; next try in %.0f s: %s", wait_s, error)
+                await asyncio.sleep(wait_s)
+                wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
         ready()
-        await stopping.wait()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)
-        await self.stop()
+        while True:
+            await asyncio.sleep(_WATCH_S)
+            if self._reached_s is None or time.monotonic() - self._reached_s >= _WATCH_S:
+                try:
+                    (await self._connect(_BEGINNING)).close()
+                except (BrokerError, OSError) as error:
+                    _log.warning("no broker can be reached: %s", error)
+
+    def _metrics_page(self) -> Page:
+        return Page(self.metrics.text(), kind="text/plain; version=0.0.4; charset=utf-8")
+
+    def _ready_page(self) -> Page:
+        reached_s = self._reached_s
+        facts = {
+            "brokers": self._has_nodes and reached_s is not None and time.monotonic() - reached_s < _REACHABLE_FOR_S,
+            "catalogue": self._backend is None or self._backend.was_complete(),
+            "running": not self._is_stopping,
+        }
+        is_ready = all(facts.values())
+        text = json.dumps({"ready": is_ready, **facts}) + "\n"
+        return Page(text, 200 if is_ready else 503, kind="application/json")
 
     async def _open_listener(self, node_id: int, port: int) -> bool:
-        if node_id == _BEGINNING + 1 and not self.config.ports:
-            return True  # broker 0 is where clients begin
+        if node_id != _BEGINNING and (self.config.broker_host or (node_id == 0 and not self.config.ports)):
+            return True  # where clients begin, too
         try:
-            self._servers[node_id] = await serve(
-                lambda client: self._accept(node_id, client),
-                self.config.listen_host or None,
-                port,
-                context=self._to_clients,
+            self._listeners[node_id] = await listen(
+                self.config.listen_host or None, port, lambda taken, peer: self._accept(node_id, port, taken, peer)
             )
         except OSError as error:
             _log.error("port %d for broker %d cannot be opened: %s", port, node_id, error.strerror)
             return False
         return True
 
-    async def _accept(self, node_id: int, client: Wire) -> None:
+    async def _accept(self, node_id: int, port: int, taken: socket.socket, peer: str) -> None:
         self.metrics.connections += 1
-        peer = client.peer
-        if self._accepted >= self.config.limits.connections:
+        limits = self.config.limits
+        if self._accepted >= limits.connections:
             self.metrics.refused_connections += 1
+            self._reports.reached("connections", limits.connections, peer)
+            taken.close()
             return
+        client: Wire | None = None
         broker: Wire | None = None
         self._accepted += 1
+        task = asyncio.current_task()
+        assert task is not None
+        self._arriving.add(task)
         try:
-            broker = await self._connect(node_id)
-            await self._relay(node_id, peer, client, broker)
+            has_header = self.config.has_proxy_header(port)
+            with contextlib.ExitStack() as counted:
+                if not has_header:
+                    try:
+                        counted.enter_context(self._admitted(peer))
+                    except BrokerError:
+                        taken.close()
+                        raise
+                arrival = await receive(taken, peer, context=self._to_clients, has_proxy_header=has_header)
+                client, peer = arrival.wire, arrival.peer
+                if has_header:
+                    counted.enter_context(self._admitted(peer))
+                if not await self._has_request(client, peer):
+                    return
+                if (named := self.config.node_of(arrival.server_name)) is not None:
+                    node_id = named
+                broker = await self._connect(node_id)
+                self._arriving.discard(task)
+                await self._relay(node_id, arrival, broker)
         except (BrokerError, OSError) as error:
             self.metrics.failed[type(error).__name__] += 1
             _log.info("%s: %s", peer, error if isinstance(error, BrokerError) else type(error).__name__)
         finally:
             self._accepted -= 1
-            if broker is not None:
-                broker.close()
+            self._arriving.discard(task)
+            for wire in (broker, client):
+                if wire is not None:
+                    wire.close()
 
-    async def _relay(self, node_id: int, peer: str, client: Wire, broker: Wire) -> None:
+    async def _relay(self, node_id: int, arrival: Arrival, broker: Wire) -> None:
         relay = Relay(
-            client,
+            arrival.wire,
             broker,
-            peer=peer,
+            peer=arrival.peer,
+            login=Login(arrival.subject),
             node="a bootstrap server" if node_id == _BEGINNING else f"broker {node_id}",
             addresses=self.addresses,
             limits=self.config.limits,
             metrics=self.metrics,
             locating=self._backend.locating if self._backend is not None else None,
             is_strict=self.config.is_strict,
+            reports=self._reports,
         )
         task = asyncio.current_task()
         assert task is not None
@@ -187,6 +357,21 @@ class Gateway:
             del self._relays[relay]
             self.metrics.open_connections = len(self._relays)
 
+    def _admitted(self, peer: str) -> contextlib.AbstractContextManager[None]:
+        most = self.config.limits.connections_per_address
+        return self._admission.admitted("connections_per_address", most, address_of(peer))
+
+    async def _has_request(self, client: Wire, peer: str) -> bool:
+        """Wait for a client's first request, before it has a connection to a broker; false if it ends without one."""
+        limits = self.config.limits
+        try:
+            async with asyncio.timeout(limits.first_request_s):
+                size = await client.has_frame(SMALLEST_REQUEST, limits.request_bytes, "request")
+        except TimeoutError:
+            self._reports.reached("first_request_s", limits.first_request_s, peer)
+            raise ConnectionFailedError("no request in time", expected=f"{limits.first_request_s} s at most") from None
+        return size is not None
+
     async def _connect(self, node_id: int) -> Wire:
         known = self.addresses.broker(max(node_id, 0))
         places = [known] if known is not None and node_id != _BEGINNING else []
@@ -195,26 +380,19 @@ class Gateway:
         for host, port in places:
             try:
                 async with asyncio.timeout(self.config.client.connect_timeout_ms / 1000):
-                    return await connect(host, port, context=self._to_brokers)
+                    wire = await connect(host, port, context=self._to_brokers)
+                self._reached_s = time.monotonic()
+                return wire
             except (OSError, TimeoutError) as error:
                 last: Exception = error
         what = type(last).__name__ if places else "it is not known"
         raise ConnectionFailedError(f"broker {node_id if node_id >= 0 else ''} cannot be reached", found=what)
 
 
-def _server_context(config: GatewayConfig) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    secret = config.key_password
-    try:
-        context.load_cert_chain(
-            config.certificate or "", config.key, password=lambda: "" if secret is None else secret.reveal()
-        )
-    except (OSError, ValueError):
-        raise OptionError(
-            "the gateway's certificate and key cannot be loaded", found=config.certificate, expected="PEM"
-        ) from None
-    return context
+def _contexts(config: GatewayConfig) -> tuple[ssl.SSLContext | None, ssl.SSLContext | None]:
+    """TLS to brokers and to clients, where it is spoken."""
+    to_brokers = make_context(config.client) if config.client.security_protocol.has_tls else None
+    return to_brokers, make_server_context(config)
 
 
 def locating_backend(config: GatewayConfig, metrics: GatewayMetrics) -> Backend:
@@ -226,7 +404,7 @@ def locating_backend(config: GatewayConfig, metrics: GatewayMetrics) -> Backend:
     store, prefix = open_store(config.location, storage_options=config.storage_options)
     signer = make_signer(config, store, prefix, metrics)
     try:
-        audit = AuditLog(config.audit_file)
+        audit = AuditLog(config.audit_file, metrics)
     except OSError as error:
         raise OptionError("the audit file cannot be opened", found=error.strerror) from None
     client = BrokerClient(",".join(config.bootstrap_servers), config.client)
@@ -250,9 +428,23 @@ def locating_backend(config: GatewayConfig, metrics: GatewayMetrics) -> Backend:
     )
     consumer.start()
 
+    started_s = time.monotonic()
+    known_complete = False
+
     def facts() -> Mapping[str, float]:
         lag = consumer.worst_lag_s()
-        return {"lag_seconds": float("inf") if lag is None else round(lag, 3), "errors": len(consumer.errors())}
+        # Never complete yet: it lags by all the time that the gateway has had.
+        lag_s = time.monotonic() - started_s if lag is None else lag
+        return {"lag_seconds": round(lag_s, 3), "errors": len(consumer.errors())}
+
+    def was_complete() -> bool:
+        nonlocal known_complete
+        known_complete = known_complete or consumer.worst_lag_s() is not None
+        return known_complete
+
+    def reload(given: GatewayConfig) -> None:
+        audit.reopen(given.audit_file)
+        client.renew_login(given.client)
 
     def close() -> None:
         client.close()
@@ -261,7 +453,7 @@ def locating_backend(config: GatewayConfig, metrics: GatewayMetrics) -> Backend:
         audit.close()
         store.close()
 
-    return Backend(locating, facts, close)
+    return Backend(locating, facts, close, was_complete, reload)
 
 
 def known_nodes(settings: ClientSettings, bootstrap_servers: tuple[str, ...]) -> dict[int, tuple[str, int]]:

@@ -5,22 +5,21 @@ once, and again after each send. Here bytes stay in the pieces that the socket g
 while too many of them wait; a slice waits until the other side has room, so that a slow reader stops its broker and not
 this process.
 
-Nearly all that a large answer costs a proxy is the kernel's copying to and fro. So large parts go from one socket to
-another without passing through this process: Linux's ``splice``, over a pipe. Where there is none, or TLS on one side,
-bytes are copied.
+Nearly all that a large answer costs a proxy is the kernel's copying to and fro, and pages for what is read. So large
+parts are read into one buffer that all connections share, and leave it at once, in the callback that they came with.
+Splicing them over a pipe costs as much CPU time and is slower, for its pipe is filled and emptied in many steps.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
-import fcntl
 import os
 import socket
 import ssl
+import threading
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from struct import Struct
 from typing import Any, Final, Protocol, TypeVar
 
@@ -29,22 +28,57 @@ from segreader.errors import ConnectionFailedError, ProtocolError
 
 SIZE: Final = Struct(">i")
 
+LARGEST: Final = (1 << 31) - 1
+"""What the size of a frame can say."""
+
 SLICE: Final = 256 << 10
-"""Bytes that asyncio takes from a socket at a time, and that wait in a direction before it is held up."""
+"""Bytes that wait in a direction before it is held up."""
+
+_AT_A_TIME = 64 << 10
+"""Bytes that are taken from a socket at a time where they are to be looked at."""
+
+_BUFFER_SIZE = 1 << 20
+"""The same where they only pass."""
+
+_WORTH_WAKING = 64 << 10
+"""Fewer bytes of a large part, and both sides would do their work in many more steps: the broker the most."""
+
+_BEHIND = 4 << 10
+"""Bytes that are read behind a large part: most likely the head of the next one."""
 
 Piece = bytes | memoryview
 
 
-class Wire(asyncio.Protocol):
-    """A connection that one task reads, and one task writes.
+class _Shared(threading.local):
+    """What all connections of an event loop read into; nothing stays in it from one callback to the next."""
+
+    def __init__(self) -> None:
+        self.buffer = memoryview(bytearray(_BUFFER_SIZE))
+
+
+_shared = _Shared()
+
+
+class _Passing:
+    """A large part that goes on to another connection as it comes.
 
     Args:
-        accepted: called with this when it is connected, in a task of its own.
+        first: bytes to send before it.
     """
 
-    def __init__(self, accepted: Callable[[Wire], Awaitable[None]] | None = None) -> None:
-        self._accepted = accepted
-        self._task: asyncio.Task[None] | None = None
+    __slots__ = ("first", "left", "moved", "other")
+
+    def __init__(self, other: Wire, left: int, first: bytes, moved: Callable[[int], None]) -> None:
+        self.other = other
+        self.left = left
+        self.first = first
+        self.moved = moved
+
+
+class Wire(asyncio.BufferedProtocol):
+    """A connection that one task reads, and one task writes."""
+
+    def __init__(self) -> None:
         self._transport: Any = None
         self._pieces: deque[Piece] = deque()
         self.waiting = 0
@@ -53,6 +87,10 @@ class Wire(asyncio.Protocol):
         self._arrived: asyncio.Future[None] | None = None
         self._has_room: asyncio.Future[None] | None = None
         self._is_full = False
+        self._passing: _Passing | None = None
+        self._socket: Any = None
+        """Where bytes go through it as they are."""
+        self._wakes_at = 1
 
     # What asyncio calls
 
@@ -63,16 +101,33 @@ class Wire(asyncio.Protocol):
         if found is not None:
             with contextlib.suppress(OSError):  # else a peer that vanished is never noticed
                 found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        if self._accepted is not None:
-            self._task = asyncio.ensure_future(_run(self._accepted, self))
+            if transport.get_extra_info("sslcontext") is None:
+                self._socket = found
 
-    def data_received(self, data: bytes) -> None:
-        self._pieces.append(data)
-        self.waiting += len(data)
-        if self.waiting > SLICE and not self._is_holding_up:
-            self._is_holding_up = True
-            self._transport.pause_reading()
-        _wake(self._arrived)
+    def get_buffer(self, sizehint: int) -> memoryview:
+        wanted = _AT_A_TIME if self._passing is None else self._passing.left + _BEHIND
+        return _shared.buffer[:wanted]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        data = _shared.buffer[:nbytes]
+        if (passing := self._passing) is not None and passing.left:
+            part = data[: passing.left]
+            data = data[len(part) :]
+            passing.left -= len(part)
+            passing.other._send(passing.first, part)
+            passing.moved(len(passing.first) + len(part))
+            passing.first = b""
+            if passing.left < self._wakes_at:
+                self._wake_at(1)
+            if not passing.left or passing.other.unsent or passing.other._is_lost:
+                self._hold_up()
+                _wake(self._arrived)
+        if data:
+            self._pieces.append(bytes(data))
+            self.waiting += len(data)
+            if self.waiting > SLICE:
+                self._hold_up()
+            _wake(self._arrived)
 
     def eof_received(self) -> bool:
         self._is_at_end = True
@@ -93,11 +148,9 @@ class Wire(asyncio.Protocol):
 
     # What others call
 
-    @property
-    def peer(self) -> str:
-        """``host:port`` of the other side."""
-        name = self._transport.get_extra_info("peername")
-        return f"{name[0]}:{name[1]}" if name else "unknown"
+    def extra(self, name: str) -> Any:
+        """What asyncio knows about the connection by that name."""
+        return self._transport.get_extra_info(name)
 
     @property
     def unsent(self) -> int:
@@ -118,10 +171,19 @@ class Wire(asyncio.Protocol):
             piece = view[:most]
         self.waiting -= len(piece)
         if self._is_holding_up and self.waiting <= SLICE:
+            self._go_on()
+        return piece
+
+    def _hold_up(self) -> None:
+        if not self._is_holding_up:
+            self._is_holding_up = True
+            self._transport.pause_reading()
+
+    def _go_on(self) -> None:
+        if self._is_holding_up:
             self._is_holding_up = False
             if not self._is_lost:
                 self._transport.resume_reading()
-        return piece
 
     async def read_exactly(self, size: int) -> bytes | None:
         """The next ``size`` bytes; ``None`` where the stream ends before the first of them.
@@ -138,6 +200,27 @@ class Wire(asyncio.Protocol):
                 raise ConnectionFailedError("closed in the middle of a frame")
             data += piece
         return data
+
+    async def has_frame(self, least: int, most: int, name: str) -> int | None:
+        """Wait until a whole frame is here, or as much of it as may wait here: its size, without reading it.
+
+        ``None`` where the stream ends before.
+
+        Raises:
+            ProtocolError: it is no such size.
+        """
+        while self.waiting < SIZE.size and not self._is_at_end:
+            await self._arrival()
+        if self.waiting < SIZE.size:
+            return None
+        head = b""
+        for piece in self._pieces:
+            if len(head := head + bytes(piece[: SIZE.size - len(head)])) == SIZE.size:
+                break
+        size = check_size(SIZE.unpack(head)[0], least, most, name)
+        while self.waiting < min(SIZE.size + size, SLICE) and not self._is_at_end:
+            await self._arrival()
+        return size if self.waiting >= min(SIZE.size + size, SLICE) else None
 
     def write(self, data: Piece) -> None:
         """Send bytes, or keep them until the other side takes them: ``drain`` before the next ones."""
@@ -156,35 +239,62 @@ class Wire(asyncio.Protocol):
         if self._is_lost:
             raise ConnectionFailedError("the other side is gone")
 
-    async def splice_to(self, other: Wire, size: int, moved: Callable[[int], None]) -> int:
-        """Move the next ``size`` bytes to another connection without taking them in; gives back how many.
+    async def pass_to(self, other: Wire, size: int, moved: Callable[[int], None], first: bytes = b"") -> None:
+        """Send the next ``size`` bytes to another connection as they come, behind ``first``.
 
-        None are moved where that cannot be: with TLS, or while bytes wait here. Nothing else may read this one
-        meanwhile, nor write to the other.
+        No bytes may wait here. Nothing else may read this one meanwhile, nor write to the other.
+
+        Args:
+            moved: called with the size of each part that was sent.
 
         Raises:
             ConnectionFailedError: one of them ends.
         """
-        source, target = self._plain_number(), other._plain_number()
-        if source is None or target is None or self._pieces:
-            return 0
+        assert not self._pieces
         await other._emptied()
-        self._transport.pause_reading()
+        passing = self._passing = _Passing(other, size, first, moved)
         try:
-            if self._pieces or self._is_at_end:  # came while the other was emptied
-                return 0
-            return await splice(source, target, size, moved)
+            while self._pieces and passing.left:  # came while the other was emptied
+                piece = await self.read(passing.left)
+                other.write(first + piece if passing.first else piece)
+                moved(len(passing.first) + len(piece))
+                passing.first = b""
+                passing.left -= len(piece)
+            self._wake_at(max(1, min(passing.left, _WORTH_WAKING)))
+            while passing.left:
+                await other._emptied()
+                if self._is_at_end:
+                    raise ConnectionFailedError(
+                        "closed in the middle of a frame", found=f"{passing.left} bytes missing"
+                    )
+                self._go_on()
+                await self._arrival()
         finally:
-            if not self._is_holding_up and not self._is_lost:
-                self._transport.resume_reading()
+            self._passing = None
+            if not self._is_lost:
+                self._wake_at(1)
+                if self.waiting <= SLICE:
+                    self._go_on()
 
-    def _plain_number(self) -> int | None:
-        """The socket's number, if bytes go through it as they are."""
-        found = self._transport.get_extra_info("socket")
-        if not CAN_SPLICE or self._is_lost or found is None or self._transport.get_extra_info("sslcontext") is not None:
-            return None
-        number = int(found.fileno())
-        return number if number >= 0 else None
+    def _wake_at(self, size: int) -> None:
+        """Have the socket count as readable when so many bytes have come, or it ends."""
+        if self._socket is not None and size != self._wakes_at:
+            with contextlib.suppress(OSError):
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
+            self._wakes_at = size
+
+    def _send(self, first: bytes, data: memoryview) -> None:
+        """Send bytes that the caller uses for others when this returns; what cannot go now is copied."""
+        if self._is_lost or self._transport.is_closing():
+            return
+        if self._socket is not None and not self.unsent:
+            try:
+                sent = os.writev(self._socket.fileno(), (first, data))
+            except OSError:  # asyncio finds out what it is
+                sent = 0
+            first, data = first[sent:], data[max(0, sent - len(first)) :]
+        if first or data:
+            self._transport.write(first + bytes(data))
 
     async def _emptied(self) -> None:
         """Wait until the other side has taken everything."""
@@ -217,24 +327,6 @@ def _wake(waiter: asyncio.Future[None] | None) -> None:
         waiter.set_result(None)
 
 
-async def _run(accepted: Callable[[Wire], Awaitable[None]], wire: Wire) -> None:
-    try:
-        await accepted(wire)
-    finally:
-        wire.close()
-
-
-async def serve(
-    accepted: Callable[[Wire], Awaitable[None]], host: str | None, port: int, *, context: ssl.SSLContext | None = None
-) -> asyncio.Server:
-    """Listen, and call ``accepted`` for each connection in a task of its own; it is closed when that ends.
-
-    Raises:
-        OSError: the port cannot be had.
-    """
-    return await asyncio.get_running_loop().create_server(lambda: Wire(accepted), host, port, ssl=context)
-
-
 async def connect(host: str, port: int, *, context: ssl.SSLContext | None = None) -> Wire:
     """A connection to a peer.
 
@@ -249,7 +341,7 @@ _FIRST_LOOK: Final = 64
 """Bytes of a frame that are waited for before it is looked into, if it has so many."""
 
 _SMALL: Final = 64 << 10
-_WORTH_SPLICING: Final = 512 << 10
+_WORTH_PASSING: Final = 64 << 10
 
 _T = TypeVar("_T")
 
@@ -260,8 +352,8 @@ class Sink(Protocol):
     async def send(self, data: Piece) -> None:
         """Take some bytes."""
 
-    async def splice(self, wire: Wire, size: int) -> int:
-        """Take the next bytes of a connection as they are in its socket; gives back how many, perhaps none."""
+    async def take(self, wire: Wire, size: int) -> int:
+        """Take the next bytes of a connection as they come; gives back how many, perhaps none."""
 
 
 class Held:
@@ -274,7 +366,7 @@ class Held:
         """Keep some bytes."""
         self.pieces.append(data)
 
-    async def splice(self, wire: Wire, size: int) -> int:
+    async def take(self, wire: Wire, size: int) -> int:
         """None: they stay here."""
         return 0
 
@@ -312,10 +404,13 @@ class Outlet:
         self._wire.write(data)
         await self._wire.drain()
 
-    async def splice(self, wire: Wire, size: int) -> int:
-        """Have the next bytes of a connection go out from socket to socket; gives back how many, perhaps none."""
-        await self.flush()
-        return await wire.splice_to(self._wire, size, self._sent)
+    async def take(self, wire: Wire, size: int) -> int:
+        """Have the next bytes of a connection go out as they come; gives back how many."""
+        first = b"".join(self._pieces)
+        self._pieces.clear()
+        self._size = 0
+        await wire.pass_to(self._wire, size, self._sent, first)
+        return size
 
 
 class FrameSource:
@@ -402,11 +497,11 @@ class FrameSource:
             self._at += held
         size -= held
         while size:
-            if sink is not None and size >= _WORTH_SPLICING and not self._wire.waiting:
-                spliced = await sink.splice(self._wire, size)
-                self._unread -= spliced
-                self._base += spliced
-                size -= spliced
+            if sink is not None and size >= _WORTH_PASSING and not self._wire.waiting:
+                taken = await sink.take(self._wire, size)
+                self._unread -= taken
+                self._base += taken
+                size -= taken
                 if not size:
                     return
             piece = await self._read(size)
@@ -449,122 +544,20 @@ async def read_size(wire: Wire, least: int, most: int, name: str) -> int | None:
     """
     if (data := await wire.read_exactly(SIZE.size)) is None:
         return None
-    (size,) = SIZE.unpack(data)
-    if not least <= size <= most:
-        raise ProtocolError(f"{name}: impossible size of a frame", found=size, expected=f"{least} to {most}")
-    return int(size)
+    return check_size(SIZE.unpack(data)[0], least, most, name)
 
 
-CAN_SPLICE: Final = hasattr(os, "splice")
-_PIPE_SIZE = 1 << 20
-_WORTH_WAKING = 256 << 10
-"""Fewer bytes, and both sides would do their work in many more steps: the broker the most."""
-
-_SPLICE_MOVE, _SPLICE_NONBLOCK = 1, 2
-
-
-class _Ends:
-    """Other numbers for two sockets, and a pipe between: asyncio minds its own numbers, and these are ours."""
-
-    def __init__(self, source: int, target: int) -> None:
-        self._numbers: list[int] = []
-        self._wakes_at = 1
-        self._socket: socket.socket | None = None
-        try:
-            self.source = self._keep(os.dup(source))
-            self._socket = socket.socket(fileno=self.source)
-            self.target = self._keep(os.dup(target))
-            self.pipe_out, self.pipe_in = map(self._keep, os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC))
-        except OSError:
-            self.close()
-            raise
-        with contextlib.suppress(OSError, AttributeError):  # a user's pipes may hold a few MiB together
-            fcntl.fcntl(self.pipe_in, fcntl.F_SETPIPE_SZ, _PIPE_SIZE)
-
-    def _keep(self, number: int) -> int:
-        self._numbers.append(number)
-        return number
-
-    def wake_at(self, size: int) -> None:
-        """Have ``source`` count as readable when so many bytes have come, or it ends."""
-        if self._socket is not None and size != self._wakes_at:
-            with contextlib.suppress(OSError):
-                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
-            self._wakes_at = size
-
-    def close(self) -> None:
-        self.wake_at(1)
-        if self._socket is not None:
-            self._socket.detach()  # its number is one of ours
-            self._socket = None
-        for number in self._numbers:
-            os.close(number)
-        self._numbers.clear()
-
-
-async def splice(source: int, target: int, size: int, moved: Callable[[int], None]) -> int:
-    """Move ``size`` bytes from one socket to another; gives back how many were moved.
-
-    Nothing else may use ``source`` or ``target`` meanwhile. Fewer are moved only where this kernel cannot
-    splice these sockets, and then none.
-
-    Args:
-        moved: called with each part that ``target`` took.
+def check_size(size: int, least: int, most: int, name: str) -> int:
+    """The size of a frame.
 
     Raises:
-        ConnectionFailedError: ``source`` ends before, or ``target`` is gone.
+        ProtocolError: it is no such size.
     """
-    try:
-        ends = _Ends(source, target)
-    except OSError:
-        return 0  # no more numbers for files
-    try:
-        return await _splice(ends, size, moved)
-    finally:
-        ends.close()
-
-
-async def _splice(ends: _Ends, size: int, moved: Callable[[int], None]) -> int:
-    loop = asyncio.get_running_loop()
-    flags = _SPLICE_MOVE | _SPLICE_NONBLOCK
-    left = size
-    while left:
-        try:
-            held = os.splice(ends.source, ends.pipe_in, min(left, _PIPE_SIZE), flags=flags)
-        except BlockingIOError:
-            ends.wake_at(min(left, _WORTH_WAKING))
-            await _ready(loop, loop.add_reader, loop.remove_reader, ends.source)
-            continue
-        except OSError as error:
-            if left == size and error.errno in _UNABLE:
-                return 0
-            raise ConnectionFailedError("the connection broke in the middle of a frame") from None
-        if not held:
-            raise ConnectionFailedError("closed in the middle of a frame", found=f"{left} bytes missing")
-        left -= held
-        while held:
-            try:
-                taken = os.splice(ends.pipe_out, ends.target, held, flags=flags)
-            except BlockingIOError:
-                await _ready(loop, loop.add_writer, loop.remove_writer, ends.target)
-                continue
-            except OSError:
-                raise ConnectionFailedError("the other side is gone") from None
-            held -= taken
-            moved(taken)
-        await asyncio.sleep(0)  # others have their turn
+    if size == _START_OF_PROXY_HEADER:
+        raise ProtocolError("a PROXY header at a port that asks for none", hint="Set proxy_protocol for this port")
+    if not least <= size <= most:
+        raise ProtocolError(f"{name}: impossible size of a frame", found=size, expected=f"{least} to {most}")
     return size
 
 
-async def _ready(
-    loop: asyncio.AbstractEventLoop, add: Callable[..., Any], remove: Callable[[int], Any], end: int
-) -> None:
-    waiter: asyncio.Future[None] = loop.create_future()
-    add(end, _wake, waiter)
-    try:
-        await waiter
-    finally:
-        remove(end)
-
-
-_UNABLE = frozenset((errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP))
+_START_OF_PROXY_HEADER: Final = 0x0D0A0D0A

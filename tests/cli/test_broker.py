@@ -104,7 +104,7 @@ def test_locate_tells_the_segment_and_the_bytes_from_the_store(cluster: FakeClus
 
 
 def test_locate_tells_what_the_cluster_says_without_its_signature(cluster: FakeCluster, run: Run) -> None:
-    cluster.locate = locations()
+    cluster.locate_one = locations()
     (row,) = run(*broker("locate", ONE.topic, 0, 30))
 
     assert row["read_from"] == "location"

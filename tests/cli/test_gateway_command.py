@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -10,10 +13,13 @@ import sys
 from pathlib import Path
 
 import pytest
+import urllib3
 from fake_broker import one_broker
+from gateway_process import require_prometheus
 from servers.process import free_port
 
 from segreader.broker.client import BrokerClient
+from segreader.cli.commands.gateway import _LineFormatter
 from segreader.cli.exit_codes import ExitCode
 from segreader.cli.main import main
 
@@ -59,14 +65,64 @@ def test_options_and_settings_by_earlier_names_warn(tmp_path: Path, capsys: pyte
     assert "--storage is the earlier name of --location" in capsys.readouterr().err
 
 
-def test_brokers_that_do_not_answer_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def started(config: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "segreader.cli.main", "gateway", "--config", str(config)]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=dict(os.environ))
+
+
+def line_with(process: subprocess.Popen[str], text: str) -> str:
+    """The next line of stderr that has a text in it."""
+    assert process.stderr is not None
+    lines: list[str] = []
+    while not (lines and text in lines[-1]):
+        lines.append(process.stderr.readline())
+        assert lines[-1], lines
+    return lines[-1]
+
+
+def status(port: int, path: str) -> tuple[int, str]:
+    found = urllib3.request("GET", f"http://127.0.0.1:{port}{path}", retries=5, timeout=10.0)
+    return found.status, found.data.decode()
+
+
+def test_brokers_that_are_away_at_the_start_are_tried_again(tmp_path: Path) -> None:
+    require_prometheus()
+    port, pages, config = free_port(), free_port(), tmp_path / "gateway.toml"
     with socket.create_server(("127.0.0.1", 0)) as gone:
-        port = gone.getsockname()[1]
-    config = tmp_path / "gateway.toml"
-    config.write_text('[client]\n"default.api.timeout.ms" = 500\n"socket.connection.setup.timeout.ms" = 500\n')
-    arguments = ["--bootstrap-servers", f"127.0.0.1:{port}", "--listen", "127.0.0.1:1", "--location", str(tmp_path)]
-    assert main(["gateway", "--config", str(config), *arguments]) != ExitCode.OK
-    assert "segreader:" in capsys.readouterr().err
+        away = gone.getsockname()[1]
+    settings = (
+        f'bootstrap_servers = "127.0.0.1:{away}"\nlisten = "127.0.0.1:{port}"\nlocation = "{tmp_path}"\n'
+        f'url_base = "https://segments.example"\nmetrics_listen = "127.0.0.1:{pages}"\nlog_format = "json"\n'
+    )
+    config.write_text(settings)
+    with started(config) as process:
+        try:
+            line = json.loads(line_with(process, "next try in"))
+            assert (line["level"], line["logger"]) == ("WARNING", "segreader.gateway.server")
+            assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line["time"])
+            assert status(pages, "/healthz") == (200, "ok\n")
+            code, text = status(pages, "/readyz")
+            assert (code, json.loads(text)) == (
+                503,
+                {"ready": False, "brokers": False, "catalogue": False, "running": True},
+            )
+            with one_broker(port=away):
+                assert "ready: clients begin at" in json.loads(line_with(process, "ready:"))["message"]
+                assert json.loads(status(pages, "/readyz")[1])["brokers"]
+            config.write_text(settings + 'certificate = "none.pem"\nkey = "none.pem"\n')
+            process.send_signal(signal.SIGHUP)
+            assert json.loads(line_with(process, "stays as it was"))["level"] == "ERROR"
+            config.write_text(settings + "[limits]\nconnections = 7\n")
+            process.send_signal(signal.SIGHUP)
+            assert json.loads(line_with(process, "loaded again"))["level"] == "INFO"
+            text = status(pages, "/metrics")[1]
+            assert re.search(r'^segreader_gateway_reloads_total\{result="failed"\} 1(\.0)?$', text, re.MULTILINE)
+            (lag,) = re.findall(r"^segreader_gateway_catalogue_lag_seconds (\S+)$", text, re.MULTILINE)
+            assert 0 < float(lag) < 300
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -78,14 +134,10 @@ def test_it_says_when_it_is_ready_serves_and_ends_on_a_signal(tmp_path: Path, nu
             f'bootstrap_servers = "{kafka.bootstrap}"\nlisten = "127.0.0.1:{port}"\nlocation = "{tmp_path}"\n'
             f'url_base = "https://segments.example"\n[ports]\n1 = {of_broker}\n'
         )
-        command = [sys.executable, "-m", "segreader.cli.main", "gateway", "--config", str(config)]
-        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=dict(os.environ)) as process:
-            assert process.stderr is not None
-            lines: list[str] = []
-            while not (lines and lines[-1].startswith("ready:")):
-                lines.append(process.stderr.readline())
-                assert lines[-1], lines
-            assert f"clients begin at 127.0.0.1:{port} (broker 1 at {of_broker})" in lines[-1]
+        with started(config) as process:
+            line = line_with(process, "ready:")
+            assert f"clients begin at 127.0.0.1:{port} (broker 1 at {of_broker})" in line
+            assert re.match(r"\d{4}-\d\d-\d\dT\S+Z INFO ready: ", line)
             with BrokerClient(f"127.0.0.1:{port}") as client:
                 told = client.metadata(["t"])
             assert [(one.host, one.port) for one in told.nodes] == [("127.0.0.1", of_broker)]
@@ -93,3 +145,14 @@ def test_it_says_when_it_is_ready_serves_and_ends_on_a_signal(tmp_path: Path, nu
             rest = process.communicate(timeout=30)[1]
             assert process.returncode == 0, rest
             assert "Traceback" not in rest
+
+
+def test_a_log_line_is_one_line_with_time_and_level_and_without_secrets() -> None:
+    secret = "https://bucket.example/o.log?X-Amz-Signature=c4nary"
+    record = logging.LogRecord("segreader.x", logging.WARNING, "", 0, "a\nb %s", (secret,), None)
+    text = _LineFormatter("text").format(record)
+    assert re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z WARNING a b https://bucket.example/o.log\?", text)
+    shown = _LineFormatter("json").format(record)
+    assert json.loads(shown)["message"].startswith("a\nb https://bucket.example/o.log?")
+    assert "\n" not in text + shown
+    assert "c4nary" not in text + shown

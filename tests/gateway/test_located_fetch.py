@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from fake_cluster import served
 from gateway_upstream import HOST, relayed, run
 from located_broker import CANARY, TOPIC, TOPIC_ID, Leader, Log, asked, flagged, located_over, locations, segment_of
 
@@ -49,6 +50,149 @@ def test_a_remote_offset_gets_its_segment_and_the_broker_reads_nothing(
             assert check_location(location, one, 142, ("ApacheKafkaV1",), 1_000) is None
             assert leader.remote_reads == 0
             assert leader.flags_seen == 0
+
+    run(test)
+
+
+@pytest.mark.parametrize("interval", [1, 300])
+def test_a_location_ends_behind_the_last_offset_that_is_wanted(tmp_path: Path, interval: int) -> None:
+    made, leader = located_over(tmp_path, index_interval_bytes=interval), Leader()
+    builder = made.builders[1]
+    data = builder.to_bytes()
+
+    async def test() -> None:
+        async with relayed(leader, locating=made.fetch) as around:
+            for first, stop in [(100, 101), (142, 143), (142, 150), (149, 151), (145, 200), (190, 199), (100, 1 << 40)]:
+                location = locations(await asked(around, flagged((0, first), stop=stop)))[0]
+                assert location is not None
+                assert location.start is not None
+                assert location.stop is not None
+                batches = served(data[location.start : location.stop])  # whole ones
+                assert batches[0].base_offset <= first
+                assert batches[-1].stop >= min(stop, 200)
+                assert interval > 1 or location.stop == len(data) or batches[-1].base_offset <= stop - 1 + 10
+                index = location.indexes[0]
+                assert (index.start, index.stop) == (0, len(builder.index()))
+            assert leader.flags_seen == 0
+
+    run(test)
+
+
+def test_without_an_end_a_location_ends_by_the_bytes_that_are_asked_for(tmp_path: Path) -> None:
+    made, leader = located_over(tmp_path), Leader()
+    data = made.builders[1].to_bytes()
+
+    async def test() -> None:
+        async with relayed(leader, locating=made.fetch) as around:
+            for most in (2, 100, 500, len(data), 1 << 30):
+                location = locations(await asked(around, flagged((0, 142), max_bytes=most)))[0]
+                assert location is not None
+                assert location.start is not None
+                assert location.stop is not None
+                batches = served(data[location.start : location.stop])
+                assert batches[-1].stop > 142
+                assert location.stop - location.start <= most + 2 * len(batches[-1].data) or most < 500
+                assert location.stop - location.start >= most or location.stop == len(data)
+            location = locations(await asked(around, flagged((0, 142), max_bytes=1)))[0]
+            assert location is not None
+            assert location.stop == len(data)  # who asks for no bytes wants to know the place
+
+    run(test)
+
+
+def test_the_end_of_a_request_reaches_no_broker(tmp_path: Path) -> None:
+    made, leader = located_over(tmp_path, partitions=2), Leader({0: Log(), 1: Log()})
+
+    async def test() -> None:
+        async with relayed(leader, locating=made.fetch) as around:
+            answer = await asked(around, flagged((0, 42), (1, 250), stop=290))
+            assert {number: one is not None for number, one in locations(answer).items()} == {0: True, 1: False}
+            assert not any(b"\xc2\x61" in request for request in around.upstream.requests)
+        async with relayed(leader) as around:  # a broker, and a proxy that knows nothing of it
+            answer = await asked(around, flagged((0, 42), stop=290))
+            assert answer.extension_version is None
+            assert bytes(answer.partitions[0].records or b"") == b"R" * 1000
+
+    run(test)
+
+
+@pytest.mark.parametrize("list_offsets", [11, 9])
+def test_several_segments_of_several_partitions_come_in_one_answer(tmp_path: Path, list_offsets: int) -> None:
+    made = located_over(tmp_path, partitions=4)
+    logs = {0: Log(), 1: Log(), 2: Log(), 3: Log(local_start=150)}
+    leader = Leader(logs, list_offsets=list_offsets)
+    wanted = ((0, 42), (1, 142), (2, 0), (3, 10))
+
+    async def test() -> None:
+        async with relayed(leader, locating=made.fetch) as around:
+            answer = await asked(around, flagged(*wanted, stop=160, most_segments=9))
+            assert leader.asked["Fetch"] == 1
+            assert leader.remote_reads == leader.flags_seen == 0
+            assert not any(tag in request for request in around.upstream.requests for tag in (b"\xc2\x61", b"\xc3\x61"))
+            first = {one.partition: one.location for one in answer.partitions}
+            assert {number: one and one.first_offset for number, one in first.items()} == {0: 0, 1: 100, 2: 0, 3: 0}
+            following = {one.partition: [each.first_offset for each in one.following] for one in answer.partitions}
+            assert following == {0: [100], 1: [], 2: [100], 3: [100]}
+            for one in answer.partitions:
+                for each in one.following:
+                    assert check_location(each, one, 100, ("ApacheKafkaV1",), 1_000) is None
+                    assert (each.start, each.last_offset) == (0, 199)
+                    data = made.builders[1].to_bytes()
+                    assert [batch.base_offset for batch in served(data[: each.stop])][-1] in (150, 160)
+            assert made.metrics.locations_given == 7
+            assert made.fetch._audit.flush()
+            assert len(made.audit.read_text().splitlines()) == 7
+
+            for stop, most in ((100, 9), (160, 1)):  # the first ones hold what is wanted; a client of before
+                answer = await asked(around, flagged(*wanted, stop=stop, most_segments=most))
+                assert [one.following for one in answer.partitions] == [()] * 4
+                assert all(one.location for one in answer.partitions if one.partition != 1)
+
+    run(test)
+
+
+def test_following_segments_are_of_the_leaders_history_and_below_what_may_be_read(tmp_path: Path) -> None:
+    made, leader = located_over(tmp_path, partitions=2), Leader({0: Log(), 1: Log()})
+    leader.logs[0].epochs = ((5, 0), (7, 100))  # the second segment was uploaded by a leader that lost
+    leader.logs[1].end = 100
+
+    async def test() -> None:
+        async with relayed(leader, locating=made.fetch) as around:
+            answer = await asked(around, flagged((0, 42), epoch=7, most_segments=9))
+            assert [(one.location is not None, one.following) for one in answer.partitions] == [(True, ())]
+            answer = await asked(around, flagged((1, 42), most_segments=9))
+            assert [(one.location is not None, one.following) for one in answer.partitions] == [(True, ())]
+
+    run(test)
+
+
+def test_locations_of_one_answer_are_bounded_and_shared_out_evenly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("segreader.gateway.remote_plans.MOST_LOCATIONS", 5)
+    made = located_over(tmp_path, partitions=4)
+    leader = Leader({number: Log() for number in range(4)})
+
+    async def test() -> None:
+        async with relayed(leader, locating=made.fetch) as around:
+            wanted = [(number, 0) for number in range(4)]
+            answer = await asked(around, flagged(*wanted, most_segments=1 << 30))
+            assert [len(one.following) for one in answer.partitions] == [1, 0, 0, 0]
+            assert all(one.location for one in answer.partitions)
+
+    run(test)
+
+
+def test_a_following_segment_that_cannot_be_given_ends_those_of_its_partition(tmp_path: Path) -> None:
+    made, leader = located_over(tmp_path, partitions=2), Leader({0: Log(), 1: Log()})
+    (lost,) = (tmp_path / "remote").glob(f"{TOPIC}-1-*/*100-*.log")
+    lost.unlink()
+
+    async def test() -> None:
+        async with relayed(leader, locating=made.fetch) as around:
+            answer = await asked(around, flagged((0, 0), (1, 0), most_segments=9))
+            assert {one.partition: len(one.following) for one in answer.partitions} == {0: 1, 1: 0}
+            assert all(one.location for one in answer.partitions)
 
     run(test)
 
@@ -486,11 +630,12 @@ def test_a_line_is_written_for_each_location_and_no_secret_is_in_it(
     async def test() -> None:
         async with relayed(leader, locating=made.fetch) as around:
             await asked(around, flagged((0, 42), (1, 142)))
-            told = f"{around.metrics.text()}{made.metrics.text()}{vars(around.relays[0])}{around.errors}"
+            told = f"{around.metrics!r}{made.metrics!r}{vars(around.relays[0])}{around.errors}"
             assert "c4nary" not in told
 
     with caplog.at_level(0):
         run(test)
+    assert made.fetch._audit.flush()
     text = made.audit.read_text()
     lines = [json.loads(line) for line in text.splitlines()]
     assert [(one["partition"], one["fetch_offset"], one["first_offset"], one["last_offset"]) for one in lines] == [

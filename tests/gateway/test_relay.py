@@ -330,7 +330,7 @@ def test_tokens_of_sasl_pass_and_are_nowhere_in_what_the_gateway_says(caplog: py
             assert around.upstream.requests == [head]
             around.upstream.writers[0].close()
             assert await around.client.is_closed()
-            told = f"{around.metrics.text()}{around.errors}{around.relays[0]!r}{vars(around.relays[0])}"
+            told = f"{around.metrics!r}{around.errors}{around.relays[0]!r}{vars(around.relays[0])}"
             assert "c4nary" not in told
 
     with caplog.at_level(0):

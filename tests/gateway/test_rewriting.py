@@ -208,7 +208,7 @@ def produce_answer(version: int, *, tags: bytes) -> bytes:
 def test_produce_answers_name_the_gateway(version: int) -> None:
     frame = produce_answer(version, tags=tag_section([(0, nodes(2)), (5, b"y")]))
     start = len(produce_answer(version, tags=b""))
-    new = rewrite_whole(memoryview(frame), Api.PRODUCE, version, Table())
+    new = asyncio.run(rewrite_whole(memoryview(frame), Api.PRODUCE, version, Table()))
     assert new[:start] == frame[:start]
     assert [one[:3] for one in read_nodes(read_tags(new[start:])[0])] == [(2, HOST, 10_002)]
 
@@ -231,7 +231,7 @@ def test_share_acknowledge_answers_name_the_gateway(version: int) -> None:
         writer.tags()
     start = len(writer.data)
     frame = bytes(writer.data) + nodes(2) + b"\0"
-    new = rewrite_whole(memoryview(frame), Api.SHARE_ACKNOWLEDGE, version, Table())
+    new = asyncio.run(rewrite_whole(memoryview(frame), Api.SHARE_ACKNOWLEDGE, version, Table()))
     assert new[:start] == frame[:start]
     assert [one[:3] for one in read_nodes(new[start:-1])] == [(2, HOST, 10_002)]
 
@@ -347,7 +347,7 @@ def looked_into(api: int, version: int, frame: bytes) -> None:
     if api in HEAD_APIS:
         rewrite_start(data, Api(api), version, Table())
     elif api in (Api.PRODUCE, Api.SHARE_ACKNOWLEDGE):
-        rewrite_whole(data, Api(api), version, Table())
+        asyncio.run(rewrite_whole(data, Api(api), version, Table()))
     elif api == Api.API_VERSIONS:
         rewrite_api_versions(data, version)
 

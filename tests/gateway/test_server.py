@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
 import ssl
 import struct
-from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,8 @@ from typing import Any
 import pytest
 import trustme
 from frames import frames
-from gateway_upstream import Client, Upstream, run
+from gateway_process import connected, echo, list_groups, running
+from gateway_upstream import Client, run
 
 from segreader.broker import api
 from segreader.broker.settings import ClientSettings, SecurityProtocol
@@ -27,72 +26,6 @@ from segreader.gateway.wire import SLICE
 METADATA = next(one for one in frames("cluster") if one.api == "Metadata")
 TOLD = api.decode_metadata(METADATA.version, memoryview(METADATA.response or b"")[4:])
 NODES = {one.node_id for one in TOLD.nodes}
-
-
-def free_base(count: int = 8) -> int:
-    """The first of some free ports in a row."""
-    while True:
-        with contextlib.ExitStack() as held, contextlib.suppress(OSError, OverflowError):
-            first = held.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
-            for number in range(first + 1, first + count):
-                held.enter_context(socket.create_server(("127.0.0.1", number)))
-            return int(first)
-
-
-def list_groups(number: int = 1) -> bytes:
-    data = struct.pack(">hhi", 16, 0, number) + b"\0\1c"
-    return struct.pack(">i", len(data)) + data
-
-
-def echo(request: bytes) -> bytes:
-    data = request[4:8] + b"payload"
-    return struct.pack(">i", len(data)) + data
-
-
-@contextlib.asynccontextmanager
-async def running(
-    handler: Callable[[bytes], object] = echo,
-    *,
-    context: ssl.SSLContext | None = None,
-    **settings: Any,
-) -> AsyncIterator[tuple[Gateway, Upstream]]:
-    upstream = Upstream(handler)  # type: ignore[arg-type]
-    behind = await asyncio.start_server(upstream.serve, "127.0.0.1", 0, ssl=context)
-    upstream.port = behind.sockets[0].getsockname()[1]
-    config = GatewayConfig(
-        bootstrap_servers=(f"127.0.0.1:{upstream.port}",),
-        listen_host="127.0.0.1",
-        listen_port=free_base(),
-        location="s3://bucket",
-        **settings,
-    )
-    gateway = Gateway(config)
-    try:
-        await gateway.start({1: ("127.0.0.1", upstream.port)})
-        yield gateway, upstream
-    finally:
-        await gateway.stop()
-        for writer in [*upstream.writers, *(client.writer for client in _CLIENTS)]:
-            writer.close()
-        _CLIENTS.clear()
-        behind.close()
-        await asyncio.sleep(0)
-
-
-_CLIENTS: list[Client] = []
-"""Those of the test that runs; ``running`` closes them."""
-
-
-async def connected(port: int, context: ssl.SSLContext | None = None) -> Client:
-    client = Client(*await asyncio.open_connection("127.0.0.1", port, ssl=context, limit=SLICE))
-    _CLIENTS.append(client)
-    return client
-
-
-async def page(port: int, request: bytes) -> bytes:
-    client = await connected(port)
-    await client.send(request)
-    return await client.reader.read()
 
 
 def test_each_broker_has_a_port_and_the_first_one_is_where_clients_begin() -> None:
@@ -161,8 +94,75 @@ def test_a_client_whose_broker_is_down_is_hung_up_on() -> None:
             with socket.create_server(("127.0.0.1", 0)) as gone:
                 port = gone.getsockname()[1]
             gateway.addresses.translate(1, "127.0.0.1", port)
-            assert await (await connected(gateway.config.listen_port + 1)).is_closed()
+            client = await connected(gateway.config.listen_port + 1)
+            await client.send(list_groups())
+            assert await client.is_closed()
             assert gateway.metrics.failed == {"ConnectionFailedError": 1}
+
+    run(test)
+
+
+def test_clients_above_the_limit_of_an_address_are_hung_up_on(caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        async with running(limits=Limits(connections_per_address=2)) as (gateway, _):
+            clients = [await connected(gateway.config.listen_port) for _ in range(2)]
+            for client in clients:
+                await client.ask(list_groups())
+            for _ in range(3):
+                assert await (await connected(gateway.config.listen_port)).is_closed()
+            assert gateway.metrics.limits_reached == {"connections_per_address": 3}
+            clients[0].writer.close()
+            while gateway.metrics.open_connections == 2:
+                await asyncio.sleep(0.01)
+            await (await connected(gateway.config.listen_port)).ask(list_groups())
+
+    run(test)
+    said = [one.getMessage() for one in caplog.records if "connections_per_address (2) reached" in one.getMessage()]
+    assert said == ["limit connections_per_address (2) reached by 127.0.0.1, 1 times since last logged"]
+
+
+def test_a_broker_hears_of_a_client_with_its_first_whole_request() -> None:
+    async def test() -> None:
+        async with running() as (gateway, upstream):
+            clients = [await connected(gateway.config.listen_port) for _ in range(3)]
+            for client, cut in zip(clients, (0, 3, -1), strict=True):
+                await client.send(list_groups()[:cut])
+            await asyncio.sleep(0.2)
+            assert upstream.writers == []
+            await clients[2].send(list_groups()[-1:])
+            assert (await clients[2].receive())[8:] == b"payload"
+            assert len(upstream.writers) == 1
+            for client in clients[:2]:
+                client.writer.close()
+
+    run(test)
+
+
+def test_a_first_request_that_is_larger_than_what_waits_is_passed_on() -> None:
+    data = struct.pack(">hhi", 16, 0, 1) + b"\0\1c" + bytes(5 * SLICE)
+
+    async def test() -> None:
+        async with running() as (gateway, upstream):
+            client = await connected(gateway.config.listen_port)
+            await client.send(struct.pack(">i", len(data)) + data)
+            assert (await client.receive())[8:] == b"payload"
+            assert upstream.requests == [data]
+
+    run(test)
+
+
+def test_a_client_that_does_not_ask_in_time_is_hung_up_on() -> None:
+    async def test() -> None:
+        async with running(limits=Limits(first_request_s=1)) as (gateway, upstream):
+            silent, slow, busy = [await connected(gateway.config.listen_port) for _ in range(3)]
+            await slow.send(list_groups()[:10])
+            await busy.ask(list_groups())
+            assert await silent.is_closed()
+            assert await slow.is_closed()
+            await asyncio.sleep(0.3)
+            assert (await busy.ask(list_groups()))[8:] == b"payload"
+            assert gateway.metrics.limits_reached == {"first_request_s": 2}
+            assert len(upstream.writers) == 1
 
     run(test)
 
@@ -178,7 +178,7 @@ def test_a_stop_lets_answers_under_way_go_out_and_takes_no_more() -> None:
         async with running(slow) as (gateway, upstream):
             busy, idle = [await connected(gateway.config.listen_port) for _ in range(2)]
             await busy.send(list_groups(7))
-            while not upstream.requests or len(gateway._relays) < 2:
+            while not upstream.requests or not gateway._arriving:
                 await asyncio.sleep(0.01)
             stopping = asyncio.ensure_future(gateway.stop())
             assert await idle.is_closed()
@@ -201,23 +201,6 @@ def test_a_stop_does_not_wait_for_ever() -> None:
                 await asyncio.sleep(0.01)
             await gateway.stop()
             assert await client.is_closed()
-
-    run(test)
-
-
-def test_the_page_of_metrics_counts_and_knows_one_path() -> None:
-    async def test() -> None:
-        port = free_base(1)
-        async with running(metrics_listen=("127.0.0.1", port)) as (gateway, _):
-            client = await connected(gateway.config.listen_port)
-            await client.ask(list_groups())
-            text = (await page(port, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")).decode()
-            assert text.startswith("HTTP/1.1 200 OK")
-            assert "\nsegreader_gateway_connections_total 1\n" in text
-            assert '\nsegreader_gateway_requests_total{api="ListGroups"} 1\n' in text
-            assert f'\nsegreader_gateway_relayed_bytes_total{{direction="to_brokers"}} {len(list_groups())}\n' in text
-            assert (await page(port, b"GET /other HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 404")
-            assert await page(port, bytes(20_000)) == b""
 
     run(test)
 
@@ -245,7 +228,9 @@ def test_tls_is_spoken_with_clients_and_verified_with_brokers(authority: trustme
             client.writer.close()
         strange = replace(settings, ca_file=None)
         async with running(context=to_broker, client=strange) as (gateway, upstream):
-            assert await (await connected(gateway.config.listen_port)).is_closed()
+            client = await connected(gateway.config.listen_port)
+            await client.send(list_groups())
+            assert await client.is_closed()
             assert upstream.requests == []
 
     run(test)
@@ -262,3 +247,63 @@ def test_a_certificate_that_is_none_is_told(tmp_path: Path) -> None:
         assert "c4nary" not in str(caught.value)
 
     run(test)
+
+
+def test_a_reload_serves_a_new_certificate_new_limits_and_drops_nobody(authority: trustme.CA, tmp_path: Path) -> None:
+    def issue(name: str) -> dict[str, Any]:
+        own = authority.issue_cert("127.0.0.1", common_name=name)
+        own.cert_chain_pems[0].write_to_path(str(tmp_path / "own.pem"))
+        own.private_key_pem.write_to_path(str(tmp_path / "own.key"))
+        return {"certificate": str(tmp_path / "own.pem"), "key": str(tmp_path / "own.key")}
+
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    trusting = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
+
+    async def name_at(port: int) -> tuple[Client, str]:
+        client = await connected(port, trusting)
+        await client.ask(list_groups())
+        (name,) = [
+            part[0][1] for part in client.writer.get_extra_info("peercert")["subject"] if part[0][0] == "commonName"
+        ]
+        return client, name
+
+    async def test() -> None:
+        async with running(**issue("first")) as (gateway, _):
+            port = gateway.config.listen_port
+            early, name = await name_at(port)
+            assert name == "first"
+            issue("second")
+            given = replace(gateway.config, limits=Limits(connections=2, request_bytes=1000), drain_s=3.0)
+            assert await gateway.reload(lambda: given)
+            late, name = await name_at(port)
+            assert name == "second"
+            assert (await early.ask(list_groups()))[8:] == b"payload"
+            with pytest.raises((ConnectionError, ssl.SSLError, asyncio.IncompleteReadError)):
+                await name_at(port)
+            assert gateway.metrics.refused_connections == 1
+            await early.send(struct.pack(">i", 2000))  # the new limit holds for a connection of before
+            assert await early.is_closed()
+            assert (await late.ask(list_groups()))[8:] == b"payload"
+            assert gateway.metrics.reloads == {"ok": 1}
+
+    run(test)
+
+
+def test_a_reload_that_fails_leaves_all_as_it_was_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        async with running() as (gateway, _):
+            before = gateway.config
+            (tmp_path / "bad.pem").write_text("c4nary")
+            bad = replace(before, certificate=str(tmp_path / "bad.pem"), key=str(tmp_path / "bad.pem"))
+            assert not await gateway.reload(lambda: bad)
+            assert gateway.config is before
+            assert gateway.metrics.reloads == {"failed": 1}
+            assert (await (await connected(before.listen_port)).ask(list_groups()))[8:] == b"payload"
+            with caplog.at_level("WARNING"):
+                assert await gateway.reload(lambda: replace(before, location="s3://other"))
+            assert gateway.config.location == before.location
+            assert "with the next start only: location" in caplog.text
+
+    run(test)
+    assert "stays as it was" in caplog.text
+    assert "c4nary" not in caplog.text

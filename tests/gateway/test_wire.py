@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import random
+import socket
 import ssl
 from collections.abc import Awaitable, Callable
 
@@ -13,8 +13,21 @@ import trustme
 from gateway_upstream import run as run_async
 
 from segreader.errors import ConnectionFailedError
-from segreader.gateway import wire as module
-from segreader.gateway.wire import CAN_SPLICE, SLICE, Wire, connect, serve
+from segreader.gateway.listening import Listener, listen, receive
+from segreader.gateway.wire import SLICE, Wire, connect
+
+Contexts = tuple[ssl.SSLContext, ssl.SSLContext]
+
+
+@pytest.fixture(scope="module")
+def contexts() -> Contexts:
+    """TLS of a server and of a client that trusts it."""
+    authority = trustme.CA()
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(server)
+    client = ssl.create_default_context()
+    authority.configure_trust(client)
+    return server, client
 
 
 class Pairs:
@@ -22,17 +35,19 @@ class Pairs:
 
     def __init__(self) -> None:
         self._wires: list[Wire] = []
-        self._servers: list[asyncio.Server] = []
+        self._servers: list[Listener] = []
         self._is_over = asyncio.Event()
 
-    async def open(self, context: tuple[ssl.SSLContext, ssl.SSLContext] | None = None) -> tuple[Wire, Wire]:
+    async def open(self, context: Contexts | None = None) -> tuple[Wire, Wire]:
         accepted: asyncio.Future[Wire] = asyncio.get_running_loop().create_future()
 
-        async def keep(wire: Wire) -> None:
+        async def keep(taken: socket.socket, peer: str) -> None:
+            wire = (await receive(taken, peer, context=context and context[0])).wire
             accepted.set_result(wire)
             await self._is_over.wait()
+            wire.close()
 
-        server = await serve(keep, "127.0.0.1", 0, context=context and context[0])
+        server = await listen("127.0.0.1", 0, keep)
         self._servers.append(server)
         near = await connect("127.0.0.1", server.sockets[0].getsockname()[1], context=context and context[1])
         self._wires += (near, await accepted)
@@ -134,105 +149,84 @@ def test_who_waits_for_room_hears_that_the_other_side_is_gone() -> None:
     run(test)
 
 
-@pytest.mark.skipif(not CAN_SPLICE, reason="this system has no splice")
 @pytest.mark.parametrize("size", [1, 70_000, 20_000_000])
-def test_bytes_go_from_socket_to_socket_and_others_stay(size: int) -> None:
+@pytest.mark.parametrize("has_tls", [False, True])
+def test_bytes_pass_in_their_order_and_others_stay(size: int, has_tls: bool, contexts: Contexts) -> None:
     data = random.Random(size).randbytes(size)
 
     async def test(pairs: Pairs) -> None:
-        source, middle_in = await pairs.open()
-        middle_out, target = await pairs.open()
+        source, middle_in = await pairs.open(contexts if has_tls else None)
+        middle_out, target = await pairs.open(contexts if has_tls else None)
         moved: list[int] = []
         middle_out.write(b"before")
+        passing = asyncio.ensure_future(middle_in.pass_to(middle_out, size, moved.append, b"first"))
         pouring = asyncio.ensure_future(pour(source, data + b"after"))
-        reading = asyncio.ensure_future(everything(target, 6 + size + 4))
-        left = size
-        while left:
-            left -= await middle_in.splice_to(middle_out, left, moved.append)
-            if left:  # what asyncio took before it was told to leave it
-                piece = await middle_in.read(left)
-                middle_out.write(piece)
-                await middle_out.drain()
-                left -= len(piece)
+        assert await everything(target, 11 + size) == b"beforefirst" + data
+        await passing
         assert await middle_in.read_exactly(5) == b"after"
         middle_out.write(b"more")
-        assert await reading == b"before" + data + b"more"
-        assert sum(moved) <= size
+        assert await everything(target, 4) == b"more"
+        assert sum(moved) == size + 5
         await pouring
 
     run(test)
 
 
-@pytest.mark.skipif(not CAN_SPLICE, reason="this system has no splice")
+def test_what_passes_waits_for_a_slow_target_and_stays_as_it_was() -> None:
+    size = 32 << 20
+    data = random.Random(5).randbytes(size)
+
+    async def test(pairs: Pairs) -> None:
+        source, middle_in = await pairs.open()
+        middle_out, target = await pairs.open()
+        other, far = await pairs.open()
+        passing = asyncio.ensure_future(middle_in.pass_to(middle_out, size, lambda _: None))
+        pouring = asyncio.ensure_future(pour(source, data))
+        await asyncio.sleep(0.3)
+        assert not pouring.done()
+        assert middle_in.waiting + middle_out.unsent <= 2 << 20
+        # Others use the shared buffer while bytes of this one wait.
+        crossing = asyncio.ensure_future(pour(other, bytes(4 << 20)))
+        assert await everything(far, 4 << 20) == bytes(4 << 20)
+        assert await everything(target, size) == data
+        await asyncio.gather(passing, pouring, crossing)
+
+    run(test)
+
+
 def test_a_source_that_ends_and_a_target_that_goes_are_told() -> None:
     async def test(pairs: Pairs) -> None:
         source, middle_in = await pairs.open()
         middle_out, target = await pairs.open()
-        splicing = asyncio.ensure_future(middle_in.splice_to(middle_out, 1000, lambda _: None))
+        passing = asyncio.ensure_future(middle_in.pass_to(middle_out, 100_000, lambda _: None))
         await asyncio.sleep(0.1)
         source.write(b"x" * 10)
         source.close()
         with pytest.raises(ConnectionFailedError, match="middle of a frame"):
-            await splicing
+            await passing
 
         source, middle_in = await pairs.open()
         pouring = asyncio.ensure_future(pour(source, bytes(64 << 20)))
-        splicing = asyncio.ensure_future(middle_in.splice_to(middle_out, 64 << 20, lambda _: None))
+        passing = asyncio.ensure_future(middle_in.pass_to(middle_out, 64 << 20, lambda _: None))
         await asyncio.sleep(0.2)
         target.abort()
         with pytest.raises(ConnectionFailedError):
-            await splicing
+            await passing
         pouring.cancel()
 
     run(test)
 
 
-@pytest.mark.skipif(not CAN_SPLICE, reason="this system has no splice")
-def test_a_splice_that_is_given_up_leaves_no_file_open() -> None:
-    import os
-
+def test_a_pass_that_is_given_up_leaves_the_connection_as_it_was() -> None:
     async def test(pairs: Pairs) -> None:
-        _, middle_in = await pairs.open()
+        source, middle_in = await pairs.open()
         middle_out, _ = await pairs.open()
-        gc.collect()  # what other tests left must not close meanwhile
-        before = len(os.listdir("/proc/self/fd"))
-        for _ in range(20):
-            splicing = asyncio.ensure_future(middle_in.splice_to(middle_out, 1000, lambda _: None))
+        for _ in range(3):
+            passing = asyncio.ensure_future(middle_in.pass_to(middle_out, 1 << 20, lambda _: None))
             await asyncio.sleep(0.01)
-            splicing.cancel()
-            await asyncio.gather(splicing, return_exceptions=True)
-        assert len(os.listdir("/proc/self/fd")) == before
-
-    run(test)
-
-
-def test_with_tls_nothing_is_spliced() -> None:
-    authority = trustme.CA()
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("127.0.0.1").configure_cert(server)
-    client = ssl.create_default_context()
-    authority.configure_trust(client)
-
-    async def test(pairs: Pairs) -> None:
-        near, far = await pairs.open((server, client))
-        plain, other = await pairs.open()
-        assert await near.splice_to(plain, 10, lambda _: None) == 0
-        assert await plain.splice_to(near, 10, lambda _: None) == 0
-        near.write(b"secret")
-        assert await far.read_exactly(6) == b"secret"
-        near.close()
-        assert await far.read(1) == b""
-        other.close()
-
-    run(test)
-
-
-def test_where_there_is_no_splice_bytes_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "CAN_SPLICE", False)
-
-    async def test(pairs: Pairs) -> None:
-        near, _ = await pairs.open()
-        other, _ = await pairs.open()
-        assert await near.splice_to(other, 10, lambda _: None) == 0
+            passing.cancel()
+            await asyncio.gather(passing, return_exceptions=True)
+        source.write(b"abc")  # fewer than it would have waited for
+        assert await middle_in.read_exactly(3) == b"abc"
 
     run(test)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from kafka import KafkaConsumer, KafkaProducer
-from kafka_kit.clients import Sent, consume, producer, send, transaction
+from kafka_kit.clients import Received, Sent, consume, producer, send, transaction
 from kafka_kit.fetched import take
 from kafka_kit.gateway import RunningGateway, gateway
 from kafka_kit.java import JavaReader, console_consumer
@@ -32,6 +32,7 @@ from segreader.live.scan import LiveScan
 pytestmark = [pytest.mark.exhaustive, pytest.mark.xdist_group("cluster")]
 
 TOPIC = "behind-the-gateway"
+LARGE = "behind-the-gateway-and-large"
 COUNT = 300
 MECHANISM = "SCRAM-SHA-256"
 
@@ -80,6 +81,10 @@ def topic_of_all(racks: Racks) -> Iterator[None]:
 
 def value_of(number: int) -> bytes:
     return b"value-%d-" % number + b"x" * 500
+
+
+def placed(one: Received) -> tuple[int, int]:
+    return one.partition, one.offset
 
 
 def login(user: User) -> dict[str, str]:
@@ -234,6 +239,39 @@ def test_a_scan_through_it_of_both_parts_equals_the_brokers_records(
     assert running.count("locations_given_total") > given
 
 
+def test_of_a_few_offsets_a_scan_through_it_fetches_their_bytes(
+    running: RunningGateway, racks: Racks, store: S3Server
+) -> None:
+    topic = LARGE
+    racks.cluster.create_topic(topic, 4, replicas=[[1, 2, 3]] * 4, segment_bytes=1_000_000)
+    sent = [Sent(value=value_of(number) * 2, partition=number % 4) for number in range(12_000)]
+    with producer(racks.steady, batch_num_messages=10) as made:
+        send(made, topic, sent)
+    racks.cluster.upload_closed(topic)
+    options = scan_options(READER, store)
+    with racks.rights.allowed(READER, "READ", topic):
+        scan = segreader.scan(f"kafka://{running.bootstrap}", topic=topic, offsets=(100, 110), **options)
+        assert isinstance(scan, LiveScan)
+        with scan:
+            found = received(scan.records())
+            source = scan.metrics.sources["location"]
+        direct = consume(racks.bootstrap, topic, 4)
+        assert sorted(found, key=placed) == [one for one in direct if 100 <= one.offset < 110]
+        assert (source.records, len(found)) == (40, 40)
+        assert source.bytes_read < 129_000
+
+        asked = running.count('requests_total{api="Fetch"}')
+        seam = min(one.earliest_local for one in racks.cluster.offsets(topic).values())
+        wide = segreader.scan(f"kafka://{running.bootstrap}", topic=topic, offsets=(0, seam), **options)
+        assert isinstance(wide, LiveScan)
+        with wide:
+            plan = wide.plan()
+            assert len(plan.parts) >= 8
+            # one for all locations, and one of each partition for the transactions that end behind them
+            assert running.count('requests_total{api="Fetch"}') - asked <= 1 + 4
+            assert sorted(received(wide.records()), key=placed) == [one for one in direct if one.offset < seam]
+
+
 def test_a_reader_that_does_not_trust_the_stores_address_takes_the_brokers_records(
     running: RunningGateway, racks: Racks
 ) -> None:
@@ -278,6 +316,8 @@ def test_what_it_gave_is_audited_and_no_secret_is_in_anything_it_wrote(
     written = running.audit.read_text() + running.log.read_text(errors="replace") + running.metrics()
 
     assert audited
-    assert {one["topic"] for one in audited} == {TOPIC}
+    assert {one["topic"] for one in audited} - {LARGE} == {TOPIC}
+    assert {(one["principal"], one["mechanism"]) for one in audited[-1:]} == {(f"User:{READER.name}", MECHANISM)}
+    assert {one["principal"] for one in audited} <= {f"User:{user.name}" for user in USERS}
     for secret in (store.secret, "X-Amz-Signature", "Signature=", *(user.password for user in USERS)):
         assert secret not in written

@@ -8,16 +8,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from segreader.gateway.config import Limits
+from segreader.gateway.listening import listen, receive
 from segreader.gateway.metrics import GatewayMetrics
 from segreader.gateway.relay import Relay
 from segreader.gateway.rewriting import AddressTable, PortPlan
-from segreader.gateway.wire import Wire, connect, serve
+from segreader.gateway.wire import connect
 
 HOST = "gateway.example"
 PORTS = PortPlan(10_000, {})
@@ -100,6 +102,8 @@ class Around:
     opened: list[tuple[int, int]]
     relays: list[Relay]
     errors: list[BaseException]
+    front: tuple[str, int]
+    """Where more clients can connect to."""
 
 
 @contextlib.asynccontextmanager
@@ -125,7 +129,8 @@ async def relayed(
 
     addresses = AddressTable(HOST, plan, open_listener)
 
-    async def accept(client: Wire) -> None:
+    async def accept(taken: socket.socket, peer: str) -> None:
+        client = (await receive(taken, peer)).wire
         broker = await connect("127.0.0.1", upstream.port)
         relay = Relay(
             client,
@@ -144,13 +149,15 @@ async def relayed(
             errors.append(error)
         finally:
             broker.close()
+            client.close()
 
     behind = await asyncio.start_server(upstream.serve, "127.0.0.1", 0)
     upstream.port = behind.sockets[0].getsockname()[1]
-    front = await serve(accept, "127.0.0.1", 0)
-    client = Client(*await asyncio.open_connection(*front.sockets[0].getsockname()))
+    front = await listen("127.0.0.1", 0, accept)
+    place = front.sockets[0].getsockname()
+    client = Client(*await asyncio.open_connection(*place))
     try:
-        yield Around(client, upstream, metrics, addresses, opened, relays, errors)
+        yield Around(client, upstream, metrics, addresses, opened, relays, errors, place)
     finally:
         client.writer.close()
         for writer in upstream.writers:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
+import sys
 import warnings
+from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -34,13 +37,39 @@ A configuration file (docs/reference/gateway.md has every setting):
 """
 
 
-class _ToStderr(logging.Handler):
-    """What a gateway logs while it runs, without what could be a secret."""
+class _LineFormatter(logging.Formatter):
+    """A record as one line, without what could be a secret.
 
-    def emit(self, record: logging.LogRecord) -> None:
+    Args:
+        form: ``text`` or ``json``.
+    """
+
+    def __init__(self, form: str) -> None:
+        super().__init__()
+        self._form = form
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line; an exception follows its message."""
         from segreader.storage.signed_url import redact
 
-        say(f"{record.levelname.lower()}: {redact(record.getMessage())}")
+        moment = datetime.fromtimestamp(record.created, UTC)
+        time = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        message = redact(record.getMessage())
+        trace = redact(self.formatException(record.exc_info)) if record.exc_info else ""
+        if self._form == "json":
+            line = {"time": time, "level": record.levelname, "logger": record.name, "message": message}
+            return json.dumps(line | ({"exception": trace} if trace else {}), ensure_ascii=False)
+        return f"{time} {record.levelname} {' '.join(message.splitlines())}" + (f"\n{trace}" if trace else "")
+
+
+def _set_up_logs(form: str, level: int) -> None:
+    """Send everything of this package to stderr; of the gateway's own life also what is no warning."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_LineFormatter(form))
+    log = logging.getLogger("segreader")
+    log.addHandler(handler)
+    log.setLevel(level)
+    logging.getLogger("segreader.gateway.process").setLevel(min(level, logging.INFO))
 
 
 @click.command(epilog=_EPILOG, short_help="Serve locations of remote segments in front of Kafka brokers.")
@@ -67,6 +96,7 @@ class _ToStderr(logging.Handler):
 @click.option("--key", metavar="FILE", help="PEM: its private key.")
 @click.option("--metrics", "metrics_listen", metavar="HOST:PORT", help="Address of the Prometheus metrics.")
 @click.option("--audit", "audit_file", metavar="FILE", help="A line of JSON for each location given; - is stdout.")
+@click.option("--log-format", metavar="NAME", help="text (a line with time and level; default) or json.")
 @click.option(
     "--refuse-below-log-start",
     "refuses_below_log_start",
@@ -83,7 +113,8 @@ def gateway(file: str | None, storage_options: tuple[str, ...], **given: Any) ->
     records, if the broker lets it read that topic at that moment. So brokers serve no remote data.
 
     The gateway itself needs a user with READ on __remote_log_metadata and DESCRIBE on the topics, and credentials
-    that may read the store. Runs until SIGTERM or SIGINT, and answers requests under way before it ends.
+    that may read the store. Runs until SIGTERM or SIGINT, and answers requests under way before it ends. SIGHUP has it
+    load certificates, logins, limits and the audit file again.
     """
     import asyncio
 
@@ -100,21 +131,24 @@ def gateway(file: str | None, storage_options: tuple[str, ...], **given: Any) ->
         say(f"warning: --{old} is deprecated, give {flag}")
         given[new] = text
     given["rsm_config"] = given["rsm_config"] and os.path.abspath(given["rsm_config"])
+
+    def load() -> GatewayConfig:
+        return GatewayConfig.load(file, {**given, "storage_options": options or None})
+
     with warnings.catch_warnings(record=True, action="always", category=DeprecationWarning) as earlier:
         try:
-            config = GatewayConfig.load(file, {**given, "storage_options": options or None})
+            config = load()
         finally:
             for one in earlier:
                 say(f"warning: {one.message}")
-    nodes = known_nodes(config.client, config.bootstrap_servers)
+    is_debugging = click.get_current_context().meta.get("segreader.debug")
+    _set_up_logs(config.log_format, logging.INFO if is_debugging else logging.WARNING)
     server = Gateway(config, make_backend=locating_backend)
-
-    log = logging.getLogger("segreader")
-    log.addHandler(_ToStderr())
-    log.setLevel(logging.INFO if click.get_current_context().meta.get("segreader.debug") else logging.WARNING)
 
     def ready() -> None:
         ports = ", ".join(f"broker {node} at {port}" for node, port in sorted(server.ports.items()))
-        say(f"ready: clients begin at {config.host_for_clients}:{config.listen_port} ({ports})")
+        logging.getLogger("segreader.gateway.process").info(
+            "ready: clients begin at %s:%d (%s)", config.host_for_clients, config.listen_port, ports
+        )
 
-    asyncio.run(server.run(ready, nodes))
+    asyncio.run(server.run(ready, find_nodes=known_nodes, load=load))

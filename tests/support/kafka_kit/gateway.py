@@ -6,12 +6,14 @@ import contextlib
 import json
 import re
 import socket
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import urllib3
+from gateway_process import require_prometheus
 from servers.process import Process, free_port, free_ports, script
 
 _NODES = 3
@@ -46,7 +48,9 @@ class RunningGateway:
         return sum(map(float, found))
 
     def audited(self) -> list[dict[str, Any]]:
-        """The locations that it gave."""
+        """The locations that it gave; waits until those of before are written."""
+        while self.count("audit_lines_waiting"):
+            time.sleep(0.01)
         return [json.loads(line) for line in self.audit.read_text().splitlines()] if self.audit.exists() else []
 
 
@@ -60,6 +64,7 @@ def gateway(
         config: by the names of its configuration file; ports and files are set here.
         env: variables that hold its secrets.
     """
+    require_prometheus()
     port, metrics = free_ports(_NODES + 1), free_port()
     given = {
         "listen": f"127.0.0.1:{port}",

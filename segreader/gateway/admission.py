@@ -1,0 +1,93 @@
+"""How many connections an address or a principal may have, and what is said when a limit is reached.
+
+Each time is counted in the metrics; the log has a line for each limit at most every ten seconds, with who it was last.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from segreader.errors import ConnectionFailedError
+from segreader.gateway.metrics import GatewayMetrics
+
+_log = logging.getLogger(__name__)
+
+QUIET_S: Final = 10.0
+
+
+class LimitReports:
+    """Counts limits that were reached, and logs them.
+
+    Args:
+        clock: seconds since an arbitrary start.
+    """
+
+    def __init__(self, metrics: GatewayMetrics, clock: Callable[[], float] = time.monotonic) -> None:
+        self._metrics = metrics
+        self._clock = clock
+        self._logged: dict[str, tuple[float, int]] = {}
+
+    def reached(self, limit: str, value: int, who: str) -> None:
+        """A client has reached a limit.
+
+        Args:
+            limit: its name in the configuration.
+            value: what it is set to.
+            who: the client's address, or its principal.
+        """
+        self._metrics.limits_reached[limit] += 1
+        count, now = self._metrics.limits_reached[limit], self._clock()
+        last, counted = self._logged.get(limit, (now - QUIET_S, 0))
+        if now - last >= QUIET_S:
+            self._logged[limit] = (now, count)
+            _log.warning("limit %s (%d) reached by %s, %d times since last logged", limit, value, who, count - counted)
+
+
+class Admission:
+    """Counts the connections of all clients by what must not have too many."""
+
+    def __init__(self, reports: LimitReports) -> None:
+        self._reports = reports
+        self._open: dict[str, Counter[str]] = {}
+
+    @contextlib.contextmanager
+    def admitted(self, limit: str, most: int, key: str) -> Iterator[None]:
+        """Count a connection while the block runs.
+
+        Args:
+            limit: its name in the configuration.
+            key: the address or the principal.
+
+        Raises:
+            ConnectionFailedError: there are ``most`` already.
+        """
+        self.enter(limit, most, key)
+        try:
+            yield
+        finally:
+            self.leave(limit, key)
+
+    def enter(self, limit: str, most: int, key: str) -> None:
+        """Count a connection until ``leave``; raises as ``admitted``."""
+        counts = self._open.setdefault(limit, Counter())
+        if counts[key] >= most:
+            self._reports.reached(limit, most, key)
+            raise ConnectionFailedError(f"too many connections: {limit}", expected=f"{most} at most")
+        counts[key] += 1
+
+    def leave(self, limit: str, key: str) -> None:
+        """A connection is gone."""
+        counts = self._open[limit]
+        counts[key] -= 1
+        if not counts[key]:
+            del counts[key]
+
+
+def address_of(peer: str) -> str:
+    """The address of ``address:port``."""
+    return peer.rpartition(":")[0] or peer

@@ -1,0 +1,232 @@
+"""One client that asks for much at once: the others have their turn after each short step of the gateway's work."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import time
+from statistics import median
+from typing import Any
+
+import pytest
+from gateway_upstream import Client, relayed, run
+from located_broker import TOPIC_ID
+
+from segreader.broker.codec import encode_request, read_request_head
+from segreader.broker.location import request_tags
+from segreader.broker.primitives import Writer
+from segreader.broker.protocol import Api
+from segreader.gateway.config import Limits
+from segreader.gateway.fetch_messages import STEP, TOO_LONG, FlaggedFetch, TooLong, flagged_fetch_steps
+from segreader.gateway.relay import Relay
+from segreader.gateway.rewriting import rewrite_whole
+from segreader.testing.directory import kafka_uuid
+
+_LONGEST_STEP_S = 0.02
+"""CPU time of this thread: whole requests took 45 to 1,280 ms at once, steps take less than 1 ms."""
+
+
+def fetch(
+    topics: int, partitions: int, *, tags: int = 0, forgotten: int = 0, version: int = 17, is_flagged: bool = True
+) -> bytes:
+    """A Fetch of many topics with partitions each, which may have tagged fields."""
+    own = [(20_000 + number, b"") for number in range(tags)]
+    of_topic = [
+        {
+            "partition": number,
+            "current_leader_epoch": 5,
+            "fetch_offset": 42,
+            "last_fetched_epoch": -1,
+            "log_start_offset": -1,
+            "partition_max_bytes": 1 << 20,
+            "tags": own,
+        }
+        for number in range(partitions)
+    ]
+    message = {
+        "replica_id": -1,
+        "max_wait_ms": 0,
+        "min_bytes": 1,
+        "max_bytes": 1 << 20,
+        "isolation_level": 1,
+        "session_id": 0,
+        "session_epoch": -1,
+        "topics": [
+            {
+                "topic": f"t{number}",
+                "topic_id": kafka_uuid(f"t{number}") if number else TOPIC_ID,
+                "partitions": of_topic,
+            }
+            for number in range(topics)
+        ],
+        "forgotten_topics_data": [
+            {"topic": f"t{number}", "topic_id": TOPIC_ID, "partitions": ()} for number in range(forgotten)
+        ],
+        "rack_id": "",
+        "tags": request_tags() if is_flagged else (),
+    }
+    return encode_request(Api.FETCH, version, message, correlation_id=9, client_id="greedy")
+
+
+def read(frame: bytes, most: int = 1000) -> tuple[FlaggedFetch | TooLong | None, int]:
+    """What the request holds, and in how many steps that was found."""
+    data, steps = frame[4:], 0
+    reading = flagged_fetch_steps(data, read_request_head(memoryview(data)), most)
+    while True:
+        try:
+            next(reading)
+        except StopIteration as end:
+            return end.value, steps
+        steps += 1
+
+
+@pytest.mark.parametrize(("topics", "partitions"), [(1, 1000), (1000, 1), (20, 50)])
+@pytest.mark.parametrize("version", [12, 13, 18])
+def test_a_flagged_fetch_is_read_in_steps_of_few_partitions(topics: int, partitions: int, version: int) -> None:
+    frame = fetch(topics, partitions, version=version)
+    request, steps = read(frame)
+    assert isinstance(request, FlaggedFetch)
+    assert len(request.partitions) == 1000
+    assert steps >= 1000 // STEP
+    assert request.encode(request.partitions, 9) == fetch(topics, partitions, version=version, is_flagged=False)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        fetch(1, 1001),
+        fetch(1001, 1),
+        fetch(1001, 0),
+        fetch(1, 28_000),
+        fetch(1, 300, tags=1024),
+        fetch(1, 1, tags=1),
+        fetch(1, 1, forgotten=5_000),
+    ],
+    ids=["partitions", "topics", "empty topics", "many", "tags", "a tag", "forgotten"],
+)
+def test_what_is_long_to_read_is_left_to_the_broker(frame: bytes) -> None:
+    request, steps = read(frame)
+    assert request is TOO_LONG
+    assert steps <= 1000 // STEP
+
+
+def test_a_request_without_the_flag_is_not_read() -> None:
+    assert read(fetch(1, 1, is_flagged=False)) == (None, 0)
+
+
+def test_a_request_of_too_many_partitions_reaches_the_broker_as_it_is() -> None:
+    frame = fetch(1, 5)
+
+    class Never:
+        async def answer(self, link: Relay, request: FlaggedFetch) -> None:
+            raise AssertionError
+
+    async def test() -> None:
+        async with relayed(
+            lambda request: struct.pack(">i", 7) + request[4:8] + b"abc",
+            locating=Never(),
+            limits=Limits(flagged_partitions=4),
+        ) as around:
+            await around.client.send(frame)
+            while not around.upstream.requests:
+                await asyncio.sleep(0.01)
+            assert around.upstream.requests == [frame[4:]]
+            assert around.metrics.limits_reached == {"flagged_partitions": 1}
+
+    run(test)
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """CPU seconds of each turn that the event loop gave."""
+    found: list[float] = []
+    run_one = asyncio.events.Handle._run
+
+    def timed(handle: Any) -> None:
+        began = time.thread_time()
+        run_one(handle)
+        found.append(time.thread_time() - began)
+
+    monkeypatch.setattr(asyncio.events.Handle, "_run", timed)
+    return found
+
+
+class Many:
+    """A broker's answer to a Fetch of so many partitions: each is empty."""
+
+    def __init__(self, partitions: int) -> None:
+        one = struct.pack(">ihqqqBiBB", 0, 0, 9, 9, 0, 1, -1, 1, 0)
+        raw = struct.pack(">iBihi", 9, 0, 0, 0, 0)
+        count = bytes((partitions + 1 & 0x7F | 0x80, partitions + 1 >> 7 & 0x7F | 0x80, partitions + 1 >> 14))
+        raw += b"\x02" + bytes(16) + count + one * partitions + b"\x00" + b"\x00"
+        self.frame = struct.pack(">i", len(raw)) + raw
+
+
+def ping(number: int) -> bytes:
+    data = struct.pack(">hhi", 16, 0, number) + b"\0\1c"
+    return struct.pack(">i", len(data)) + data
+
+
+@pytest.mark.parametrize("is_flagged", [True, False])
+def test_others_do_not_wait_for_a_client_with_28_000_partitions(is_flagged: bool, steps: list[float]) -> None:
+    greedy, many = fetch(1, 28_000, is_flagged=is_flagged), Many(28_000)
+
+    class Never:
+        async def answer(self, link: Relay, request: FlaggedFetch) -> None:
+            raise AssertionError
+
+    def handler(request: bytes) -> bytes:
+        if request[:2] == b"\0\1":
+            return many.frame
+        return struct.pack(">i", 8) + request[4:8] + b"pong"
+
+    async def test() -> None:
+        async with relayed(handler, locating=Never()) as around:
+            other = Client(*await asyncio.open_connection(*around.front))
+
+            async def attack() -> None:
+                while True:
+                    assert await around.client.ask(greedy) == many.frame
+
+            await around.client.ask(greedy)
+            steps.clear()
+            attacking = asyncio.ensure_future(attack())
+            turns = []
+            for number in range(200):
+                before = len(steps)
+                assert (await other.ask(ping(number)))[8:] == b"pong"
+                turns.append(sum(steps[before:]))
+            attacking.cancel()
+            assert max(steps) < _LONGEST_STEP_S
+            assert median(turns) < 0.01, "CPU time of all others while one request goes to and fro"
+            other.writer.close()
+
+    run(test)
+
+
+@pytest.mark.parametrize(("topics", "partitions"), [(1, 20_000), (10_000, 1)])
+def test_an_answer_to_produce_is_read_in_short_steps(topics: int, partitions: int, steps: list[float]) -> None:
+    writer = Writer(flexible=True)
+    writer.int32(7)
+    writer.tags()
+    writer.count(topics)
+    for _ in range(topics):
+        writer.raw(bytes(16))
+        writer.count(partitions)
+        for number in range(partitions):
+            writer.raw(struct.pack(">ihqqqBBB", number, 3, -1, -1, -1, 1, 0, 0))
+        writer.tags()
+    writer.int32(0)
+    writer.tags()
+
+    class Nowhere:
+        def translate(self, node_id: int, host: str, port: int) -> None: ...
+
+    async def test() -> None:
+        frame = memoryview(writer.data)
+        began = time.thread_time()
+        assert await asyncio.ensure_future(rewrite_whole(frame, Api.PRODUCE, 13, Nowhere())) == frame
+        assert max(steps) < (time.thread_time() - began) / 4
+        assert len(steps) >= topics * partitions // 32
+
+    run(test)

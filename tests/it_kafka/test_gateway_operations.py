@@ -1,0 +1,209 @@
+"""The gateway as a platform team runs it before real brokers: TLS and certificates on both sides, SIGHUP under way."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trustme
+from confluent_kafka import Consumer, TopicPartition
+from kafka_kit.clients import Sent, producer, send
+from kafka_kit.fetched import take
+from kafka_kit.gateway import RunningGateway, gateway
+from kafka_kit.racks import READER, USERS, WRITER, Racks
+
+from segreader.broker.client import BrokerClient
+from segreader.broker.partition_fetcher import PartitionFetcher
+from segreader.broker.settings import ClientSettings
+from segreader.isolation import IsolationLevel
+
+pytestmark = [pytest.mark.exhaustive, pytest.mark.xdist_group("cluster")]
+
+TOPIC = "gateway-operations"
+COUNT = 300
+
+
+@pytest.fixture(scope="module")
+def topic_of_all(racks: Racks) -> Iterator[None]:
+    racks.cluster.create_topic(TOPIC, replicas=[[1, 2, 3]], segment_bytes=20_000)
+    with producer(racks.steady, batch_num_messages=10) as made:
+        send(made, TOPIC, [Sent(value=b"value-%d-" % number + b"x" * 500) for number in range(COUNT)])
+    racks.cluster.upload_closed(TOPIC)
+    with racks.rights.allowed(READER, "READ", TOPIC), racks.rights.allowed(READER, "READ", TOPIC, kind="GROUP"):
+        yield
+
+
+@pytest.fixture(scope="module")
+def tls(racks: Racks, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The gateway's own certificate and key in one file, to be replaced."""
+    return Path(shutil.copy(racks.certificates.broker, tmp_path_factory.mktemp("tls") / "own.pem"))
+
+
+@pytest.fixture(scope="module")
+def running(
+    racks: Racks, tls: Path, topic_of_all: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningGateway]:
+    files = racks.certificates
+    config = {
+        "bootstrap_servers": racks.cluster.bootstrap_by("SASL_SSL"),
+        "location": str(racks.cluster.remote / "kafka-tiered-storage"),
+        "url_base": "https://segments.example/",
+        "certificate": str(tls),
+        "key": str(tls),
+        "client_ca": str(files.authority),
+        "log_format": "json",
+        "client": {
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.username": WRITER.name,
+            "sasl.password": "env:GATEWAY_PASSWORD",
+            "ssl.ca.location": str(files.authority),
+            "ssl.certificate.location": str(files.client),
+        },
+    }
+    env = {"GATEWAY_PASSWORD": WRITER.password}
+    with gateway(tmp_path_factory.mktemp("gateway"), config, env=env) as found:
+        yield found
+
+
+def login(racks: Racks, mechanism: str) -> dict[str, str]:
+    return {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": mechanism,
+        "sasl.username": READER.name,
+        "sasl.password": READER.password,
+        "ssl.ca.location": str(racks.certificates.authority),
+        "ssl.certificate.location": str(racks.certificates.client),
+        "ssl.key.location": str(racks.certificates.client),
+    }
+
+
+def ended(running: RunningGateway) -> float:
+    """Connections that have ended, or that are not complete yet."""
+    return running.count("connections_total") - running.count("open_connections")
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+def test_the_audit_names_the_user_that_the_broker_let_in(running: RunningGateway, racks: Racks, mechanism: str) -> None:
+    settings = ClientSettings.from_options(login(racks, mechanism))
+    with BrokerClient(running.bootstrap, settings) as client:
+        level = IsolationLevel.READ_COMMITTED
+        fetcher = PartitionFetcher(
+            client, TOPIC, 0, 0, isolation_level=level, rack="", max_bytes=1 << 20, wants_locations=True
+        )
+        deadline = time.monotonic() + 30
+        while not client.metrics.locations_given:  # the catalogue may not be complete yet
+            assert time.monotonic() < deadline
+            fetcher.poll()
+    last = running.audited()[-1]
+    assert (last["principal"], last["mechanism"], last["topic"]) == (f"User:{READER.name}", mechanism, TOPIC)
+    assert last["peer"].startswith("127.0.0.1:")
+    assert last["last_byte"] is None or last["last_byte"] >= last["first_byte"]
+    written = running.audit.read_text() + running.log.read_text(errors="replace") + running.metrics()
+    for secret in (user.password for user in USERS):
+        assert secret not in written
+
+
+def test_a_consumer_reads_on_through_reloads_on_its_own_connections(
+    running: RunningGateway, racks: Racks, tls: Path
+) -> None:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": running.bootstrap,
+            **login(racks, "SCRAM-SHA-512"),
+            "group.id": TOPIC,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "fetch.message.max.bytes": 20_000,
+            "queued.max.messages.kbytes": 20,
+            "log_level": 0,
+        }
+    )
+    consumer.assign([TopicPartition(TOPIC, 0, 0)])
+    offsets: list[int | None] = []
+    before: float | None = None
+    reloads = 0
+    while len(offsets) < COUNT:
+        offsets += [message.offset() for message in consumer.consume(20, 5.0) if message.error() is None]
+        if reloads < 5 and len(offsets) >= 20 * (reloads + 1):
+            before = ended(running) if before is None else before
+            shutil.copy(racks.certificates.broker, tls)
+            running.audit.rename(running.audit.with_suffix(f".{reloads}")) if running.audit.exists() else None
+            os.kill(running.pid, signal.SIGHUP)
+            reloads += 1
+            while running.count("reloads_total") < reloads:
+                time.sleep(0.01)
+    assert before is not None
+    assert ended(running) <= before
+    consumer.close()
+    assert offsets == list(range(COUNT))
+    assert running.audit.exists()  # the log has a file of its name again
+    assert "stays as it was" not in running.log.read_text()
+
+
+def test_brokers_share_a_port_under_names_of_their_own(
+    racks: Racks, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ["gw.example", *(f"b{number}.gw.example" for number in (1, 2, 3))]
+    authority, own, trusted = trustme.CA(), tmp_path / "own.pem", tmp_path / "ca.pem"
+    authority.issue_cert(*names).private_key_and_cert_chain_pem.write_to_path(own)
+    authority.cert_pem.write_to_path(trusted)
+    resolve = socket.getaddrinfo
+    monkeypatch.setattr(
+        socket,
+        "getaddrinfo",
+        lambda host, *rest, **more: resolve("127.0.0.1" if host in names else host, *rest, **more),
+    )
+    racks.cluster.create_topic(topic, replicas=[[1], [2], [3]])
+    with producer(racks.steady) as made:
+        send(made, topic, [Sent(value=b"%d" % number, partition=number) for number in range(3)])
+    config = {
+        "bootstrap_servers": racks.cluster.bootstrap_by("SASL_PLAINTEXT"),
+        "advertised_host": "gw.example",
+        "broker_host": "b{node_id}.gw.example",
+        "location": str(tmp_path),
+        "url_base": "https://segments.example/",
+        "certificate": str(own),
+        "key": str(own),
+        "client": {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": WRITER.name,
+            "sasl.password": "env:GATEWAY_PASSWORD",
+        },
+    }
+    options = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": READER.name,
+        "sasl.password": READER.password,
+        "ssl.ca.location": str(trusted),
+    }
+    with gateway(tmp_path, config, env={"GATEWAY_PASSWORD": WRITER.password}) as found:
+        port = int(found.bootstrap.rpartition(":")[2])
+        settings = ClientSettings.from_options(options)
+        with (
+            racks.rights.allowed(READER, "READ", topic),
+            BrokerClient(f"gw.example:{port}", settings) as client,
+        ):
+            nodes = {node.node_id: (node.host, node.port) for node in client.metadata([topic]).nodes}
+            assert nodes == {number: (f"b{number}.gw.example", port) for number in (1, 2, 3)}
+            for partition in range(3):
+                level = IsolationLevel.READ_COMMITTED
+                fetcher = PartitionFetcher(
+                    client,
+                    topic,
+                    partition,
+                    0,
+                    isolation_level=level,
+                    rack="",
+                    max_bytes=1 << 20,
+                    wants_locations=False,
+                )
+                assert take(fetcher, 1) == [(0, b"%d" % partition)]
