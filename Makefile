@@ -28,7 +28,7 @@ FLINK_TESTS := tests/examples/test_pyflink_backfill.py tests/read/test_corpus_re
 ASAN := build/asan
 ASAN_LIBRARIES = $(shell gcc -print-file-name=libasan.so) $(shell gcc -print-file-name=libstdc++.so)
 
-.PHONY: help demo test test-rest test-all test-oldest test-flink test-broker soak check lint house layers api pages docs fixtures chaos chaos-bucket bench bench-decode bench-clients bench-threads bench-bucket bench-out bench-plan bench-spark-plan bench-storage bench-spark bench-kafka bench-broker bench-loader test-asan wheel clean java
+.PHONY: help demo test test-rest test-all test-oldest test-flink test-broker soak check lint house layers api pages docs fixtures chaos chaos-bucket bench bench-decode bench-clients bench-threads bench-bucket bench-out bench-plan bench-spark-plan bench-storage bench-spark bench-kafka bench-broker bench-loader test-asan mutants wheel clean java
 
 help:  ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | column -t -s '|' | sed 's/^/  make /'
@@ -152,6 +152,9 @@ test-asan: $(VENV)/.dev  ## run the tests of the format over a kernel built with
 	PYTHONPATH=$(ASAN)/lib LD_PRELOAD="$(ASAN_LIBRARIES)" PYTHONMALLOC=malloc \
 		ASAN_OPTIONS=detect_leaks=0 SEGREADER_KERNEL=native \
 		$(BIN)/pytest -p no:cacheprovider -m 'not exhaustive' -k 'not takes_no_more_memory' tests/format
+
+mutants: $(VENV)/.dev  ## change each condition of the native kernel, and name those that no test holds (MUTANTS=regex)
+	$(BIN)/python tests/support/mutants.py --only '$(or $(MUTANTS),.)' $(TESTS)
 
 wheel: $(VENV)/.dev  ## build dist/segreader-*.whl
 	rm -rf build/lib* build/bdist* dist

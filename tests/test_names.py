@@ -54,9 +54,9 @@ TABLE = {
     "metadata topic": Named("--metadata", "metadata", ("metadata",)),
     "which segments": Named("--segments-from", "segments_from", ("segmentsFrom",)),
     "log directory": Named("--log-directory", "log_directory", ("logDirectory",)),
-    "threads": Named("--threads", "threads", job=False),
+    "threads": Named("--threads", "threads"),
     "order of partitions": Named("--order", "order", job=False),
-    "bytes ahead": Named("--read-ahead-bytes", "read_ahead_bytes", job=False),
+    "bytes ahead": Named("--read-ahead-bytes", "read_ahead_bytes"),
     "lineage": Named("--leader-epochs", "leader_epochs", ("leaderEpochs",)),
 }
 LONGER = {"--isolation": "isolation_level", "--broker-option": "broker_options", "--storage-option": "storage_options"}

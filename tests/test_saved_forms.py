@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from segreader.backfill.job_plan import JobPlan, parse_plan
-from segreader.backfill.job_splits import JobSplit, PartitionRange
-from segreader.backfill.lost_offsets import LostOffsets
+from segreader.backfill.job_splits import JobSplit, LostOffsets, PartitionRange
 from segreader.backfill.output import OutputLayout, OutputOptions
 from segreader.format.index_files import AbortedTransaction
 from segreader.isolation import AbortedTransactions, IsolationLevel
