@@ -82,7 +82,7 @@ def entered_by_a_flagged_fetch() -> set[str]:
     from gateway_upstream import relayed
     from located_broker import Leader, flagged, located_over
 
-    from segreader.gateway.signing import BaseUrlSigner
+    from segreader.gateway.remote.signing import BaseUrlSigner
 
     leader, recorded = Leader(), dict[bytes, bytes]()
 

@@ -18,7 +18,6 @@ from segreader.broker.protocol import Api, ErrorCode
 from segreader.errors import CatalogError, FormatError, StorageError, UnsupportedVersionError
 from segreader.format.index_files import OffsetIndex
 from segreader.gateway.audit import AuditLog, LocationGiven
-from segreader.gateway.catalogue import OFFSET_INDEX, TRANSACTION_INDEX, Catalogue, StoredSegment
 from segreader.gateway.fetch_messages import (
     EXTENSION,
     FlaggedFetch,
@@ -32,9 +31,10 @@ from segreader.gateway.fetch_messages import (
 )
 from segreader.gateway.metrics import GatewayMetrics, Refused
 from segreader.gateway.relay import Relay
-from segreader.gateway.remote_plans import RemotePlan, RemotePlanner
+from segreader.gateway.remote.catalogue import OFFSET_INDEX, TRANSACTION_INDEX, Catalogue, StoredSegment
+from segreader.gateway.remote.plans import RemotePlan, RemotePlanner
+from segreader.gateway.remote.signing import ObjectAccess, Signer
 from segreader.gateway.rewriting import rewrite_end
-from segreader.gateway.signing import ObjectAccess, Signer
 from segreader.gateway.wire import FrameSource
 
 _STORE_READS = 4

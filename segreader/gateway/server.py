@@ -25,16 +25,16 @@ from segreader.catalog.metadata_consumer import MetadataConsumer
 from segreader.errors import AuthenticationError, BrokerError, ConnectionFailedError, OptionError, SegreaderError
 from segreader.gateway.admission import Admission, LimitReports, address_of
 from segreader.gateway.audit import AuditLog
-from segreader.gateway.catalogue import Catalogue, ObjectFinder
 from segreader.gateway.config import GatewayConfig, parse_address
 from segreader.gateway.identity import Login
 from segreader.gateway.listening import Arrival, Listener, listen, make_server_context, receive
 from segreader.gateway.located_fetch import LocatedFetch
 from segreader.gateway.metrics import GatewayMetrics, Page, serve_pages
 from segreader.gateway.relay import Locating, Relay
-from segreader.gateway.remote_plans import RemotePlanner
+from segreader.gateway.remote.catalogue import Catalogue, ObjectFinder
+from segreader.gateway.remote.plans import RemotePlanner
+from segreader.gateway.remote.signing import make_signer
 from segreader.gateway.rewriting import AddressTable, PortPlan
-from segreader.gateway.signing import make_signer
 from segreader.gateway.wire import Wire, connect
 from segreader.storage.location import open_store
 from segreader.values import dataclass

@@ -169,7 +169,7 @@ def test_following_segments_are_of_the_leaders_history_and_below_what_may_be_rea
 def test_locations_of_one_answer_are_bounded_and_shared_out_evenly(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("segreader.gateway.remote_plans.MOST_LOCATIONS", 5)
+    monkeypatch.setattr("segreader.gateway.remote.plans.MOST_LOCATIONS", 5)
     made = located_over(tmp_path, partitions=4)
     leader = Leader({number: Log() for number in range(4)})
 

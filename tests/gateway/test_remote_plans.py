@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from profiles import tries
 
 from segreader.broker.messages import EpochEnd
-from segreader.gateway.remote_plans import common_stop, epochs_used
+from segreader.gateway.remote.plans import common_stop, epochs_used
 
 LEADERS = {
     "one epoch": [(5, 0)],

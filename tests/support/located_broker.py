@@ -33,11 +33,11 @@ from segreader.catalog.metadata_log import RemoteLogSegmentMetadata
 from segreader.format.checkpoints import LeaderEpoch, LeaderEpochs
 from segreader.format.remote_log_metadata import RemoteLogSegmentMetadataRecord, TopicIdPartitionEntry
 from segreader.gateway.audit import AuditLog
-from segreader.gateway.catalogue import Catalogue, ObjectFinder
 from segreader.gateway.located_fetch import LocatedFetch
 from segreader.gateway.metrics import GatewayMetrics
-from segreader.gateway.remote_plans import RemotePlanner
-from segreader.gateway.signing import ObjectAccess
+from segreader.gateway.remote.catalogue import Catalogue, ObjectFinder
+from segreader.gateway.remote.plans import RemotePlanner
+from segreader.gateway.remote.signing import ObjectAccess
 from segreader.isolation import IsolationLevel
 from segreader.segment import SegmentState, TopicIdPartition
 from segreader.storage.local import LocalStore

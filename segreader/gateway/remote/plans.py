@@ -29,9 +29,9 @@ from segreader.broker.messages import (
 from segreader.broker.protocol import Api, ErrorCode, choose_version
 from segreader.catalog.metadata_log import RemoteLogSegmentMetadata
 from segreader.errors import SegreaderError
-from segreader.gateway.catalogue import Catalogue
 from segreader.gateway.fetch_messages import STEP, FlaggedFetch, PartitionAsked
 from segreader.gateway.metrics import Refused
+from segreader.gateway.remote.catalogue import Catalogue
 from segreader.isolation import IsolationLevel
 from segreader.values import dataclass
 
