@@ -1,4 +1,4 @@
-"""How many connections an address or a principal may have, and what is said when a limit is reached.
+"""How many connections an address or a principal may have, and what is counted and said when a limit is reached.
 
 Each time is counted in the metrics; the log has a line for each limit at most every ten seconds, with who it was last.
 """
@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from segreader.errors import ConnectionFailedError
+from segreader.errors import ConnectionFailedError, ProtocolError
 from segreader.gateway.metrics import GatewayMetrics
 
 _log = logging.getLogger(__name__)
@@ -46,6 +46,16 @@ class LimitReports:
         if now - last >= QUIET_S:
             self._logged[limit] = (now, count)
             _log.warning("limit %s (%d) reached by %s, %d times since last logged", limit, value, who, count - counted)
+
+    def check_size(self, limit: str, most: int, size: int, who: str) -> None:
+        """Check the size of a request that a client announces; the rest as for ``reached``.
+
+        Raises:
+            ProtocolError: it is above the limit.
+        """
+        if size > most:
+            self.reached(limit, most, who)
+            raise ProtocolError(f"the request is larger than {limit}", found=size, expected=f"{most} at most")
 
 
 class Admission:

@@ -48,7 +48,11 @@ class Limits:
     Args:
         connections: clients at a time.
         connections_per_address: of these, with one address.
+        connections_per_principal: of these, logged in as one user, or with one certificate where there is no login.
+        handshake_s: seconds for a PROXY header and for TLS.
         first_request_s: seconds until the first request of a connection is here; until then it has no broker.
+        login_s: seconds until the broker has accepted a login, on listeners with SASL.
+        request_bytes_before_login: largest frame until then, which is awaited whole; and of a later login.
         request_bytes, answer_bytes: largest frame that is passed on.
         flagged_request_bytes: largest Fetch request that is looked into for the flag; it is held whole.
         flagged_partitions: most partitions of such a request, if locations are to be given.
@@ -60,7 +64,11 @@ class Limits:
 
     connections: int = 5000
     connections_per_address: int = 1000
+    connections_per_principal: int = 1000
+    handshake_s: int = 10
     first_request_s: int = 30
+    login_s: int = 30
+    request_bytes_before_login: int = 64 << 10
     request_bytes: int = 128 << 20
     answer_bytes: int = 256 << 20
     flagged_request_bytes: int = 1 << 20

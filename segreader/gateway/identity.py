@@ -1,7 +1,7 @@
 """The name that a client logged in by, taken from its SASL exchange with the broker as it passes through.
 
 Only the name is kept: no password, proof or token. It counts once the broker has accepted the login; the rights are
-the broker's business in any case, and nothing here opens anything. It is for the audit.
+the broker's business in any case, and nothing here opens anything. It is for the audit and for limits.
 
 Source: RFC 4616 (PLAIN), RFC 5802 (SCRAM), RFC 7628 (OAUTHBEARER); KIP-152 and KIP-368 for the requests.
 """
@@ -17,9 +17,6 @@ from segreader.broker.api import decode_sasl_authenticate
 from segreader.broker.codec import RequestHead, codec_of, request_body
 from segreader.broker.protocol import REQUESTS, Api
 from segreader.values import dataclass
-
-LONGEST_TOKEN: Final = 64 << 10
-"""Bytes of a SASL request that is looked into; a larger one passes, and its client has no name."""
 
 SASL_APIS: Final = frozenset((Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE))
 _LONGEST_NAME = 1024
@@ -39,11 +36,16 @@ class Login:
 
     Args:
         subject: of the client's certificate, which is the name until a login has another one.
+        admit: called with the principal of each login that the broker accepts, if it has a name: raises BrokerError if
+            it has too many connections.
     """
 
-    def __init__(self, subject: str | None = None) -> None:
+    def __init__(self, subject: str | None = None, admit: Callable[[str], None] = lambda principal: None) -> None:
+        self.is_accepted = False
+        """Whether the broker has accepted one by SASL."""
         self.principal: str | None = None if subject is None else f"User:{subject}"
         self.mechanism: str | None = None if subject is None else "TLS"
+        self._admit = admit
         self._exchange: _Exchange | None = None
 
     def asked(self, frame: memoryview, head: RequestHead) -> Callable[[memoryview], None] | None:
@@ -69,7 +71,10 @@ class Login:
         answer = decode_sasl_authenticate(version, frame)
         if answer.error or not _is_last(exchange.mechanism, bytes(answer.data)):
             return
-        self.principal = None if exchange.name is None else f"User:{exchange.name}"
+        principal = None if exchange.name is None else f"User:{exchange.name}"
+        if principal is not None and not (self.is_accepted and principal == self.principal):
+            self._admit(principal)
+        self.is_accepted, self.principal = True, principal
         self.mechanism = exchange.mechanism[:40]
 
 
@@ -77,8 +82,8 @@ def _is_last(mechanism: str, data: bytes) -> bool:
     """Whether an answer without an error ends the exchange with success."""
     if mechanism.startswith("SCRAM-"):
         return data.startswith(b"v=")
-    if mechanism == "OAUTHBEARER":
-        return not data  # a refusal has its reason here
+    if mechanism in ("OAUTHBEARER", "GSSAPI"):
+        return not data  # a refusal has its reason here, or another step its token
     return True
 
 

@@ -28,8 +28,8 @@ from segreader.values import dataclass
 _log = logging.getLogger(__name__)
 
 _BACKLOG = 1024
-_PATIENCE_S = 10.0
-"""How long a client may take for the PROXY header and for TLS, each."""
+_NEVER_S = 1 << 20
+"""For a timeout that asyncio would choose else: ``receive`` has none, and its caller has."""
 
 _EXHAUSTED = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 _EXHAUSTED_FOR_S = 1.0
@@ -134,22 +134,18 @@ async def listen(host: str | None, port: int, take: TakeSocket) -> Listener:
 async def receive(
     taken: socket.socket, peer: str, *, context: ssl.SSLContext | None = None, has_proxy_header: bool = False
 ) -> Arrival:
-    """Make an accepted socket a connection; it is closed where that fails.
+    """Make an accepted socket a connection; it is closed where that fails, or is cancelled.
 
     Raises:
         ProtocolError: the PROXY header is missing or damaged.
-        ConnectionFailedError: the client takes too long, hangs up, or TLS fails.
+        ConnectionFailedError: the client hangs up, or TLS fails.
     """
     try:
         if has_proxy_header:
-            async with asyncio.timeout(_PATIENCE_S):
-                peer = await _read_proxy_header(taken) or peer
+            peer = await _read_proxy_header(taken) or peer
         _, wire = await asyncio.get_running_loop().connect_accepted_socket(
-            Wire, taken, ssl=context, ssl_handshake_timeout=_PATIENCE_S if context is not None else None
+            Wire, taken, ssl=context, ssl_handshake_timeout=_NEVER_S if context is not None else None
         )
-    except TimeoutError:
-        taken.close()
-        raise ConnectionFailedError("the client sends nothing", found=f"for {_PATIENCE_S:.0f} s") from None
     except ssl.SSLError as error:
         taken.close()
         raise ConnectionFailedError(f"TLS with the client failed: {error.reason or type(error).__name__}") from None

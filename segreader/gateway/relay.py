@@ -37,10 +37,10 @@ from segreader.errors import BrokerError, ConnectionFailedError, ProtocolError, 
 from segreader.gateway.admission import LimitReports
 from segreader.gateway.config import Limits
 from segreader.gateway.fetch_messages import TOO_LONG, FlaggedFetch, flagged_fetch_steps, has_many_tags, pass_fetch
-from segreader.gateway.identity import LONGEST_TOKEN, SASL_APIS, Login
+from segreader.gateway.identity import SASL_APIS, Login
 from segreader.gateway.metrics import GatewayMetrics
 from segreader.gateway.rewriting import HEAD_APIS, AddressTable, rewrite_start, rewrite_whole, rewrites
-from segreader.gateway.wire import LARGEST, SIZE, FrameSource, Outlet, Wire, check_size, read_size
+from segreader.gateway.wire import LARGEST, SIZE, FrameSource, Outlet, Wire, read_size
 from segreader.values import dataclass
 
 _log = logging.getLogger(__name__)
@@ -73,6 +73,7 @@ PARSED: Final[Mapping[int, ApiVersionRange]] = {
 """Versions that can be looked into; other APIs pass in any version. SASL tokens of handshake 0 are no frames."""
 
 _NEWEST: Final = PARSED[Api.API_VERSIONS].last
+_BEFORE_LOGIN: Final = SASL_APIS | {Api.API_VERSIONS}
 _NEVER: Final = frozenset((52, 53, 54, Api.DESCRIBE_QUORUM, 58, 59, 82))
 """Answers with addresses of controllers."""
 
@@ -107,6 +108,7 @@ class Relay:
         login: who the client is, as its login with the broker names it.
         node: of the broker, as errors and metrics name it.
         locating: answers the flag; ``None``: the flag passes unanswered.
+        must_log_in: take only what a login needs, one small request at a time, until the broker has accepted one.
         reports: where limits that were reached are counted.
     """
 
@@ -122,6 +124,7 @@ class Relay:
         metrics: GatewayMetrics,
         locating: Locating | None,
         login: Login | None = None,
+        must_log_in: bool = False,
         is_strict: bool = True,
         reports: LimitReports | None = None,
     ) -> None:
@@ -141,6 +144,7 @@ class Relay:
         self._locating = locating
         self._reports = reports or LimitReports(metrics)
         self._is_strict = is_strict
+        self._must_log_in = must_log_in
         self._pending: deque[_Pending] = deque()
         self._has_room = asyncio.Event()
         self._is_idle = asyncio.Event()
@@ -156,7 +160,10 @@ class Relay:
             BrokerError: what a peer did wrong; with the direction and the node.
         """
         self._reading = asyncio.ensure_future(self._requests())
-        tasks = [self._reading, asyncio.ensure_future(self._answers())]
+        loop = asyncio.get_running_loop()
+        late: asyncio.Future[None] = loop.create_future()
+        tasks = [self._reading, asyncio.ensure_future(self._answers()), late]
+        timer = loop.call_later(self.limits.login_s, self._login_is_due, late)
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -164,9 +171,20 @@ class Relay:
         except BrokerError as error:
             raise error.located(source=self.node) from None
         finally:
+            timer.cancel()
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _login_is_due(self, late: asyncio.Future[None]) -> None:
+        if self._is_before_login and not late.done():
+            limit = self.limits.login_s
+            self._reports.reached("login_s", limit, self.peer)
+            late.set_exception(ConnectionFailedError("no login in time", expected=f"{limit} s at most"))
+
+    @property
+    def _is_before_login(self) -> bool:
+        return self._must_log_in and not self.login.is_accepted
 
     def drain(self) -> None:
         """Take no more requests, and end when the last one is answered."""
@@ -189,9 +207,8 @@ class Relay:
                 self._is_between = False
                 if size is None:
                     return
-                if size > (most := self.limits.request_bytes):
-                    self._reports.reached("request_bytes", most, self.peer)
-                    check_size(size, SMALLEST_REQUEST, most, "request")
+                limit = "request_bytes_before_login" if self._is_before_login else "request_bytes"
+                self._reports.check_size(limit, getattr(self.limits, limit), size, self.peer)
                 await self._request(FrameSource(self._from_client, size, name="request", limit=_LONGEST_LOOK))
                 seen += 1
                 if not seen % _STEP:
@@ -203,26 +220,8 @@ class Relay:
 
     async def _request(self, source: FrameSource) -> None:
         if len(self._pending) >= self.limits.in_flight:
-            self._reports.reached("in_flight", self.limits.in_flight, self.peer)
-        while len(self._pending) >= self.limits.in_flight:
-            self._has_room.clear()
-            try:
-                await asyncio.wait_for(self._has_room.wait(), _LONGEST_ANSWER_S)
-            except TimeoutError:
-                raise ConnectionFailedError("the broker answers nothing any more") from None
-        held = b""
-        head: RequestHead | None = None
-        is_answered = True
-        for look in (_FIRST_LOOK, _LONGEST_LOOK):
-            held += await source.some(look - len(held))
-            try:
-                head = read_request_head(memoryview(held))
-                is_answered = _expects_answer(memoryview(held), head)
-                break
-            except ProtocolError:
-                if look == _LONGEST_LOOK or not source.left:
-                    raise
-        assert head is not None
+            await self._room()
+        held, head, is_answered = await _looked_at(source)
         if why := _may_pass(head.api, head.version, is_strict=self._is_strict):
             if head.api == Api.API_VERSIONS and head.version > _NEWEST:
                 await source.pass_on(source.left, None)
@@ -232,6 +231,10 @@ class Relay:
                 return
             raise ProtocolError(why)
         self.metrics.requests[api_label(head.api)] += 1
+        if self._is_before_login:
+            if head.api not in _BEFORE_LOGIN:
+                raise ProtocolError(f"{message_name(head.api, head.version, 'request')} before login")
+            held += await source.rest(self.limits.request_bytes_before_login)
         if self._locating is not None and head.api == Api.FETCH and self._is_short(source.size):
             held += await source.rest(self.limits.flagged_request_bytes)
             if (request := await self._flagged(held, head)) is not None:
@@ -241,8 +244,8 @@ class Relay:
                 self.metrics.answered(api_label(head.api), time.monotonic() - started)
                 return
         deliver = self._deliverer(head)
-        if head.api in SASL_APIS and source.size <= LONGEST_TOKEN:
-            held += await source.rest(LONGEST_TOKEN)
+        if head.api in SASL_APIS and source.size <= (most := self.limits.request_bytes_before_login):
+            held += await source.rest(most)
             if (answered := self.login.asked(memoryview(held), head)) is not None:
                 deliver = partial(self._deliver_login, answered)
         if is_answered:
@@ -250,6 +253,17 @@ class Relay:
         await self.to_broker.send(SIZE.pack(source.size) + held)
         await source.pass_on(source.left, self.to_broker)
         await self.to_broker.flush()
+        if self._is_before_login:
+            await self.idle()  # its answer may be what ends the login
+
+    async def _room(self) -> None:
+        self._reports.reached("in_flight", self.limits.in_flight, self.peer)
+        while len(self._pending) >= self.limits.in_flight:
+            self._has_room.clear()
+            try:
+                await asyncio.wait_for(self._has_room.wait(), _LONGEST_ANSWER_S)
+            except TimeoutError:
+                raise ConnectionFailedError("the broker answers nothing any more") from None
 
     def _is_short(self, size: int) -> bool:
         """Whether a Fetch is looked into for the flag."""
@@ -447,6 +461,24 @@ class Relay:
             self._has_room.set()
             if not self._pending:
                 self._is_idle.set()
+
+
+async def _looked_at(source: FrameSource) -> tuple[bytes, RequestHead, bool]:
+    """The beginning of a request, what is in it, and whether the request is answered at all.
+
+    Raises:
+        ProtocolError: it is no request.
+    """
+    held = await source.some(_FIRST_LOOK)
+    try:
+        head = read_request_head(memoryview(held))
+        return held, head, _expects_answer(memoryview(held), head)
+    except ProtocolError:
+        if not source.left:
+            raise
+    held += await source.some(_LONGEST_LOOK - len(held))
+    head = read_request_head(memoryview(held))
+    return held, head, _expects_answer(memoryview(held), head)
 
 
 def _may_pass(api: int, version: int, *, is_strict: bool) -> str | None:

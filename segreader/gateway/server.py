@@ -35,7 +35,7 @@ from segreader.gateway.remote.catalogue import Catalogue, ObjectFinder
 from segreader.gateway.remote.plans import RemotePlanner
 from segreader.gateway.remote.signing import make_signer
 from segreader.gateway.rewriting import AddressTable, PortPlan
-from segreader.gateway.wire import Wire, connect
+from segreader.gateway.wire import LARGEST, Wire, connect
 from segreader.storage.location import open_store
 from segreader.values import dataclass
 
@@ -312,17 +312,20 @@ class Gateway:
                     except BrokerError:
                         taken.close()
                         raise
-                arrival = await receive(taken, peer, context=self._to_clients, has_proxy_header=has_header)
+                arrival = await self._receive(taken, peer, has_header)
                 client, peer = arrival.wire, arrival.peer
                 if has_header:
                     counted.enter_context(self._admitted(peer))
+                login = Login(arrival.subject, lambda principal: counted.enter_context(self._admitted_as(principal)))
+                if login.principal is not None and not self._has_login:
+                    counted.enter_context(self._admitted_as(login.principal))
                 if not await self._has_request(client, peer):
                     return
                 if (named := self.config.node_of(arrival.server_name)) is not None:
                     node_id = named
                 broker = await self._connect(node_id)
                 self._arriving.discard(task)
-                await self._relay(node_id, arrival, broker)
+                await self._relay(node_id, arrival, broker, login)
         except (BrokerError, OSError) as error:
             self.metrics.failed[type(error).__name__] += 1
             _log.info("%s: %s", peer, error if isinstance(error, BrokerError) else type(error).__name__)
@@ -333,12 +336,13 @@ class Gateway:
                 if wire is not None:
                     wire.close()
 
-    async def _relay(self, node_id: int, arrival: Arrival, broker: Wire) -> None:
+    async def _relay(self, node_id: int, arrival: Arrival, broker: Wire, login: Login) -> None:
         relay = Relay(
             arrival.wire,
             broker,
             peer=arrival.peer,
-            login=Login(arrival.subject),
+            login=login,
+            must_log_in=self._has_login,
             node="a bootstrap server" if node_id == _BEGINNING else f"broker {node_id}",
             addresses=self.addresses,
             limits=self.config.limits,
@@ -361,16 +365,37 @@ class Gateway:
         most = self.config.limits.connections_per_address
         return self._admission.admitted("connections_per_address", most, address_of(peer))
 
+    def _admitted_as(self, principal: str) -> contextlib.AbstractContextManager[None]:
+        most = self.config.limits.connections_per_principal
+        return self._admission.admitted("connections_per_principal", most, principal)
+
+    @property
+    def _has_login(self) -> bool:
+        """Whether clients log in by SASL: the gateway's own user and they come to the same listener of a broker."""
+        return self.config.client.security_protocol.has_sasl
+
+    async def _receive(self, taken: socket.socket, peer: str, has_proxy_header: bool) -> Arrival:
+        limit = self.config.limits.handshake_s
+        try:
+            async with asyncio.timeout(limit):
+                return await receive(taken, peer, context=self._to_clients, has_proxy_header=has_proxy_header)
+        except TimeoutError:
+            self._reports.reached("handshake_s", limit, peer)
+            raise ConnectionFailedError("no PROXY header or TLS in time", expected=f"{limit} s at most") from None
+
     async def _has_request(self, client: Wire, peer: str) -> bool:
         """Wait for a client's first request, before it has a connection to a broker; false if it ends without one."""
         limits = self.config.limits
         try:
             async with asyncio.timeout(limits.first_request_s):
-                size = await client.has_frame(SMALLEST_REQUEST, limits.request_bytes, "request")
+                if (size := await client.has_size(SMALLEST_REQUEST, LARGEST, "request")) is None:
+                    return False
+                limit = "request_bytes_before_login" if self._has_login else "request_bytes"
+                self._reports.check_size(limit, getattr(limits, limit), size, peer)
+                return await client.has_frame(size)
         except TimeoutError:
             self._reports.reached("first_request_s", limits.first_request_s, peer)
             raise ConnectionFailedError("no request in time", expected=f"{limits.first_request_s} s at most") from None
-        return size is not None
 
     async def _connect(self, node_id: int) -> Wire:
         known = self.addresses.broker(max(node_id, 0))

@@ -201,10 +201,8 @@ class Wire(asyncio.BufferedProtocol):
             data += piece
         return data
 
-    async def has_frame(self, least: int, most: int, name: str) -> int | None:
-        """Wait until a whole frame is here, or as much of it as may wait here: its size, without reading it.
-
-        ``None`` where the stream ends before.
+    async def has_size(self, least: int, most: int, name: str) -> int | None:
+        """Wait until the size of a frame is here, without reading it; ``None`` where the stream ends before.
 
         Raises:
             ProtocolError: it is no such size.
@@ -217,10 +215,13 @@ class Wire(asyncio.BufferedProtocol):
         for piece in self._pieces:
             if len(head := head + bytes(piece[: SIZE.size - len(head)])) == SIZE.size:
                 break
-        size = check_size(SIZE.unpack(head)[0], least, most, name)
-        while self.waiting < min(SIZE.size + size, SLICE) and not self._is_at_end:
+        return check_size(SIZE.unpack(head)[0], least, most, name)
+
+    async def has_frame(self, size: int) -> bool:
+        """Wait until a whole frame of ``size`` is here with its size field, or as much of it as may wait here."""
+        while self.waiting < (wanted := min(SIZE.size + size, SLICE)) and not self._is_at_end:
             await self._arrival()
-        return size if self.waiting >= min(SIZE.size + size, SLICE) else None
+        return self.waiting >= wanted
 
     def write(self, data: Piece) -> None:
         """Send bytes, or keep them until the other side takes them: ``drain`` before the next ones."""

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
-import struct
 
 import pytest
-from fake_broker import encode_answer
-from gateway_upstream import relayed, run
+from gateway_upstream import SaslBroker, authenticate, handshake, relayed, run
 
 from segreader.broker import api
-from segreader.broker.codec import encode_request
-from segreader.broker.protocol import Api
 from segreader.gateway.identity import name_in
 
 SECRET = "c4naryP4ssword"
@@ -49,31 +45,6 @@ def test_the_first_message_names_the_user(mechanism: str, token: bytes, name: st
     assert name_in(mechanism, token) == name
 
 
-class SaslBroker:
-    """Answers each SASL request with the next of ``answers``: an error code and bytes."""
-
-    def __init__(self, *answers: tuple[int, bytes]) -> None:
-        self.answers = list(answers)
-        self.tokens: list[bytes] = []
-
-    def __call__(self, request: bytes) -> bytes:
-        key, version, number = struct.unpack_from(">hhi", request)
-        self.tokens.append(request)
-        if key == Api.SASL_HANDSHAKE:
-            return encode_answer("SaslHandshake", version, number, {"error_code": 0, "mechanisms": []})
-        code, data = self.answers.pop(0)
-        fields = {"error_code": code, "error_message": None, "auth_bytes": data, "session_lifetime_ms": 0}
-        return encode_answer("SaslAuthenticate", version, number, fields)
-
-
-def handshake(mechanism: str) -> bytes:
-    return encode_request(Api.SASL_HANDSHAKE, 1, {"mechanism": mechanism}, correlation_id=1, client_id="c")
-
-
-def authenticate(token: bytes, number: int = 2) -> bytes:
-    return encode_request(Api.SASL_AUTHENTICATE, 2, {"auth_bytes": token}, correlation_id=number, client_id="c")
-
-
 @pytest.mark.parametrize(
     ("mechanism", "exchange", "principals"),
     [
@@ -104,7 +75,7 @@ def test_a_name_counts_when_the_broker_has_accepted_the_login(
                 assert (told.error, told.data) == (code, data)
                 assert relay.login.principal == principal
                 assert relay.login.mechanism == (mechanism if code == 0 and _is_over(mechanism, data) else None)
-            assert broker.tokens[1:] == [authenticate(token)[4:] for token, _, _ in exchange]
+            assert broker.requests[1:] == [authenticate(token)[4:] for token, _, _ in exchange]
             assert SECRET not in repr(vars(relay.login))
 
     run(test)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import trustme
 from gateway_process import connected, list_groups, running
-from gateway_upstream import run
+from gateway_upstream import handshake, run
 
 from segreader.broker.settings import ClientSettings
 from segreader.errors import OptionError, ProtocolError
@@ -188,12 +188,14 @@ def test_brokers_that_ask_for_a_certificate_beside_sasl_get_the_gateways(tmp_pat
     async def test() -> None:
         given = ClientSettings.from_options({**options, "ssl.certificate.location": str(tmp_path / "own.pem")})
         async with running(context=asking, client=given) as (found, upstream):
-            assert (await (await connected(found.config.listen_port)).ask(list_groups()))[8:] == b"payload"
+            assert (await (await connected(found.config.listen_port)).ask(handshake("PLAIN")))[8:] == b"payload"
             assert dict(part[0] for part in upstream.writers[0].get_extra_info("peercert")["subject"])[
                 "commonName"
             ] == ("gateway")
         async with running(context=asking, client=ClientSettings.from_options(options)) as (found, upstream):
-            assert await (await connected(found.config.listen_port)).is_closed()
+            client = await connected(found.config.listen_port)
+            await client.send(handshake("PLAIN"))
+            assert await client.is_closed()
             assert upstream.requests == []
 
     run(test)

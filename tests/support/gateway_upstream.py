@@ -14,6 +14,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from fake_broker import encode_answer
+
+from segreader.broker.codec import encode_request
+from segreader.broker.protocol import Api
 from segreader.gateway.config import Limits
 from segreader.gateway.listening import listen, receive
 from segreader.gateway.metrics import GatewayMetrics
@@ -64,6 +68,33 @@ class Upstream:
             return [reply]
         cuts = sorted(self.pieces.randrange(len(reply) + 1) for _ in range(min(len(reply), 12)))
         return [reply[start:stop] for start, stop in zip([0, *cuts], [*cuts, len(reply)], strict=True) if start < stop]
+
+
+class SaslBroker:
+    """Answers each SASL request with the next of ``answers``, an error code and bytes; without one, with a yes."""
+
+    def __init__(self, *answers: tuple[int, bytes]) -> None:
+        self.answers = list(answers)
+        self.requests: list[bytes] = []
+
+    def __call__(self, request: bytes) -> bytes:
+        key, version, number = struct.unpack_from(">hhi", request)
+        self.requests.append(request)
+        if key == Api.SASL_HANDSHAKE:
+            return encode_answer("SaslHandshake", version, number, {"error_code": 0, "mechanisms": []})
+        if key != Api.SASL_AUTHENTICATE:
+            return struct.pack(">i", 11) + request[4:8] + b"payload"
+        code, data = self.answers.pop(0) if self.answers else (0, b"")
+        fields = {"error_code": code, "error_message": None, "auth_bytes": data, "session_lifetime_ms": 0}
+        return encode_answer("SaslAuthenticate", version, number, fields)
+
+
+def handshake(mechanism: str) -> bytes:
+    return encode_request(Api.SASL_HANDSHAKE, 1, {"mechanism": mechanism}, correlation_id=1, client_id="c")
+
+
+def authenticate(token: bytes, number: int = 2) -> bytes:
+    return encode_request(Api.SASL_AUTHENTICATE, 2, {"auth_bytes": token}, correlation_id=number, client_id="c")
 
 
 @dataclass
