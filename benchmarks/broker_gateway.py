@@ -1,4 +1,4 @@
-"""What a gateway costs those who only pass through it, and how many locations it gives in a CPU second."""
+"""What a gateway adds to a single request, and how many locations it gives in a CPU second."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ import random
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from statistics import median
 from typing import Any
 
-from benchmarks.broker_backfill import consume
-from benchmarks.broker_kit import Bench, Offsets, cpu_s, spent
+from benchmarks.broker_kit import Bench, Offsets, cpu_s
 from benchmarks.rows import Row
 from segreader.broker import api
 from segreader.broker.client import BrokerClient
@@ -24,25 +22,6 @@ from segreader.isolation import IsolationLevel
 _FOR_MS = 600_000
 _REQUESTS = 500
 _CLIENTS = 8
-
-
-def measure_throughput(bench: Bench, topic: str, offsets: Offsets, stored_bytes: int, rounds: int) -> Iterator[Row]:
-    """confluent-kafka from the broker's own disk, direct and through the gateway, in turns."""
-    places = {"direct": bench.kafka.bootstrap, "through": bench.gateway.bootstrap}
-    walls: dict[str, list[float]] = {name: [] for name in places}
-    gateway: list[float] = []
-    for index in range(-1, rounds):
-        for name in places if index % 2 else reversed(places):
-            turn = spent(partial(consume, places[name], topic, offsets), gateway=bench.gateway.pid)
-            if index < 0:
-                continue
-            walls[name].append(turn.wall)
-            if name == "through":
-                gateway.append(turn.cpu["gateway"])
-    ratios = tuple(b / a for a, b in zip(walls["direct"], walls["through"], strict=True))
-    speeds = " and ".join(f"{stored_bytes / median(walls[name]) / 1e6:.0f}" for name in places)
-    note = f"{speeds} MB/s as stored; gateway CPU {median(gateway) / stored_bytes * 1e9:.2f} s/GB"
-    yield Row("wall of confluent-kafka, through / direct", ratios, 1.10, "x", note)
 
 
 @dataclass(slots=True)

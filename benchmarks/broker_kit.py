@@ -62,6 +62,7 @@ class Kit:
     gateway: Callable[..., Any]
     leaders: Callable[..., Any]
     free_port: Callable[[], int]
+    jars: Callable[[], Path]
 
     @staticmethod
     def load() -> Kit:
@@ -70,10 +71,11 @@ class Kit:
         from kafka_kit.clients import producer
         from kafka_kit.cluster import cluster
         from kafka_kit.gateway import gateway
+        from kafka_kit.jars import BROKER, fetch_jars
         from kafka_kit.leaders import Leaders
         from servers.process import free_port
 
-        return Kit(cluster, producer, gateway, Leaders, free_port)
+        return Kit(cluster, producer, gateway, Leaders, free_port, lambda: fetch_jars(BROKER))
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,11 @@ class Bench:
     def storage_options(self) -> dict[str, object]:
         """What lets a reader follow URLs on loopback."""
         return {"allow_hosts": (self.served,), "allow_private": True, "allow_http": True}
+
+    def stored_bytes(self, topic: str) -> int:
+        """Bytes of a topic's logs on the broker's disk."""
+        logs = (self.kafka.nodes[0].config.directory / "data").glob(f"{topic}-*/*.log")
+        return sum(file.stat().st_size for file in logs)
 
     def bytes_out(self, topic: str) -> int:
         """Bytes of records of a topic that the broker has sent, by its own ``BytesOutPerSec``; takes a JVM a second."""
