@@ -17,6 +17,7 @@ from segreader.broker.client import BrokerClient
 from segreader.broker.connection import Call
 from segreader.broker.connection_pool import OpenConnection
 from segreader.broker.messages import ClusterMetadata, FetchAnswer, FetchPartition, FetchRequest
+from segreader.broker.rules.backoff import Deadline
 from segreader.isolation import IsolationLevel
 
 _FOR_MS = 600_000
@@ -62,7 +63,7 @@ def lane(bootstrap: str, topic: str) -> Iterator[Lane]:
     """A connection to the only broker, or to the gateway before it."""
     with BrokerClient(bootstrap) as client:
         leader = client.leader(topic, 0).leader_id
-        lent = client.connections.lend(leader, client.now_ms() + _FOR_MS)
+        lent = client.connections.lend(leader, Deadline.after(client.now_ms(), _FOR_MS))
         try:
             yield Lane(client, lent, topic)
         finally:

@@ -205,7 +205,8 @@ class AmbiguousTopicError(CatalogError):
 class BrokerError(SegreaderError):
     """A Kafka broker, or a gateway in front of it, cannot be reached or refuses the request.
 
-    ``code`` is Kafka's error code where the broker sent one, ``None`` otherwise.
+    ``code`` is Kafka's error code where the broker sent one, ``None`` otherwise; where a connection failed, that of the
+    last answer before, if it was an error.
     """
 
     def __init__(self, message: str = "", *, code: int | None = None, **fields: Any) -> None:

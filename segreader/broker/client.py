@@ -24,7 +24,15 @@ from segreader.broker.messages import (
     OffsetWanted,
     TopicConfigs,
 )
-from segreader.broker.network_client import Answer, NetworkClient, Told, ask_leaders, refuse_forbidden
+from segreader.broker.network_client import (
+    Answer,
+    NetworkClient,
+    Told,
+    ask_leaders,
+    name_cause,
+    naming,
+    refuse_forbidden,
+)
 from segreader.broker.protocol import ErrorCode, describe, is_retriable, makes_metadata_stale, name_of
 from segreader.broker.rules.backoff import Backoff, Deadline
 from segreader.broker.rules.fetch_errors import REPEATS_OF_SERVER_ERRORS
@@ -80,7 +88,8 @@ class BrokerClient(NetworkClient):
                     hint="Are the brokers of its replicas running?",
                 )
             self.wait(wait_ms)
-            self.refresh([topic], deadline)
+            with naming(ErrorCode.LEADER_NOT_AVAILABLE):
+                self.refresh([topic], deadline)
 
     def topic_id(self, topic: str) -> str | None:
         """The topic's id; ``None`` from brokers that have none."""
@@ -124,8 +133,11 @@ class BrokerClient(NetworkClient):
                 return lookup.results()
             self.metrics.retries["ListOffsets"] += 1
             stale = [each.topic for each in wanted] if step.look is Look.REFRESH_THEN_ASK else []
-            if not self.wait_to_repeat(step.wait_ms, deadline, stale):
-                raise _with_cause(lookup.timed_out(), failure)
+            late = lookup.timed_out()
+            with naming(late.code):
+                has_time = self.wait_to_repeat(step.wait_ms, deadline, stale)
+            if not has_time:
+                raise _with_cause(late, failure)
 
     def epoch_ends(self, wanted: Sequence[EpochWanted]) -> tuple[EpochEnd, ...]:
         """Where epochs end in the leaders' logs, in the order asked for; without errors.
@@ -140,12 +152,12 @@ class BrokerClient(NetworkClient):
         backoff = Backoff(self.jitter, self.backoff_policy)
         server_errors = 0
         failure: ConnectionFailedError | None = None
+        last: EpochEnd | None = None
 
         def make(offered: ApiVersions, some: Sequence[EpochWanted]) -> Call[Sequence[EpochEnd]]:
             return _epoch_call(self, offered, [_fenced(self, each) for each in some])
 
         while True:
-            last: EpochEnd | None = None
             is_stale = False
             left = [each for each in wanted if _epoch_key(each) not in found]
             for reply in ask_leaders(self, _rounds(left), make, deadline):
@@ -167,7 +179,9 @@ class BrokerClient(NetworkClient):
             self.metrics.retries["OffsetForLeaderEpoch"] += 1
             stale = [each.topic for each in wanted] if is_stale else []
             is_hopeless = server_errors > REPEATS_OF_SERVER_ERRORS
-            if is_hopeless or not self.wait_to_repeat(backoff.failed(), deadline, stale):
+            with naming(last.error if last is not None else None):
+                has_time = not is_hopeless and self.wait_to_repeat(backoff.failed(), deadline, stale)
+            if not has_time:
                 about = f" for {last.topic}-{last.partition}: {describe(last.error)}" if last is not None else ""
                 error = BrokerError(
                     f"OffsetForLeaderEpoch had no answer in time{about}", code=last.error if last is not None else None
@@ -257,17 +271,18 @@ def _committed_offsets(
     deadline = client.deadline()
     backoff = Backoff(client.jitter, client.backoff_policy)
     coordinator: Coordinator | None = None
+    error = 0
     while True:
         failed: ConnectionFailedError | None = None
         if coordinator is None:
-            coordinator = _find(client, group, deadline, backoff)
-        error = 0
+            with naming(error):
+                coordinator = _find(client, group, deadline, backoff)
         try:
             assert coordinator.node is not None
-            lent = client.connections.lend_to(coordinator.node, deadline.at_ms)
+            lent = client.connections.lend_to(coordinator.node, deadline)
             try:
                 call = lent.plan(lambda offered: api.offset_fetch(client.settings, offered, group, topics))
-                answer = lent.connection.ask(call, until_ms=deadline.at_ms)
+                answer = lent.connection.ask(call, deadline=deadline)
             finally:
                 client.connections.give_back(lent)
             error = _worst(answer)
@@ -277,7 +292,7 @@ def _committed_offsets(
                 return answer
         except ConnectionFailedError as failure:
             coordinator, failed = None, failure
-        if error:
+        if error and failed is None:
             client.metrics.errors[name_of(error)] += 1
             _raise_final(error, group, "OffsetFetch")
             if error in _FIND_AGAIN:
@@ -286,16 +301,19 @@ def _committed_offsets(
 
 
 def _find(client: NetworkClient, group: str, deadline: Deadline, backoff: Backoff) -> Coordinator:
+    error = 0
     while True:
-        coordinator = client.ask_any(
-            lambda offered: api.find_coordinator(client.settings, offered, group), deadline=deadline
-        )
+        with naming(error):
+            coordinator = client.ask_any(
+                lambda offered: api.find_coordinator(client.settings, offered, group), deadline=deadline
+            )
         if coordinator.error == ErrorCode.NONE and coordinator.node is not None and coordinator.group == group:
             return coordinator
         if coordinator.error:
             client.metrics.errors[name_of(coordinator.error)] += 1
             _raise_final(coordinator.error, group, "FindCoordinator")
-        _wait(client, deadline, backoff, "FindCoordinator", group, coordinator.error, None)
+        error = coordinator.error
+        _wait(client, deadline, backoff, "FindCoordinator", group, error, None)
 
 
 def _wait(
@@ -311,7 +329,7 @@ def _wait(
     wait_ms = backoff.failed()
     if not deadline.allows(wait_ms, client.now_ms()):
         if failed is not None:
-            raise failed
+            raise name_cause(failed, error)
         raise BrokerError(f"{api} had no answer in time for group {group}: {describe(error)}", code=error)
     client.wait(wait_ms)
 

@@ -20,6 +20,7 @@ from dataclasses import field
 from typing import Generic, TypeVar
 
 from segreader.broker.authentication import is_refusal_of_certificate, tls_failure
+from segreader.broker.rules.backoff import LONGEST_THROTTLE_MS, Deadline
 from segreader.broker.settings import ClientSettings
 from segreader.errors import BrokerError, ConnectionFailedError, ProtocolError
 from segreader.format.columns import BufferPool
@@ -154,11 +155,11 @@ class Connection:
         """The connection's time: ms since an arbitrary start."""
         return int(self._clock.monotonic() * 1000)
 
-    def send(self, call: Call[Answer], *, until_ms: int | None = None) -> Pending[Answer]:
+    def send(self, call: Call[Answer], *, deadline: Deadline | None = None) -> Pending[Answer]:
         """Send a request; its answer is for ``receive``.
 
         Args:
-            until_ms: when the whole operation must be over, on this connection's clock.
+            deadline: of the whole operation, on this connection's clock; throttle time puts it off.
 
         Raises:
             ConnectionFailedError: the connection is closed, was reset, or the broker asks to wait for longer.
@@ -166,13 +167,13 @@ class Connection:
         """
         self._require_open()
         if self._must_renew():
-            self._renew(until_ms)
-        self._keep_quiet(call, until_ms)
+            self._renew(deadline)
+        self._keep_quiet(call, deadline)
         self._last_id = (self._last_id + 1) & 0x7FFFFFFF
         pending = Pending(call, self._last_id)
         frame = call.encode(pending.correlation_id)
         with self._closing_on_failure(call, "sending"):
-            self._stream.settimeout(self._seconds_left(self._due(call, until_ms), call, "to send"))
+            self._stream.settimeout(self._seconds_left(self._due(call, deadline), call, "to send"))
             size = len(frame)
             try:
                 self._stream.sendall(frame)
@@ -183,17 +184,18 @@ class Connection:
         self._metrics.bytes_sent += size
         return pending
 
-    def receive(self, pending: Pending[Answer], *, until_ms: int | None = None) -> Answer:
+    def receive(self, pending: Pending[Answer], *, deadline: Deadline | None = None) -> Answer:
         """The answer to a request; those before it are read, too, and kept for their callers.
 
-        The request's time-out counts from this call on: what waits in the socket for a slow reader is not late.
+        The request's time-out counts from this call on: what waits in the socket for a slow reader is not late. Nor is
+        what waits in the broker for the end of a throttle time, of which an answer before it told.
 
         Raises:
             ConnectionFailedError: the broker closed the connection, or did not answer in time.
             ProtocolError: what came is no answer to this request.
         """
         call = pending.call
-        due_ms = self._due(call, until_ms)
+        due_ms = self._due(call, deadline)
         while pending.frame is None:
             self._require_open()
             if pending not in self._in_flight:
@@ -211,9 +213,9 @@ class Connection:
         self._throttle(getattr(answer, "throttle_ms", 0))
         return answer
 
-    def ask(self, call: Call[Answer], *, until_ms: int | None = None) -> Answer:
+    def ask(self, call: Call[Answer], *, deadline: Deadline | None = None) -> Answer:
         """The answer to one request."""
-        return self.receive(self.send(call, until_ms=until_ms), until_ms=until_ms)
+        return self.receive(self.send(call, deadline=deadline), deadline=deadline)
 
     def is_usable(self) -> bool:
         """Whether an idle connection is still open at the other end: nothing came, not even its end."""
@@ -235,9 +237,14 @@ class Connection:
         """Close the socket. Answers that were returned stay valid."""
         self._close("it was closed here")
 
-    def _due(self, call: Call[Answer], until_ms: int | None) -> int:
-        due_ms = self.now_ms() + self._settings.request_timeout_ms + call.held_ms
-        return due_ms if until_ms is None else min(due_ms, until_ms)
+    def _due(self, call: Call[Answer], deadline: Deadline | None) -> int:
+        now_ms = self.now_ms()
+        quiet_until_ms = min(max(self._quiet_until_ms, now_ms), now_ms + LONGEST_THROTTLE_MS)
+        due_ms = quiet_until_ms + self._settings.request_timeout_ms + call.held_ms
+        if deadline is None:
+            return due_ms
+        deadline.excuse(now_ms, quiet_until_ms)
+        return min(due_ms, deadline.at_ms)
 
     def _must_renew(self) -> bool:
         return (
@@ -247,11 +254,11 @@ class Connection:
             and not self._is_renewing
         )
 
-    def _renew(self, until_ms: int | None) -> None:
+    def _renew(self, deadline: Deadline | None) -> None:
         """Authenticate again with nothing in flight, as KIP-368 wants it; answers under way are read first."""
         assert self.renew_session is not None
         while self._in_flight:
-            self._read_frame(self._due(self._in_flight[0].call, until_ms))
+            self._read_frame(self._due(self._in_flight[0].call, deadline))
         self._is_renewing = True
         try:
             self.renew_session()
@@ -261,15 +268,17 @@ class Connection:
         finally:
             self._is_renewing = False
 
-    def _keep_quiet(self, call: Call[Answer], until_ms: int | None) -> None:
-        wait_ms = self._quiet_until_ms - self.now_ms()
+    def _keep_quiet(self, call: Call[Answer], deadline: Deadline | None) -> None:
+        now_ms = self.now_ms()
+        wait_ms = self._quiet_until_ms - now_ms
         if wait_ms <= 0:
             return
-        if until_ms is not None and self._quiet_until_ms > until_ms:
+        if deadline is not None and not deadline.excuse(now_ms, self._quiet_until_ms):
             raise ConnectionFailedError(
-                f"the broker asks to wait {wait_ms} ms before {call}, which is longer than there is time",
+                f"the broker asks to wait {wait_ms} ms before {call}",
                 source=self.peer,
-                hint="This client is over its quota there; raise the quota or default.api.timeout.ms",
+                expected=f"at most {LONGEST_THROTTLE_MS} ms of throttle time in one operation",
+                hint="This client is far over its quota there; raise the quota",
             )
         if self._clock.wait(self._stopped, wait_ms / 1000):
             self._close("it was closed here")

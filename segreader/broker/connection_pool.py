@@ -21,6 +21,7 @@ from segreader.broker.authentication import SaslExchange, make_context, printabl
 from segreader.broker.connection import Call, ClientMetrics, Connection
 from segreader.broker.messages import ApiVersions, Node
 from segreader.broker.protocol import Api, choose_version, describe
+from segreader.broker.rules.backoff import Deadline
 from segreader.broker.rules.leader import KnownCluster
 from segreader.broker.settings import ClientSettings
 from segreader.errors import (
@@ -96,11 +97,11 @@ class Opener:
         """Log in by these settings from the next connection on; their certificates are read anew."""
         self._context, self._settings = None, settings
 
-    def open(self, address: Address, *, until_ms: int, may_be_loopback: bool = True) -> OpenConnection:
+    def open(self, address: Address, *, deadline: Deadline, may_be_loopback: bool = True) -> OpenConnection:
         """Connect, learn the versions and authenticate.
 
         Args:
-            until_ms: when the whole operation must be over, on the clock of connections.
+            deadline: of the whole operation, on the clock of connections.
             may_be_loopback: ``False`` for an address that a broker elsewhere named.
 
         Raises:
@@ -116,7 +117,7 @@ class Opener:
             if self._settings is settings:
                 self._context = context
         # TLS and the first request have their own time-out, for servers that accept and stay silent.
-        stream = self._connect(address, until_ms, may_be_loopback)
+        stream = self._connect(address, deadline, may_be_loopback)
         try:
             is_loopback = _ip(stream.getpeername()[0]).is_loopback
             if context is not None:
@@ -133,18 +134,18 @@ class Opener:
             stream.close()
             raise
         try:
-            versions = self._ask_versions(connection, until_ms)
+            versions = self._ask_versions(connection, deadline)
             if settings.security_protocol.has_sasl:
-                authenticate(connection, settings, versions, until_ms=until_ms)
+                authenticate(connection, settings, versions, deadline=deadline)
         except BaseException:
             connection.close()
             raise
         self._metrics.connections += 1
         return OpenConnection(address, connection, versions, is_loopback)
 
-    def _connect(self, address: Address, until_ms: int, may_be_loopback: bool) -> socket.socket:
+    def _connect(self, address: Address, deadline: Deadline, may_be_loopback: bool) -> socket.socket:
         now_ms = int(self._clock.monotonic() * 1000)
-        due_ms = min(until_ms, now_ms + self._settings.connect_timeout_ms)
+        due_ms = deadline.within(now_ms, self._settings.connect_timeout_ms).at_ms
         try:
             places = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
@@ -179,10 +180,10 @@ class Opener:
                 failed = ConnectionFailedError(f"cannot connect: {_what(error)}", source=str(address), hint=hint)
         raise failed or ConnectionFailedError("no address is known for this host", source=str(address))
 
-    def _ask_versions(self, connection: Connection, until_ms: int) -> ApiVersions:
-        until_ms = min(until_ms, connection.now_ms() + self._settings.connect_timeout_ms)
+    def _ask_versions(self, connection: Connection, deadline: Deadline) -> ApiVersions:
+        deadline = deadline.within(connection.now_ms(), self._settings.connect_timeout_ms)
         for version in (_FIRST_VERSION, 0):
-            answer = connection.ask(api.api_versions(self._settings, version), until_ms=until_ms)
+            answer = connection.ask(api.api_versions(self._settings, version), deadline=deadline)
             if answer.error == 0:
                 return answer
             if answer.error != _UNSUPPORTED_VERSION:
@@ -199,14 +200,14 @@ def authenticate(
     settings: ClientSettings,
     offered: ApiVersions,
     *,
-    until_ms: int | None = None,
+    deadline: Deadline | None = None,
     choose: Callable[[float, float], float] = random.uniform,
 ) -> None:
     """Authenticate on a connection with nothing in flight, and have it done again before the session ends.
 
     Args:
         offered: the broker's versions.
-        until_ms: when the operation must be over, on the connection's clock.
+        deadline: of the operation, on the connection's clock.
         choose: gives a number between two others: where in the session it is renewed.
 
     Raises:
@@ -216,8 +217,8 @@ def authenticate(
     assert settings.sasl_mechanism is not None
     exchange = start_exchange(settings)
     try:
-        _shake_hands(connection, settings, until_ms)
-        lifetime_ms = _exchange(connection, settings, offered, exchange, until_ms)
+        _shake_hands(connection, settings, deadline)
+        lifetime_ms = _exchange(connection, settings, offered, exchange, deadline)
     except AuthenticationError as error:
         connection.close()
         raise error.located(source=connection.peer) from None
@@ -227,14 +228,14 @@ def authenticate(
         connection.renew_at_ms = connection.now_ms() + wait_ms
 
         def renew() -> None:
-            over_ms = connection.now_ms() + settings.operation_timeout_ms
-            authenticate(connection, settings, offered, until_ms=over_ms, choose=choose)
+            deadline = Deadline.after(connection.now_ms(), settings.operation_timeout_ms)
+            authenticate(connection, settings, offered, deadline=deadline, choose=choose)
 
         connection.renew_session = renew
 
 
-def _shake_hands(connection: Connection, settings: ClientSettings, until_ms: int | None) -> None:
-    answer = connection.ask(api.sasl_handshake(settings), until_ms=until_ms)
+def _shake_hands(connection: Connection, settings: ClientSettings, deadline: Deadline | None) -> None:
+    answer = connection.ask(api.sasl_handshake(settings), deadline=deadline)
     if answer.error:
         raise AuthenticationError(
             f"the mechanism {settings.sasl_mechanism} is refused: {describe(answer.error)}",
@@ -249,14 +250,14 @@ def _exchange(
     settings: ClientSettings,
     offered: ApiVersions,
     exchange: SaslExchange,
-    until_ms: int | None,
+    deadline: Deadline | None,
 ) -> int:
     """The session's life in ms; 0: it has no end."""
     version = choose_version(Api.SASL_AUTHENTICATE, offered)
     # No secret is in a variable here: crash reports print those of every frame of a traceback.
     call = api.sasl_authenticate(settings, version, exchange.first())
     for _ in range(_MOST_STEPS):
-        answer = connection.ask(call, until_ms=until_ms)
+        answer = connection.ask(call, deadline=deadline)
         if answer.error:
             said = printable(answer.error_message)
             if exchange.is_secret_in(said):
@@ -378,13 +379,13 @@ class NodeConnections:
             raise ConnectionFailedError(f"where broker {node_id} listens is not known")
         return _address(node)
 
-    def lend(self, node_id: int, until_ms: int) -> OpenConnection:
+    def lend(self, node_id: int, deadline: Deadline) -> OpenConnection:
         """A connection to a broker, for the caller alone until it is given back.
 
         Raises:
             ConnectionFailedError, AuthenticationError, UnsupportedVersionError: as ``Opener.open`` says.
         """
-        return self._to(self.address_of(node_id), until_ms)
+        return self._to(self.address_of(node_id), deadline)
 
     def lend_idle(self, node_id: int) -> OpenConnection | None:
         """A connection to a broker that can be used at once, if there is one; none is opened or waited for."""
@@ -394,11 +395,11 @@ class NodeConnections:
         self.give_back(lent)
         return None
 
-    def lend_to(self, node: Node, until_ms: int) -> OpenConnection:
+    def lend_to(self, node: Node, deadline: Deadline) -> OpenConnection:
         """A connection to a broker that an answer named."""
-        return self._to(_address(node), until_ms)
+        return self._to(_address(node), deadline)
 
-    def lend_any(self, until_ms: int) -> OpenConnection:
+    def lend_any(self, deadline: Deadline) -> OpenConnection:
         """A connection to whichever broker can be reached: an idle one first, then those known, then the bootstrap
         list; those that failed lately come last, behind them those that ask us to be quiet for a while.
 
@@ -413,7 +414,7 @@ class NodeConnections:
         failed: ConnectionFailedError | None = None
         for address in places:
             try:
-                return self._to(address, until_ms)
+                return self._to(address, deadline)
             except ConnectionFailedError as error:
                 failed = error
         assert failed is not None
@@ -440,14 +441,14 @@ class NodeConnections:
         self._is_closed = True
         self.forget()
 
-    def _to(self, address: Address, until_ms: int) -> OpenConnection:
+    def _to(self, address: Address, deadline: Deadline) -> OpenConnection:
         if self._is_closed:
             raise ConnectionFailedError("this client is closed")
         if (kept := self._usable(address)) is not None:
             return kept
         is_ours = address in self.bootstrap
         try:
-            opened = self.opener.open(address, until_ms=until_ms, may_be_loopback=is_ours or self._is_local)
+            opened = self.opener.open(address, deadline=deadline, may_be_loopback=is_ours or self._is_local)
         except ConnectionFailedError:
             self._failures[address] = self._failures.get(address, 0) + 1
             raise

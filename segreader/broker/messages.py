@@ -207,6 +207,7 @@ class FetchedPartition:
         location: of the remote segment that holds the offset asked for (the location extension).
         location_error: why a location in the answer cannot be read; it counts as one that was not given.
         following: locations of the segments behind that one, each from where the one before ends.
+        throttle_ms: how long a broker asks to wait that gave nothing at all, because a quota is used up (KIP-219).
     """
 
     topic: str | None
@@ -224,6 +225,7 @@ class FetchedPartition:
     location: RemoteLogSegmentLocation | None = None
     location_error: str | None = None
     following: tuple[RemoteLogSegmentLocation, ...] = ()
+    throttle_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

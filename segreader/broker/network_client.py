@@ -6,6 +6,7 @@ it lasts, and connections are kept for the next one.
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,7 +24,7 @@ from segreader.broker.rules.fallback import ExtensionMemory
 from segreader.broker.rules.leader import KnownCluster
 from segreader.broker.rules.list_offsets import LatestTold
 from segreader.broker.settings import ClientSettings
-from segreader.errors import AuthorizationError, BrokerError, ConnectionFailedError, ProtocolError
+from segreader.errors import AuthorizationError, BrokerError, ConnectionFailedError, ProtocolError, SegreaderError
 from segreader.storage.retry import Clock
 from segreader.values import dataclass
 
@@ -68,6 +69,7 @@ class NetworkClient:
         self._lock = threading.RLock()
         self._told_at_ms: dict[str, int] = {}
         self._wanted: set[str] = set()
+        self._is_refreshing = False
         opener = Opener(self.settings, clock=self._clock, metrics=self.metrics, stopped=self._stopped)
         self.connections = NodeConnections(parse_bootstrap(bootstrap_servers), opener, self.cluster)
 
@@ -83,7 +85,7 @@ class NetworkClient:
         self.close()
 
     def close(self) -> None:
-        """Close all connections, and end waits in other threads."""
+        """Close all connections, and end waits in other threads; a request under way there ends with its answer."""
         self._stopped.set()
         self.connections.close()
 
@@ -121,9 +123,9 @@ class NetworkClient:
         backoff = Backoff(self.jitter, self.backoff_policy)
         while True:
             try:
-                lent = self.connections.lend_any(deadline.at_ms)
+                lent = self.connections.lend_any(deadline)
                 try:
-                    return lent.connection.ask(lent.plan(make), until_ms=deadline.at_ms)
+                    return lent.connection.ask(lent.plan(make), deadline=deadline)
                 finally:
                     self.connections.give_back(lent)
             except ConnectionFailedError:
@@ -158,19 +160,36 @@ class NetworkClient:
         return True
 
     def want_refresh(self, topic: str) -> None:
-        """Request metadata at the next occasion, without waiting for it."""
-        self._wanted.add(topic)
+        """Have metadata asked for by the next ``refresh_beside``."""
+        with self._lock:
+            self._wanted.add(topic)
 
-    def refresh_if_wanted(self, topic: str) -> None:
-        """Ask now if that is wanted or what is known is too old; without one more try, for it is not needed yet."""
-        age_ms = self.now_ms() - self._told_at_ms.get(topic, self.now_ms())
-        if topic in self._wanted or age_ms > self.settings.metadata_max_age_ms:
-            self._wanted.discard(topic)
-            self._told_at_ms[topic] = self.now_ms()
-            try:
-                self.refresh([topic], self.deadline())
-            except ConnectionFailedError:
+    def refresh_beside(self, topic: str) -> None:
+        """Ask for metadata in a thread of its own, if that is wanted or what is known is too old; nothing waits for it.
+
+        Call it with a request of your own under way: connections that are idle are used.
+        """
+        with self._lock:
+            now_ms = self.now_ms()
+            if now_ms - self._told_at_ms.get(topic, now_ms) > self.settings.metadata_max_age_ms:
+                self._wanted.add(topic)
+                self._told_at_ms[topic] = now_ms
+            if not self._wanted or self._is_refreshing:
                 return
+            self._is_refreshing = True
+        threading.Thread(target=self._refresh_wanted, name="segreader-metadata", daemon=True).start()
+
+    def _refresh_wanted(self) -> None:
+        while True:
+            with self._lock:
+                topics = sorted(self._wanted)
+                self._wanted.clear()
+                if not topics or self._stopped.is_set():
+                    self._is_refreshing = False
+                    return
+            # What is known is good enough to read on; where it is not, whoever reads asks again, and raises.
+            with contextlib.suppress(SegreaderError):
+                self.ask_metadata(topics, self.deadline())
 
     def require_topics(self, topics: Sequence[str], deadline: Deadline) -> None:
         """Have the partitions of these topics in ``cluster``, not older than allowed.
@@ -180,8 +199,10 @@ class NetworkClient:
             BrokerError: one is not there, also after some tries: brokers hear of a new topic one after another.
         """
         backoff = Backoff(self.jitter, self.backoff_policy)
+        error = 0
         while missing := [each for each in dict.fromkeys(topics) if not self._is_known(each)]:
-            answer = self.ask_metadata(missing, deadline)
+            with naming(error):
+                answer = self.ask_metadata(missing, deadline)
             refuse_forbidden(answer, missing)
             errors = {each.name: each.error for each in answer.topics if each.error}
             absent = [each for each in missing if not self.cluster.partitions(each)]
@@ -231,6 +252,23 @@ class NetworkClient:
                 code=ErrorCode.REBOOTSTRAP_REQUIRED,
             )
         return answer
+
+
+@contextlib.contextmanager
+def naming(error: int | None) -> Iterator[None]:
+    """Let a failure of a connection name the Kafka error that led to this work, 0 or ``None`` if there was none."""
+    try:
+        yield
+    except ConnectionFailedError as failure:
+        name_cause(failure, error)
+        raise
+
+
+def name_cause(failure: ConnectionFailedError, error: int | None) -> ConnectionFailedError:
+    """The failure with the Kafka error of the last answer before it, 0 or ``None`` if there was none."""
+    if not error:
+        return failure
+    return failure.located(code=error, found=f"{describe(error)} in the last answer before")
 
 
 def refuse_forbidden(answer: ClusterMetadata, topics: Sequence[str]) -> None:
@@ -308,7 +346,7 @@ def ask_leaders(
         for leader_id, requests in by_leader.items():
             asked = [tuple(each) for each in requests if each]
             try:
-                lent = client.connections.lend(leader_id, deadline.at_ms)
+                lent = client.connections.lend(leader_id, deadline)
             except ConnectionFailedError as error:
                 yield from [Reply(each, None, failure=error) for some in asked for each in some]
                 continue
@@ -317,13 +355,13 @@ def ask_leaders(
             for some in asked:
                 call = lent.plan(partial(_about, make, some))
                 try:
-                    of_leader.requests.append((some, lent.connection.send(call, until_ms=deadline.at_ms)))
+                    of_leader.requests.append((some, lent.connection.send(call, deadline=deadline)))
                 except ConnectionFailedError as error:
                     yield from [Reply(each, None, failure=error) for each in some]
         for of_leader in sent:
             for some, pending in of_leader.requests:
                 try:
-                    told = of_leader.lent.connection.receive(pending, until_ms=deadline.at_ms)
+                    told = of_leader.lent.connection.receive(pending, deadline=deadline)
                 except ConnectionFailedError as error:
                     yield from [Reply(each, None, failure=error) for each in some]
                     continue

@@ -26,6 +26,7 @@ from segreader.broker.messages import (
 )
 from segreader.broker.partition_state import PartitionState, Tries
 from segreader.broker.protocol import ErrorCode
+from segreader.broker.rules.backoff import Deadline
 from segreader.broker.rules.fallback import RemoteReads, RemoteStep
 from segreader.broker.rules.preferred_replica import KnownEnds
 from segreader.broker.rules.truncation import FetchPosition, parse_batch_facts
@@ -66,7 +67,7 @@ class _FetchChannel:
         """``host:port`` of the broker that was asked last."""
 
     def send(
-        self, node_id: int, request: FetchRequest, leader: LeaderAndEpoch, *, until_ms: int, is_ahead: bool = False
+        self, node_id: int, request: FetchRequest, leader: LeaderAndEpoch, *, deadline: Deadline, is_ahead: bool = False
     ) -> _SentFetch | None:
         """Send a Fetch for one partition.
 
@@ -77,16 +78,16 @@ class _FetchChannel:
             ConnectionFailedError, AuthenticationError, UnsupportedVersionError: as for opening and sending.
         """
         self.drop()
-        lent = self._connections.lend_idle(node_id) if is_ahead else self._connections.lend(node_id, until_ms)
+        lent = self._connections.lend_idle(node_id) if is_ahead else self._connections.lend(node_id, deadline)
         if lent is None:
             return None
         self._lent = lent
         self.peer = str(lent.address)
         call = lent.plan(lambda offered: api.fetch(self._settings, offered, request))
-        pending = lent.connection.send(call, until_ms=until_ms)
+        pending = lent.connection.send(call, deadline=deadline)
         return _SentFetch(request, pending, node_id, leader, lent.connection.now_ms())
 
-    def receive(self, sent: _SentFetch, *, until_ms: int) -> tuple[FetchAnswer, FetchedPartition | None]:
+    def receive(self, sent: _SentFetch, *, deadline: Deadline) -> tuple[FetchAnswer, FetchedPartition | None]:
         """The answer, and its one partition; ``None`` where the broker gave none, as one that throttles does.
 
         Raises:
@@ -94,7 +95,7 @@ class _FetchChannel:
             ProtocolError: the answer cannot be read, or is about something else.
         """
         assert self._lent is not None
-        answer = self._lent.connection.receive(sent.pending, until_ms=until_ms)
+        answer = self._lent.connection.receive(sent.pending, deadline=deadline)
         if not answer.partitions:
             self._give_back()
             return answer, None
@@ -251,8 +252,6 @@ class PartitionFetcher:
             ConnectionFailedError, BrokerError: no broker could answer in time.
             ProtocolError: what came is no answer to what was asked.
         """
-        if self._ahead is None:
-            self._client.refresh_if_wanted(self.topic)
         tries = Tries.of(self._client)
         while True:
             self._state.follow_leader()
@@ -264,7 +263,10 @@ class PartitionFetcher:
             sent, answer, told = answered
             if told is None:
                 if not answer.error:  # throttled (KIP-13): no topics at all
-                    return self._paced(sent, FetchedPartition(self.topic, self.topic_id, self.partition))
+                    nothing = FetchedPartition(
+                        self.topic, self.topic_id, self.partition, throttle_ms=answer.throttle_ms
+                    )
+                    return self._paced(sent, nothing)
                 self._state.pause(tries, answer.error, refresh=False)
             elif self._state.takes(
                 told, answer, tries, by=sent.node_id, sent_epoch=sent.asked.current_leader_epoch
@@ -280,16 +282,16 @@ class PartitionFetcher:
             self._channel.drop()
             sent = None
         node_id = sent.node_id if sent is not None else -1
-        until_ms = tries.deadline.at_ms
         try:
             if sent is None:
                 source = state.choose()
                 node_id = source.node_id
                 if source.refresh_metadata:
                     client.want_refresh(self.topic)
-                sent = self._send(node_id, source.rack, offset, until_ms)
+                sent = self._send(node_id, source.rack, offset, tries.deadline)
                 assert sent is not None
-            answer, told = self._channel.receive(sent, until_ms=until_ms)
+            client.refresh_beside(self.topic)
+            answer, told = self._channel.receive(sent, deadline=tries.deadline)
         except ConnectionFailedError as failure:
             self._channel.drop()
             if node_id >= 0 and state.replica.connection_failed(node_id, client.now_ms()):
@@ -311,11 +313,13 @@ class PartitionFetcher:
             state.follow_leader()
             source = state.choose()
             if state.reading.question() is None:
-                self._ahead = self._send(source.node_id, source.rack, offset, self._client.deadline().at_ms, True)
+                self._ahead = self._send(source.node_id, source.rack, offset, self._client.deadline(), True)
         except BrokerError:
             self._abandon()  # poll meets it again, and raises
 
-    def _send(self, node_id: int, rack: str, offset: int, until_ms: int, is_ahead: bool = False) -> _SentFetch | None:
+    def _send(
+        self, node_id: int, rack: str, offset: int, deadline: Deadline, is_ahead: bool = False
+    ) -> _SentFetch | None:
         client = self._client
         wants = (
             self._wants_locations
@@ -340,7 +344,7 @@ class PartitionFetcher:
             rack=rack,
             wants_locations=wants,
         )
-        sent = self._channel.send(node_id, request, self._state.leader, until_ms=until_ms, is_ahead=is_ahead)
+        sent = self._channel.send(node_id, request, self._state.leader, deadline=deadline, is_ahead=is_ahead)
         if wants and sent is not None:
             client.metrics.locations_asked += 1
         return sent
@@ -420,7 +424,9 @@ class PartitionFetcher:
     def _paced(self, sent: _SentFetch, nothing: FetchedPartition) -> FetchedPartition:
         """An empty answer; a peer that gives many of them without waiting is not asked again at once."""
         client = self._client
-        is_quick = client.now_ms() - sent.at_ms < min(_QUICK_MS, client.settings.fetch_max_wait_ms)
+        is_quick = nothing.throttle_ms < _QUICK_MS and client.now_ms() - sent.at_ms < min(
+            _QUICK_MS, client.settings.fetch_max_wait_ms
+        )
         self._quick_empties = self._quick_empties + 1 if is_quick else 0
         if self._quick_empties > _QUICK_EMPTIES:
             client.wait(client.backoff_policy.wait_ms(self._quick_empties - _QUICK_EMPTIES, client.jitter))

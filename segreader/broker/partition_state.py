@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from segreader.broker.client import BrokerClient, ask_epoch_end
 from segreader.broker.messages import EARLIEST, LATEST, EpochEnd, FetchAnswer, FetchedPartition, Node, OffsetWanted
+from segreader.broker.network_client import name_cause, naming
 from segreader.broker.protocol import ErrorCode, describe, name_of
 from segreader.broker.rules.backoff import Backoff, Deadline
 from segreader.broker.rules.fetch_errors import (
@@ -35,10 +36,11 @@ from segreader.values import dataclass
 
 @dataclass(slots=True)
 class Tries:
-    """Deadline of one operation, and what has failed so far."""
+    """Deadline of one operation, and what has failed so far; ``error``: the last one that a broker answered with."""
 
     deadline: Deadline
     backoff: Backoff
+    error: int = 0
     server_errors: int = 0
     is_validated: bool = False
 
@@ -195,9 +197,14 @@ class PartitionState:
     def _wait(
         self, tries: Tries, wait_ms: int, error: int, *, refresh: bool, failure: ConnectionFailedError | None
     ) -> None:
-        if not self._client.wait_to_repeat(wait_ms, tries.deadline, [self.topic] if refresh else []):
+        if error != ErrorCode.NETWORK_EXCEPTION:  # that one is ours: no broker answers with it
+            tries.error = error
+        error = tries.error or error
+        with naming(tries.error):
+            has_time = self._client.wait_to_repeat(wait_ms, tries.deadline, [self.topic] if refresh else [])
+        if not has_time:
             if failure is not None:
-                raise failure
+                raise name_cause(failure, tries.error)
             raise BrokerError(
                 f"Fetch of {self.topic}-{self.partition} had no answer in time: {describe(error)}", code=error
             )
@@ -227,9 +234,9 @@ class PartitionState:
 
     def _out_of_range(self, tries: Tries) -> None:
         position = self.reading.position
-        earliest, latest = self._client.list_offsets(
-            [OffsetWanted(self.topic, self.partition, each) for each in (EARLIEST, LATEST)], self._isolation_level
-        )
+        wanted = [OffsetWanted(self.topic, self.partition, each) for each in (EARLIEST, LATEST)]
+        with naming(ErrorCode.OFFSET_OUT_OF_RANGE):
+            earliest, latest = self._client.list_offsets(wanted, self._isolation_level)
         verdict = judge(position, earliest=earliest.offset, latest=latest.offset)
         if verdict.reason is OutOfRange.VALIDATE and (
             tries.is_validated or self.reading.validate() is not PositionState.AWAIT_VALIDATION

@@ -21,6 +21,7 @@ from segreader.broker.messages import (
     OffsetWanted,
     RemoteLogSegmentLocation,
 )
+from segreader.broker.rules.backoff import LONGEST_THROTTLE_MS
 from segreader.broker.rules.fallback import RemoteReads
 from segreader.errors import (
     AuthenticationError,
@@ -145,7 +146,7 @@ class BrokerRange:
         Raises:
             ConnectionFailedError: for a minute there was nothing. BrokerError, FormatError: as named there.
         """
-        since, empty = self._clock(), 0
+        since, empty, throttled_ms = self._clock(), 0, 0
         while self.position < self.stop:
             answer = self._fetcher.poll()
             offset = self.position
@@ -171,20 +172,23 @@ class BrokerRange:
                 )
                 if taken.next_offset > offset:
                     self.move(taken.next_offset, taken.leader_epoch)
-                    since, empty = self._clock(), 0
+                    since, empty, throttled_ms = self._clock(), 0, 0
                     if taken.batches:
                         return FetchedAnswer(
                             offset, taken.next_offset, taken.data, answer.aborted, None, answer, self.stop
                         )
                     continue
+            throttled_ms += answer.throttle_ms
+            if answer.throttle_ms and throttled_ms <= LONGEST_THROTTLE_MS:
+                continue  # the next poll waits for as long
             empty += 1
             if empty == _EMPTY_ANSWERS // 2 and self._max_bytes > _SMALL_BYTES:
                 self._ask_for_less()
             if self._is_over(answer, empty):
                 self.position = self.stop
                 break
-            if self._clock() - since > PATIENCE_S:
-                raise self._nothing_came(answer)
+            if self._clock() - since - throttled_ms / 1000 > PATIENCE_S or throttled_ms > LONGEST_THROTTLE_MS:
+                raise self._nothing_came(answer, self._clock() - since, throttled_ms)
             self._sleep(min(_FIRST_WAIT_S * 2 ** min(empty - 1, 8), _LONGEST_WAIT_S))
         return None
 
@@ -221,13 +225,13 @@ class BrokerRange:
         )
         return not local.error and 0 <= local.offset <= self.position
 
-    def _nothing_came(self, answer: FetchedPartition) -> ConnectionFailedError:
+    def _nothing_came(self, answer: FetchedPartition, waited_s: float, throttled_ms: int) -> ConnectionFailedError:
         end = answer.last_stable_offset if self._is_committed else answer.high_watermark
         return ConnectionFailedError(
-            f"no records came for {PATIENCE_S:.0f} s",
+            f"no records came for {waited_s:.0f} s",
             source=self._shown,
             offset=self.position,
-            found=f"empty answers, and offsets readable up to {end}",
+            found=f"empty answers, {throttled_ms} ms of throttle time, and offsets readable up to {end}",
             expected=f"records up to offset {self.stop}",
             hint="The broker may be throttling, or its remote reads fail: see its log",
         )

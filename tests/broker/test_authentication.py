@@ -20,6 +20,7 @@ from segreader.broker import api
 from segreader.broker.authentication import ScramExchange
 from segreader.broker.connection import ClientMetrics
 from segreader.broker.connection_pool import Address, OpenConnection, Opener
+from segreader.broker.rules.backoff import Deadline
 from segreader.broker.settings import ClientSettings, SaslMechanism, SecurityProtocol
 from segreader.errors import AuthenticationError, BrokerError, ConnectionFailedError
 from segreader.storage.retry import Clock
@@ -68,7 +69,7 @@ def plain_server(said: bytes) -> bytes | None:
 
 def open_to(kafka: FakeKafka, of: ClientSettings, clock: Clock | None = None) -> OpenConnection:
     opener = Opener(of, clock=clock or Clock(), metrics=ClientMetrics(), stopped=threading.Event())
-    return opener.open(Address("127.0.0.1", kafka.brokers[0].port), until_ms=1 << 60)
+    return opener.open(Address("127.0.0.1", kafka.brokers[0].port), deadline=Deadline(1 << 60))
 
 
 def test_plain_comes_after_versions_and_before_all_else() -> None:

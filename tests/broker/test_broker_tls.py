@@ -15,6 +15,7 @@ from fake_broker import SILENCE, FakeBroker, one_broker
 from segreader.broker.client import BrokerClient
 from segreader.broker.connection import ClientMetrics
 from segreader.broker.connection_pool import Address, Opener
+from segreader.broker.rules.backoff import Deadline
 from segreader.broker.settings import ClientSettings, SecurityProtocol
 from segreader.errors import AuthenticationError, ConnectionFailedError, OptionError, ProtocolError
 from segreader.storage.retry import Clock
@@ -50,7 +51,7 @@ def settings(**changes: Any) -> ClientSettings:
 
 def open_to(broker: FakeBroker, of: ClientSettings) -> None:
     opener = Opener(of, clock=Clock(), metrics=ClientMetrics(), stopped=threading.Event())
-    opener.open(Address("127.0.0.1", broker.port), until_ms=1 << 60).connection.close()
+    opener.open(Address("127.0.0.1", broker.port), deadline=Deadline(1 << 60)).connection.close()
 
 
 @pytest.fixture

@@ -12,7 +12,19 @@ from random import Random
 from typing import Any
 
 import pytest
-from fake_broker import CLOSE, SILENCE, FakeBroker, FakeKafka, Heard, Raw, Reply, fetched, new_topic_id, one_broker
+from fake_broker import (
+    CLOSE,
+    SILENCE,
+    FakeBroker,
+    FakeKafka,
+    Handler,
+    Heard,
+    Raw,
+    Reply,
+    fetched,
+    new_topic_id,
+    one_broker,
+)
 from hand_clock import HandClock
 
 from segreader.broker.client import BrokerClient
@@ -155,6 +167,53 @@ def test_an_error_that_stays_is_told_by_its_name_when_the_time_is_over(three: Th
         client.list_offsets([OffsetWanted("t", 0, LATEST)])
     assert caught.value.code == 78
     assert sum(three.clock.waits) <= 4
+
+
+@pytest.mark.parametrize(
+    ("api", "code"),
+    [("ListOffsets", 6), ("OffsetForLeaderEpoch", 6), ("FindCoordinator", 15), ("OffsetFetch", 16), ("Metadata", 5)],
+)
+def test_a_broker_that_fell_silent_is_told_with_the_error_that_it_answered_before(
+    three: Three, api: str, code: int
+) -> None:
+    for broker in three.kafka.brokers:
+        broker.handlers["FindCoordinator"] = coordinator(three)
+    settings = replace(SETTINGS, request_timeout_ms=100, operation_timeout_ms=400)
+    with BrokerClient(three.kafka.bootstrap, settings, jitter=lambda: 0.5) as client:
+        client.leader("t", 0)
+        replies: dict[str, Handler] = {
+            "ListOffsets": offsets({}, errors={0: code}),
+            "OffsetForLeaderEpoch": ends(error=code),
+            "FindCoordinator": coordinator(three, error=code),
+            "OffsetFetch": lambda heard: committed(code),
+            "Metadata": three.kafka.metadata,
+        }
+        three.kafka.leaders["t", 9] = LeaderAndEpoch(-1, 5)
+        for broker in three.kafka.brokers:
+            broker.say(api, once_then_silence(broker, replies[api]))
+        asking: dict[str, Callable[[], object]] = {
+            "ListOffsets": lambda: client.list_offsets([OffsetWanted("t", 0, LATEST)]),
+            "OffsetForLeaderEpoch": lambda: client.epoch_ends([EpochWanted("t", 0, 5)]),
+            "FindCoordinator": lambda: client.committed_offsets("g"),
+            "OffsetFetch": lambda: client.committed_offsets("g"),
+            "Metadata": lambda: (client.metadata(["t"]), client.leader("t", 9)),
+        }
+        with pytest.raises(BrokerError, match=rf"[A-Z_]+ \({code}\)") as caught:
+            asking[api]()
+    assert caught.value.code == code
+
+
+def once_then_silence(broker: FakeBroker, reply: Handler) -> Handler:
+    """This reply, and from then on none to any request."""
+
+    def answer(heard: Heard) -> Reply:
+        given = reply(heard)
+        for api in ("ListOffsets", "OffsetForLeaderEpoch", "FindCoordinator", "OffsetFetch", "Metadata"):
+            broker.handlers[api] = lambda heard: SILENCE
+            broker.script.pop(api, None)
+        return given
+
+    return answer
 
 
 def until_late(three: Three) -> Callable[[Heard], Reply]:

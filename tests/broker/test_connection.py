@@ -16,6 +16,7 @@ from segreader.broker import api
 from segreader.broker.connection import Call, ClientMetrics, Connection
 from segreader.broker.connection_pool import Address, OpenConnection, Opener
 from segreader.broker.messages import ClusterMetadata
+from segreader.broker.rules.backoff import Deadline
 from segreader.broker.settings import ClientSettings
 from segreader.errors import ConnectionFailedError, ProtocolError, UnsupportedVersionError
 from segreader.storage.retry import Clock
@@ -65,7 +66,7 @@ def echo(make_echo: Callable[..., Echo]) -> Echo:
 
 def open_to(broker: FakeBroker, settings: ClientSettings = SETTINGS, clock: Clock | None = None) -> OpenConnection:
     opener = Opener(settings, clock=clock or Clock(), metrics=ClientMetrics(), stopped=threading.Event())
-    return opener.open(Address("127.0.0.1", broker.port), until_ms=LATE)
+    return opener.open(Address("127.0.0.1", broker.port), deadline=Deadline(LATE))
 
 
 def ask_metadata(opened: OpenConnection) -> ClusterMetadata:
@@ -159,7 +160,7 @@ def test_the_operations_end_is_before_the_request_timeout(echo: Echo) -> None:
     pending = echo.connection.send(call())
 
     with pytest.raises(ConnectionFailedError, match="timed out"):
-        echo.connection.receive(pending, until_ms=echo.connection.now_ms())
+        echo.connection.receive(pending, deadline=Deadline(echo.connection.now_ms()))
 
 
 def test_an_answer_that_waits_for_a_slow_reader_is_not_late(make_echo: Callable[..., Echo]) -> None:
@@ -187,19 +188,44 @@ def test_nothing_is_sent_before_the_throttle_time_is_over() -> None:
         opened.connection.close()
 
 
-def test_a_throttle_time_beyond_the_operations_end_is_told_and_not_waited_for() -> None:
+def test_a_throttle_time_that_nobody_waits_for_is_told_at_once() -> None:
     clock = HandClock()
     with one_broker() as kafka:
         opened = open_to(kafka.brokers[0], ClientSettings(), clock)
         kafka.brokers[0].say("Metadata", lambda heard: {**kafka.metadata(heard), "throttle_time_ms": 2**31 - 1})
         ask_metadata(opened)
 
+        deadline = Deadline.after(opened.connection.now_ms(), 60_000)
         with pytest.raises(ConnectionFailedError, match="asks to wait 2147483647 ms"):
-            opened.connection.send(
-                api.metadata(SETTINGS, opened.versions, ["t"]), until_ms=opened.connection.now_ms() + 60_000
-            )
+            opened.connection.send(api.metadata(SETTINGS, opened.versions, ["t"]), deadline=deadline)
         assert clock.waits == []
         opened.connection.close()
+
+
+def test_throttle_time_puts_the_end_of_an_operation_off_and_is_waited_for() -> None:
+    clock = HandClock()
+    with one_broker() as kafka:
+        opened = open_to(kafka.brokers[0], ClientSettings(), clock)
+        kafka.brokers[0].say("Metadata", lambda heard: {**kafka.metadata(heard), "throttle_time_ms": 9000})
+        ask_metadata(opened)
+        deadline = Deadline.after(opened.connection.now_ms(), 1500)
+        opened.connection.ask(api.metadata(SETTINGS, opened.versions, ["t"]), deadline=deadline)
+        assert clock.waits == [9.0]
+        assert deadline.left_ms(opened.connection.now_ms()) == 1500
+        opened.connection.close()
+
+
+def test_an_answer_that_a_throttle_time_holds_back_is_not_late(make_echo: Callable[..., Echo]) -> None:
+    echo = make_echo()
+    pending = echo.connection.send(call())
+    echo.connection._throttle(500)
+    late = threading.Timer(0.6, echo.answer, (pending.correlation_id, b"late"))
+    late.start()
+
+    answer = echo.connection.receive(pending, deadline=Deadline.after(echo.connection.now_ms(), 300))
+
+    assert bytes(answer) == b"late"
+    late.join()
 
 
 def test_a_wait_ends_when_the_client_is_closed(make_echo: Callable[..., Echo]) -> None:
@@ -310,7 +336,7 @@ def test_nobody_at_the_port_is_told_with_host_and_port() -> None:
         port = taken.getsockname()[1]
     opener = Opener(SETTINGS, clock=Clock(), metrics=ClientMetrics(), stopped=threading.Event())
     with pytest.raises(ConnectionFailedError, match=rf"127\.0\.0\.1:{port}: cannot connect: Connection refused"):
-        opener.open(Address("127.0.0.1", port), until_ms=LATE)
+        opener.open(Address("127.0.0.1", port), deadline=Deadline(LATE))
 
 
 @pytest.mark.parametrize(
@@ -324,14 +350,14 @@ def test_nobody_at_the_port_is_told_with_host_and_port() -> None:
 def test_no_broker_is_looked_for_where_none_can_be(host: str) -> None:
     opener = Opener(SETTINGS, clock=Clock(), metrics=ClientMetrics(), stopped=threading.Event())
     with pytest.raises(ConnectionFailedError, match="a broker cannot be at"):
-        opener.open(Address(host, 80), until_ms=LATE)
+        opener.open(Address(host, 80), deadline=Deadline(LATE))
 
 
 def test_a_broker_elsewhere_cannot_send_us_to_this_machine() -> None:
     with FakeBroker() as broker:
         opener = Opener(SETTINGS, clock=Clock(), metrics=ClientMetrics(), stopped=threading.Event())
         with pytest.raises(ConnectionFailedError, match=r"advertised\.listeners"):
-            opener.open(Address("127.0.0.1", broker.port), until_ms=LATE, may_be_loopback=False)
+            opener.open(Address("127.0.0.1", broker.port), deadline=Deadline(LATE), may_be_loopback=False)
         assert broker.requests == []
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import struct
+import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from fake_broker import CLOSE, FakeBroker, FakeKafka, Heard, Raw, Reply, fetched, new_topic_id
+from fake_broker import CLOSE, SILENCE, FakeBroker, FakeKafka, Heard, Raw, Reply, fetched, new_topic_id
 from hand_clock import HandClock
 
 from segreader.broker.client import BrokerClient
@@ -194,29 +196,92 @@ def test_positions_never_go_back_but_by_seek(two: Two, client: BrokerClient) -> 
         assert fetcher.position == FetchPosition(29)
 
 
-def test_a_new_leader_is_asked_without_metadata_and_without_a_wait(two: Two, client: BrokerClient) -> None:
+@dataclass
+class HeldMetadata:
+    """From ``hold`` on Metadata is not answered before ``let_go``."""
+
+    kafka: FakeKafka
+    is_over: threading.Event = field(default_factory=threading.Event)
+
+    def hold(self) -> None:
+        for broker in self.kafka.brokers:
+            broker.handlers["Metadata"] = self._answer
+
+    def let_go(self) -> None:
+        self.is_over.set()
+
+    def _answer(self, heard: Heard) -> Reply:
+        self.is_over.wait(20)
+        return self.kafka.metadata(heard)
+
+
+@pytest.fixture
+def held(two: Two) -> Iterator[HeldMetadata]:
+    made = HeldMetadata(two.kafka)
+    yield made
+    made.let_go()
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    over = time.monotonic() + 10
+    while not is_so():
+        assert time.monotonic() < over
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize("reads_ahead", [False, True])
+def test_a_new_leader_is_read_at_once_and_metadata_is_asked_for_beside_it(
+    two: Two, held: HeldMetadata, reads_ahead: bool
+) -> None:
+    with (
+        two.client(replace(SETTINGS, request_timeout_ms=30_000)) as client,
+        PartitionFetcher(client, "t", 0, 0, reads_ahead=reads_ahead) as fetcher,
+    ):
+        read(fetcher)
+        held.hold()
+        two.move(2, 6)
+        two.epochs = {5: 20, 6: 1000}
+        read_to = [read(fetcher) for _ in range(5)][-1]
+        assert read_to == (50, 59)
+        assert two.fetches[-1][0] == 2
+        assert two.clock.waits == []
+        until(lambda: len(two.kafka.broker(1).asked("Metadata") + two.kafka.broker(2).asked("Metadata")) == 2)
+
+        two.kafka.leaders["t", 1] = LeaderAndEpoch(1, 0)
+        held.let_go()
+        until(lambda: len(client.cluster.partitions("t")) == 2)
+        read(fetcher)
+    assert client.metrics.requests["Metadata"] == 2
+
+
+def test_metadata_that_is_too_old_is_asked_for_beside_the_reading(two: Two, held: HeldMetadata) -> None:
+    with (
+        two.client(replace(SETTINGS, request_timeout_ms=30_000)) as client,
+        PartitionFetcher(client, "t", 0, 0) as fetcher,
+    ):
+        read(fetcher)
+        held.hold()
+        two.clock.at_s += 301
+        assert [read(fetcher) for _ in range(2)][-1] == (20, 29)
+        until(lambda: client.metrics.requests["Metadata"] == 2)
+
+
+def test_metadata_that_cannot_be_had_beside_the_reading_does_not_end_it(two: Two, client: BrokerClient) -> None:
     with PartitionFetcher(client, "t", 0, 0, reads_ahead=False) as fetcher:
         read(fetcher)
+        for broker in two.kafka.brokers:
+            broker.handlers["Metadata"] = lambda heard: Raw(b"\0\0\0\4\0\0\0\0")
         two.move(2, 6)
         two.epochs = {5: 10, 6: 1000}
-        assert read(fetcher) == (10, 19)
-        assert two.fetches[-1] == (2, 10, 6)
-        assert client.metrics.requests["Metadata"] == 1
-        assert two.clock.waits == []
-
-        read(fetcher)
-        assert client.metrics.requests["Metadata"] == 2
+        assert [read(fetcher) for _ in range(5)][-1] == (50, 59)
 
 
-def test_a_new_leader_that_has_not_heard_of_it_is_asked_again_soon_without_metadata(
-    two: Two, client: BrokerClient
-) -> None:
+def test_a_new_leader_that_has_not_heard_of_it_is_asked_again_soon(two: Two, client: BrokerClient) -> None:
     with PartitionFetcher(client, "t", 0, 0, reads_ahead=False) as fetcher:
         fetcher.poll()
         two.move(2, 6)
         two.kafka.broker(2).say("Fetch", error(75), error(75))
         read(fetcher)
-    assert client.metrics.requests["Metadata"] == 1
     assert two.clock.waits == [0.01, 0.02]
 
 
@@ -407,6 +472,70 @@ def test_a_throttled_answer_without_topics_is_nothing_yet_and_the_wait_is_kept(t
         assert read(fetcher) == (0, 9)
     assert two.clock.waits == [0.9]
     assert client.metrics.throttled_ms == 900
+
+
+def test_a_throttle_time_longer_than_an_operation_puts_its_end_off(two: Two) -> None:
+    two.kafka.broker(1).say("Fetch", FetchAnswer((), throttle_ms=9000), FetchAnswer((), throttle_ms=5000))
+    with (
+        two.client(replace(SETTINGS, operation_timeout_ms=1500)) as client,
+        PartitionFetcher(client, "t", 0, 0, reads_ahead=False) as fetcher,
+    ):
+        assert [fetcher.poll().throttle_ms for _ in range(2)] == [9000, 5000]
+        assert read(fetcher) == (0, 9)
+        assert two.clock.waits == [9.0, 5.0]
+        assert client.metrics.connections == 1
+
+
+def test_what_failed_after_a_throttle_time_still_has_the_time_of_an_operation(two: Two) -> None:
+    two.kafka.broker(1).say("Fetch", FetchAnswer((), throttle_ms=9000), error(78), error(78), error(78))
+    with (
+        two.client(replace(SETTINGS, operation_timeout_ms=1500)) as client,
+        PartitionFetcher(client, "t", 0, 0, reads_ahead=False) as fetcher,
+    ):
+        fetcher.poll()
+        assert read(fetcher) == (0, 9)
+
+
+def test_a_throttle_time_without_end_is_told(two: Two, client: BrokerClient) -> None:
+    two.kafka.broker(1).handlers["Fetch"] = lambda heard: FetchAnswer((), throttle_ms=2**31 - 1)
+    with PartitionFetcher(client, "t", 0, 0) as fetcher:
+        assert fetcher.poll().throttle_ms == 2**31 - 1
+        fetcher.poll()
+    assert sum(two.clock.waits) < 1
+
+
+@pytest.mark.parametrize("then", ["metadata is silent", "the leader hangs up", "the leader is silent"])
+def test_the_error_at_the_deadline_names_the_last_error_of_a_broker(two: Two, then: str) -> None:
+    with (
+        BrokerClient(
+            two.kafka.bootstrap, replace(SETTINGS, request_timeout_ms=100, operation_timeout_ms=400)
+        ) as client,
+        PartitionFetcher(client, "t", 0, 0) as fetcher,
+    ):
+        two.kafka.broker(1).say("Fetch", error(6))
+        if then == "metadata is silent":
+            for broker in two.kafka.brokers:
+                broker.handlers["Metadata"] = lambda heard: SILENCE
+        reply = CLOSE if then == "the leader hangs up" else SILENCE
+        two.kafka.broker(1).handlers["Fetch"] = lambda heard: reply
+        with pytest.raises(ConnectionFailedError, match=r"NOT_LEADER_OR_FOLLOWER \(6\)") as caught:
+            fetcher.poll()
+    assert caught.value.code == 6
+
+
+def test_a_leader_that_cannot_be_asked_for_its_epochs_names_the_error_before(two: Two) -> None:
+    with (
+        BrokerClient(
+            two.kafka.bootstrap, replace(SETTINGS, request_timeout_ms=100, operation_timeout_ms=400)
+        ) as client,
+        PartitionFetcher(client, "t", 0, 10, leader_epoch_of_position=5) as fetcher,
+    ):
+        two.kafka.broker(1).say("OffsetForLeaderEpoch", two.ended)
+        two.move(2, 6)
+        for broker in two.kafka.brokers:
+            broker.handlers["OffsetForLeaderEpoch"] = lambda heard: CLOSE
+        with pytest.raises(BrokerError, match=r"FENCED_LEADER_EPOCH \(74\)"):
+            fetcher.poll()
 
 
 def test_answers_without_anything_are_paced(two: Two) -> None:

@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from segreader.broker.rules.backoff import HINTED_LEADER, REMOTE_READS, USUAL, Backoff, BackoffPolicy, Deadline
+from segreader.broker.rules.backoff import (
+    HINTED_LEADER,
+    LONGEST_THROTTLE_MS,
+    REMOTE_READS,
+    USUAL,
+    Backoff,
+    BackoffPolicy,
+    Deadline,
+)
 
 
 def even() -> float:
@@ -69,3 +77,28 @@ def test_a_wait_that_reaches_the_deadline_is_not_worth_it() -> None:
     assert deadline.allows(99, 0)
     assert not deadline.allows(100, 0)
     assert not deadline.allows(60, 40)
+
+
+def test_throttle_time_puts_a_deadline_off_and_counts_once_where_it_overlaps() -> None:
+    deadline = Deadline.after(1_000, 500)
+
+    assert deadline.excuse(1_100, 3_100)
+    assert deadline.at_ms == 3_500
+    assert deadline.excuse(1_200, 3_000)
+    assert deadline.excuse(1_200, 3_200)
+    assert deadline.at_ms == 3_600
+    assert deadline.excuse(9_000, 8_000)
+    assert deadline.at_ms == 3_600
+
+
+def test_more_throttle_time_than_an_operation_waits_for_is_not_added() -> None:
+    deadline = Deadline(100)
+
+    assert deadline.excuse(0, LONGEST_THROTTLE_MS - 1)
+    assert not deadline.excuse(LONGEST_THROTTLE_MS, LONGEST_THROTTLE_MS + 2)
+    assert deadline.at_ms == 100 + LONGEST_THROTTLE_MS - 1
+
+
+def test_a_part_of_an_operation_ends_with_it_at_the_latest() -> None:
+    assert Deadline(100).within(50, 20).at_ms == 70
+    assert Deadline(100).within(50, 80).at_ms == 100

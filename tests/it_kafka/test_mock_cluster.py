@@ -16,6 +16,7 @@ from segreader.broker import api
 from segreader.broker.connection import ClientMetrics
 from segreader.broker.connection_pool import Address, OpenConnection, Opener
 from segreader.broker.messages import EARLIEST, LATEST, FetchAnswer, FetchPartition, FetchRequest, OffsetWanted
+from segreader.broker.rules.backoff import Deadline
 from segreader.broker.settings import ClientSettings
 from segreader.format.batch import parse_batch_header
 from segreader.format.compression import Decompressor
@@ -47,7 +48,7 @@ def opened(bootstrap: str) -> Iterator[OpenConnection]:
     """Our connection to it."""
     host, port = bootstrap.split(":")
     opener = Opener(ClientSettings(), clock=Clock(), metrics=ClientMetrics(), stopped=threading.Event())
-    found = opener.open(Address(host, int(port)), until_ms=int(Clock().monotonic() * 1000) + 30_000)
+    found = opener.open(Address(host, int(port)), deadline=Deadline.after(int(Clock().monotonic() * 1000), 30_000))
     yield found
     found.connection.close()
 

@@ -149,6 +149,32 @@ def test_empty_answers_end_a_range_only_where_records_are_local_and_the_end_is_r
             asked(Answers([answer(end=end)], local_start)).next()
 
 
+def throttled(ms: int) -> FetchedPartition:
+    return FetchedPartition("t", None, 0, throttle_ms=ms)
+
+
+def test_throttle_time_does_not_count_as_time_without_records() -> None:
+    cluster = Answers([*[throttled(30_000)] * 10, *[answer()] * 3, answer(batch(0, 10))])
+    with asked(cluster) as asking:  # by this clock a look takes a second
+        found = asking.next()
+
+    assert found is not None
+    assert found.next_offset == 10
+
+
+def test_throttled_answers_are_not_taken_for_the_end_of_a_range() -> None:
+    with asked(Answers([*[throttled(10)] * 9, *[answer(end=10)] * 3, answer(batch(0, 5), end=10)])) as asking:
+        found = asking.next()
+
+    assert found is not None
+    assert found.next_offset == 5
+
+
+def test_who_only_throttles_is_left_at_last() -> None:
+    with pytest.raises(ConnectionFailedError, match=r"no records came.* 660000 ms of throttle time"):
+        asked(Answers([throttled(60_000)])).next()
+
+
 def test_the_next_answer_is_asked_for_before_the_one_before_is_worked_on() -> None:
     cluster = Answers([answer(batch(0, 5)), answer(batch(5, 5))])
     answers: Iterator[Any] = iter_answers(asked(cluster))

@@ -6,6 +6,7 @@ Source: the defaults of Kafka's clients (``retry.backoff.ms``, ``retry.backoff.m
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from segreader.values import dataclass
 
@@ -75,16 +76,53 @@ class Backoff:
         self.failures = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Deadline:
-    """The moment at which an operation ends, however many tries it took; ``at_ms`` as the caller's clock counts."""
+LONGEST_THROTTLE_MS: Final = 600_000
+"""How much throttle time an operation waits for in all (ours): a quota of 1 KB/s asks for minutes after one batch."""
 
-    at_ms: int
+
+class Deadline:
+    """The moment at which an operation ends, however many tries it took.
+
+    Time for which brokers ask to be left alone (KIP-219) does not count: with ``excuse`` the moment is put off.
+
+    Args:
+        at_ms: the moment, as the caller's clock counts.
+    """
+
+    __slots__ = ("_excused_ms", "_excused_until_ms", "at_ms")
+
+    def __init__(self, at_ms: int) -> None:
+        self.at_ms = at_ms
+        self._excused_ms = 0
+        self._excused_until_ms = 0
+
+    def __repr__(self) -> str:
+        return f"Deadline({self.at_ms})"
 
     @classmethod
     def after(cls, now_ms: int, allowed_ms: int = 60_000) -> Deadline:
         """The deadline of an operation that begins now."""
         return cls(now_ms + allowed_ms)
+
+    def within(self, now_ms: int, allowed_ms: int) -> Deadline:
+        """The deadline of a part of the operation that may take so long."""
+        return Deadline(min(self.at_ms, now_ms + allowed_ms))
+
+    def excuse(self, now_ms: int, until_ms: int) -> bool:
+        """Put it off by a throttle time; what several brokers ask for at the same time counts once.
+
+        Returns:
+            Whether it was; ``False`` if the operation would wait for longer than ``LONGEST_THROTTLE_MS`` in all.
+        """
+        more_ms = until_ms - max(now_ms, self._excused_until_ms)
+        if more_ms <= 0:
+            return True
+        if self._excused_ms + more_ms > LONGEST_THROTTLE_MS:
+            return False
+        self._excused_until_ms = until_ms
+        self._excused_ms += more_ms
+        self.at_ms += more_ms
+        return True
 
     def left_ms(self, now_ms: int) -> int:
         """How long is left; never below 0."""

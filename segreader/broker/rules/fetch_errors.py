@@ -13,7 +13,7 @@ from typing import Final
 
 from segreader.broker.protocol import ErrorCode
 from segreader.broker.rules.truncation import FetchPosition
-from segreader.errors import BrokerError, OffsetOutOfRangeError
+from segreader.errors import BrokerError, ConnectionFailedError, OffsetOutOfRangeError
 from segreader.values import dataclass
 
 
@@ -76,7 +76,7 @@ def kind_of(error: int) -> FetchErrorKind:
 
 def is_failed_read(error: BrokerError) -> bool:
     """Whether a broker could not read the data at an offset, such as a lost remote object; others may be readable."""
-    return error.code in _FAILED_READS
+    return error.code in _FAILED_READS and not isinstance(error, ConnectionFailedError)
 
 
 class OutOfRange(Enum):
