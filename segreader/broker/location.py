@@ -179,6 +179,8 @@ def _read_location(value: Reader) -> RemoteLogSegmentLocation:
     del found["tags"]
     if message.custom_metadata is not None:
         found["custom_metadata"] = bytes(message.custom_metadata)
+    if message.transaction_index is not None:
+        found["transaction_index"] = bytes(message.transaction_index)
     found["leader_epochs"] = tuple([(one.epoch, one.start_offset) for one in message.leader_epochs])
     found["indexes"] = tuple([IndexLocation(*one[:-1]) for one in message.indexes])
     return RemoteLogSegmentLocation(**found)

@@ -50,6 +50,7 @@ class RemoteLogSegmentLocation:
         expiry_ms: of all signed URLs, in ms since 1970 UTC; ``None`` for none.
         is_transaction_index_empty: ``True``: no aborted transaction is indexed in this segment; ``False``: unknown.
         leader_epochs: (epoch, first offset), ascending; empty if not given.
+        transaction_index: the bytes of the segment's whole transaction index; ``None`` if not given.
     """
 
     segment_id: str
@@ -66,6 +67,7 @@ class RemoteLogSegmentLocation:
     is_transaction_index_empty: bool = False
     leader_epochs: tuple[tuple[int, int], ...] = ()
     indexes: tuple[IndexLocation, ...] = ()
+    transaction_index: bytes | None = field(default=None, repr=False)
 
 
 NO_EPOCH = -1

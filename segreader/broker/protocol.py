@@ -528,6 +528,7 @@ LOCATION: Final = """
       SignedUrl string?
       Start int64
       Stop int64?
+    TransactionIndex bytes? tag 0
 """
 """The location of a remote segment, of this project's extension."""
 

@@ -140,10 +140,11 @@ class LocatedFetch:
         room = asyncio.Semaphore(_STORE_READS)
         found: list[RemoteLogSegmentLocation | Refused] = []
         if len(wanted) == 1:  # without a task of its own: that is most of them
-            found.append(await self._locate(wanted[0][0], room))
+            found.append(await self._locate(request, wanted[0][0], room))
         else:
             for at in range(0, len(wanted), _STEP):
-                found += await asyncio.gather(*(self._locate(plan, room) for plan, _ in wanted[at : at + _STEP]))
+                part = [plan for plan, _ in wanted[at : at + _STEP]]
+                found += await asyncio.gather(*(self._locate(request, plan, room) for plan in part))
         following: dict[tuple[str, int], list[RemoteLogSegmentLocation]] = {}
         if request.most_segments > 1:
             first = [one for one, at in zip(wanted, found, strict=True) if not isinstance(at, Refused)]
@@ -190,7 +191,7 @@ class LocatedFetch:
                 continue
             for at in range(0, len(some), _STEP):
                 part = some[at : at + _STEP]
-                located = await asyncio.gather(*(self._locate(plan, room) for plan in part))
+                located = await asyncio.gather(*(self._locate(request, plan, room) for plan in part))
                 await asyncio.sleep(0)  # other clients have their turn
                 for plan, location in zip(part, located, strict=True):
                     if isinstance(location, Refused) or not self._is_audited(link, request, plan, location):
@@ -237,11 +238,14 @@ class LocatedFetch:
             return Refused.BELOW_LOG_START
         return None
 
-    async def _locate(self, plan: RemotePlan, room: asyncio.Semaphore) -> RemoteLogSegmentLocation | Refused:
+    async def _locate(
+        self, request: FlaggedFetch, plan: RemotePlan, room: asyncio.Semaphore
+    ) -> RemoteLogSegmentLocation | Refused:
         """The location of a plan's segment, or why there is none."""
+        is_committed = bool(request.fields.isolation_level)
         try:
             async with room:
-                stored = await self._catalogue.stored(plan.segment)
+                stored = await self._catalogue.stored(plan.segment, with_transactions=is_committed)
         except (StorageError, CatalogError, FormatError):
             return Refused.STORE
         if stored is None:
@@ -253,7 +257,7 @@ class LocatedFetch:
             if not isinstance(error, StorageError):
                 self._metrics.failed[type(error).__name__] += 1
             return Refused.SIGNER
-        return _location(plan, stored, log, indexes)
+        return _location(plan, stored, log, indexes, stored.transactions if is_committed else None)
 
     async def _index(self, number: int, stored: StoredSegment) -> IndexLocation:
         place = stored.objects.indexes[number]
@@ -325,7 +329,11 @@ def _held_s(request: FlaggedFetch) -> float:
 
 
 def _location(
-    plan: RemotePlan, stored: StoredSegment, log: ObjectAccess, indexes: list[IndexLocation]
+    plan: RemotePlan,
+    stored: StoredSegment,
+    log: ObjectAccess,
+    indexes: list[IndexLocation],
+    transactions: bytes | None,
 ) -> RemoteLogSegmentLocation:
     segment = plan.segment
     epochs: list[tuple[int, int]] = []
@@ -349,6 +357,7 @@ def _location(
         is_transaction_index_empty=segment.transaction_index_is_empty,
         leader_epochs=tuple(epochs),
         indexes=tuple(indexes),
+        transaction_index=transactions,
     )
 
 

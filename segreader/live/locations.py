@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from segreader.broker.messages import LATEST, FetchPartition, IndexLocation, OffsetWanted, RemoteLogSegmentLocation
+from segreader.broker.messages import LATEST, FetchPartition, OffsetWanted, RemoteLogSegmentLocation
 from segreader.broker.rules.fallback import RemoteReads
 from segreader.errors import BrokerError, FormatError, LocationExpiredError, ObjectNotFoundError, StorageError
 from segreader.evidence.findings import Findings
@@ -28,7 +28,7 @@ from segreader.plan.split import Split
 from segreader.ranges import ByteRange, OffsetRange
 from segreader.read.metrics import LiveMetrics
 from segreader.segment import TopicIdPartition
-from segreader.storage.base import ObjectInfo, ObjectStore
+from segreader.storage.base import ObjectInfo, ObjectStore, read_each
 from segreader.storage.http.settings import HttpSettings
 from segreader.storage.http.store import HttpStore
 from segreader.storage.signed_url import SignedUrl
@@ -252,17 +252,11 @@ def _read_aborted(
 ) -> AbortedTransactions | None:
     """The aborted transactions of a run of segments, by their transaction indexes and by the broker for those whose
     marker is after the last one; ``None`` if an index cannot be had."""
-    rows: list[AbortedTransaction] = []
-    for one in found:
-        if one.location.is_transaction_index_empty:
-            continue
-        index = next((each for each in one.location.indexes if each.index_type == TRANSACTION_INDEX), None)
-        if index is None or index.signed_url is None:
-            return None
-        try:
-            rows += _read_index(whole, one.location, index, index.signed_url, located)
-        except (StorageError, FormatError):
-            return None
+    try:
+        lists = read_each(lambda one: _read_index(whole, one.location, located), found)
+    except (StorageError, FormatError):
+        return None
+    rows = [row for some in lists for row in some]
     reach = found[-1].location.last_offset + 1
     if any(row.last_stable_offset >= (found[-1].offsets.stop or reach) for row in rows):
         return AbortedTransactions(rows)  # all of it is decided by then
@@ -286,18 +280,26 @@ def _end_of_log(cluster: Cluster, partition: TopicIdPartition) -> int:
 
 
 def _read_index(
-    whole: LivePart,
-    location: RemoteLogSegmentLocation,
-    index: IndexLocation,
-    url: str,
-    located: tuple[UrlCache, ObjectStore],
+    whole: LivePart, location: RemoteLogSegmentLocation, located: tuple[UrlCache, ObjectStore]
 ) -> list[AbortedTransaction]:
+    """The rows of a segment's transaction index, which came with the location, or else lies in the store.
+
+    Raises:
+        StorageError, FormatError: it cannot be had, or cannot be.
+    """
+    if location.is_transaction_index_empty:
+        return []
     urls, store = located
-    name = urls.put_index(whole.partition, location, url)
-    stop = store.size(name) if index.stop is None else index.stop
-    if stop - index.start > LARGEST_INDEX:
-        raise StorageError("a transaction index is too large", source=store.url(name), found=stop - index.start)
-    data = store.read_ranges(name, [ByteRange(index.start, stop)])[0] if stop > index.start else b""
+    data, name = location.transaction_index, name_of(whole.partition, location, "txnindex")
+    if data is None:
+        index = next((one for one in location.indexes if one.index_type == TRANSACTION_INDEX), None)
+        if index is None or index.signed_url is None:
+            raise StorageError("a location names no transaction index", source=name)
+        urls.put_index(whole.partition, location, index.signed_url, "txnindex")
+        stop = store.size(name) if index.stop is None else index.stop
+        if stop - index.start > LARGEST_INDEX:
+            raise StorageError("a transaction index is too large", source=store.url(name), found=stop - index.start)
+        data = store.read_ranges(name, [ByteRange(index.start, stop)])[0] if stop > index.start else b""
     found = Findings(store, whole.partition)
     rows = check_transaction_index(found, data, name, location.first_offset, None)
     settle_transaction_index(found)
@@ -328,11 +330,9 @@ class UrlCache:
         self._segments[name] = location.segment_id
         return name
 
-    def put_index(
-        self, partition: TopicIdPartition, location: RemoteLogSegmentLocation, url: str, *, kind: str = "txnindex"
-    ) -> str:
+    def put_index(self, partition: TopicIdPartition, location: RemoteLogSegmentLocation, url: str, kind: str) -> str:
         """Take the URL of an index of a segment; gives its name, which ends with ``kind``."""
-        name = name_of(partition, location).removesuffix(".log") + f".{kind}"
+        name = name_of(partition, location, kind)
         self._urls[name] = SignedUrl(url, None if location.expiry_ms is None else location.expiry_ms / 1000)
         return name
 
@@ -384,9 +384,9 @@ def _url_of(location: RemoteLogSegmentLocation) -> SignedUrl:
     return SignedUrl(location.signed_url, None if location.expiry_ms is None else location.expiry_ms / 1000)
 
 
-def name_of(partition: TopicIdPartition, location: RemoteLogSegmentLocation) -> str:
-    """How a located segment's log is called here: as Kafka's own plugin for local directories calls it."""
-    return f"{partition}/{location.first_offset:020d}-{location.segment_id}.log"
+def name_of(partition: TopicIdPartition, location: RemoteLogSegmentLocation, kind: str = "log") -> str:
+    """How a located segment's log or index is called here: as Kafka's own plugin for local directories calls it."""
+    return f"{partition}/{location.first_offset:020d}-{location.segment_id}.{kind}"
 
 
 def open_located(
@@ -423,7 +423,7 @@ def with_end(
     if index is None or index.signed_url is None:
         return location
     urls, store = located
-    name = urls.put_index(partition, location, index.signed_url, kind="index")
+    name = urls.put_index(partition, location, index.signed_url, "index")
     try:
         end = end_in_index(store, name, index, location, stop)
     except (StorageError, FormatError):

@@ -75,6 +75,7 @@ locations = st.builds(
     indexes=st.lists(
         st.builds(IndexLocation, st.integers(-128, 127), texts, texts, int64s, st.none() | int64s), max_size=5
     ).map(tuple),
+    transaction_index=st.none() | st.binary(max_size=40),
 )
 
 
@@ -95,6 +96,15 @@ def test_the_example_of_the_specification_is_decoded_and_encoded_byte_for_byte()
         == LOCATION
     )
     assert encode_location(LOCATION) == GOLDEN
+
+
+def test_a_transaction_index_is_a_tagged_field_that_who_does_not_know_it_skips() -> None:
+    with_rows = encode_location(dataclasses.replace(LOCATION, transaction_index=b"rows"))
+    assert with_rows == GOLDEN[:-1] + b"\x01" + b"\x00\x05" + b"\x05rows"
+    later = GOLDEN[:-1] + b"\x01" + b"\x01\x05" + b"\x05rows"
+    assert decode_location(of(later)) == LOCATION
+    assert decode_location(of(with_rows)).transaction_index == b"rows"
+    assert "rows" not in repr(decode_location(of(with_rows)))
 
 
 @given(locations)

@@ -95,6 +95,18 @@ def test_untransformed_segments_of_aivens_plugin_are_plain(tmp_path: Path, segme
         assert TRANSACTION_INDEX not in found.indexes
 
 
+def test_a_manifest_tells_that_a_transaction_index_is_empty_where_the_broker_does_not(
+    tmp_path: Path, segment: SegmentBuilder
+) -> None:
+    write_aiven(tmp_path, segment)
+    finder = ObjectFinder(LocalStore(tmp_path), "", "aiven")
+    known = segment_of(segment, last_offset=199)
+    untold = known._replace(started=known.started._replace(transaction_index_is_empty=False))
+    found = finder.find(untold)
+    assert found is not None
+    assert finder.read_index(found.indexes[TRANSACTION_INDEX], 0) == b""
+
+
 def test_what_the_plugin_compressed_or_encrypted_is_not_plain(tmp_path: Path, segment: SegmentBuilder) -> None:
     known = segment_of(segment, last_offset=199)
     finder = ObjectFinder(LocalStore(tmp_path), "", "aiven")

@@ -11,11 +11,24 @@ from pathlib import Path
 import pytest
 from fake_cluster import served
 from gateway_upstream import HOST, relayed, run
-from located_broker import CANARY, TOPIC, TOPIC_ID, Leader, Log, asked, flagged, located_over, locations, segment_of
+from located_broker import (
+    CANARY,
+    TOPIC,
+    TOPIC_ID,
+    Leader,
+    Located,
+    Log,
+    asked,
+    flagged,
+    located_over,
+    locations,
+    segment_of,
+)
 
 from segreader.broker.location import check_location
 from segreader.broker.messages import EpochEnd, EpochWanted, LeaderAndEpoch, Node
-from segreader.errors import AccessDeniedError
+from segreader.errors import AccessDeniedError, StorageError
+from segreader.gateway.catalogue import PlacedIndex
 from segreader.gateway.metrics import Refused
 from segreader.isolation import IsolationLevel
 from segreader.testing.builder import SegmentBuilder
@@ -582,7 +595,7 @@ def test_many_clients_that_ask_for_one_segment_at_once_read_its_index_once(tmp_p
 
 
 @pytest.mark.parametrize("isolation_level", list(IsolationLevel))
-def test_both_isolation_levels_get_locations_and_say_nothing_of_transactions(
+def test_both_isolation_levels_get_locations_and_no_list_of_aborted_transactions(
     tmp_path: Path, isolation_level: IsolationLevel
 ) -> None:
     made, leader = located_over(tmp_path), Leader()
@@ -592,6 +605,89 @@ def test_both_isolation_levels_get_locations_and_say_nothing_of_transactions(
             answer = await asked(around, flagged((0, 42), isolation_level=isolation_level))
             assert locations(answer)[0] is not None
             assert answer.partitions[0].aborted is None
+
+    run(test)
+
+
+def with_aborts(root: Path, count: int = 1) -> Located:
+    """As ``located_over``: the second of two segments aborts transactions that began in the first one."""
+    made = located_over(root)
+    first = SegmentBuilder(leader_epoch=5)
+    for number in range(count):
+        first.batch([b"aborted"], producer_id=number, transactional=True)
+    first.batch([b"value"] * (200 - count))
+    second = first.roll()
+    for number in range(count):
+        second.marker(number, abort=True)
+    write_local_tiered(root / "remote", TOPIC, [first, second])
+    made.builders[:] = [first, second]
+    made.known.all = [segment_of(first, last_offset=199), segment_of(second, last_offset=199 + count)]
+    return made
+
+
+def test_the_rows_of_transaction_indexes_come_with_locations_for_who_reads_what_is_committed(tmp_path: Path) -> None:
+    made, leader = with_aborts(tmp_path, 120), Leader({0: Log(local_start=320, end=400)})
+    rows = made.builders[1].transaction_index()
+    assert len(rows) == 120 * 34
+
+    async def test() -> None:
+        async with relayed(leader, locating=made.fetch) as around:
+            for level, told, reads in (
+                (IsolationLevel.READ_UNCOMMITTED, None, 2),
+                (IsolationLevel.READ_COMMITTED, rows, 3),
+                (IsolationLevel.READ_COMMITTED, rows, 3),  # it is kept
+                (IsolationLevel.READ_UNCOMMITTED, None, 3),
+            ):
+                answer = await asked(around, flagged((0, 42), isolation_level=level, most_segments=2))
+                first, (second,) = locations(answer)[0], answer.partitions[0].following
+                assert first is not None
+                assert (first.is_transaction_index_empty, first.transaction_index) == (True, None)
+                assert (second.is_transaction_index_empty, second.transaction_index) == (False, told)
+                assert answer.partitions[0].aborted is None
+                assert [one.index_type for one in second.indexes] == [0, 3]  # for readers that know no rows
+                assert made.metrics.index_reads == reads
+            assert leader.remote_reads == 0
+
+    run(test)
+
+
+def test_a_transaction_index_that_is_large_or_lost_is_left_to_the_reader(tmp_path: Path) -> None:
+    leader = Leader({0: Log(local_start=320, end=400)})
+    large, lost = with_aborts(tmp_path / "large", 121), with_aborts(tmp_path / "lost")
+    (index,) = (tmp_path / "lost").rglob("*.txnindex")
+    index.unlink()
+
+    async def test() -> None:
+        for made in (large, lost):
+            async with relayed(leader, locating=made.fetch) as around:
+                for _ in range(2):
+                    location = locations(await asked(around, flagged((0, 200))))[0]
+                    assert location is not None
+                    assert (location.is_transaction_index_empty, location.transaction_index) == (False, None)
+                assert made.metrics.index_reads == 1
+
+    run(test)
+
+
+def test_a_store_that_fails_to_read_a_transaction_index_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, leader = with_aborts(tmp_path), Leader({0: Log(local_start=320, end=400)})
+    read_index, faults = made.catalogue.finder.read_index, 1
+
+    def failing(place: PlacedIndex, most: int) -> bytes:
+        nonlocal faults
+        if place.name.endswith(".txnindex") and faults:
+            faults -= 1
+            raise StorageError("the store is away")
+        return read_index(place, most)
+
+    monkeypatch.setattr(made.catalogue.finder, "read_index", failing)
+
+    async def test() -> None:
+        async with relayed(leader, locating=made.fetch) as around:
+            told = [locations(await asked(around, flagged((0, 200))))[0] for _ in range(2)]
+            assert [one and one.transaction_index for one in told] == [None, made.builders[1].transaction_index()]
 
     run(test)
 

@@ -11,6 +11,10 @@ from kafka_kit.java import JavaReader
 from kafka_kit.racks import Racks
 from kafka_kit.scanned import scanned
 
+from segreader.broker.client import BrokerClient
+from segreader.broker.partition_fetcher import PartitionFetcher
+from segreader.isolation import IsolationLevel
+
 pytestmark = [pytest.mark.exhaustive, pytest.mark.xdist_group("cluster")]
 
 SEGMENT = 4000
@@ -134,6 +138,30 @@ def test_aborted_in_the_remote_tier_with_its_marker_above_the_last_stable_offset
         log.upload()
         log.write(10)
         agree(log.topic)
+
+
+def test_no_fetch_that_reads_nothing_remote_lists_what_was_aborted_there(log: Log) -> None:
+    """Why a gateway gives the rows of transaction indexes, and no list: its probes cannot tell one."""
+    log.end(10, is_kept=False, name="within")
+    with log.open(5, is_kept=False, name="across"):
+        log.write(200)
+    log.upload()
+    marks = log.racks.cluster.offsets(log.topic)[0]
+    with BrokerClient(log.racks.bootstrap) as client:
+
+        def first_offsets(at: int, max_bytes: int) -> tuple[bool, list[int] | None]:
+            level = IsolationLevel.READ_COMMITTED
+            fetcher = PartitionFetcher(client, log.topic, 0, at, isolation_level=level, rack="", max_bytes=max_bytes)
+            with fetcher:
+                answer = fetcher.poll()
+            aborted = answer.aborted
+            return bool(answer.records), None if aborted is None else sorted({first for _, first in aborted})
+
+        assert marks.earliest_local > 11
+        assert first_offsets(0, 1 << 20) == (True, [0])  # of the records that it reads
+        assert first_offsets(0, 0) == (False, None)
+        assert first_offsets(marks.latest, 1) == (False, [])
+        assert first_offsets(marks.earliest_local, 1) == (True, [11])  # what ended before is not listed
 
 
 @pytest.mark.parametrize("is_kept", [True, False])

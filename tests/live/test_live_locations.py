@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -80,17 +81,34 @@ def records_of(scan: LiveScan) -> list[NormalRecord]:
         return [normal(record) for record in scan.records()]
 
 
+def fetched(scan: LiveScan) -> Counter[str]:
+    """Bytes that the scan took from the store, by what they are of."""
+    if scan._located is None:
+        return Counter()
+    store = scan._located[1]
+    assert isinstance(store, LocatedStore)
+    return store.fetched
+
+
 @pytest.mark.parametrize(  # an uncommitted read asks for no index
-    ("isolation", "with_index"),
-    [("committed", False), ("committed", True), ("uncommitted", False), exhaustive("uncommitted", True)],
+    ("isolation", "told"),
+    [
+        ("committed", "aborted"),
+        ("committed", "index"),
+        ("committed", "rows"),
+        ("uncommitted", "aborted"),
+        exhaustive("uncommitted", "index"),
+    ],
 )
 @pytest.mark.parametrize("one", at_each_edge_once(TIERED), ids=str)
-def test_segments_by_location_give_the_java_consumers_records(one: Case, isolation: str, with_index: bool) -> None:
-    cluster = clusters(one, locations(with_index=with_index), chance=random.Random(str(one)))
-    cluster.lists_aborted = not with_index
+def test_segments_by_location_give_the_java_consumers_records(one: Case, isolation: str, told: str) -> None:
+    with_index, with_rows = told == "index", told == "rows"
+    cluster = clusters(one, locations(with_index=with_index, with_rows=with_rows), chance=random.Random(str(one)))
+    cluster.lists_aborted = told == "aborted"
     scan = by_locations(cluster, one.topic, isolation)
 
     assert records_of(scan) == one.truth(isolation)
+    assert with_index or fetched(scan)["txnindex"] == 0
     assert scan.metrics.fallbacks == {}
     assert scan.metrics.locations_rejected == 0 or one.topic == COMPACTED
     remote = sum(r.offset < cluster.logs[one.topic][r.partition].local_start for r in one.truth(isolation))
@@ -98,6 +116,21 @@ def test_segments_by_location_give_the_java_consumers_records(one: Case, isolati
         assert scan.metrics.sources["location"].records == remote
         assert scan.metrics.sources["broker"].records == len(one.truth(isolation)) - remote
     assert not remote or scan.metrics.sources["location"].records > 0
+
+
+@pytest.mark.parametrize("rows", [b"x", b"\0\1" + bytes(32), b"\0\0" + 32 * b"\xff"])
+def test_a_transaction_index_in_an_answer_that_cannot_be_leaves_its_segments_to_the_broker(rows: bytes) -> None:
+    good = locations()
+
+    def locate(segment: ServedSegment, at: int, last: int) -> RemoteLogSegmentLocation | None:
+        location = good(segment, at, last)
+        return location and replace(location, transaction_index=rows, is_transaction_index_empty=False)
+
+    cluster = clusters(ONE, locate)
+    cluster.lists_aborted = False
+    scan = by_locations(cluster, ONE.topic)
+    assert records_of(scan) == ONE.truth("committed")
+    assert scan.metrics.sources["location"].records == 0
 
 
 def test_where_nothing_lies_behind_the_segments_no_record_is_asked_of_a_broker() -> None:
@@ -163,11 +196,9 @@ def test_of_a_few_offsets_their_bytes_are_fetched_and_a_range_of_the_index(
 
     assert [record.offset for record in found] == list(range(start, stop))
     assert scan.metrics.fallbacks == {}
-    store = scan._located[1] if scan._located else None
-    assert isinstance(store, LocatedStore)
     wanted = (stop - start) * 110
-    assert store.fetched["log"] <= wanted + 4 * 4096 + 2 * 4500
-    assert store.fetched["index"] <= (0 if gives_ends else 8 * 1025)
+    assert fetched(scan)["log"] <= wanted + 4 * 4096 + 2 * 4500
+    assert fetched(scan)["index"] <= (0 if gives_ends else 8 * 1025)
 
 
 @pytest.mark.parametrize("isolation", ["committed", "uncommitted"])

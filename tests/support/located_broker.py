@@ -262,7 +262,7 @@ def segment_of(
         len(builder.to_bytes()),
         None,
         1,
-        True,
+        not builder.aborted,
     )
     name = TopicIdPartition(TOPIC, partition, TOPIC_ID)
     return RemoteLogSegmentMetadata(name, record, 1, 0, None, SegmentState.COPY_SEGMENT_FINISHED, version)

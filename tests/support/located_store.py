@@ -22,8 +22,12 @@ def url_of(segment: ServedSegment, kind: str = "log", count: int = 0) -> str:
     return f"{HOST}/{segment.segment_id}.{kind}?X-Amz-Signature={CANARY}{count}"
 
 
-def locations(*, with_index: bool = False, expiry_ms: int = NEVER) -> Locate:
-    """Good locations, each with another signature."""
+def locations(*, with_index: bool = False, with_rows: bool = False, expiry_ms: int = NEVER) -> Locate:
+    """Good locations, each with another signature.
+
+    Args:
+        with_index, with_rows: of the transaction index its location, or its bytes.
+    """
     given = 0
 
     def locate(segment: ServedSegment, at: int, last: int) -> RemoteLogSegmentLocation | None:
@@ -51,6 +55,7 @@ def locations(*, with_index: bool = False, expiry_ms: int = NEVER) -> Locate:
             expiry_ms=expiry_ms,
             is_transaction_index_empty=not segment.transaction_index,
             indexes=indexes,
+            transaction_index=segment.transaction_index if with_rows and segment.transaction_index else None,
         )
 
     return locate

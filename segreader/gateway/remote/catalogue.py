@@ -15,7 +15,7 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Final, Protocol
 
 from segreader.catalog.layouts.aiven.manifest import (
@@ -27,7 +27,7 @@ from segreader.catalog.layouts.aiven.manifest import (
     read_manifest,
 )
 from segreader.catalog.metadata_log import RemoteLogSegmentMetadata
-from segreader.errors import ManifestError, ObjectNotFoundError, OptionError
+from segreader.errors import ManifestError, ObjectNotFoundError, OptionError, StorageError
 from segreader.format.index_files import OffsetIndex, parse_offset_index
 from segreader.gateway.metrics import GatewayMetrics
 from segreader.ranges import ByteRange
@@ -110,6 +110,8 @@ def place_aiven(store: ObjectStore, prefix: str, segment: RemoteLogSegmentMetada
         for kind, number in ((IndexKind.OFFSET, OFFSET_INDEX), (IndexKind.TRANSACTION, TRANSACTION_INDEX)):
             if (part := manifest.parts.get(kind)) is not None:
                 indexes[number] = PlacedIndex(f"{stem}.{INDEXES}", part.position, part.position + part.size)
+        if not segment.transaction_index_is_empty:  # a broker before 4.0 does not tell; the manifest does
+            indexes.setdefault(TRANSACTION_INDEX, PlacedIndex(f"{stem}.{INDEXES}", 0, 0))
     return SegmentObjects(f"{stem}.{LOG}", indexes)
 
 
@@ -174,6 +176,9 @@ _LAYOUTS: dict[str, Place] = {"local-tiered": place_local_tiered, "aiven": place
 LARGEST_INDEX: Final = 16 << 20
 """Bytes of an offset index that is read: Kafka's default maximum is 10 MiB."""
 
+MOST_TRANSACTIONS: Final = 4 << 10
+"""Bytes of a transaction index that comes with a location: 120 transactions. A larger one is left to readers."""
+
 _PARTITIONS = 10_000
 _UNKNOWN_FOR_S = 1.0
 _ENTRY_OVERHEAD = 1024
@@ -215,17 +220,24 @@ class PartitionSegments:
 
 @dataclass(frozen=True, slots=True)
 class StoredSegment:
-    """A segment whose object holds its very bytes, and its offset index."""
+    """A segment whose object holds its very bytes, and its offset index.
+
+    Args:
+        transactions: the bytes of its transaction index; ``None`` where that is too large, or cannot be had.
+        has_transactions: whether these were looked up.
+    """
 
     objects: SegmentObjects
     index: OffsetIndex
+    transactions: bytes | None = None
+    has_transactions: bool = False
 
     @property
     def weight(self) -> int:
         """Bytes of memory."""
-        return _ENTRY_OVERHEAD + sum(
-            column.itemsize * len(column) for column in (self.index.relative_offsets, self.index.entry_positions)
-        )
+        columns = (self.index.relative_offsets, self.index.entry_positions)
+        indexes = sum(column.itemsize * len(column) for column in columns)
+        return _ENTRY_OVERHEAD + indexes + len(self.transactions or b"")
 
 
 class Catalogue:
@@ -260,7 +272,7 @@ class Catalogue:
         self._partitions: OrderedDict[tuple[str, int], tuple[object, PartitionSegments]] = OrderedDict()
         self._stored: OrderedDict[str, StoredSegment | None] = OrderedDict()
         self._stored_bytes = 0
-        self._reading: dict[str, asyncio.Future[StoredSegment | None]] = {}
+        self._reading: dict[tuple[str, bool], asyncio.Future[StoredSegment | None]] = {}
 
     def close(self) -> None:
         """Give back the threads."""
@@ -302,45 +314,74 @@ class Catalogue:
         self._partitions.move_to_end(key)
         return known[1].holding(offset)
 
-    async def stored(self, segment: RemoteLogSegmentMetadata) -> StoredSegment | None:
+    async def stored(
+        self, segment: RemoteLogSegmentMetadata, *, with_transactions: bool = False
+    ) -> StoredSegment | None:
         """A segment's object and offset index; ``None`` if the object does not hold the segment's bytes as they are.
+
+        Args:
+            with_transactions: look up its transaction index, too.
 
         Raises:
             StorageError, CatalogError, FormatError: the store fails, or what is there contradicts itself.
         """
         segment_id = segment.segment_id
-        if segment_id in self._stored:
+        wanted = with_transactions and not segment.transaction_index_is_empty
+        known = self._stored.get(segment_id)
+        if segment_id in self._stored and (known is None or known.has_transactions or not wanted):
             self._stored.move_to_end(segment_id)
-            return self._stored[segment_id]
-        reading = self._reading.get(segment_id)
+            return known
+        reading = self._reading.get((segment_id, wanted))
         if reading is None:
             loop = asyncio.get_running_loop()
-            reading = asyncio.ensure_future(loop.run_in_executor(self._pool, self._read, segment))
-            self._reading[segment_id] = reading
-            reading.add_done_callback(lambda done: self._keep(segment_id, done))
+            read = loop.run_in_executor(self._pool, self._read, segment, known, wanted)
+            reading = self._reading[segment_id, wanted] = asyncio.ensure_future(read)
+            reading.add_done_callback(lambda done: self._keep(segment_id, done, wanted))
         return await asyncio.shield(reading)
 
-    def _keep(self, segment_id: str, done: asyncio.Future[StoredSegment | None]) -> None:
-        self._reading.pop(segment_id, None)
+    def _keep(self, segment_id: str, done: asyncio.Future[StoredSegment | None], wanted: bool) -> None:
+        self._reading.pop((segment_id, wanted), None)
         if done.cancelled() or done.exception() is not None:
             return
+        if segment_id in self._stored:
+            self._stored_bytes -= _weight(self._stored.pop(segment_id))
         found = self._stored[segment_id] = done.result()
         self._stored_bytes += _weight(found)
         while self._stored_bytes > self._cache_bytes and len(self._stored) > 1:
             self._stored_bytes -= _weight(self._stored.popitem(last=False)[1])
 
-    def _read(self, segment: RemoteLogSegmentMetadata) -> StoredSegment | None:
-        objects = self.finder.find(segment)
-        if objects is None:
-            return None
-        data = b""
-        if (place := objects.indexes.get(OFFSET_INDEX)) is not None:
-            data = self.finder.read_index(place, LARGEST_INDEX)
-            self._metrics.index_reads += 1
-            self._metrics.index_read_bytes += len(data)
-            known = PlacedIndex(place.name, place.start, place.start + len(data))
-            objects = SegmentObjects(objects.log, {**objects.indexes, OFFSET_INDEX: known})
-        return StoredSegment(objects, parse_offset_index(data, segment.base_offset, log_size=segment.log_size))
+    def _read(
+        self, segment: RemoteLogSegmentMetadata, known: StoredSegment | None, wanted: bool
+    ) -> StoredSegment | None:
+        if known is None:
+            objects = self.finder.find(segment)
+            if objects is None:
+                return None
+            data = b""
+            if (place := objects.indexes.get(OFFSET_INDEX)) is not None:
+                data = self._read_index(place, LARGEST_INDEX)
+                whole = PlacedIndex(place.name, place.start, place.start + len(data))
+                objects = SegmentObjects(objects.log, {**objects.indexes, OFFSET_INDEX: whole})
+            known = StoredSegment(objects, parse_offset_index(data, segment.base_offset, log_size=segment.log_size))
+        return self._with_transactions(known) if wanted else known
+
+    def _with_transactions(self, known: StoredSegment) -> StoredSegment:
+        """Whatever is wrong with that index the readers find out, and what to do: it is no reason to give nothing."""
+        found: bytes | None = None
+        if (place := known.objects.indexes.get(TRANSACTION_INDEX)) is not None:
+            try:
+                found = self._read_index(place, MOST_TRANSACTIONS)
+            except (ObjectNotFoundError, ManifestError):
+                pass
+            except StorageError:
+                return known  # the next request tries again
+        return replace(known, transactions=found, has_transactions=True)
+
+    def _read_index(self, place: PlacedIndex, most: int) -> bytes:
+        data = self.finder.read_index(place, most)
+        self._metrics.index_reads += 1
+        self._metrics.index_read_bytes += len(data)
+        return data
 
 
 def _weight(stored: StoredSegment | None) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +28,14 @@ from segreader.broker.settings import ClientSettings
 from segreader.errors import AuthorizationError
 from segreader.isolation import IsolationLevel
 from segreader.live.scan import LiveScan
+from segreader.ranges import ByteRange
+from segreader.storage.http.store import HttpStore
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.xdist_group("cluster")]
 
 TOPIC = "behind-the-gateway"
 LARGE = "behind-the-gateway-and-large"
+ABORTED = "behind-the-gateway-and-aborted"
 COUNT = 300
 MECHANISM = "SCRAM-SHA-256"
 
@@ -272,6 +275,38 @@ def test_of_a_few_offsets_a_scan_through_it_fetches_their_bytes(
             assert sorted(received(wide.records()), key=placed) == [one for one in direct if one.offset < seam]
 
 
+def test_a_scan_through_it_loads_no_transaction_index(
+    running: RunningGateway, racks: Racks, java: JavaReader, store: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = ABORTED
+    racks.cluster.create_topic(topic, replicas=[[1, 2, 3]], segment_bytes=20_000)
+    for number in range(6):
+        around = transaction(racks.steady, topic, [Sent(value=b"a" * 500)] * 20, name=topic, is_kept=number % 2 == 1)
+        with around, producer(racks.steady, batch_num_messages=10) as made:
+            send(made, topic, [Sent(value=value_of(one)) for one in range(40)])
+    racks.cluster.upload_closed(topic)
+    seam = racks.cluster.offsets(topic)[0].earliest_local
+    loaded: list[str] = []
+    read_ranges = HttpStore.read_ranges
+
+    def watched(self: HttpStore, name: str, ranges: Sequence[ByteRange]) -> Sequence[bytes]:
+        loaded.append(name)
+        return read_ranges(self, name, ranges)
+
+    monkeypatch.setattr(HttpStore, "read_ranges", watched)
+    indexes = list(racks.cluster.remote.rglob(f"{topic}-*/*.txnindex"))
+    with racks.rights.allowed(READER, "READ", topic):
+        options = {**scan_options(READER, store), "offsets": (0, seam)}
+        scan = segreader.scan(f"kafka://{running.bootstrap}", topic=topic, **options)
+        assert isinstance(scan, LiveScan)
+        with scan:
+            found = received(scan.records())
+            assert scan.metrics.sources["broker"].records == 0
+    assert found == [one for one in java.read(racks.bootstrap, topic, isolation="read_committed") if one.offset < seam]
+    assert len(indexes) > 1
+    assert [name for name in loaded if name.endswith("txnindex")] == []
+
+
 def test_a_reader_that_does_not_trust_the_stores_address_takes_the_brokers_records(
     running: RunningGateway, racks: Racks
 ) -> None:
@@ -316,7 +351,7 @@ def test_what_it_gave_is_audited_and_no_secret_is_in_anything_it_wrote(
     written = running.audit.read_text() + running.log.read_text(errors="replace") + running.metrics()
 
     assert audited
-    assert {one["topic"] for one in audited} - {LARGE} == {TOPIC}
+    assert {one["topic"] for one in audited} - {LARGE, ABORTED} == {TOPIC}
     assert {(one["principal"], one["mechanism"]) for one in audited[-1:]} == {(f"User:{READER.name}", MECHANISM)}
     assert {one["principal"] for one in audited} <= {f"User:{user.name}" for user in USERS}
     for secret in (store.secret, "X-Amz-Signature", "Signature=", *(user.password for user in USERS)):
