@@ -7,6 +7,7 @@ is counted and logged.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 import os
@@ -90,15 +91,19 @@ class AuditLog:
 
     Args:
         most: lines that may wait.
+        is_shared: other processes write to it, too: a lock keeps lines whole.
 
     Raises:
         OSError: the file cannot be opened.
     """
 
-    def __init__(self, file: str | None, metrics: GatewayMetrics, *, most: int = MOST_WAITING) -> None:
+    def __init__(
+        self, file: str | None, metrics: GatewayMetrics, *, most: int = MOST_WAITING, is_shared: bool = False
+    ) -> None:
         self._file = file
         self._metrics = metrics
         self._most = most
+        self._is_shared = is_shared
         self._lines: deque[LocationGiven] = deque()
         self._changed = threading.Condition()
         self._is_closed = self._is_failing = self._is_full = self._must_reopen = False
@@ -190,7 +195,10 @@ class AuditLog:
             try:
                 if number < 0:
                     return False
-                done += os.write(number, data[done:])
+                if self._is_shared:
+                    fcntl.lockf(number, fcntl.LOCK_EX)  # until it is closed below
+                while done < len(data):
+                    done += os.write(number, data[done:])
                 if self._is_failing:
                     self._is_failing = False
                     _log.warning("the audit file can be written again")
@@ -199,6 +207,8 @@ class AuditLog:
                 if not self._is_failing:
                     _log.error("the audit file cannot be written, so no locations are given: %s", error.strerror)
                 self._is_failing = True
+                if self._is_shared and (line := data.rfind(b"\n", 0, done) + 1) < done:
+                    data, done = b"\n" + data[line:], 0  # others may write behind what was cut
                 with self._changed:
                     self._changed.wait_for(lambda: self._is_closed or self._must_reopen, _AGAIN_S)
                     if self._is_closed:

@@ -25,6 +25,7 @@ from segreader.values import dataclass
 
 SHORTEST_LIFE_S: Final = 60
 LONGEST_LIFE_S: Final = 3600
+MOST_WORKERS: Final = 128
 LAYOUTS: Final = ("auto", "local-tiered", "aiven")
 LOG_FORMATS: Final = ("text", "json")
 CLIENT_AUTHS: Final = ("required", "requested")
@@ -117,6 +118,7 @@ class GatewayConfig:
         is_strict: pass only APIs that are known here.
         max_lag_s: how long ago the catalogue may have been complete.
         drain_s: how long a stop waits for answers under way.
+        workers: processes that serve clients at the same ports.
     """
 
     bootstrap_servers: tuple[str, ...]
@@ -146,6 +148,7 @@ class GatewayConfig:
     is_strict: bool = True
     max_lag_s: float = 30.0
     drain_s: float = 10.0
+    workers: int = 1
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
@@ -164,6 +167,8 @@ class GatewayConfig:
             )
         if self.layout not in LAYOUTS:
             raise OptionError("unknown layout", found=self.layout, expected=", ".join(LAYOUTS))
+        if not isinstance(self.workers, int) or not 1 <= self.workers <= MOST_WORKERS:
+            raise OptionError("impossible number of workers", found=self.workers, expected=f"1 to {MOST_WORKERS}")
         if (self.certificate is None) != (self.key is None):
             raise OptionError("TLS needs both certificate and key")
         self._check_tls()
@@ -330,6 +335,15 @@ def _seconds(field_name: str) -> Any:
     return lambda name, value, directory: {field_name: parse_life(value, name)}
 
 
+def _count(field_name: str) -> Any:
+    def parse(name: str, value: object, directory: Path) -> dict[str, Any]:
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise OptionError(f"{name} is not a number", found=str(value)[:40])
+        return {field_name: value}
+
+    return parse
+
+
 def _file(field_name: str) -> Any:
     def parse(name: str, value: object, directory: Path) -> dict[str, Any]:
         if not isinstance(value, str) or not value:
@@ -455,5 +469,6 @@ _PARSERS: dict[str, Any] = {
     "is_strict": _truth("is_strict"),
     "max_lag": _seconds("max_lag_s"),
     "drain": _seconds("drain_s"),
+    "workers": _count("workers"),
     "limits": _limits,
 }

@@ -102,12 +102,37 @@ async def _logged(taking: Awaitable[None]) -> None:
         _log.debug("it was raised here", exc_info=True)
 
 
-async def listen(host: str | None, port: int, take: TakeSocket) -> Listener:
+async def listen(host: str | None, port: int, take: TakeSocket, *, is_shared: bool = False) -> Listener:
     """Listen at all addresses of a host; ``None``: at all of this machine.
+
+    Args:
+        is_shared: with other processes of this user: the kernel gives each connection to one of them.
 
     Raises:
         OSError: the port cannot be had.
     """
+    sockets = await _bound(host, port, is_shared=is_shared)
+    try:
+        for one in sockets:
+            one.listen(_BACKLOG)
+    except OSError:
+        for one in sockets:
+            one.close()
+        raise
+    return Listener(sockets, take)
+
+
+async def check_free(host: str | None, port: int) -> None:
+    """See that nothing listens at a port: who shares it would not be told.
+
+    Raises:
+        OSError: something does, or the port cannot be had.
+    """
+    for one in await _bound(host, port):
+        one.close()
+
+
+async def _bound(host: str | None, port: int, *, is_shared: bool = False) -> list[socket.socket]:
     found = await asyncio.get_running_loop().getaddrinfo(
         host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )
@@ -121,14 +146,15 @@ async def listen(host: str | None, port: int, take: TakeSocket) -> Listener:
                     continue
                 raise
             one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if is_shared:
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             if family == socket.AF_INET6:
                 one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             one.bind(address)
-            one.listen(_BACKLOG)
             one.setblocking(False)
             sockets.append(one)
         opened.pop_all()
-    return Listener(sockets, take)
+    return sockets
 
 
 async def receive(

@@ -10,9 +10,10 @@ import contextlib
 import platform
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import field, fields
 from enum import StrEnum
+from functools import partial
 from itertools import accumulate
 from typing import Any, Final
 
@@ -58,6 +59,20 @@ class Histogram:
         self.counts[bisect_left(BOUNDS_S, seconds)] += 1
         self.total_s += seconds
 
+    def add_all(self, other: Histogram) -> None:
+        """Count all of another."""
+        self.counts = [own + one for own, one in zip(self.counts, other.counts, strict=True)]
+        self.total_s += other.total_s
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerFacts:
+    """One process of a gateway that has several."""
+
+    pid: int
+    open_connections: int
+    starts: int
+
 
 @dataclass(slots=True)
 class GatewayMetrics:
@@ -74,6 +89,7 @@ class GatewayMetrics:
         request_s: from a whole request to the end of its answer, by API.
         reloads: of the configuration, by how they ended: ``ok`` or ``failed``.
         catalogue: seconds since the catalogue was complete, and how many segments it knows; asked when shown.
+        workers: the processes of a gateway that has several, by number.
     """
 
     connections: int = 0
@@ -97,7 +113,26 @@ class GatewayMetrics:
     reloads: Counter[str] = field(default_factory=Counter)
     request_s: dict[str, Histogram] = field(default_factory=dict)
     catalogue: Callable[[], Mapping[str, float]] | None = field(default=None, repr=False)
+    workers: Mapping[int, WorkerFacts] = field(default_factory=dict, repr=False)
     _registry: Any = field(default=None, init=False, repr=False)
+
+    def counts(self) -> dict[str, Any]:
+        """The numbers of now for another process, which may ``add`` them."""
+        return {one.name: getattr(self, one.name) for one in fields(self) if one.name not in _NOT_COUNTED}
+
+    def add(self, counts: Mapping[str, Any]) -> None:
+        """Count what another process counted."""
+        for name, value in counts.items():
+            own = getattr(self, name)
+            if isinstance(value, int):
+                setattr(self, name, own + value)
+            elif isinstance(value, Counter):
+                own.update(value)
+            elif isinstance(value, Histogram):
+                own.add_all(value)
+            else:
+                for key, times in value.items():
+                    own.setdefault(key, Histogram()).add_all(times)
 
     def sent_to_client(self, size: int) -> None:
         """Count bytes."""
@@ -124,6 +159,12 @@ class GatewayMetrics:
         from prometheus_client import generate_latest
 
         return str(generate_latest(self._registry), "utf-8")
+
+
+GAUGES: Final = ("open_connections", "audit_waiting")
+"""Numbers that a process takes with it when it ends."""
+
+_NOT_COUNTED = frozenset(("catalogue", "workers", "_registry"))
 
 
 def _make_registry(metrics: GatewayMetrics) -> Any:
@@ -173,10 +214,32 @@ class _Families:
         yield _counters("reloads", "Reloads of the configuration.", "result", own.reloads)
         for name, value in (own.catalogue() if own.catalogue is not None else {}).items():
             yield _gauge(f"catalogue_{name}", "Of the metadata topic, as this gateway knows it.", value)
+        if own.workers:
+            yield from _of_workers(own.workers)
         about = "Time of the Fetch that asks a broker whether a client may read."
         yield _histograms("probe_seconds", about, "", {"": own.probe_s})
         about = "Time from a whole request to the end of its answer; a Fetch may wait for records."
         yield _histograms("request_seconds", about, "api", own.request_s)
+
+
+def _of_workers(workers: Mapping[int, WorkerFacts]) -> Iterator[Any]:
+    """What each process has; of the operating system what prometheus-client tells of it."""
+    from prometheus_client import ProcessCollector
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+    open_ = GaugeMetricFamily(f"{_PREFIX}worker_open_connections", "Of a worker.", labels=("worker",))
+    starts = CounterMetricFamily(f"{_PREFIX}worker_starts", "How often a worker was started.", labels=("worker",))
+    found: dict[str, Any] = {}
+    for number, worker in sorted(workers.items()):
+        labels = {"worker": str(number)}
+        open_.add_metric((str(number),), worker.open_connections)
+        starts.add_metric((str(number),), worker.starts)
+        for family in ProcessCollector(pid=partial(int, worker.pid), registry=None).collect():
+            name = f"{_PREFIX}worker_{family.name}"
+            all_workers = found.setdefault(name, Metric(name, f"{family.documentation} Of a worker.", family.type))
+            for sample in family.samples:
+                all_workers.add_sample(f"{_PREFIX}worker_{sample.name}", labels, sample.value)
+    yield from (open_, starts, *found.values())
 
 
 _PREFIX = "segreader_gateway_"
@@ -233,7 +296,10 @@ class Page:
     kind: str = TEXT
 
 
-async def serve_pages(host: str, port: int, pages: Mapping[str, Callable[[], Page]]) -> asyncio.Server:
+MakePage = Callable[[], Page | Awaitable[Page]]
+
+
+async def serve_pages(host: str, port: int, pages: Mapping[str, MakePage]) -> asyncio.Server:
     """Answer ``GET`` and ``HEAD`` of some paths.
 
     Raises:
@@ -245,7 +311,8 @@ async def serve_pages(host: str, port: int, pages: Mapping[str, Callable[[], Pag
             async with asyncio.timeout(_PATIENCE_S):
                 verb, path, *_ = [*(await reader.readuntil(b"\r\n\r\n")).split(b" ", 2), b""]
                 make = pages.get(path.partition(b"?")[0].decode("latin-1")) if verb in (b"GET", b"HEAD") else None
-                page = make() if make is not None else Page(f"see {', '.join(pages)}\n", 404)
+                made = make() if make is not None else Page(f"see {', '.join(pages)}\n", 404)
+                page = made if isinstance(made, Page) else await made
                 body = page.text.encode()
                 head = b"HTTP/1.1 %b\r\nContent-Type: %b\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
                 writer.write(head % (_STATUS[page.status], page.kind.encode(), len(body)))

@@ -72,14 +72,20 @@ class AddressTable:
     Args:
         advertised_host: under which clients reach the gateway; ``{node_id}`` in it stands for the broker's id.
         open_listener: called once for each broker; false if its port cannot be had.
+        changed: called with a broker that is new or somewhere else: its id, host and port.
     """
 
     def __init__(
-        self, advertised_host: str, plan: PortPlan, open_listener: Callable[[int, int], Awaitable[bool]]
+        self,
+        advertised_host: str,
+        plan: PortPlan,
+        open_listener: Callable[[int, int], Awaitable[bool]],
+        changed: Callable[[int, str, int], None] = lambda node_id, host, port: None,
     ) -> None:
         self._host = advertised_host
         self._plan = plan
         self._open_listener = open_listener
+        self._changed = changed
         self._brokers: dict[int, tuple[str, int]] = {}
         self._opening: dict[int, asyncio.Task[bool]] = {}
         self._refused: set[int] = set()
@@ -105,7 +111,9 @@ class AddressTable:
             return None
         if node_id not in self._brokers:
             self._opening[node_id] = asyncio.ensure_future(self._open_listener(node_id, at))
-        self._brokers[node_id] = (host, port)
+        if self._brokers.get(node_id) != (host, port):
+            self._brokers[node_id] = (host, port)
+            self._changed(node_id, host, port)
         return self._host.replace("{node_id}", str(node_id)), at
 
     async def settle(self) -> bool:

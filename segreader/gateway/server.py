@@ -13,7 +13,7 @@ import signal
 import socket
 import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import fields, replace
 from typing import Any, Final
 
@@ -29,7 +29,7 @@ from segreader.gateway.config import GatewayConfig, parse_address
 from segreader.gateway.identity import Login
 from segreader.gateway.listening import Arrival, Listener, listen, make_server_context, receive
 from segreader.gateway.located_fetch import LocatedFetch
-from segreader.gateway.metrics import GatewayMetrics, Page, serve_pages
+from segreader.gateway.metrics import GatewayMetrics, MakePage, Page, serve_pages
 from segreader.gateway.relay import Locating, Relay
 from segreader.gateway.remote.catalogue import Catalogue, ObjectFinder
 from segreader.gateway.remote.plans import RemotePlanner
@@ -57,6 +57,8 @@ RELOADED: Final = frozenset(
 )
 """Fields of the configuration that may change while the gateway runs."""
 
+METRICS_PAGE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
 FindNodes = Callable[[ClientSettings, tuple[str, ...]], Mapping[int, tuple[str, int]]]
 
 
@@ -77,15 +79,23 @@ class Backend:
     reload: Callable[[GatewayConfig], None] = lambda config: None
 
 
+MakeBackend = Callable[[GatewayConfig, GatewayMetrics], Backend]
+
+
 class Gateway:
     """Listens for clients and relays them to their brokers.
 
     Args:
         make_backend: called once when the gateway starts, in a thread; ``None``: the flag is passed on like the rest.
+        learned: called with a broker that is new or somewhere else: its id, host and port.
     """
 
     def __init__(
-        self, config: GatewayConfig, *, make_backend: Callable[[GatewayConfig, GatewayMetrics], Backend] | None = None
+        self,
+        config: GatewayConfig,
+        *,
+        make_backend: MakeBackend | None = None,
+        learned: Callable[[int, str, int], None] = lambda node_id, host, port: None,
     ) -> None:
         self.config = config
         self.metrics = GatewayMetrics()
@@ -93,6 +103,7 @@ class Gateway:
             config.broker_host or config.host_for_clients,
             PortPlan(config.listen_port, config.ports, is_shared=bool(config.broker_host)),
             self._open_listener,
+            learned,
         )
         self._make_backend = make_backend
         self._backend: Backend | None = None
@@ -106,7 +117,8 @@ class Gateway:
         self._to_brokers: ssl.SSLContext | None = None
         self._to_clients: ssl.SSLContext | None = None
         self._reached_s: float | None = None
-        self._has_nodes = self._is_stopping = False
+        self._has_nodes = self.is_stopping = False
+        self._ending = asyncio.Event()
 
     @property
     def ports(self) -> Mapping[int, int]:
@@ -128,15 +140,15 @@ class Gateway:
             SegreaderError: the store cannot be opened.
         """
         config = self.config
-        self._to_brokers, self._to_clients = _contexts(config)
+        self._to_brokers, self._to_clients = make_contexts(config)
         if self._make_backend is not None:
             self._backend = await asyncio.to_thread(self._make_backend, config, self.metrics)
             self.metrics.catalogue = self._backend.catalogue_facts
         if config.metrics_listen is not None:
-            pages = {"/metrics": self._metrics_page, "/": self._metrics_page}
-            pages |= {"/healthz": lambda: Page("ok\n"), "/readyz": self._ready_page}
             self.metrics.text()  # has what it needs
-            self._pages = await serve_pages(*config.metrics_listen, pages)
+            self._pages = await serve_pages(
+                *config.metrics_listen, gateway_pages(self._metrics_page, lambda: ready_page(self.readiness()))
+            )
         if not await self._open_listener(_BEGINNING, config.listen_port):
             raise OptionError("the port cannot be opened", found=f"{config.listen_host}:{config.listen_port}")
         if nodes is not None:
@@ -150,9 +162,18 @@ class Gateway:
             raise OptionError("the ports of some brokers cannot be opened", hint="Choose another base, or set ports")
         self._reached_s, self._has_nodes = time.monotonic(), True
 
+    async def learn(self, node_id: int, host: str, port: int) -> None:
+        """Take over where a broker is now, as another process of this gateway was told, and listen for it."""
+        self.addresses.translate(node_id, host, port)
+        await self.addresses.settle()
+
+    def end(self) -> None:
+        """Have ``run`` end."""
+        self._ending.set()
+
     async def stop(self) -> None:
         """Take no more clients and requests, let answers under way go out, then close everything."""
-        self._is_stopping = True
+        self.is_stopping = True
         for listener in self._listeners.values():
             listener.close()
         for task in self._arriving:  # without a request that a broker has seen
@@ -186,34 +207,14 @@ class Gateway:
         Raises:
             SegreaderError: as ``start`` raises; or the brokers refuse the gateway's user.
         """
-        stopping = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        reloads: set[asyncio.Task[bool]] = set()
 
-        def reload() -> None:
-            if load is not None and not reloads:
-                task = asyncio.ensure_future(self.reload(load))
-                reloads.add(task)
-                task.add_done_callback(reloads.discard)
+        async def reload() -> None:
+            if load is not None:
+                await self.reload(load)
 
-        loop.add_signal_handler(signal.SIGHUP, reload)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stopping.set)
-        try:
-            await self.start()
-            watching = asyncio.ensure_future(self._watch(ready, find_nodes))
-            ending = asyncio.ensure_future(stopping.wait())
-            await asyncio.wait((watching, ending), return_when=asyncio.FIRST_COMPLETED)
-            for task in (watching, ending):
-                task.cancel()
-            result, _ = await asyncio.gather(watching, ending, return_exceptions=True)
-        finally:
-            for number in (signal.SIGTERM, signal.SIGINT):
-                loop.remove_signal_handler(number)
-            await self.stop()
-            loop.remove_signal_handler(signal.SIGHUP)
-        if isinstance(result, Exception):
-            raise result
+        await until_signal(
+            self._ending, self.start, lambda: self._watch(ready, find_nodes), reload=reload, stop=self.stop
+        )
 
     async def reload(self, load: Callable[[], GatewayConfig]) -> bool:
         """Take over certificates, logins, limits and the audit file; false if something is wrong: then all stays.
@@ -222,17 +223,14 @@ class Gateway:
         """
         try:
             given = await asyncio.to_thread(load)
-            contexts = _contexts(given)
+            contexts = make_contexts(given)
             if self._backend is not None:
                 await asyncio.to_thread(self._backend.reload, given)
         except (SegreaderError, OSError) as error:
             self.metrics.reloads["failed"] += 1
             _process_log.error("the configuration stays as it was: %s", error)
             return False
-        changed = [one.name for one in fields(given) if getattr(given, one.name) != getattr(self.config, one.name)]
-        if waiting := sorted(set(changed) - RELOADED):
-            _process_log.warning("these settings change with the next start only: %s", ", ".join(waiting))
-        self.config = replace(self.config, **{name: getattr(given, name) for name in RELOADED})
+        self.config = reloaded(self.config, given)
         self._to_brokers, self._to_clients = contexts
         for relay in self._relays:
             relay.limits = given.limits
@@ -264,25 +262,26 @@ class Gateway:
                     _log.warning("no broker can be reached: %s", error)
 
     def _metrics_page(self) -> Page:
-        return Page(self.metrics.text(), kind="text/plain; version=0.0.4; charset=utf-8")
+        return Page(self.metrics.text(), kind=METRICS_PAGE)
 
-    def _ready_page(self) -> Page:
+    def readiness(self) -> dict[str, bool]:
+        """What must hold for the gateway to be ready for clients."""
         reached_s = self._reached_s
-        facts = {
+        return {
             "brokers": self._has_nodes and reached_s is not None and time.monotonic() - reached_s < _REACHABLE_FOR_S,
             "catalogue": self._backend is None or self._backend.was_complete(),
-            "running": not self._is_stopping,
+            "running": not self.is_stopping,
         }
-        is_ready = all(facts.values())
-        text = json.dumps({"ready": is_ready, **facts}) + "\n"
-        return Page(text, 200 if is_ready else 503, kind="application/json")
 
     async def _open_listener(self, node_id: int, port: int) -> bool:
         if node_id != _BEGINNING and (self.config.broker_host or (node_id == 0 and not self.config.ports)):
             return True  # where clients begin, too
         try:
             self._listeners[node_id] = await listen(
-                self.config.listen_host or None, port, lambda taken, peer: self._accept(node_id, port, taken, peer)
+                self.config.listen_host or None,
+                port,
+                lambda taken, peer: self._accept(node_id, port, taken, peer),
+                is_shared=self.config.workers > 1,
             )
         except OSError as error:
             _log.error("port %d for broker %d cannot be opened: %s", port, node_id, error.strerror)
@@ -414,8 +413,77 @@ class Gateway:
         raise ConnectionFailedError(f"broker {node_id if node_id >= 0 else ''} cannot be reached", found=what)
 
 
-def _contexts(config: GatewayConfig) -> tuple[ssl.SSLContext | None, ssl.SSLContext | None]:
-    """TLS to brokers and to clients, where it is spoken."""
+async def until_signal(
+    ending: asyncio.Event,
+    start: Callable[[], Awaitable[None]],
+    work: Callable[[], Awaitable[None]],
+    *,
+    reload: Callable[[], Awaitable[None]],
+    stop: Callable[[], Awaitable[None]],
+) -> None:
+    """Start, and work until SIGTERM or SIGINT, then stop; a second signal ends the process now.
+
+    Args:
+        ending: set by the signals, or by others, to end it.
+        reload: called on SIGHUP, if it does not run.
+
+    Raises:
+        Exception: as ``start`` or ``work`` raise.
+    """
+    loop = asyncio.get_running_loop()
+    reloads: set[asyncio.Future[None]] = set()
+
+    def on_hangup() -> None:
+        if not reloads:
+            task = asyncio.ensure_future(reload())
+            reloads.add(task)
+            task.add_done_callback(reloads.discard)
+
+    loop.add_signal_handler(signal.SIGHUP, on_hangup)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ending.set)
+    try:
+        await start()
+        tasks = asyncio.ensure_future(work()), asyncio.ensure_future(ending.wait())
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()
+        result, _ = await asyncio.gather(*tasks, return_exceptions=True)
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+        await stop()
+        loop.remove_signal_handler(signal.SIGHUP)
+    if isinstance(result, Exception):
+        raise result
+
+
+def gateway_pages(metrics: MakePage, ready: MakePage) -> dict[str, MakePage]:
+    """The pages by path."""
+    return {"/metrics": metrics, "/": metrics, "/healthz": lambda: Page("ok\n"), "/readyz": ready}
+
+
+def ready_page(facts: Mapping[str, bool]) -> Page:
+    """Whether all of some facts hold, and which do."""
+    is_ready = all(facts.values())
+    text = json.dumps({"ready": is_ready, **facts}) + "\n"
+    return Page(text, 200 if is_ready else 503, kind="application/json")
+
+
+def reloaded(config: GatewayConfig, given: GatewayConfig) -> GatewayConfig:
+    """A configuration with what may change while a gateway runs; what differs besides is logged."""
+    changed = [one.name for one in fields(given) if getattr(given, one.name) != getattr(config, one.name)]
+    if waiting := sorted(set(changed) - RELOADED):
+        _process_log.warning("these settings change with the next start only: %s", ", ".join(waiting))
+    return replace(config, **{name: getattr(given, name) for name in RELOADED})
+
+
+def make_contexts(config: GatewayConfig) -> tuple[ssl.SSLContext | None, ssl.SSLContext | None]:
+    """TLS to brokers and to clients, where it is spoken.
+
+    Raises:
+        OptionError: a certificate cannot be loaded.
+    """
     to_brokers = make_context(config.client) if config.client.security_protocol.has_tls else None
     return to_brokers, make_server_context(config)
 
@@ -429,7 +497,7 @@ def locating_backend(config: GatewayConfig, metrics: GatewayMetrics) -> Backend:
     store, prefix = open_store(config.location, storage_options=config.storage_options)
     signer = make_signer(config, store, prefix, metrics)
     try:
-        audit = AuditLog(config.audit_file, metrics)
+        audit = AuditLog(config.audit_file, metrics, is_shared=config.workers > 1)
     except OSError as error:
         raise OptionError("the audit file cannot be opened", found=error.strerror) from None
     client = BrokerClient(",".join(config.bootstrap_servers), config.client)

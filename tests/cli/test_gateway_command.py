@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import re
 import signal
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-import urllib3
 from fake_broker import one_broker
-from gateway_process import require_prometheus
+from gateway_process import line_with, require_prometheus, started, status
 from servers.process import free_port
 
 from segreader.broker.client import BrokerClient
@@ -63,26 +59,6 @@ def test_options_and_settings_by_earlier_names_warn(tmp_path: Path, capsys: pyte
     config.write_text('bootstrap = "b:1"\n')
     assert main([*asked[:5], "--sign-for", "5m", "--storage", "s3://b", "--location", "s3://b"]) == ExitCode.USAGE
     assert "--storage is the earlier name of --location" in capsys.readouterr().err
-
-
-def started(config: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "segreader.cli.main", "gateway", "--config", str(config)]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=dict(os.environ))
-
-
-def line_with(process: subprocess.Popen[str], text: str) -> str:
-    """The next line of stderr that has a text in it."""
-    assert process.stderr is not None
-    lines: list[str] = []
-    while not (lines and text in lines[-1]):
-        lines.append(process.stderr.readline())
-        assert lines[-1], lines
-    return lines[-1]
-
-
-def status(port: int, path: str) -> tuple[int, str]:
-    found = urllib3.request("GET", f"http://127.0.0.1:{port}{path}", retries=5, timeout=10.0)
-    return found.status, found.data.decode()
 
 
 def test_brokers_that_are_away_at_the_start_are_tried_again(tmp_path: Path) -> None:

@@ -144,3 +144,36 @@ def test_a_file_that_was_moved_is_left_when_the_log_is_reopened(tmp_path: Path) 
     audit.write(line_of(4))
     audit.close()
     assert (offsets(moved), offsets(file)) == ([1, 2], [3, 4])
+
+
+def write_audit(number: int, first: int, count: int) -> None:
+    """Append lines to an open file from a process of its own; some are longer than what a pipe takes whole."""
+    audit = AuditLog(f"/proc/self/fd/{number}", GatewayMetrics(), is_shared=True)
+    for offset in range(first, first + count):
+        audit.write(replace(line_of(offset), client_id="c" * (offset % 50) * 400))
+        if not offset % 100:
+            audit.flush()
+    audit.close()
+
+
+@pytest.mark.parametrize("is_pipe", [False, True])
+def test_lines_of_several_processes_in_one_audit_file_stay_whole(tmp_path: Path, is_pipe: bool) -> None:
+    number, write_number = os.pipe() if is_pipe else (-1, os.open(tmp_path / "audit", os.O_WRONLY | os.O_CREAT))
+    children = []
+    for first in (0, 10_000, 20_000):
+        if not (child := os.fork()):
+            try:
+                write_audit(write_number, first, 1000)
+                os._exit(0)
+            finally:
+                os._exit(1)
+        children.append(child)
+    os.close(write_number)
+    text = ""
+    if is_pipe:
+        with os.fdopen(number) as stream:
+            text = stream.read()
+    assert [os.waitpid(child, 0)[1] for child in children] == [0, 0, 0]
+    lines = (text or (tmp_path / "audit").read_text()).splitlines()
+    found = [json.loads(line)["fetch_offset"] for line in lines]
+    assert sorted(found) == [first + one for first in (0, 10_000, 20_000) for one in range(1000)]

@@ -28,8 +28,8 @@ from located_broker import (
 from segreader.broker.location import check_location
 from segreader.broker.messages import EpochEnd, EpochWanted, LeaderAndEpoch, Node
 from segreader.errors import AccessDeniedError, StorageError
-from segreader.gateway.catalogue import PlacedIndex
 from segreader.gateway.metrics import Refused
+from segreader.gateway.remote.catalogue import PlacedIndex
 from segreader.isolation import IsolationLevel
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_local_tiered

@@ -5,12 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.util
+import os
+import random
 import socket
 import ssl
 import struct
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
+import urllib3
 from gateway_upstream import Client, Upstream
 from servers.pool import skip_or_fail
 
@@ -26,13 +32,13 @@ def require_prometheus() -> None:
 
 
 def free_base(count: int = 8) -> int:
-    """The first of some free ports in a row."""
+    """The first of some free ports in a row, below those that the kernel gives to others meanwhile."""
     while True:
-        with contextlib.ExitStack() as held, contextlib.suppress(OSError, OverflowError):
-            first = held.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
-            for number in range(first + 1, first + count):
+        first = random.randrange(12_000, 32_000)
+        with contextlib.ExitStack() as held, contextlib.suppress(OSError):
+            for number in range(first, first + count):
                 held.enter_context(socket.create_server(("127.0.0.1", number)))
-            return int(first)
+            return first
 
 
 def list_groups(number: int = 1) -> bytes:
@@ -91,3 +97,25 @@ async def page(port: int, request: bytes) -> bytes:
     client = await connected(port)
     await client.send(request)
     return await client.reader.read()
+
+
+def started(config: Path) -> subprocess.Popen[str]:
+    """The command in a process of its own."""
+    command = [sys.executable, "-m", "segreader.cli.main", "gateway", "--config", str(config)]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=dict(os.environ))
+
+
+def line_with(process: subprocess.Popen[str], text: str) -> str:
+    """The next line of stderr that has a text in it."""
+    assert process.stderr is not None
+    lines: list[str] = []
+    while not (lines and text in lines[-1]):
+        lines.append(process.stderr.readline())
+        assert lines[-1], lines
+    return lines[-1]
+
+
+def status(port: int, path: str) -> tuple[int, str]:
+    """A page of a gateway: its status and its text."""
+    found = urllib3.request("GET", f"http://127.0.0.1:{port}{path}", retries=5, timeout=10.0)
+    return found.status, found.data.decode()

@@ -8,6 +8,7 @@ import os
 import sys
 import warnings
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import click
@@ -42,11 +43,13 @@ class _LineFormatter(logging.Formatter):
 
     Args:
         form: ``text`` or ``json``.
+        worker: the number of this process among several of a gateway.
     """
 
-    def __init__(self, form: str) -> None:
+    def __init__(self, form: str, worker: int | None = None) -> None:
         super().__init__()
         self._form = form
+        self._worker = worker
 
     def format(self, record: logging.LogRecord) -> str:
         """The line; an exception follows its message."""
@@ -57,15 +60,18 @@ class _LineFormatter(logging.Formatter):
         message = redact(record.getMessage())
         trace = redact(self.formatException(record.exc_info)) if record.exc_info else ""
         if self._form == "json":
-            line = {"time": time, "level": record.levelname, "logger": record.name, "message": message}
+            line: dict[str, Any] = {"time": time, "level": record.levelname, "logger": record.name, "message": message}
+            if self._worker is not None:
+                line["worker"] = self._worker
             return json.dumps(line | ({"exception": trace} if trace else {}), ensure_ascii=False)
-        return f"{time} {record.levelname} {' '.join(message.splitlines())}" + (f"\n{trace}" if trace else "")
+        who = "" if self._worker is None else f"worker {self._worker}: "
+        return f"{time} {record.levelname} {who}{' '.join(message.splitlines())}" + (f"\n{trace}" if trace else "")
 
 
-def _set_up_logs(form: str, level: int) -> None:
+def _set_up_logs(form: str, level: int, worker: int | None = None) -> None:
     """Send everything of this package to stderr; of the gateway's own life also what is no warning."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_LineFormatter(form))
+    handler.setFormatter(_LineFormatter(form, worker))
     log = logging.getLogger("segreader")
     log.addHandler(handler)
     log.setLevel(level)
@@ -96,6 +102,7 @@ def _set_up_logs(form: str, level: int) -> None:
 @click.option("--key", metavar="FILE", help="PEM: its private key.")
 @click.option("--metrics", "metrics_listen", metavar="HOST:PORT", help="Address of the Prometheus metrics.")
 @click.option("--audit", "audit_file", metavar="FILE", help="A line of JSON for each location given; - is stdout.")
+@click.option("--workers", type=int, metavar="N", help="Processes that serve clients at the same ports. Default: 1.")
 @click.option("--log-format", metavar="NAME", help="text (a line with time and level; default) or json.")
 @click.option(
     "--refuse-below-log-start",
@@ -120,6 +127,7 @@ def gateway(file: str | None, storage_options: tuple[str, ...], **given: Any) ->
 
     from segreader.gateway.config import GatewayConfig
     from segreader.gateway.server import Gateway, known_nodes, locating_backend
+    from segreader.gateway.workers import GatewayWorkers
 
     options = parse_options(storage_options)
     for old, new in (("bootstrap", "bootstrap_servers"), ("storage", "location")):
@@ -142,8 +150,8 @@ def gateway(file: str | None, storage_options: tuple[str, ...], **given: Any) ->
             for one in earlier:
                 say(f"warning: {one.message}")
     is_debugging = click.get_current_context().meta.get("segreader.debug")
-    _set_up_logs(config.log_format, logging.INFO if is_debugging else logging.WARNING)
-    server = Gateway(config, make_backend=locating_backend)
+    set_up_logs = partial(_set_up_logs, config.log_format, logging.INFO if is_debugging else logging.WARNING)
+    set_up_logs()
 
     def ready() -> None:
         ports = ", ".join(f"broker {node} at {port}" for node, port in sorted(server.ports.items()))
@@ -151,4 +159,11 @@ def gateway(file: str | None, storage_options: tuple[str, ...], **given: Any) ->
             "ready: clients begin at %s:%d (%s)", config.host_for_clients, config.listen_port, ports
         )
 
-    asyncio.run(server.run(ready, find_nodes=known_nodes, load=load))
+    server: Gateway | GatewayWorkers
+    if config.workers == 1:
+        server = Gateway(config, make_backend=locating_backend)
+        running = server.run(ready, find_nodes=known_nodes, load=load)
+    else:
+        server = GatewayWorkers(config, make_backend=locating_backend, find_nodes=known_nodes, set_up_logs=set_up_logs)
+        running = server.run(ready, load=load)
+    asyncio.run(running)

@@ -1,0 +1,301 @@
+"""Several processes of one gateway: the same ports, one page, every signal for all, and another for a dead one."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import struct
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_broker import FakeBroker, FakeKafka, Heard, Reply, one_broker
+from gateway_process import free_base, line_with, require_prometheus, started, status
+from servers.process import free_port
+
+from segreader.broker.client import BrokerClient
+from segreader.cli.exit_codes import ExitCode
+from segreader.cli.main import main
+
+VERSIONS = struct.pack(">hhi", 18, 0, 7) + b"\0\1c"
+_PATIENCE_S = 30.0
+
+_opened = contextlib.ExitStack()
+
+
+class Peer:
+    """A client on a connection of its own, which is closed with the gateway of the test."""
+
+    def __init__(self, port: int) -> None:
+        self._stream = _opened.enter_context(socket.create_connection(("127.0.0.1", port), _PATIENCE_S))
+
+    def send(self, request: bytes = VERSIONS) -> None:
+        self._stream.sendall(struct.pack(">i", len(request)) + request)
+
+    def receive(self) -> bytes:
+        """A frame without its size; none where the gateway hangs up."""
+        data = b""
+        while len(data) < 4 or len(data) < 4 + struct.unpack_from(">i", data)[0]:
+            if not (piece := self._stream.recv(1 << 16)):
+                return b""
+            data += piece
+        return data[4:]
+
+    def is_served(self) -> bool:
+        try:
+            self.send()
+            return self.receive()[:4] == VERSIONS[4:8]
+        except ConnectionError:
+            return False
+
+
+@dataclass
+class Started:
+    """A gateway with its workers."""
+
+    process: subprocess.Popen[str]
+    config: Path
+    text: str
+    port: int
+    pages: int
+    audit: Path
+
+    def count(self, name: str, **labels: object) -> float:
+        """A number of the metrics page; those of all labels together if none are given."""
+        shown = ",".join(f'{key}="{value}"' for key, value in labels.items())
+        label = re.escape(f"{{{shown}}}") if labels else r"(?:\{[^}]*\})?"
+        text = status(self.pages, "/metrics")[1]
+        return sum(map(float, re.findall(rf"^segreader_gateway_{name}{label} (\S+)$", text, re.MULTILINE)))
+
+    def of_workers(self, name: str) -> dict[str, float]:
+        text = status(self.pages, "/metrics")[1]
+        found = re.findall(rf'^segreader_gateway_worker_{name}{{worker="(\d+)"}} (\S+)$', text, re.MULTILINE)
+        return {number: float(value) for number, value in found}
+
+    def peers_of_all(self, number: int = 2) -> list[Peer]:
+        """Clients that are served, at least one by each worker."""
+        peers: list[Peer] = []
+        while sum(count > 0 for count in self.of_workers("open_connections").values()) < number:
+            assert len(peers) < 200
+            peers.append(Peer(self.port))
+            assert peers[-1].is_served()
+        return peers
+
+    def pids(self) -> list[int]:
+        """The processes of the workers, by their number."""
+        found = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        return [int(one) for one in found]
+
+    def hang_up(self, settings: str = "") -> None:
+        self.config.write_text(self.text + settings)
+        self.process.send_signal(signal.SIGHUP)
+
+
+def eventually(holds: Callable[[], Any], what: str = "it never held") -> None:
+    until = time.monotonic() + _PATIENCE_S
+    while not holds():
+        assert time.monotonic() < until, what
+        time.sleep(0.02)
+
+
+def settings(root: Path, bootstrap: str, port: int, pages: int, workers: int = 2) -> str:
+    return (
+        f'bootstrap_servers = "{bootstrap}"\nlisten = "127.0.0.1:{port}"\nlocation = "{root}"\n'
+        f'url_base = "https://segments.example"\nmetrics_listen = "127.0.0.1:{pages}"\nworkers = {workers}\n'
+        f'audit_file = "{root / "audit.jsonl"}"\n'
+    )
+
+
+@contextlib.contextmanager
+def running(root: Path, kafka: FakeKafka, more: str = "") -> Iterator[Started]:
+    require_prometheus()
+    port, config = free_base(), root / "gateway.toml"
+    pages = port + 7
+    text = settings(root, kafka.bootstrap, port, pages) + more
+    config.write_text(text)
+    with started(config) as process:
+        try:
+            line_with(process, "ready: clients begin at")
+            yield Started(process, config, text, port, pages, root / "audit.jsonl")
+        finally:
+            process.kill()
+            _opened.close()
+
+
+def test_all_workers_serve_the_same_ports_and_one_page_shows_them_all(tmp_path: Path) -> None:
+    with one_broker() as kafka, running(tmp_path, kafka) as found:
+        peers = found.peers_of_all()
+        assert found.count("connections_total") == found.count("open_connections") == len(peers)
+        assert found.count("requests_total", api="ApiVersions") == len(peers)
+        assert sum(found.of_workers("open_connections").values()) == len(peers)
+        assert found.of_workers("starts_total") == {"1": 1, "2": 1}
+        assert len(found.pids()) == 2
+        for name in ("cpu_seconds_total", "resident_memory_bytes", "open_fds"):
+            assert all(value > 0 for value in found.of_workers(f"process_{name}").values())
+        assert status(found.pages, "/healthz") == (200, "ok\n")
+        facts = json.loads(status(found.pages, "/readyz")[1])
+        assert (facts["brokers"], facts["running"], facts["workers"]) == (True, True, True)
+        found.process.send_signal(signal.SIGTERM)
+        assert found.process.wait(30) == 0
+
+
+def test_a_worker_that_is_killed_is_started_again_and_the_others_go_on(tmp_path: Path) -> None:
+    with one_broker() as kafka, running(tmp_path, kafka) as found:
+        peers, pids = found.peers_of_all(), found.pids()
+        before = found.count("connections_total")
+        os.kill(pids[0], signal.SIGKILL)
+        line = line_with(found.process, "is started again")
+        assert re.search(rf"ERROR worker \d \(process {pids[0]}\) ended: SIGKILL; it is started again in 0\.5 s", line)
+        assert pids[1] in found.pids()
+        served = [one.is_served() for one in peers]
+        assert True in served
+        assert False in served  # those of the dead one
+        assert status(found.pages, "/healthz")[0] == 200
+        eventually(lambda: sorted(found.of_workers("starts_total").values()) == [1, 2])
+        assert found.count("connections_total") >= before  # what it counted is not forgotten
+        more = found.peers_of_all()
+        assert all(one.is_served() for one in more)
+        assert set(found.pids()) & {pids[0]} == set()
+        found.process.send_signal(signal.SIGTERM)
+        assert found.process.wait(30) == 0
+
+
+def test_a_hangup_reaches_all_workers_and_those_that_start_later_and_drops_nobody(tmp_path: Path) -> None:
+    with one_broker() as kafka, running(tmp_path, kafka) as found:
+        peers = found.peers_of_all()
+        found.hang_up('certificate = "none.pem"\nkey = "none.pem"\n')
+        line_with(found.process, "the configuration stays as it was")
+        found.audit.rename(tmp_path / "rotated")
+        found.hang_up("[limits]\nconnections = 1\n")
+        told = {line_with(found.process, "is loaded again").split(" INFO ")[1][:9] for _ in range(2)}
+        assert told == {"worker 1:", "worker 2:"}
+        assert found.audit.exists()
+        eventually(lambda: found.count("reloads_total", result="ok") == 1)
+        assert found.count("reloads_total", result="failed") == 1
+        assert all(one.is_served() for one in peers)
+        assert not any(Peer(found.port).is_served() for _ in range(20))  # both have more than one
+        (first, _) = found.pids()
+        os.kill(first, signal.SIGKILL)
+        eventually(lambda: sorted(found.of_workers("starts_total").values()) == [1, 2])
+        with_room = [one for one in (Peer(found.port) for _ in range(60)) if one.is_served()]
+        assert len(with_room) <= 1  # the new one has the limit, too
+
+
+@pytest.mark.parametrize("is_group", [False, True])
+def test_a_stop_lets_every_worker_answer_what_is_under_way(tmp_path: Path, is_group: bool) -> None:
+    may_answer = threading.Event()
+
+    def slowly(heard: Heard) -> Reply:
+        may_answer.wait(20)
+        return {"error_code": 15, "node_id": -1, "host": "", "port": -1}
+
+    with one_broker() as kafka, running(tmp_path, kafka) as found:
+        peers, pids = found.peers_of_all(), found.pids()
+        kafka.brokers[0].handlers["FindCoordinator"] = slowly
+        for one in peers:
+            one.send(struct.pack(">hhi", 10, 0, 9) + b"\0\1c" + b"\0\1g")
+        eventually(lambda: len(kafka.asked("FindCoordinator")) == len(peers))
+        for pid in [*pids, found.process.pid] if is_group else [found.process.pid]:  # as systemd does, or a terminal
+            os.kill(pid, signal.SIGTERM)
+        eventually(lambda: not can_connect(found.port))
+        may_answer.set()
+        assert [one.receive()[:4] for one in peers] == [struct.pack(">i", 9)] * len(peers)
+        assert [one.receive() for one in peers] == [b""] * len(peers)
+        rest = found.process.communicate(timeout=30)[1]
+        assert found.process.returncode == 0, rest
+        assert "Traceback" not in rest
+        assert not any(is_alive(pid) for pid in pids)
+
+
+def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
+    with one_broker() as kafka, running(tmp_path, kafka) as found:
+        pids = found.pids()
+        found.process.kill()
+        found.process.wait(30)
+        eventually(lambda: not any(is_alive(pid) for pid in pids))
+        assert not can_connect(found.port)
+
+
+def test_where_a_broker_is_now_is_known_to_all_workers_when_one_hears_of_it(tmp_path: Path) -> None:
+    with one_broker() as kafka, FakeBroker(2) as second, running(tmp_path, kafka) as found:
+        second.handlers["Metadata"] = kafka.metadata
+        kafka.brokers.append(second)
+        assert not can_connect(found.port + 2)
+        with BrokerClient(f"127.0.0.1:{found.port}") as client:
+            told = client.metadata(["t"])
+        assert (2, found.port + 2) in [(one.node_id, one.port) for one in told.nodes]
+        eventually(lambda: len(listeners(found.port + 2)) == 2)
+        for _ in range(30):
+            assert Peer(found.port + 2).is_served()
+        with FakeBroker(2) as moved:
+            moved.handlers["Metadata"] = kafka.metadata
+            kafka.brokers[1] = moved
+            second.close()
+            with BrokerClient(f"127.0.0.1:{found.port}") as client:
+                client.metadata(["t"])
+            time.sleep(0.2)
+            assert all(Peer(found.port + 2).is_served() for _ in range(30))
+            assert len(moved.asked("ApiVersions")) >= 30
+
+
+def test_what_is_wrong_with_the_settings_is_told_once_and_ends_it(tmp_path: Path) -> None:
+    require_prometheus()
+    with one_broker() as kafka:
+        config = tmp_path / "gateway.toml"
+        # Only a worker finds out that this location has no URLs to give.
+        text = settings(tmp_path, kafka.bootstrap, base := free_base(), base + 7).replace("url_base", "# url_base")
+        config.write_text(text)
+        with started(config) as process:
+            told = process.communicate(timeout=60)[1]
+        assert process.returncode == ExitCode.USAGE
+        assert told.count("this location has no signed URLs") == 1
+        assert "Traceback" not in told
+
+
+def test_a_port_that_is_taken_is_told_though_it_could_be_shared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with one_broker() as kafka, running(tmp_path, kafka) as found:
+        assert (
+            main(["gateway", "--config", str(found.config), "--metrics", f"127.0.0.1:{free_port()}"]) == ExitCode.USAGE
+        )
+        assert f"the port cannot be opened; found 127.0.0.1:{found.port}" in capsys.readouterr().err
+
+
+def test_a_platform_without_shared_ports_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delattr(socket, "SO_REUSEPORT")
+    asked = ["--bootstrap-servers", "b:1", "--listen", f"127.0.0.1:{free_port()}", "--location", str(tmp_path)]
+    assert main(["gateway", *asked, "--workers", "2"]) == ExitCode.USAGE
+    assert "SO_REUSEPORT" in capsys.readouterr().err
+
+
+def can_connect(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 1.0).close()
+    except OSError:
+        return False
+    return True
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def listeners(port: int) -> list[str]:
+    """The listening sockets of a port on loopback."""
+    lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
+    return [line for line in lines if line.split()[1].endswith(f":{port:04X}") and line.split()[3] == "0A"]
