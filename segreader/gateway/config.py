@@ -85,6 +85,12 @@ class Limits:
             if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < 1 << 31:
                 raise OptionError(f"the limit {name} must be a positive number", found=value)
 
+    def largest_request(self, *, is_before_login: bool) -> tuple[str, int]:
+        """The limit of a request's size, by its name."""
+        if is_before_login:
+            return "request_bytes_before_login", self.request_bytes_before_login
+        return "request_bytes", self.request_bytes
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayConfig:

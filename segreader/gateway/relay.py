@@ -207,8 +207,8 @@ class Relay:
                 self._is_between = False
                 if size is None:
                     return
-                limit = "request_bytes_before_login" if self._is_before_login else "request_bytes"
-                self._reports.check_size(limit, getattr(self.limits, limit), size, self.peer)
+                limit, most = self.limits.largest_request(is_before_login=self._is_before_login)
+                self._reports.check_size(limit, most, size, self.peer)
                 await self._request(FrameSource(self._from_client, size, name="request", limit=_LONGEST_LOOK))
                 seen += 1
                 if not seen % _STEP:

@@ -389,8 +389,8 @@ class Gateway:
             async with asyncio.timeout(limits.first_request_s):
                 if (size := await client.has_size(SMALLEST_REQUEST, LARGEST, "request")) is None:
                     return False
-                limit = "request_bytes_before_login" if self._has_login else "request_bytes"
-                self._reports.check_size(limit, getattr(limits, limit), size, peer)
+                limit, most = limits.largest_request(is_before_login=self._has_login)
+                self._reports.check_size(limit, most, size, peer)
                 return await client.has_frame(size)
         except TimeoutError:
             self._reports.reached("first_request_s", limits.first_request_s, peer)
