@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
 import socket
+import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import trustme
 from confluent_kafka import Consumer, TopicPartition
+from gateway_process import list_groups
+from gateway_upstream import authenticate, handshake
 from kafka_kit.clients import Sent, producer, send
 from kafka_kit.fetched import take
 from kafka_kit.gateway import RunningGateway, gateway
 from kafka_kit.racks import READER, USERS, WRITER, Racks
+from kafka_kit.rights import User
 
+from segreader.broker.api import decode_sasl_authenticate
 from segreader.broker.client import BrokerClient
 from segreader.broker.partition_fetcher import PartitionFetcher
 from segreader.broker.settings import ClientSettings
@@ -82,6 +89,115 @@ def login(racks: Racks, mechanism: str) -> dict[str, str]:
         "ssl.certificate.location": str(racks.certificates.client),
         "ssl.key.location": str(racks.certificates.client),
     }
+
+
+class Raw:
+    """A client that logs in as far as a test wants, by PLAIN over TLS."""
+
+    def __init__(self, running: RunningGateway, racks: Racks, user: User) -> None:
+        host, port = running.bootstrap.rsplit(":", 1)
+        context = ssl.create_default_context(cafile=str(racks.certificates.authority))
+        context.check_hostname = False
+        context.load_cert_chain(racks.certificates.client)
+        self.socket = context.wrap_socket(socket.create_connection((host, int(port)), 30.0))
+        self.user = user
+
+    def ask(self, frame: bytes) -> bytes | None:
+        """The answer behind its size; ``None`` where the gateway hangs up."""
+        try:
+            self.socket.sendall(frame)
+            size = int.from_bytes(self._exactly(4), "big")
+            return self._exactly(size)
+        except (EOFError, OSError):
+            return None
+
+    def log_in(self) -> int | None:
+        """The broker's error code; ``None`` where the gateway hangs up."""
+        self.ask(handshake("PLAIN"))
+        answer = self.ask(authenticate(b"\0%s\0%s" % (self.user.name.encode(), self.user.password.encode())))
+        return None if answer is None else decode_sasl_authenticate(2, memoryview(answer)).error
+
+    def _exactly(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            if not (piece := self.socket.recv(size - len(data))):
+                raise EOFError
+            data += piece
+        return data
+
+
+@contextlib.contextmanager
+def limited(racks: Racks, tmp_path: Path, **limits: int) -> Iterator[RunningGateway]:
+    """A gateway before the brokers' listener with SASL over TLS, with these limits."""
+    files = racks.certificates
+    config = {
+        "bootstrap_servers": racks.cluster.bootstrap_by("SASL_SSL"),
+        "location": str(tmp_path),
+        "url_base": "https://segments.example/",
+        "certificate": str(files.broker),
+        "key": str(files.broker),
+        "limits": limits,
+        "client": {
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.username": WRITER.name,
+            "sasl.password": "env:GATEWAY_PASSWORD",
+            "ssl.ca.location": str(files.authority),
+            "ssl.certificate.location": str(files.client),
+        },
+    }
+    with gateway(tmp_path, config, env={"GATEWAY_PASSWORD": WRITER.password}) as found:
+        yield found
+
+
+Open = Callable[[RunningGateway, User], Raw]
+
+
+@pytest.fixture
+def opened(racks: Racks) -> Iterator[Open]:
+    """Makes connections of clients, and closes them."""
+    with contextlib.ExitStack() as closing:
+
+        def connect(running: RunningGateway, user: User) -> Raw:
+            client = Raw(running, racks, user)
+            closing.callback(client.socket.close)
+            return client
+
+        yield connect
+
+
+def test_a_login_with_a_broker_must_be_finished_in_time(racks: Racks, tmp_path: Path, opened: Open) -> None:
+    with limited(racks, tmp_path, login_s=3) as found:
+        done, half = opened(found, READER), opened(found, READER)
+        assert done.log_in() == 0
+        half.ask(handshake("PLAIN"))
+        began = time.monotonic()
+        assert half.socket.recv(1) == b""
+        assert time.monotonic() - began < 20
+        assert done.ask(list_groups()) is not None
+        assert found.count("limits_reached_total") == 1
+        assert "limit login_s (3) reached by 127.0.0.1:" in found.log.read_text()
+
+
+def test_before_a_login_a_broker_hears_of_nothing_else(racks: Racks, tmp_path: Path, opened: Open) -> None:
+    with limited(racks, tmp_path) as found:
+        assert opened(found, READER).ask(list_groups()) is None
+        with BrokerClient(found.bootstrap, ClientSettings.from_options(login(racks, "SCRAM-SHA-256"))) as client:
+            assert len(client.metadata([]).nodes) == 3
+
+
+def test_a_user_has_so_many_connections_and_another_one_has_its_own(racks: Racks, tmp_path: Path, opened: Open) -> None:
+    with limited(racks, tmp_path, connections_per_principal=2) as found:
+        clients = [opened(found, READER) for _ in range(2)]
+        assert [one.log_in() for one in clients] == [0, 0]
+        assert opened(found, READER).log_in() is None
+        assert opened(found, replace(READER, password="wrong")).log_in() == 58
+        assert opened(found, WRITER).log_in() == 0
+        assert f"limit connections_per_principal (2) reached by User:{READER.name}" in found.log.read_text()
+        clients[0].socket.close()
+        deadline = time.monotonic() + 30
+        while opened(found, READER).log_in() != 0:
+            assert time.monotonic() < deadline
 
 
 def ended(running: RunningGateway) -> float:
