@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import field
 from enum import Enum, auto
-from functools import cache
+from functools import cache, partial
 from itertools import groupby
 from struct import Struct
 from typing import Any, Final, NamedTuple
@@ -310,7 +310,7 @@ async def pass_fetch(
     if not is_small:
         await client.send(SIZE.pack(source.size + growth))
     await sink.send(begin)
-    await walk_topics(source, parts, topics, sink)
+    await walk_topics(source, api, version, topics, sink)
     end = memoryview(await source.rest())
     size = None if is_small else len(end) + (_EXTENSION_SIZE if more is not None else 0)
     extension = EXTENSION if more is not None else None
@@ -324,9 +324,61 @@ async def pass_fetch(
         await client.send(new)
 
 
+class _LongPartition(NamedTuple):
+    """What is before the records of a partition of Fetch, in parts: it may list hundreds of thousands of aborts."""
+
+    before: StructCodec
+    aborted: StructCodec
+    after: StructCodec
+
+
+@cache
+def _long_partition() -> _LongPartition:
+    every = fields_of(_TABLES.partition)
+    at = next(index for index, one in enumerate(every) if one.is_array)
+    return _LongPartition(
+        StructCodec(every[:at], FIRST_VERSION, True, is_closed=False),
+        StructCodec(every[at].fields, FIRST_VERSION, True),
+        StructCodec(every[at + 1 :], FIRST_VERSION, True, is_closed=False),
+    )
+
+
+_NO_ABORTS = b"\x01"
+_MANY_ABORTS = 0x80
+"""What the count of aborted transactions begins with where it takes two bytes or more."""
+
+STEP_OF_ABORTS: Final = 256
+
+
+async def _walk_long_partition(source: FrameSource, parts: AnswerParts, sink: Sink | None) -> tuple[Any, int | None]:
+    """Pass on what is before the records of a partition with many aborted transactions: its fields without these."""
+    before, aborted, after = _long_partition()
+
+    def read_after(reader: Reader) -> int | None:
+        after.read(reader)
+        return reader.blob_size()
+
+    _, first = await source.parsed(before.read)
+    count, raw = await source.parsed(lambda reader: reader.count(aborted.least))
+    if sink is not None:
+        await sink.send(first + raw)
+    for begin in range(0, count, STEP_OF_ABORTS):
+        size = min(STEP_OF_ABORTS, count - begin)
+        _, raw = await source.parsed(partial(aborted.read_many, count=size))
+        if sink is not None:
+            await sink.send(raw)
+        await asyncio.sleep(0)
+    size_of_records, last = await source.parsed(read_after)
+    if sink is not None:
+        await sink.send(last)
+    whole = Reader(first + _NO_ABORTS + last, flexible=True, what=message_name(Api.FETCH, FIRST_VERSION))
+    return parts.partition(whole), size_of_records
+
+
 async def walk_topics(
     source: FrameSource,
-    parts: AnswerParts,
+    api: Api,
+    version: int,
     topics: int,
     sink: Sink | None,
     found: Callable[[Any, Any, int | None, bytes], None] | None = None,
@@ -336,8 +388,12 @@ async def walk_topics(
     Args:
         found: gets each partition: its topic, its fields before the records, the length of these, and the bytes behind.
     """
+    parts = answer_parts(api, version)
+    count_at = _long_partition().before.least if api is Api.FETCH else None
 
-    def read_partition(reader: Reader) -> tuple[Any, int | None]:
+    def read_partition(reader: Reader) -> tuple[Any, int | None] | None:
+        if count_at is not None and reader.left > count_at and reader.unread[count_at] >= _MANY_ABORTS:
+            return None
         return parts.partition(reader), reader.blob_size()
 
     seen = 0
@@ -349,9 +405,12 @@ async def walk_topics(
             seen += 1
             if not seen % STEP_OF_ANSWERS:  # partitions without records come many at once
                 await asyncio.sleep(0)
-            (head, size), raw = await source.parsed(read_partition)
-            if sink is not None:
+            read, raw = await source.parsed(read_partition)
+            if read is None:
+                read = await _walk_long_partition(source, parts, sink)
+            elif sink is not None:
                 await sink.send(raw)
+            head, size = read
             await source.pass_on(size or 0, sink)
             _, behind = await source.parsed(parts.after_records)
             if sink is not None:
@@ -416,7 +475,7 @@ class ProbeAnswer:
         parts = answer_parts(Api.FETCH, version)
         (top, topics), _ = await source.parsed(parts.top)
         self.throttle_ms, self.error = top.throttle_time_ms, top.error_code
-        await walk_topics(source, parts, topics, None, found)
+        await walk_topics(source, Api.FETCH, version, topics, None, found)
         self.end = await source.rest()
 
 

@@ -92,6 +92,7 @@ class Listener:
             task = asyncio.ensure_future(_logged(self._take(taken, _text(*address[:2]))))
             self._taking.add(task)
             task.add_done_callback(self._taking.discard)
+            await asyncio.sleep(0)  # a thousand may wait to be accepted: others have their turn
 
 
 async def _logged(taking: Awaitable[None]) -> None:

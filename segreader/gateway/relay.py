@@ -39,16 +39,20 @@ from segreader.gateway.config import Limits
 from segreader.gateway.fetch_messages import TOO_LONG, FlaggedFetch, flagged_fetch_steps, has_many_tags, pass_fetch
 from segreader.gateway.identity import SASL_APIS, Login
 from segreader.gateway.metrics import GatewayMetrics
-from segreader.gateway.rewriting import HEAD_APIS, AddressTable, rewrite_start, rewrite_whole, rewrites
+from segreader.gateway.rewriting import (
+    FIRST_WITH_COORDINATORS,
+    HEAD_APIS,
+    AddressTable,
+    rewrite_start,
+    rewrite_whole,
+    rewrites,
+)
 from segreader.gateway.wire import LARGEST, SIZE, FrameSource, Outlet, Wire, read_size
 from segreader.values import dataclass
 
 _log = logging.getLogger(__name__)
 
 _ANSWER_HEAD = Struct(">ii")
-_STEP = 8
-"""Frames of one connection that are passed on before others have their turn, if so many have come at once."""
-
 _FIRST_LOOK = 512
 _LONGEST_ANSWER_S = 1800.0
 """Longer than any client waits: a group may take its time to assemble, but no client waits longer than this."""
@@ -138,6 +142,7 @@ class Relay:
         """How long a broker may take for a question of the gateway's own."""
         self.offered: Mapping[int, ApiVersionRange] = {}
         """What the broker itself offers; empty until it was asked."""
+        self._last_offers: tuple[tuple[int, bytes], bytes] = (-1, b""), b""
         self.to_client = Outlet(client, metrics.sent_to_client)
         self._from_client, self._from_broker = client, broker
         self.to_broker = Outlet(broker, metrics.sent_to_broker)
@@ -199,7 +204,6 @@ class Relay:
     # From the client to the broker
 
     async def _requests(self) -> None:
-        seen = 0
         try:
             while not self._is_draining:
                 self._is_between = True
@@ -210,9 +214,8 @@ class Relay:
                 limit, most = self.limits.largest_request(is_before_login=self._is_before_login)
                 self._reports.check_size(limit, most, size, self.peer)
                 await self._request(FrameSource(self._from_client, size, name="request", limit=_LONGEST_LOOK))
-                seen += 1
-                if not seen % _STEP:
-                    await asyncio.sleep(0)
+                if self._from_client.waiting:
+                    await asyncio.sleep(0)  # more have come at once: others have their turn
         except asyncio.CancelledError:
             if not (self._is_draining and self._is_between):
                 raise
@@ -299,7 +302,7 @@ class Relay:
         if not rewrites(api, version):
             await client.send(SIZE.pack(source.size))
             await source.pass_on(source.left, client)
-        elif api in HEAD_APIS:
+        elif api in HEAD_APIS and not (api == Api.FIND_COORDINATOR and version >= FIRST_WITH_COORDINATORS):
             await self._pass_start(source, Api(api), version)
         elif api in (Api.FETCH, Api.SHARE_FETCH):
             await pass_fetch(source, client, Api(api), version, addresses)
@@ -324,10 +327,15 @@ class Relay:
 
     async def _deliver_api_versions(self, source: FrameSource, version: int) -> None:
         frame = await source.rest()
-        answer, offered = rewrite_api_versions(
-            memoryview(frame), version, is_strict=self._is_strict, announces=self._locating is not None
-        )
-        self.offered = offered or self.offered
+        told, answer = self._last_offers
+        if told == (version, frame[4:]):  # again and again
+            answer = frame[:4] + answer[4:]
+        else:
+            answer, offered = rewrite_api_versions(
+                memoryview(frame), version, is_strict=self._is_strict, announces=self._locating is not None
+            )
+            self.offered = offered or self.offered
+            self._last_offers = (version, frame[4:]), answer
         await self.to_client.send(SIZE.pack(len(answer)) + answer)
 
     async def _deliver_login(self, answered: Callable[[memoryview], None], source: FrameSource) -> None:
@@ -420,7 +428,6 @@ class Relay:
     # From the broker to the client
 
     async def _answers(self) -> None:
-        seen = 0
         while True:
             if (head := await self._from_broker.read_exactly(_ANSWER_HEAD.size)) is None:
                 return
@@ -452,8 +459,7 @@ class Relay:
             if source.left:
                 raise ProtocolError(f"{name}: bytes are left over", found=f"{source.left} bytes")
             await self.to_client.flush()
-            seen += 1
-            if not seen % _STEP:
+            if self._from_broker.waiting:
                 await asyncio.sleep(0)
             self._pending.popleft()
             if not pending.is_own:

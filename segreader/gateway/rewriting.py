@@ -19,6 +19,9 @@ from segreader.broker.protocol import ANSWERS, Api, ErrorCode
 from segreader.errors import OptionError
 from segreader.values import dataclass
 
+FIRST_WITH_COORDINATORS: Final = 4
+"""Version of FindCoordinator that asks for several keys: thousands, if a client wants to."""
+
 HEAD_APIS: Final = frozenset((Api.METADATA, Api.FIND_COORDINATOR, Api.DESCRIBE_CLUSTER))
 """Answers that have their addresses before all that may be long."""
 
@@ -220,14 +223,41 @@ def _whole_parts(api: Api, version: int, is_flexible: bool) -> _WholeParts:
     )
 
 
+@cache
+def _coordinators(version: int) -> tuple[StructCodec, StructCodec]:
+    """An answer to FindCoordinator before its coordinators, and one of these."""
+    every = fields_of(ANSWERS[Api.FIND_COORDINATOR])
+    at = next(index for index, one in enumerate(every) if one.name == "Coordinators")
+    return StructCodec(every[:at], version, True, is_closed=False), StructCodec(every[at].fields, version, True)
+
+
+async def _rewrite_coordinators(frame: memoryview, version: int, addresses: Addresses) -> bytes:
+    reader = answer_body(Api.FIND_COORDINATOR, version, frame)
+    before, coordinator = _coordinators(version)
+    before.read(reader)
+    count = reader.count(coordinator.least)
+    writer = Writer(flexible=True)
+    writer.raw(frame[: reader.position])
+    for begin in range(0, count, _STEP):
+        for one in coordinator.read_many(reader, min(_STEP, count - begin)):
+            coordinator.write(writer, _coordinator(one, addresses))
+        await asyncio.sleep(0)
+    writer.raw(reader.unread)
+    reader.tags()
+    reader.finish()
+    return bytes(writer.data)
+
+
 async def rewrite_whole(frame: memoryview, api: Api, version: int, addresses: Addresses) -> bytes:
-    """A whole answer to Produce or ShareAcknowledge with the gateway's addresses.
+    """A whole answer to Produce, ShareAcknowledge or FindCoordinator of many keys with the gateway's addresses.
 
     It is read in short steps, between which others have their turn: it may have thousands of partitions.
 
     Raises:
         ProtocolError: it is no such answer, or bytes are left over.
     """
+    if api is Api.FIND_COORDINATOR:
+        return await _rewrite_coordinators(frame, version, addresses)
     reader = answer_body(api, version, frame)
     parts = _whole_parts(api, version, reader.flexible)
     parts.before.read(reader)
