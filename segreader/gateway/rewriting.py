@@ -31,8 +31,8 @@ FILLER_TAG: Final = 12495
 MAX_NODES: Final = 1000
 """Brokers of one cluster that get a listener."""
 
-_STEP = 32
-"""Partitions or topics that are looked at in one turn."""
+_STEP, _STEP_OF_COORDINATORS = 32, 8
+"""Partitions or topics that are looked at in one turn, and coordinators, which are written anew."""
 
 _LARGEST_PORT = 65535
 _LONGEST_HOST = 255
@@ -238,8 +238,8 @@ async def _rewrite_coordinators(frame: memoryview, version: int, addresses: Addr
     count = reader.count(coordinator.least)
     writer = Writer(flexible=True)
     writer.raw(frame[: reader.position])
-    for begin in range(0, count, _STEP):
-        for one in coordinator.read_many(reader, min(_STEP, count - begin)):
+    for begin in range(0, count, _STEP_OF_COORDINATORS):
+        for one in coordinator.read_many(reader, min(_STEP_OF_COORDINATORS, count - begin)):
             coordinator.write(writer, _coordinator(one, addresses))
         await asyncio.sleep(0)
     writer.raw(reader.unread)
