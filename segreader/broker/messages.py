@@ -17,6 +17,10 @@ APACHE_KAFKA_V1 = "ApacheKafkaV1"
 """The storage format in which the object's bytes are the segment's bytes. Source: KIP-1248."""
 
 
+OFFSET_INDEX, TRANSACTION_INDEX = 0, 3
+"""Of ``IndexLocation.index_type``."""
+
+
 @dataclass(frozen=True, slots=True)
 class IndexLocation:
     """The location of one index of a segment.

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from segreader.broker.messages import IndexLocation, RemoteLogSegmentLocation
+from segreader.broker.messages import OFFSET_INDEX, TRANSACTION_INDEX, IndexLocation, RemoteLogSegmentLocation
 from segreader.broker.protocol import Api, ErrorCode
 from segreader.errors import CatalogError, FormatError, StorageError, UnsupportedVersionError
 from segreader.format.index_files import OffsetIndex
@@ -31,8 +31,8 @@ from segreader.gateway.fetch_messages import (
 )
 from segreader.gateway.metrics import GatewayMetrics, Refused
 from segreader.gateway.relay import Relay
-from segreader.gateway.remote.catalogue import OFFSET_INDEX, TRANSACTION_INDEX, Catalogue, StoredSegment
-from segreader.gateway.remote.plans import RemotePlan, RemotePlanner
+from segreader.gateway.remote.catalogue import Catalogue, StoredSegment
+from segreader.gateway.remote.plans import RemotePlan, RemotePlanner, epochs_of, epochs_used
 from segreader.gateway.remote.signing import ObjectAccess, Signer
 from segreader.gateway.rewriting import rewrite_end
 from segreader.gateway.wire import FrameSource
@@ -336,12 +336,6 @@ def _location(
     transactions: bytes | None,
 ) -> RemoteLogSegmentLocation:
     segment = plan.segment
-    epochs: list[tuple[int, int]] = []
-    for entry in segment.epochs.entries:
-        if epochs and epochs[-1][1] == entry.start_offset:
-            epochs.pop()  # an epoch without a record of its own
-        if entry.start_offset <= plan.last_offset:
-            epochs.append((entry.epoch, entry.start_offset))
     start = stored.index.lookup(plan.asked.fetch_offset).position
     return RemoteLogSegmentLocation(
         segment_id=segment.segment_id,
@@ -355,7 +349,7 @@ def _location(
         signed_url=log.url,
         expiry_ms=log.expiry_ms,
         is_transaction_index_empty=segment.transaction_index_is_empty,
-        leader_epochs=tuple(epochs),
+        leader_epochs=tuple(epochs_used(epochs_of(segment), segment.base_offset, plan.last_offset)),
         indexes=tuple(indexes),
         transaction_index=transactions,
     )

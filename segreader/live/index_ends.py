@@ -16,9 +16,6 @@ from segreader.format.index_files import column, count_rising
 from segreader.ranges import ByteRange
 from segreader.storage.base import ObjectStore
 
-OFFSET_INDEX: Final = 0
-"""Of ``IndexLocation.index_type``."""
-
 _ENTRY: Final = 8
 _FIRST_WINDOW: Final = 1024
 _WIDER: Final = 8

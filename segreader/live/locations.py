@@ -13,7 +13,15 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from segreader.broker.messages import LATEST, FetchPartition, OffsetWanted, RemoteLogSegmentLocation
+from segreader.broker.messages import (
+    LATEST,
+    OFFSET_INDEX,
+    TRANSACTION_INDEX,
+    FetchPartition,
+    IndexLocation,
+    OffsetWanted,
+    RemoteLogSegmentLocation,
+)
 from segreader.broker.rules.fallback import RemoteReads
 from segreader.errors import BrokerError, FormatError, LocationExpiredError, ObjectNotFoundError, StorageError
 from segreader.evidence.findings import Findings
@@ -22,7 +30,7 @@ from segreader.format.index_files import AbortedTransaction
 from segreader.isolation import AbortedTransactions, IsolationLevel
 from segreader.live.cluster import Cluster
 from segreader.live.fetching import NOT_OF_THE_DATA, BrokerRange, FetchedAnswer, aborted_at_either
-from segreader.live.index_ends import OFFSET_INDEX, end_in_index
+from segreader.live.index_ends import end_in_index
 from segreader.plan.live import LivePart, LogMarks, ReadFrom, narrowed, uncovered
 from segreader.plan.split import Split
 from segreader.ranges import ByteRange, OffsetRange
@@ -47,8 +55,7 @@ _SEGMENTS_AT_ONCE = 100
 AskAgain = Callable[[], RemoteLogSegmentLocation | None]
 """Asks the cluster for a location of the same segment; ``None`` if it gives none."""
 
-TRANSACTION_INDEX = 3
-"""Of ``IndexLocation.index_type``."""
+_KINDS = {OFFSET_INDEX: "index", TRANSACTION_INDEX: "txnindex"}
 
 _WORTH_AN_INDEX = 128 << 10
 """Bytes of a log that are read without looking up where the last ones wanted end."""
@@ -290,12 +297,11 @@ def _read_index(
     if location.is_transaction_index_empty:
         return []
     urls, store = located
-    data, name = location.transaction_index, name_of(whole.partition, location, "txnindex")
+    data, name = location.transaction_index, name_of(whole.partition, location, _KINDS[TRANSACTION_INDEX])
     if data is None:
-        index = next((one for one in location.indexes if one.index_type == TRANSACTION_INDEX), None)
-        if index is None or index.signed_url is None:
+        if (placed := urls.put_index(whole.partition, location, TRANSACTION_INDEX)) is None:
             raise StorageError("a location names no transaction index", source=name)
-        urls.put_index(whole.partition, location, index.signed_url, "txnindex")
+        index = placed[1]
         stop = store.size(name) if index.stop is None else index.stop
         if stop - index.start > LARGEST_INDEX:
             raise StorageError("a transaction index is too large", source=store.url(name), found=stop - index.start)
@@ -325,16 +331,21 @@ class UrlCache:
     def put(self, partition: TopicIdPartition, location: RemoteLogSegmentLocation, ask_again: AskAgain) -> str:
         """Take a location with a signed URL; gives the name of its log."""
         name = name_of(partition, location)
-        self._urls[name] = _url_of(location)
+        self._urls[name] = _url_of(location.signed_url, location)
         self._renewals[name] = ask_again
         self._segments[name] = location.segment_id
         return name
 
-    def put_index(self, partition: TopicIdPartition, location: RemoteLogSegmentLocation, url: str, kind: str) -> str:
-        """Take the URL of an index of a segment; gives its name, which ends with ``kind``."""
-        name = name_of(partition, location, kind)
-        self._urls[name] = SignedUrl(url, None if location.expiry_ms is None else location.expiry_ms / 1000)
-        return name
+    def put_index(
+        self, partition: TopicIdPartition, location: RemoteLogSegmentLocation, index_type: int
+    ) -> tuple[str, IndexLocation] | None:
+        """Take an index of a segment by its URL; gives its name, too. ``None`` if the location has none."""
+        index = next((one for one in location.indexes if one.index_type == index_type), None)
+        if index is None or index.signed_url is None:
+            return None
+        name = name_of(partition, location, _KINDS[index_type])
+        self._urls[name] = _url_of(index.signed_url, location)
+        return name, index
 
     def told(self, partition: TopicIdPartition, answer: FetchedAnswer, at_ms: int) -> None:
         """Keep an answer with a location for who reads it in a moment."""
@@ -371,7 +382,7 @@ class UrlCache:
                 source=str(self._urls.get(name, name)),
                 hint="Read these offsets from the broker",
             )
-        self._urls[name] = _url_of(location)
+        self._urls[name] = _url_of(location.signed_url, location)
         return self._urls[name]
 
     def names(self, prefix: str = "") -> Iterator[ObjectInfo]:
@@ -379,9 +390,9 @@ class UrlCache:
         return (ObjectInfo(name, -1) for name in sorted(self._urls) if name.startswith(prefix))
 
 
-def _url_of(location: RemoteLogSegmentLocation) -> SignedUrl:
-    assert location.signed_url is not None
-    return SignedUrl(location.signed_url, None if location.expiry_ms is None else location.expiry_ms / 1000)
+def _url_of(url: str | None, location: RemoteLogSegmentLocation) -> SignedUrl:
+    assert url is not None
+    return SignedUrl(url, None if location.expiry_ms is None else location.expiry_ms / 1000)
 
 
 def name_of(partition: TopicIdPartition, location: RemoteLogSegmentLocation, kind: str = "log") -> str:
@@ -419,13 +430,11 @@ def with_end(
     named = location.size if location.stop is None else location.stop
     if stop > location.last_offset or named - (location.start or 0) <= _WORTH_AN_INDEX:
         return location
-    index = next((one for one in location.indexes if one.index_type == OFFSET_INDEX), None)
-    if index is None or index.signed_url is None:
-        return location
     urls, store = located
-    name = urls.put_index(partition, location, index.signed_url, "index")
+    if (placed := urls.put_index(partition, location, OFFSET_INDEX)) is None:
+        return location
     try:
-        end = end_in_index(store, name, index, location, stop)
+        end = end_in_index(store, *placed, location, stop)
     except (StorageError, FormatError):
         return location
     return replace(location, stop=end) if end is not None and (location.start or 0) < end < named else location

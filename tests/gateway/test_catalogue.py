@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 from located_broker import TOPIC, segment_of, segments_of_100
 
+from segreader.broker.messages import OFFSET_INDEX, TRANSACTION_INDEX
 from segreader.catalog.layouts.aiven.manifest import main_path
 from segreader.errors import ManifestError, ObjectNotFoundError, OptionError, StorageError
 from segreader.format.index_files import parse_offset_index
 from segreader.gateway.config import GatewayConfig
 from segreader.gateway.metrics import GatewayMetrics
-from segreader.gateway.remote.catalogue import OFFSET_INDEX, TRANSACTION_INDEX, ObjectFinder
+from segreader.gateway.remote.catalogue import ObjectFinder
 from segreader.gateway.remote.signing import BaseUrlSigner, BucketSigner, make_signer
 from segreader.storage.cloud.signing import BucketStore
 from segreader.storage.local import LocalStore

@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field, replace
 from typing import Final, Protocol
 
+from segreader.broker.messages import OFFSET_INDEX, TRANSACTION_INDEX
 from segreader.catalog.layouts.aiven.manifest import (
     INDEXES,
     LOG,
@@ -33,10 +34,6 @@ from segreader.gateway.metrics import GatewayMetrics
 from segreader.ranges import ByteRange
 from segreader.storage.base import ObjectStore
 from segreader.values import dataclass
-
-OFFSET_INDEX: Final = 0
-TRANSACTION_INDEX: Final = 3
-"""Index types of the location extension."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -297,7 +297,7 @@ class RemotePlanner:
                 if not index % STEP:
                     await asyncio.sleep(0)
                 segment = one.candidates[0]
-                epochs = _epochs(segment)
+                epochs = epochs_of(segment)
                 first = one.asked.fetch_offset
                 known = all(epoch in one.ends for epoch, _ in epochs_used(epochs, first, segment.last_offset))
                 stop = common_stop(epochs, first, segment.last_offset, one.ends)
@@ -319,7 +319,7 @@ class RemotePlanner:
             if not index % STEP:
                 await asyncio.sleep(0)
             segment, current = one.candidates[0], one.asked.current_leader_epoch
-            for epoch, _ in epochs_used(_epochs(segment), one.asked.fetch_offset, segment.last_offset):
+            for epoch, _ in epochs_used(epochs_of(segment), one.asked.fetch_offset, segment.last_offset):
                 if epoch in one.ends:
                     continue
                 known = self._epoch_ends.get((one.topic_id, one.asked.partition, current, epoch))
@@ -364,12 +364,13 @@ class RemotePlanner:
                 self._epoch_ends.put((one.topic_id, one.asked.partition, current, epoch), end)
 
 
-def _epochs(segment: RemoteLogSegmentMetadata) -> list[tuple[int, int]]:
-    return [(entry.epoch, entry.start_offset) for entry in segment.epochs.entries]
-
-
 def _client_id(request: FlaggedFetch) -> str:
     return request.head.client_id or ""
+
+
+def epochs_of(segment: RemoteLogSegmentMetadata) -> list[tuple[int, int]]:
+    """The leader epochs that a segment names, and the first offset of each there."""
+    return [(entry.epoch, entry.start_offset) for entry in segment.epochs.entries]
 
 
 def epochs_used(epochs: Sequence[tuple[int, int]], first: int, last: int) -> list[tuple[int, int]]:
