@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.broker_backfill import Backfill, measure_backfill
+from benchmarks.broker_followers import measure_followers
 from benchmarks.broker_gateway import measure_latency, measure_locations
 from benchmarks.broker_kit import CODEC, PARTITIONS, SEGMENT_BYTES, SHAPE, Bench, Kit, bench, write_topic
 from benchmarks.broker_moves import measure_moves
@@ -20,7 +21,7 @@ from benchmarks.broker_plain import measure_plain
 from benchmarks.native import demand_native
 from benchmarks.rows import MIB, Row, parse_options, print_machine, run
 
-FIGURES = ("plain", "latency", "backfill", "locations", "moves")
+FIGURES = ("plain", "latency", "backfill", "locations", "moves", "followers")
 TOPIC = "backfill"
 
 
@@ -30,14 +31,16 @@ _CORES = 2
 
 def measure(kit: Kit, place: Path, arguments: argparse.Namespace) -> Iterator[Row]:
     wanted = set(arguments.only or FIGURES)
-    if wanted - {"moves"}:
+    if wanted - {"moves", "followers"}:
         with bench(kit, place) as running:
             if "plain" in wanted:
                 yield from measure_plain(kit, running, place, int(arguments.plain_gb * 1e9), arguments.rounds)
-            if wanted - {"moves", "plain"}:
+            if wanted - {"moves", "followers", "plain"}:
                 yield from measure_tiered(kit, running, wanted, arguments)
     if "moves" in wanted:
         yield from measure_moves(kit, place / "moves", arguments.moves)
+    if "followers" in wanted:
+        yield from measure_followers(kit, place / "followers", int(arguments.gb * 3e8), arguments.rounds)
 
 
 def measure_tiered(kit: Kit, running: Bench, wanted: set[str], arguments: argparse.Namespace) -> Iterator[Row]:
