@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import random
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -116,6 +117,39 @@ def test_segments_by_location_give_the_java_consumers_records(one: Case, isolati
         assert scan.metrics.sources["location"].records == remote
         assert scan.metrics.sources["broker"].records == len(one.truth(isolation)) - remote
     assert not remote or scan.metrics.sources["location"].records > 0
+
+
+def test_transaction_indexes_that_do_not_come_with_locations_are_loaded_many_at_a_time() -> None:
+    builder, segments = SegmentBuilder(), list[ServedSegment]()
+    for number in range(12):
+        builder.batch([b"aborted"], producer_id=7, transactional=True).marker(7, abort=True).batch([b"%d" % number])
+        batches, rows = tuple(served(builder.to_bytes())), builder.transaction_index()
+        segment_id = kafka_uuid("aborts", number)
+        segments.append(ServedSegment(segment_id, batches, builder.base_offset, transaction_index=rows))
+        builder = builder.roll()
+    every = [batch for segment in segments for batch in segment.batches]
+    log = ServedLog(every, [(0, 0)], 0, every[-1].stop, every[-1].stop - 1, segments)
+    at_once, most, lock = 0, 0, threading.Lock()
+
+    def slow(name: str, url: str) -> bytes | None:
+        nonlocal at_once, most
+        if name.endswith("txnindex"):
+            with lock:
+                at_once += 1
+                most = max(most, at_once)
+            time.sleep(0.05)
+            with lock:
+                at_once -= 1
+        return None
+
+    for with_rows, expected in ((False, 12), (True, 0)):
+        locate = locations(with_index=True, with_rows=with_rows)
+        cluster = FakeCluster({"aborts": {0: log}}, topic_ids={"aborts": kafka_uuid("aborts")}, locate=locate)
+        cluster.lists_aborted = False
+        scan = by_locations(cluster, "aborts", fault=slow)
+        assert [record.value for record in records_of(scan)] == [b"%d" % number for number in range(12)]
+        assert fetched(scan)["txnindex"] == 34 * expected
+    assert most > 2
 
 
 @pytest.mark.parametrize("rows", [b"x", b"\0\1" + bytes(32), b"\0\0" + 32 * b"\xff"])
