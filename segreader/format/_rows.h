@@ -1,8 +1,9 @@
 /* Rows of records as text: what _rows.pyx calls without the interpreter lock.
 
-   Input is only read through cell(), which checks offsets against the buffer, and output is only written after
-   room(). A failed allocation sets Out.failed and stops the row. Bytes become text as rows.py has it: `auto`
-   refuses what is not UTF-8 or holds control characters, `utf8` replaces broken sequences as Python does. */
+   Input is only read through cell(), which checks offsets against the buffer. Output whose length depends on the input
+   is only written after room() for it, which leaves SPARE bytes more: for all that follows until the next room().
+   A failed allocation ends the row with NO_MEMORY. Bytes become text as rows.py has it: `auto` refuses what is not
+   UTF-8 or holds control characters, `utf8` replaces broken sequences as Python does. */
 
 #ifndef SEGREADER_ROWS_H
 #define SEGREADER_ROWS_H
@@ -19,11 +20,11 @@
 enum { AUTO, UTF8, BASE64, HEX };                /* the order of ENCODINGS in rows.py */
 enum { NO_MEMORY = -1, BAD_OFFSETS = -2, BAD_TYPE = -3 };
 enum { BLOCK = 16, PIECE_BYTES = 256 << 10 };
+enum { SPARE = 512 };  /* names, marks and numbers of a row take about 300 bytes, those of a header 50 */
 
 typedef struct {
     uint8_t *data;
     size_t at, size;
-    int failed;  /* an allocation */
 } Out;
 
 typedef struct {  /* a column of bytes or text */
@@ -55,10 +56,7 @@ static int grow(Out *out, size_t wanted)
     uint8_t *data;
     while (size - out->at < wanted) size += size / 2;
     data = (uint8_t *)realloc(out->data, size);
-    if (!data) {
-        out->failed = 1;
-        return 0;
-    }
+    if (!data) return 0;
     out->data = data;
     out->size = size;
     return 1;
@@ -66,10 +64,11 @@ static int grow(Out *out, size_t wanted)
 
 static inline int room(Out *out, size_t wanted)
 {
+    wanted += SPARE;
     return out->size - out->at >= wanted || grow(out, wanted);
 }
 
-/* Both write what room() was asked for before. */
+/* These write what room() was asked for before. */
 static inline void put(Out *out, uint8_t byte) { out->data[out->at++] = byte; }
 
 static inline void put_all(Out *out, const void *data, size_t size)
@@ -80,7 +79,7 @@ static inline void put_all(Out *out, const void *data, size_t size)
 
 #define PUT_TEXT(out, text) put_all(out, text, sizeof(text) - 1)
 
-static void put_number(Out *out, int64_t value)  /* at most 20 bytes */
+static inline void put_number(Out *out, int64_t value)
 {
     uint8_t digits[20];
     int at = sizeof digits;
@@ -191,10 +190,8 @@ static void put_escaped(Out *out, uint8_t byte)
         case '\n': put(out, 'n'); return;
         case '\f': put(out, 'f'); return;
         case '\r': put(out, 'r'); return;
-    }
-    if (byte >= 0x20) {
-        put(out, byte);
-        return;
+        case '"':
+        case '\\': put(out, byte); return;
     }
     PUT_TEXT(out, "u00");
     put(out, (uint8_t)hex[byte >> 4]);
@@ -276,105 +273,105 @@ static int put_base64(Out *out, const uint8_t *data, size_t size)
 static int put_hex(Out *out, const uint8_t *data, size_t size)
 {
     static const char digits[] = "0123456789abcdef";
+    uint8_t *to;
     size_t k;
     if (!room(out, 2 * size)) return NO_MEMORY;
+    to = out->data + out->at;
     for (k = 0; k < size; k++) {
-        put(out, (uint8_t)digits[data[k] >> 4]);
-        put(out, (uint8_t)digits[data[k] & 15]);
+        to[2 * k] = (uint8_t)digits[data[k] >> 4];
+        to[2 * k + 1] = (uint8_t)digits[data[k] & 15];
     }
+    out->at += 2 * size;
     return 1;
 }
 
-/* A JSON string of some bytes. Returns the encoding that was used, or NO_MEMORY. */
-static int put_json_string(Out *out, const uint8_t *data, size_t size, int encoding)
+/* Some bytes in quotes, which a cell of CSV has only where it needs them. Returns the encoding that was used, or
+   NO_MEMORY. */
+static int put_bytes(Out *out, const uint8_t *data, size_t size, int encoding, int csv)
 {
-    size_t start = out->at;
-    int used = encoding, done = 0, marked;
-    if (!room(out, 1)) return NO_MEMORY;
+    size_t start = out->at + 1;
+    int done = 1, marked = 0;
     put(out, '"');
     if (encoding == AUTO || encoding == UTF8) {
-        done = put_text(out, data, size, encoding == AUTO, 0, &marked);
-        if (done == 0) {
-            out->at = start + 1;
-            used = BASE64;
-        } else {
-            used = UTF8;
-        }
-    }
-    if (done == 0) done = used == HEX ? put_hex(out, data, size) : put_base64(out, data, size);
-    if (done < 0 || !room(out, 1)) return NO_MEMORY;
-    put(out, '"');
-    return used;
-}
-
-/* A cell of CSV, and the name of its encoding in the next one. Returns 1 or NO_MEMORY. */
-static int put_csv_cell(Out *out, const uint8_t *data, size_t size, int encoding, int is_named)
-{
-    size_t start = out->at;
-    int used = encoding, done = 0, marked = size == 0;
-    if (encoding == AUTO || encoding == UTF8) {
-        if (!room(out, 1)) return NO_MEMORY;
-        put(out, '"');  /* taken back below where there was no need for it */
-        done = put_text(out, data, size, encoding == AUTO, 1, &marked);
-        if (done == 0) {
+        /* two calls, for the compiler to make put_text once for each form */
+        done = csv ? put_text(out, data, size, encoding == AUTO, 1, &marked)
+                   : put_text(out, data, size, encoding == AUTO, 0, &marked);
+        encoding = UTF8;
+        if (!done) {
             out->at = start;
-            used = BASE64;
-        } else {
-            used = UTF8;
+            marked = 0;
+            encoding = BASE64;
         }
     }
-    if (done == 1 && !marked) {
-        memmove(out->data + start, out->data + start + 1, out->at - start - 1);
+    if (encoding == BASE64) done = put_base64(out, data, size);
+    if (encoding == HEX) done = put_hex(out, data, size);
+    if (done == NO_MEMORY) return NO_MEMORY;
+    if (csv && size && !marked) {
+        memmove(out->data + start - 1, out->data + start, out->at - start);
         out->at--;
-    } else if (done == 1) {
-        if (!room(out, 1)) return NO_MEMORY;
+    } else {
         put(out, '"');
-    } else if (done == 0) {
-        done = used == HEX ? put_hex(out, data, size) : put_base64(out, data, size);
-        if (done == 1 && size == 0) {
-            if (!room(out, 2)) return NO_MEMORY;
-            PUT_TEXT(out, "\"\"");
-        }
     }
-    if (done < 0 || !room(out, 8)) return NO_MEMORY;
-    if (is_named) {
-        put(out, ',');
-        if (used == UTF8) PUT_TEXT(out, "utf8");
-        else if (used == HEX) PUT_TEXT(out, "hex");
-        else PUT_TEXT(out, "base64");
+    return encoding;
+}
+
+/* A cell of CSV, and the name of its encoding in the next one; both are empty for a null. Returns 1 or what is wrong. */
+static int put_csv_cells(Out *out, const Texts *column, int64_t row, int encoding)
+{
+    const uint8_t *data;
+    size_t size;
+    int found = cell(column, row, &data, &size);
+    if (found == BAD_OFFSETS) return BAD_OFFSETS;
+    if (found) found = put_bytes(out, data, size, encoding, 1);
+    put(out, ',');
+    switch (found) {
+        case UTF8: PUT_TEXT(out, "utf8"); break;
+        case BASE64: PUT_TEXT(out, "base64"); break;
+        case HEX: PUT_TEXT(out, "hex"); break;
+        case NO_MEMORY: return NO_MEMORY;
     }
+    put(out, ',');
     return 1;
 }
 
-/* A list of objects. Returns 1, NO_MEMORY or BAD_OFFSETS. */
+/* A string of JSON, or null. Returns 1 or what is wrong; `*noted` is set where its encoding is named beside it. */
+static int put_json_string(Out *out, const Texts *column, int64_t row, int encoding, int *noted)
+{
+    const uint8_t *data;
+    size_t size;
+    int found = cell(column, row, &data, &size);
+    *noted = 0;
+    if (found == BAD_OFFSETS) return BAD_OFFSETS;
+    if (!found) {
+        PUT_TEXT(out, "null");
+        return 1;
+    }
+    found = put_bytes(out, data, size, encoding, 0);
+    *noted = found == BASE64 && encoding == AUTO;
+    return found == NO_MEMORY ? NO_MEMORY : 1;
+}
+
+/* A list of objects. Returns 1 or what is wrong. */
 static int put_json_headers(Out *out, const Columns *columns, const Style *style, int64_t row)
 {
     int64_t header = columns->header_offsets[row], stop = columns->header_offsets[row + 1];
     const uint8_t *data;
     size_t size;
-    int found;
+    int done, is_noted;
     if (header < 0 || stop < header || stop > columns->headers) return BAD_OFFSETS;
-    if (!room(out, 16)) return NO_MEMORY;
     put(out, '[');
     for (; header < stop; header++) {
+        if (!room(out, 0)) return NO_MEMORY;
         if (cell(&columns->header_key, header, &data, &size) != 1) return BAD_OFFSETS;
-        if (!room(out, 16)) return NO_MEMORY;
         PUT_TEXT(out, "{\"key\":");
-        if (put_json_string(out, data, size, UTF8) < 0 || !room(out, 64)) return NO_MEMORY;
+        if (put_bytes(out, data, size, UTF8, 0) == NO_MEMORY) return NO_MEMORY;
         PUT_TEXT(out, ",\"value\":");
-        found = cell(&columns->header_value, header, &data, &size);
-        if (found < 0) return found;
-        if (!found) {
-            PUT_TEXT(out, "null");
-        } else {
-            found = put_json_string(out, data, size, style->value_encoding);
-            if (found < 0 || !room(out, 64)) return NO_MEMORY;
-            if (found == BASE64 && style->value_encoding == AUTO) PUT_TEXT(out, ",\"value_encoding\":\"base64\"");
-        }
-        put(out, '}');
-        if (header + 1 < stop) put(out, ',');
+        done = put_json_string(out, &columns->header_value, header, style->value_encoding, &is_noted);
+        if (done != 1) return done;
+        if (is_noted) PUT_TEXT(out, ",\"value_encoding\":\"base64\"");
+        PUT_TEXT(out, "},");
     }
-    if (!room(out, 1)) return NO_MEMORY;
+    if (out->data[out->at - 1] == ',') out->at--;
     put(out, ']');
     return 1;
 }
@@ -399,9 +396,9 @@ static int put_json_row(Out *out, const Columns *columns, const Style *style, in
 {
     const uint8_t *data;
     size_t size;
-    int found, is_key_noted = 0, is_value_noted = 0;
+    int done, is_key_noted, is_value_noted;
     if (cell(&columns->topic, row, &data, &size) != 1) return BAD_OFFSETS;
-    if (!room(out, size + 512)) return NO_MEMORY;
+    if (!room(out, size)) return NO_MEMORY;
     PUT_TEXT(out, "{\"topic\":\"");
     put_all(out, data, size);
     PUT_TEXT(out, "\",\"partition\":");
@@ -411,34 +408,22 @@ static int put_json_row(Out *out, const Columns *columns, const Style *style, in
     PUT_TEXT(out, ",\"timestamp\":");
     put_number(out, columns->timestamp_ms[row]);
     PUT_TEXT(out, ",\"timestamp_type\":\"");
-    if ((found = put_type(out, columns->timestamp_type[row])) < 0) return found;
+    if ((done = put_type(out, columns->timestamp_type[row])) != 1) return done;
     PUT_TEXT(out, "\",\"leader_epoch\":");
     if (has_epoch(columns, row)) put_number(out, columns->leader_epoch[row]);
     else PUT_TEXT(out, "null");
     PUT_TEXT(out, ",\"key\":");
-    if ((found = cell(&columns->key, row, &data, &size)) < 0) return found;
-    if (!found) {
-        PUT_TEXT(out, "null");
-    } else {
-        if ((found = put_json_string(out, data, size, style->key_encoding)) < 0) return found;
-        is_key_noted = found == BASE64 && style->key_encoding == AUTO;
-    }
-    if (!room(out, 64)) return NO_MEMORY;
+    done = put_json_string(out, &columns->key, row, style->key_encoding, &is_key_noted);
+    if (done != 1) return done;
     PUT_TEXT(out, ",\"value\":");
-    if ((found = cell(&columns->value, row, &data, &size)) < 0) return found;
-    if (!found) {
-        PUT_TEXT(out, "null");
-    } else {
-        if ((found = put_json_string(out, data, size, style->value_encoding)) < 0) return found;
-        is_value_noted = found == BASE64 && style->value_encoding == AUTO;
-    }
-    if (!room(out, 64)) return NO_MEMORY;
+    done = put_json_string(out, &columns->value, row, style->value_encoding, &is_value_noted);
+    if (done != 1) return done;
     PUT_TEXT(out, ",\"headers\":");
-    if ((found = put_json_headers(out, columns, style, row)) < 0) return found;
-    if (!room(out, style->end_size + 128)) return NO_MEMORY;
+    if ((done = put_json_headers(out, columns, style, row)) != 1) return done;
     if (is_key_noted) PUT_TEXT(out, ",\"key_encoding\":\"base64\"");
     if (is_value_noted) PUT_TEXT(out, ",\"value_encoding\":\"base64\"");
     put(out, '}');
+    if (!room(out, style->end_size)) return NO_MEMORY;
     put_all(out, style->end, style->end_size);
     return 1;
 }
@@ -448,9 +433,9 @@ static int put_csv_row(Out *out, Out *scratch, const Columns *columns, const Sty
 {
     const uint8_t *data;
     size_t size;
-    int found;
+    int done;
     if (cell(&columns->topic, row, &data, &size) != 1) return BAD_OFFSETS;
-    if (!room(out, size + 512)) return NO_MEMORY;
+    if (!room(out, size)) return NO_MEMORY;
     put_all(out, data, size);
     put(out, ',');
     put_number(out, columns->partition[row]);
@@ -459,24 +444,16 @@ static int put_csv_row(Out *out, Out *scratch, const Columns *columns, const Sty
     put(out, ',');
     put_number(out, columns->timestamp_ms[row]);
     put(out, ',');
-    if ((found = put_type(out, columns->timestamp_type[row])) < 0) return found;
+    if ((done = put_type(out, columns->timestamp_type[row])) != 1) return done;
     put(out, ',');
     if (has_epoch(columns, row)) put_number(out, columns->leader_epoch[row]);
     put(out, ',');
-    if ((found = cell(&columns->key, row, &data, &size)) < 0) return found;
-    if (!found) put(out, ',');
-    else if (put_csv_cell(out, data, size, style->key_encoding, 1) < 0) return NO_MEMORY;
-    if (!room(out, 16)) return NO_MEMORY;
-    put(out, ',');
-    if ((found = cell(&columns->value, row, &data, &size)) < 0) return found;
-    if (!found) put(out, ',');
-    else if (put_csv_cell(out, data, size, style->value_encoding, 1) < 0) return NO_MEMORY;
+    if ((done = put_csv_cells(out, &columns->key, row, style->key_encoding)) != 1) return done;
+    if ((done = put_csv_cells(out, &columns->value, row, style->value_encoding)) != 1) return done;
     scratch->at = 0;
-    if ((found = put_json_headers(scratch, columns, style, row)) < 0) return found;
-    if (!room(out, 16)) return NO_MEMORY;
-    put(out, ',');
-    if (put_csv_cell(out, scratch->data, scratch->at, UTF8, 0) < 0) return NO_MEMORY;
-    if (!room(out, 16)) return NO_MEMORY;
+    if (!room(scratch, 0)) return NO_MEMORY;
+    if ((done = put_json_headers(scratch, columns, style, row)) != 1) return done;
+    if (put_bytes(out, scratch->data, scratch->at, UTF8, 1) == NO_MEMORY) return NO_MEMORY;
     put(out, '\n');
     return 1;
 }
@@ -487,7 +464,7 @@ static int put_rows(Out *out, Out *scratch, const Columns *columns, const Style 
     int done;
     while (*row < columns->rows && out->at < PIECE_BYTES) {
         done = is_csv ? put_csv_row(out, scratch, columns, style, *row) : put_json_row(out, columns, style, *row);
-        if (done < 0) return out->failed || scratch->failed ? NO_MEMORY : done;
+        if (done != 1) return done;
         ++*row;
     }
     return 1;

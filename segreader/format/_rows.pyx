@@ -179,7 +179,7 @@ def _pieces(_Columns columns, int key_encoding, int value_encoding, bytes end, b
             done = put_rows(&buffer.out, &scratch.out, &columns.columns, &style, is_csv, &row)
         if done == NO_MEMORY:
             raise MemoryError
-        if done < 0:
+        if done != 1:
             raise _damage(done, row)
         yield PyBytes_FromStringAndSize(<char *>buffer.out.data, buffer.out.at)
         buffer.shrink()
@@ -220,8 +220,6 @@ cdef object _text(const Texts *column, int64_t row):
 cdef tuple _headers(const Columns *columns, int64_t row):
     cdef int64_t start = columns.header_offsets[row], stop = columns.header_offsets[row + 1], k
     cdef tuple pairs, pair
-    if start == stop:
-        return ()
     if start < 0 or stop < start or stop > columns.headers:
         raise _damage(BAD_OFFSETS, row)
     pairs = PyTuple_New(stop - start)
@@ -254,8 +252,11 @@ def make_records(columns, kind):
     cdef Py_ssize_t slots[9]
     cdef int64_t row, stop
     cdef int32_t last = 0
+    cdef const uint8_t *data
+    cdef const uint8_t *topic_data = NULL
+    cdef size_t size, topic_size = <size_t>-1
     cdef list records
-    topic, partition = None, 0
+    cdef object topic = None, partition = 0
     for k, name in enumerate(RECORD_COLUMNS):
         slots[k] = _slot(kind, name)
     for start in range(0, held.columns.rows, RECORDS_AT_ONCE):
@@ -265,17 +266,10 @@ def make_records(columns, kind):
             if held.columns.partition[row] != last:
                 last = held.columns.partition[row]
                 partition = last
-            if topic is None or not _is_same(&held.columns.topic, row):
-                topic = _text(&held.columns.topic, row)
+            if cell(&held.columns.topic, row, &data, &size) != 1:
+                raise _damage(BAD_OFFSETS, row)
+            if size != topic_size or memcmp(data, topic_data, size):
+                topic_data, topic_size = data, size
+                topic = PyUnicode_DecodeUTF8(<const char *>data, size, NULL)
             records.append(_record(kind, &held.columns, row, slots, topic, partition))
         yield records
-
-
-cdef bint _is_same(const Texts *column, int64_t row):
-    """Whether a text is that of the row before."""
-    cdef const uint8_t *data
-    cdef const uint8_t *before
-    cdef size_t size, size_before
-    if row == 0 or cell(column, row - 1, &before, &size_before) != 1 or cell(column, row, &data, &size) != 1:
-        return False
-    return size == size_before and memcmp(before, data, size) == 0

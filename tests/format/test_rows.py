@@ -8,9 +8,13 @@ import io
 import json
 import random
 import re
-from collections.abc import Sequence
+import resource
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +24,15 @@ from hypothesis import strategies as st
 from profiles import tries
 
 from segreader.format.batch import TimestampType
-from segreader.format.rows import ENCODINGS, RECORD_COLUMNS, RECORDS_AT_ONCE, RowColumns, RowMaker, load_row_maker
+from segreader.format.rows import (
+    ENCODINGS,
+    RECORD_COLUMNS,
+    RECORDS_AT_ONCE,
+    RowColumns,
+    RowMaker,
+    Texts,
+    load_row_maker,
+)
 from segreader.read.arrow import schema
 from segreader.read.records import ConsumerRecord, row_columns
 from segreader.testing.strategies import headers, payloads, timestamps
@@ -37,12 +49,14 @@ def twin(request: pytest.FixtureRequest) -> RowMaker:
 
 def record(value: bytes | None = b"v", *, offset: int = 0, key: bytes | None = b"k", **more: Any) -> ConsumerRecord:
     facts: dict[str, Any] = {
+        "topic": "t",
+        "partition": 3,
         "timestamp_ms": 1,
         "timestamp_type": TimestampType.CREATE_TIME,
         "leader_epoch": 0,
         "headers": (),
     } | more
-    return ConsumerRecord("t", 3, offset, key=key, value=value, **facts)
+    return ConsumerRecord(offset=offset, key=key, value=value, **facts)
 
 
 def batch_of(records: Sequence[ConsumerRecord]) -> pa.RecordBatch:
@@ -242,6 +256,18 @@ def test_records_come_a_few_at_a_time(twin: RowMaker) -> None:
     assert len({hash(one) for one in found[0]}) == RECORDS_AT_ONCE
 
 
+def test_records_have_their_own_topic_and_partition_and_share_those_of_the_record_before(twin: RowMaker) -> None:
+    places = [("", 0), ("", 300), ("ab", 300), ("cd", 300), ("cd", 300), ("cde", 70_000), ("cde", 300), ("ab", 300)]
+    rows = [record(topic=topic, partition=partition, offset=at) for at, (topic, partition) in enumerate(places)]
+
+    found = [one for some in twin.make_records(columns_of(rows), ConsumerRecord) for one in some]
+
+    assert found == rows
+    if twin.NAME == "native":
+        assert found[3].topic is found[4].topic
+        assert found[3].partition is found[4].partition
+
+
 def test_no_rows_are_no_text_and_no_records(twin: RowMaker) -> None:
     for columns in (columns_of([]), row_columns(batch_of([record()]).slice(1))):
         assert json_of(twin, columns) == b""
@@ -259,30 +285,144 @@ def test_text_that_is_left_early_gives_its_memory_back() -> None:
     assert pa.total_allocated_bytes() < before
 
 
+def test_a_piece_ends_with_the_row_that_makes_it_256_kib() -> None:
+    native = load_row_maker("native")
+    for write, encoding in ((native.csv_rows, ()), (native.json_rows, (b"\n",))):
+        empty = len(b"".join(write(columns_of([record(b"x")]), "utf8", "utf8", *encoding))) - 1
+        for missing, pieces in ((1, 1), (0, 2)):
+            full = columns_of([record(b"x" * ((256 << 10) - empty - missing)), record()])
+            assert len(list(write(full, "utf8", "utf8", *encoding))) == pieces
+
+
 def int32s(*numbers: int) -> memoryview:
     return memoryview(b"".join(number.to_bytes(4, "little", signed=True) for number in numbers))
 
 
+def one_text(data: bytes) -> Texts:
+    """A column of one row, however large."""
+    return Texts(int32s(0, len(data)), memoryview(data))
+
+
+@pytest.mark.parametrize("form", ["json", "csv"])
+def test_a_row_that_just_fills_its_memory_is_whole(form: str) -> None:
+    """What is written behind the room that was asked for is seen under AddressSanitizer, and here by its text."""
+    least = {"timestamp_ms": -(2**63), "timestamp_type": TimestampType.NO_TIMESTAMP_TYPE, "partition": -(2**31)}
+    row = record(None, key=None, offset=-(2**63), leader_epoch=-(2**31), headers=(("", None),), **least)
+    short = columns_of([row])
+    shares = {"auto": 1, "utf8": 1, "hex": 1 / 2, "base64": 3 / 4}
+    places = [("topic", "auto"), ("key", "auto"), ("value", "utf8"), ("key", "hex"), ("value", "base64")]
+    for (name, encoding), left in product(
+        [*places, ("header_key", "auto"), ("header_value", "hex")], range(0, 1024, 23)
+    ):
+        data = b"x" * int(((320 << 10) - left) * shares[encoding])
+        columns = replace(short, **{name: one_text(data)})
+        write = json_of if form == "json" else csv_of
+        native, reference = (write(load_row_maker(twin), columns, encoding, encoding) for twin in TWINS)
+        assert native == reference
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit is Linux's")
+@pytest.mark.parametrize(
+    ("name", "encoding", "size"),
+    [
+        ("topic", "auto", 1 << 30),
+        *product(["key", "value", "header_key", "header_value"], ["utf8"], [48 << 20]),
+        *product(["key", "value", "header_value"], ["base64", "hex"], [1 << 30]),
+    ],
+)
+def test_a_row_takes_no_more_memory_than_there_is(name: str, encoding: str, size: int) -> None:
+    columns = replace(columns_of([record(headers=(("h", b"v"),))]), **{name: one_text(bytes(size))})
+    assert_too_large_for_memory(columns, encoding)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit is Linux's")
+def test_text_beyond_ascii_takes_no_more_memory_than_there_is() -> None:
+    for data in ("\u0100".encode() * (48 << 20), b"\x80" * (48 << 20)):
+        assert_too_large_for_memory(replace(columns_of([record()]), value=one_text(data)), "utf8")
+
+
+def assert_too_large_for_memory(columns: RowColumns, encoding: str) -> None:
+    native = load_row_maker("native")
+    for rows in (native.json_rows(columns, encoding, encoding, b"\n"), native.csv_rows(columns, encoding, encoding)):
+        with little_memory(), pytest.raises(MemoryError):
+            next(rows)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit is Linux's")
+def test_many_headers_and_a_long_end_take_no_more_memory_than_there_is() -> None:
+    count = 12 << 20
+    empty = Texts(memoryview(bytes(4 * (count + 1))), memoryview(b""))
+    row = columns_of([record()])
+    many = replace(row, header_offsets=int32s(0, count), headers=count, header_key=empty, header_value=empty)
+    native = load_row_maker("native")
+    for rows in (
+        native.json_rows(many, "auto", "auto", b"\n"),
+        native.csv_rows(many, "auto", "auto"),
+        native.json_rows(row, "auto", "auto", bytes(1 << 30)),
+    ):
+        with little_memory(), pytest.raises(MemoryError):
+            next(rows)
+
+
+@contextmanager
+def little_memory() -> Iterator[None]:
+    """32 MiB more of addresses than the process has."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (32 << 20), before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def refusals(columns: RowColumns) -> set[str]:
+    """What the native twin says of some rows, each way out."""
+    native, found = load_row_maker("native"), set()
+    ways: list[Callable[[], Iterator[Any]]] = [
+        lambda: native.json_rows(columns, "auto", "auto", b"\n"),
+        lambda: native.csv_rows(columns, "auto", "auto"),
+        lambda: native.make_records(columns, ConsumerRecord),
+    ]
+    for rows in ways:
+        with pytest.raises(ValueError, match=r"^(row|a column)") as error:
+            list(rows())
+        found.add(str(error.value))
+    return found
+
+
 def test_offsets_that_leave_their_buffer_are_refused_by_the_native_twin() -> None:
     good = columns_of([record(headers=(("h", b"v"),)), record()])
-    key = good.key
     spoiled = [
         replace(good, **{name: replace(getattr(good, name), offsets=int32s(*offsets))})
         for name in ("topic", "key", "value", "header_key", "header_value")
         for offsets in ((0, 2, 99), (-1, 1, 2), (5, 1, 2), (0, 2**31 - 1, 2))
     ]
     spoiled += [replace(good, header_offsets=int32s(*offsets)) for offsets in ((0, 2, 2), (-1, 1, 1), (1, 0, 0))]
-    spoiled += [replace(good, rows=3), replace(good, rows=1 << 40), replace(good, headers=9)]
-    spoiled += [replace(good, timestamp_type=int32s(2, 0)), replace(good, timestamp_type=int32s(0, -2))]
-    spoiled += [replace(good, key=replace(key, validity=memoryview(b""))), replace(good, partition=memoryview(b""))]
-    native = load_row_maker("native")
+    two = Texts(int32s(0, 1, 1), memoryview(b"h"))  # of which the second is not among the headers
+    spoiled.append(replace(good, header_offsets=int32s(0, 2, 2), header_key=two, header_value=two))
     for columns in spoiled:
-        with pytest.raises(ValueError, match=r"row|column"):
-            json_of(native, columns)
-        with pytest.raises(ValueError, match=r"row|column"):
-            csv_of(native, columns)
-        with pytest.raises(ValueError, match=r"row|column"):
-            list(native.make_records(columns, ConsumerRecord))
+        (said,) = refusals(columns)
+        assert re.fullmatch("row [01] has offsets that leave its buffers", said)
+
+
+def test_unknown_timestamp_types_are_refused_by_the_native_twin() -> None:
+    good = columns_of([record(), record()])
+
+    assert refusals(replace(good, timestamp_type=int32s(2, 0))) == {"row 0 has an unknown timestamp type"}
+    assert refusals(replace(good, timestamp_type=int32s(0, -2))) == {"row 1 has an unknown timestamp type"}
+
+
+def test_columns_shorter_than_their_rows_are_refused_by_the_native_twin() -> None:
+    good = columns_of([record(headers=(("h", b"v"),)), record()])
+    spoiled = [replace(good, rows=3), replace(good, rows=1 << 40), replace(good, headers=9)]
+    spoiled += [
+        replace(good, key=replace(good.key, validity=memoryview(b""))),
+        replace(good, partition=memoryview(b"")),
+    ]
+    for columns in spoiled:
+        (said,) = refusals(columns)
+        assert re.fullmatch("a column has [0-9]+ bytes, its rows need [0-9]+", said)
 
 
 def test_records_are_made_of_classes_with_slots_only() -> None:
