@@ -298,24 +298,28 @@ def int32s(*numbers: int) -> memoryview:
     return memoryview(b"".join(number.to_bytes(4, "little", signed=True) for number in numbers))
 
 
-def one_text(data: bytes) -> Texts:
-    """A column of one row, however large."""
-    return Texts(int32s(0, len(data)), memoryview(data))
+def one_row(name: str, data: bytes, **more: Any) -> RowColumns:
+    """A row with a header whose column ``name`` is some bytes, however many."""
+    texts: dict[str, Any] = {name: Texts(int32s(0, len(data)), memoryview(data))}
+    return replace(columns_of([record(**({"headers": (("h", b"v"),)} | more))]), **texts)
 
 
 @pytest.mark.parametrize("form", ["json", "csv"])
 def test_a_row_that_just_fills_its_memory_is_whole(form: str) -> None:
     """What is written behind the room that was asked for is seen under AddressSanitizer, and here by its text."""
-    least = {"timestamp_ms": -(2**63), "timestamp_type": TimestampType.NO_TIMESTAMP_TYPE, "partition": -(2**31)}
-    row = record(None, key=None, offset=-(2**63), leader_epoch=-(2**31), headers=(("", None),), **least)
-    short = columns_of([row])
+    least: dict[str, Any] = {
+        "timestamp_ms": -(2**63),
+        "timestamp_type": TimestampType.NO_TIMESTAMP_TYPE,
+        "partition": -(2**31),
+    }
+    least |= {"key": None, "value": None, "offset": -(2**63), "leader_epoch": -(2**31), "headers": (("", None),)}
     shares = {"auto": 1, "utf8": 1, "hex": 1 / 2, "base64": 3 / 4}
     places = [("topic", "auto"), ("key", "auto"), ("value", "utf8"), ("key", "hex"), ("value", "base64")]
     for (name, encoding), left in product(
         [*places, ("header_key", "auto"), ("header_value", "hex")], range(0, 1024, 23)
     ):
         data = b"x" * int(((320 << 10) - left) * shares[encoding])
-        columns = replace(short, **{name: one_text(data)})
+        columns = one_row(name, data, **least)
         write = json_of if form == "json" else csv_of
         native, reference = (write(load_row_maker(twin), columns, encoding, encoding) for twin in TWINS)
         assert native == reference
@@ -331,14 +335,13 @@ def test_a_row_that_just_fills_its_memory_is_whole(form: str) -> None:
     ],
 )
 def test_a_row_takes_no_more_memory_than_there_is(name: str, encoding: str, size: int) -> None:
-    columns = replace(columns_of([record(headers=(("h", b"v"),))]), **{name: one_text(bytes(size))})
-    assert_too_large_for_memory(columns, encoding)
+    assert_too_large_for_memory(one_row(name, bytes(size)), encoding)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit is Linux's")
 def test_text_beyond_ascii_takes_no_more_memory_than_there_is() -> None:
     for data in ("\u0100".encode() * (48 << 20), b"\x80" * (48 << 20)):
-        assert_too_large_for_memory(replace(columns_of([record()]), value=one_text(data)), "utf8")
+        assert_too_large_for_memory(one_row("value", data), "utf8")
 
 
 def assert_too_large_for_memory(columns: RowColumns, encoding: str) -> None:
@@ -364,12 +367,26 @@ def test_many_headers_and_a_long_end_take_no_more_memory_than_there_is() -> None
             next(rows)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="the figure is Linux's")
+def test_what_follows_a_large_row_takes_no_more_memory_than_without_it() -> None:
+    rows = load_row_maker("native").json_rows(columns_of([record(bytes(48 << 20)), record()]), "hex", "hex", b"\n")
+    assert len(next(rows)) > 96 << 20
+    before = addresses()
+    next(rows)
+
+    assert addresses() < before - (96 << 20)
+
+
+def addresses() -> int:
+    """How many bytes of them the process has."""
+    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+
+
 @contextmanager
 def little_memory() -> Iterator[None]:
     """32 MiB more of addresses than the process has."""
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
     before = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (32 << 20), before[1]))
+    resource.setrlimit(resource.RLIMIT_AS, (addresses() + (32 << 20), before[1]))
     try:
         yield
     finally:
