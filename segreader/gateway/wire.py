@@ -40,9 +40,6 @@ _AT_A_TIME = 64 << 10
 _BUFFER_SIZE = 1 << 20
 """The same where they only pass."""
 
-_WORTH_WAKING = 64 << 10
-"""Fewer bytes of a large part, and both sides would do their work in many more steps: the broker the most."""
-
 _BEHIND = 4 << 10
 """Bytes that are read behind a large part: most likely the head of the next one."""
 
@@ -90,7 +87,6 @@ class Wire(asyncio.BufferedProtocol):
         self._passing: _Passing | None = None
         self._socket: Any = None
         """Where bytes go through it as they are."""
-        self._wakes_at = 1
 
     # What asyncio calls
 
@@ -117,10 +113,10 @@ class Wire(asyncio.BufferedProtocol):
             passing.other._send(passing.first, part)
             passing.moved(len(passing.first) + len(part))
             passing.first = b""
-            if passing.left < self._wakes_at:
-                self._wake_at(1)
-            if not passing.left or passing.other.unsent or passing.other._is_lost:
+            if passing.other.unsent or passing.other._is_lost:
                 self._hold_up()
+                _wake(self._arrived)
+            elif not passing.left:
                 _wake(self._arrived)
         if data:
             self._pieces.append(bytes(data))
@@ -261,7 +257,6 @@ class Wire(asyncio.BufferedProtocol):
                 moved(len(passing.first) + len(piece))
                 passing.first = b""
                 passing.left -= len(piece)
-            self._wake_at(max(1, min(passing.left, _WORTH_WAKING)))
             while passing.left:
                 await other._emptied()
                 if self._is_at_end:
@@ -272,17 +267,8 @@ class Wire(asyncio.BufferedProtocol):
                 await self._arrival()
         finally:
             self._passing = None
-            if not self._is_lost:
-                self._wake_at(1)
-                if self.waiting <= SLICE:
-                    self._go_on()
-
-    def _wake_at(self, size: int) -> None:
-        """Have the socket count as readable when so many bytes have come, or it ends."""
-        if self._socket is not None and size != self._wakes_at:
-            with contextlib.suppress(OSError):
-                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
-            self._wakes_at = size
+            if self.waiting <= SLICE:
+                self._go_on()
 
     def _send(self, first: bytes, data: memoryview) -> None:
         """Send bytes that the caller uses for others when this returns; what cannot go now is copied."""
