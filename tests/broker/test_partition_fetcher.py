@@ -266,6 +266,27 @@ def test_metadata_that_is_too_old_is_asked_for_beside_the_reading(two: Two, held
         until(lambda: client.metrics.requests["Metadata"] == 2)
 
 
+def test_who_closes_a_client_does_not_wait_for_metadata_under_way_and_its_thread_ends(
+    two: Two, held: HeldMetadata
+) -> None:
+    def is_asking() -> bool:
+        return any(thread.name == "segreader-metadata" for thread in threading.enumerate())
+
+    client = two.client(replace(SETTINGS, request_timeout_ms=30_000))
+    with PartitionFetcher(client, "t", 0, 0) as fetcher:
+        read(fetcher)
+        held.hold()
+        two.clock.at_s += 301
+        read(fetcher)
+        until(lambda: client.metrics.requests["Metadata"] == 2)
+    began = time.monotonic()
+    client.close()
+    assert time.monotonic() - began < 2
+    assert is_asking()
+    held.let_go()
+    until(lambda: not is_asking())
+
+
 def test_metadata_that_cannot_be_had_beside_the_reading_does_not_end_it(two: Two, client: BrokerClient) -> None:
     with PartitionFetcher(client, "t", 0, 0, reads_ahead=False) as fetcher:
         read(fetcher)
