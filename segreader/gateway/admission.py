@@ -1,14 +1,15 @@
-"""How many connections an address or a principal may have, and what is counted and said when a limit is reached.
+"""How many connections an address or a principal may have, how many begin in a second, and what is said of limits.
 
 Each time is counted in the metrics; the log has a line for each limit at most every ten seconds, with who it was last.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -96,6 +97,57 @@ class Admission:
         counts[key] -= 1
         if not counts[key]:
             del counts[key]
+
+
+class Arrivals:
+    """Lets connections begin one after another, few in a second; addresses that have some waiting take turns.
+
+    A connection costs a thousand times a request's bytes: TLS, a connection to a broker, a login.
+    """
+
+    def __init__(self, reports: LimitReports) -> None:
+        self._reports = reports
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+        self._next_s = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def turn(self, limit: str, per_s: int, address: str) -> None:
+        """Wait until a connection may begin.
+
+        Args:
+            limit: its name in the configuration.
+            per_s: how many may in a second.
+        """
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        if not self._waiting and self._next_s - now < _AT_ONCE / per_s:
+            self._next_s = max(self._next_s, now) + 1 / per_s
+            return
+        self._reports.reached(limit, per_s, address)
+        turn = loop.create_future()
+        self._waiting.setdefault(address, deque()).append(turn)
+        if self._timer is None:
+            self._timer = loop.call_later(1 / per_s, self._give_turn, per_s)
+        await turn
+
+    def _give_turn(self, per_s: int) -> None:
+        loop, self._timer = asyncio.get_running_loop(), None
+        while self._waiting:
+            address = next(iter(self._waiting))
+            queue = self._waiting.pop(address)
+            turn = queue.popleft()
+            if queue:
+                self._waiting[address] = queue  # behind the others
+            if not turn.done():
+                turn.set_result(None)
+                self._next_s = loop.time() + 1 / per_s
+                break
+        if self._waiting:
+            self._timer = loop.call_later(1 / per_s, self._give_turn, per_s)
+
+
+_AT_ONCE: Final = 16
+"""Connections that begin without a wait after a quiet time."""
 
 
 def address_of(peer: str) -> str:

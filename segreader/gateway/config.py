@@ -50,6 +50,7 @@ class Limits:
         connections: clients at a time.
         connections_per_address: of these, with one address.
         connections_per_principal: of these, logged in as one user, or with one certificate where there is no login.
+        connections_per_s: of all clients that begin in a second; further ones wait, and addresses take turns.
         handshake_s: seconds for a PROXY header and for TLS.
         first_request_s: seconds until the first request of a connection is here; until then it has no broker.
         login_s: seconds until the broker has accepted a login, on listeners with SASL.
@@ -66,6 +67,7 @@ class Limits:
     connections: int = 5000
     connections_per_address: int = 1000
     connections_per_principal: int = 1000
+    connections_per_s: int = 200
     handshake_s: int = 10
     first_request_s: int = 30
     login_s: int = 30

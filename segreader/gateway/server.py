@@ -23,7 +23,7 @@ from segreader.broker.codec import SMALLEST_REQUEST
 from segreader.broker.settings import ClientSettings
 from segreader.catalog.metadata_consumer import MetadataConsumer
 from segreader.errors import AuthenticationError, BrokerError, ConnectionFailedError, OptionError, SegreaderError
-from segreader.gateway.admission import Admission, LimitReports, address_of
+from segreader.gateway.admission import Admission, Arrivals, LimitReports, address_of
 from segreader.gateway.audit import AuditLog
 from segreader.gateway.config import GatewayConfig, parse_address
 from segreader.gateway.identity import Login
@@ -114,6 +114,7 @@ class Gateway:
         self._accepted = 0
         self._reports = LimitReports(self.metrics)
         self._admission = Admission(self._reports)
+        self._arrivals = Arrivals(self._reports)
         self._to_brokers: ssl.SSLContext | None = None
         self._to_clients: ssl.SSLContext | None = None
         self._reached_s: float | None = None
@@ -305,12 +306,13 @@ class Gateway:
         try:
             has_header = self.config.has_proxy_header(port)
             with contextlib.ExitStack() as counted:
-                if not has_header:
-                    try:
+                try:
+                    if not has_header:
                         counted.enter_context(self._admitted(peer))
-                    except BrokerError:
-                        taken.close()
-                        raise
+                    await self._arrivals.turn("connections_per_s", limits.connections_per_s, address_of(peer))
+                except BaseException:
+                    taken.close()
+                    raise
                 arrival = await self._receive(taken, peer, has_header)
                 client, peer = arrival.wire, arrival.peer
                 if has_header:

@@ -20,7 +20,9 @@ from segreader.broker.codec import encode_request
 from segreader.broker.location import request_tags
 from segreader.broker.protocol import Api
 from segreader.broker.settings import ClientSettings
+from segreader.gateway.admission import Arrivals, LimitReports
 from segreader.gateway.config import Limits
+from segreader.gateway.metrics import GatewayMetrics
 from segreader.gateway.relay import Relay
 from segreader.gateway.server import Gateway
 from segreader.gateway.wire import SLICE
@@ -101,6 +103,12 @@ async def asks_often(gateway: Gateway) -> None:
         await client.receive()
 
 
+async def comes_often(gateway: Gateway) -> None:
+    clients = [await connected(gateway.config.listen_port) for _ in range(18)]
+    for client in clients:
+        assert (await client.ask(list_groups()))[8:] == b"payload"
+
+
 async def asks_for_locations(gateway: Gateway) -> None:
     message: dict[str, Any] = {
         "replica_id": -1,
@@ -148,6 +156,7 @@ REACHED: dict[str, tuple[int, Callable[[Gateway], Awaitable[None]], dict[str, An
     "connections": (1, too_many, {}),
     "connections_per_address": (1, too_many, {}),
     "connections_per_principal": (1, two_logins, {"client": WITH_LOGIN, "handler": SaslBroker()}),
+    "connections_per_s": (1, comes_often, {}),
     "handshake_s": (1, silent, {"proxy_protocol": True}),
     "first_request_s": (1, silent, {}),
     "login_s": (1, half_a_login, {"client": WITH_LOGIN, "handler": SaslBroker()}),
@@ -382,5 +391,43 @@ def test_what_is_too_large_before_a_login_passes_after_it() -> None:
             assert await is_hung_up_on(early)
             assert gateway.metrics.limits_reached == {"request_bytes_before_login": 1}
             assert len(upstream.requests) == 4
+
+    run(test)
+
+
+def test_connections_beyond_those_of_a_second_begin_later_and_addresses_take_turns() -> None:
+    async def test() -> None:
+        arrivals = Arrivals(LimitReports(GatewayMetrics()))
+        order: list[str] = []
+
+        async def arrive(address: str) -> None:
+            await arrivals.turn("connections_per_s", 100, address)
+            order.append(address)
+
+        begun = asyncio.get_running_loop().time()
+        storm = [asyncio.ensure_future(arrive("storm")) for _ in range(46)]
+        await asyncio.sleep(0)
+        await asyncio.gather(arrive("one"), arrive("other"))
+        assert order[:16] == ["storm"] * 16
+        assert {"one", "other"} <= set(order[16:20])
+        await asyncio.gather(*storm)
+        assert asyncio.get_running_loop().time() - begun >= 0.3
+
+    run(test)
+
+
+def test_a_connection_that_gives_up_its_turn_takes_none() -> None:
+    async def test() -> None:
+        metrics = GatewayMetrics()
+        arrivals = Arrivals(LimitReports(metrics))
+        waiting = [asyncio.ensure_future(arrivals.turn("connections_per_s", 10, "a")) for _ in range(20)]
+        await asyncio.sleep(0)
+        for one in waiting[16:19]:
+            one.cancel()
+        await waiting[19]
+        assert metrics.limits_reached == {"connections_per_s": 4}
+        await asyncio.sleep(0.1)
+        await asyncio.gather(*[arrivals.turn("connections_per_s", 10, "a") for _ in range(14)])
+        assert metrics.limits_reached == {"connections_per_s": 4}
 
     run(test)
