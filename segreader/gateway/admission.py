@@ -120,7 +120,7 @@ class Arrivals:
         """
         loop = asyncio.get_running_loop()
         now = loop.time()
-        if not self._waiting and self._next_s - now < _AT_ONCE / per_s:
+        if not self._waiting and self._next_s - now <= (_AT_ONCE - 1) / per_s:
             self._next_s = max(self._next_s, now) + 1 / per_s
             return
         self._reports.reached(limit, per_s, address)

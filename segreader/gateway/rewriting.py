@@ -31,7 +31,7 @@ FILLER_TAG: Final = 12495
 MAX_NODES: Final = 1000
 """Brokers of one cluster that get a listener."""
 
-_STEP, _STEP_OF_COORDINATORS = 32, 8
+_STEP, _STEP_OF_COORDINATORS = 32, 4
 """Partitions or topics that are looked at in one turn, and coordinators, which are written anew."""
 
 _LARGEST_PORT = 65535

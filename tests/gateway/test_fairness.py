@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 import struct
 import time
 from statistics import median
@@ -12,12 +14,13 @@ import pytest
 from gateway_upstream import Client, relayed, run
 from located_broker import TOPIC_ID
 
-from segreader.broker.codec import encode_request, read_request_head
+from segreader.broker.codec import decode_answer, encode_request, read_request_head
 from segreader.broker.location import request_tags
 from segreader.broker.primitives import Writer
 from segreader.broker.protocol import Api
 from segreader.gateway.config import Limits
-from segreader.gateway.fetch_messages import STEP, TOO_LONG, FlaggedFetch, TooLong, flagged_fetch_steps
+from segreader.gateway.fetch_messages import STEP, STEP_OF_ABORTS, TOO_LONG, FlaggedFetch, TooLong, flagged_fetch_steps
+from segreader.gateway.listening import listen
 from segreader.gateway.relay import Relay
 from segreader.gateway.rewriting import rewrite_whole
 from segreader.testing.directory import kafka_uuid
@@ -228,5 +231,134 @@ def test_an_answer_to_produce_is_read_in_short_steps(topics: int, partitions: in
         assert await asyncio.ensure_future(rewrite_whole(frame, Api.PRODUCE, 13, Nowhere())) == frame
         assert max(steps) < (time.thread_time() - began) / 4
         assert len(steps) >= topics * partitions // 32
+
+    run(test)
+
+
+def coordinators(count: int) -> bytes:
+    """An answer to FindCoordinator, version 6."""
+    writer = Writer(flexible=True)
+    writer.int32(7)
+    writer.tags()
+    writer.int32(0)
+    writer.count(count)
+    for number in range(count):
+        writer.string(f"group-{number}")
+        writer.int32(1)
+        writer.string("broker.example")
+        writer.int32(9092)
+        writer.raw(bytes(4))  # no error, null, no tagged fields
+    writer.tags()
+    return bytes(writer.data)
+
+
+def test_an_answer_to_find_coordinator_is_written_anew_in_short_steps(steps: list[float]) -> None:
+    class Moved:
+        def translate(self, node_id: int, host: str, port: int) -> tuple[str, int]:
+            return "gateway.example", port + node_id
+
+    async def test() -> None:
+        frame = memoryview(coordinators(10_000))
+        began = time.thread_time()
+        got = await asyncio.ensure_future(rewrite_whole(frame, Api.FIND_COORDINATOR, 6, Moved()))
+        assert max(steps) < (time.thread_time() - began) / 4
+        assert len(steps) >= 10_000 // 8
+        told = decode_answer(Api.FIND_COORDINATOR, 6, memoryview(got)).coordinators
+        assert [one.key for one in told] == [f"group-{number}" for number in range(10_000)]
+        assert {(one.host, one.port) for one in told} == {("gateway.example", 9093)}
+
+    run(test)
+
+
+def with_aborts(count: int, records: bytes = b"") -> bytes:
+    """An answer to Fetch, version 17, of one partition with so many aborted transactions."""
+    writer = Writer(flexible=True)
+    writer.raw(struct.pack(">iBihi", 9, 0, 0, 0, 0))
+    writer.count(1)
+    writer.raw(bytes(16))
+    writer.count(1)
+    writer.raw(struct.pack(">ihqqq", 0, 0, 9, 9, 0))
+    writer.count(count)
+    writer.raw(b"".join(struct.pack(">qqx", number, number) for number in range(count)))
+    writer.int32(-1)
+    writer.blob(records)
+    writer.raw(bytes(3))
+    return writer.framed()
+
+
+@pytest.mark.parametrize("count", [0, 126, 127, 300, 100_000, 300_000])
+def test_aborted_transactions_pass_in_short_steps(count: int, steps: list[float]) -> None:
+    answer = with_aborts(count, b"records")
+
+    async def test() -> None:
+        async with relayed(lambda request: answer) as around:
+            for _ in range(2):
+                steps.clear()
+                assert await around.client.ask(fetch(1, 1, is_flagged=False)) == answer
+            assert max(steps) < _LONGEST_STEP_S
+            assert len(steps) >= count // STEP_OF_ABORTS
+
+    run(test)
+
+
+@pytest.mark.parametrize("api", [Api.API_VERSIONS, 16])
+def test_a_client_that_asks_ahead_has_one_request_looked_at_in_a_turn(api: int, steps: list[float]) -> None:
+    body = b"\0\2a\2b\0" if api == Api.API_VERSIONS else b""
+    data = struct.pack(">hhi", api, 3 if body else 0, 1) + b"\0\1c" + body
+    ahead = 64 * (struct.pack(">i", len(data)) + data)
+    offers = Writer(flexible=True)
+    offers.int16(0)
+    offers.count(60)
+    for number in range(60):
+        offers.raw(struct.pack(">hhhx", number, 0, 3))
+    offers.int32(0)
+    offers.tags()
+
+    def handler(request: bytes) -> bytes:
+        answer = request[4:8] + (bytes(offers.data) if request[:2] == b"\0\x12" else b"pong")
+        return struct.pack(">i", len(answer)) + answer
+
+    async def test() -> None:
+        async with relayed(handler) as around:
+            other = Client(*await asyncio.open_connection(*around.front))
+            await other.ask(ping(1))
+
+            async def attack() -> None:
+                while True:
+                    await around.client.send(ahead)
+                    for _ in range(64):
+                        await around.client.receive()
+
+            attacking = asyncio.ensure_future(attack())
+            turns = []
+            for number in range(200):
+                before = len(steps)
+                assert (await other.ask(ping(number)))[8:] == b"pong"
+                turns.append(sum(steps[before:]))
+            attacking.cancel()
+            assert median(turns) < 0.005, "CPU time of all, the client and the broker, too"
+            other.writer.close()
+
+    run(test)
+
+
+def test_connections_that_come_at_once_are_accepted_in_turns() -> None:
+    async def test() -> None:
+        taken: list[str] = []
+
+        async def take(one: socket.socket, peer: str) -> None:
+            taken.append(peer)
+            one.close()
+
+        listener = await listen("127.0.0.1", 0, take)
+        with contextlib.ExitStack() as opened:
+            for _ in range(100):
+                opened.enter_context(socket.create_connection(listener.sockets[0].getsockname()[:2]))
+            for turns in range(1, 20):
+                await asyncio.sleep(0)
+                assert len(taken) <= turns
+            while len(taken) < 100:
+                await asyncio.sleep(0)
+        listener.close()
 
     run(test)
