@@ -107,12 +107,14 @@ def scan_options(user: User, store: S3Server) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def asking(running: RunningGateway, user: User, topic: str = TOPIC) -> Iterator[Callable[[], int]]:
+def asking(
+    running: RunningGateway, user: User, topic: str = TOPIC, partition: int = 0, offset: int = 0
+) -> Iterator[Callable[[], int]]:
     """A client that wants locations; each call is a Fetch, and gives how many of them it has been given."""
     with BrokerClient(running.bootstrap, ClientSettings.from_options(login(user))) as client:
         isolation = IsolationLevel.READ_COMMITTED
         fetcher = PartitionFetcher(
-            client, topic, 0, 0, isolation_level=isolation, rack="", max_bytes=1 << 20, wants_locations=True
+            client, topic, partition, offset, isolation_level=isolation, rack="", max_bytes=1, wants_locations=True
         )
 
         def ask() -> int:
@@ -120,6 +122,19 @@ def asking(running: RunningGateway, user: User, topic: str = TOPIC) -> Iterator[
             return client.metrics.locations_given
 
         yield ask
+
+
+def upload(running: RunningGateway, racks: Racks, topic: str) -> None:
+    """Return when all that can be is in the remote tier alone, and the gateway has heard of it."""
+    racks.cluster.upload_closed(topic)
+    last = {number: offsets.earliest_local - 1 for number, offsets in racks.cluster.offsets(topic).items()}
+
+    def has_heard() -> bool:
+        with contextlib.ExitStack() as connected:
+            asks = [connected.enter_context(asking(running, WRITER, topic, *one)) for one in last.items()]
+            return all(ask() for ask in asks)
+
+    racks.cluster.wait_until(has_heard, 60.0, "the gateway does not hear of a segment")
 
 
 def test_the_java_console_consumer_reads_through_it(running: RunningGateway, tmp_path: Path) -> None:
@@ -251,7 +266,7 @@ def test_of_a_few_offsets_a_scan_through_it_fetches_their_bytes(
     sent = [Sent(value=value_of(number) * 2, partition=number % 4) for number in range(12_000)]
     with producer(racks.steady, batch_num_messages=10) as made:
         send(made, topic, sent)
-    racks.cluster.upload_closed(topic)
+    upload(running, racks, topic)
     options = scan_options(READER, store)
     with racks.rights.allowed(READER, "READ", topic):
         scan = segreader.scan(f"kafka://{running.bootstrap}", topic=topic, offsets=(100, 110), **options)
@@ -284,10 +299,8 @@ def test_ten_offsets_of_a_segment_of_60_mib_cost_one_get_of_their_bytes(
     racks.cluster.create_topic(topic, replicas=[[1]], segment_bytes=60 << 20)
     with producer(racks.steady, batch_num_messages=16) as made:
         send(made, topic, (Sent(value=b"%07d" % number + b"x" * 1000) for number in range(62_000)))
-    racks.cluster.upload_closed(topic)
+    upload(running, racks, topic)
     assert max(one.stat().st_size for one in racks.cluster.remote.rglob(f"{topic}-*/*.log")) > 59 << 20
-    with asking(running, WRITER, topic) as ask:
-        racks.cluster.wait_until(lambda: ask() > 0, 60.0, "the gateway does not hear of the segment")
     options = {**scan_options(READER, store), "offsets": (100, 110), "isolation_level": isolation}
     asked = running.count('requests_total{api="Fetch"}')
     with racks.rights.allowed(READER, "READ", topic):
@@ -315,7 +328,7 @@ def test_a_scan_through_it_loads_no_transaction_index(
         around = transaction(racks.steady, topic, [Sent(value=b"a" * 500)] * 20, name=topic, is_kept=number % 2 == 1)
         with around, producer(racks.steady, batch_num_messages=10) as made:
             send(made, topic, [Sent(value=value_of(one)) for one in range(40)])
-    racks.cluster.upload_closed(topic)
+    upload(running, racks, topic)
     seam = racks.cluster.offsets(topic)[0].earliest_local
     loaded: list[str] = []
     read_ranges = HttpStore.read_ranges
