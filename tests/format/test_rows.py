@@ -352,7 +352,7 @@ def assert_too_large_for_memory(columns: RowColumns, encoding: str) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit is Linux's")
-def test_many_headers_and_a_long_end_take_no_more_memory_than_there_is() -> None:
+def test_many_headers_or_a_long_end_takes_no_more_memory_than_there_is() -> None:
     count = 12 << 20
     empty = Texts(memoryview(bytes(4 * (count + 1))), memoryview(b""))
     row = columns_of([record()])
