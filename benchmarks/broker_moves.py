@@ -20,7 +20,6 @@ from benchmarks.rows import Row
 from segreader.broker.client import BrokerClient
 from segreader.broker.messages import LeaderAndEpoch, Node
 from segreader.broker.partition_fetcher import PartitionFetcher
-from segreader.broker.rules.backoff import Deadline
 from segreader.broker.rules.leader import LeaderDecision, LeaderFinder
 from segreader.format.batch import parse_batch_header
 from segreader.isolation import IsolationLevel
@@ -43,23 +42,13 @@ class DeafLeaderFinder(LeaderFinder):
         return super().refused(error, by=by, sent_epoch=sent_epoch)
 
 
-class CountingClient(BrokerClient):
-    """Counts how often its user waits for Metadata; what is asked for beside the reading does not count."""
-
-    awaited = 0
-
-    def refresh(self, topics: Sequence[str], deadline: Deadline) -> None:
-        self.awaited += 1
-        super().refresh(topics, deadline)
-
-
 @dataclass(frozen=True, slots=True)
 class Seen:
     """A call that met a move.
 
     Args:
         ms: from the call, whose answer was under way, to the first record.
-        metadata: requests for Metadata that were waited for meanwhile.
+        metadata: requests for Metadata meanwhile.
         waits_75: answers of a new leader that had not heard of its election.
     """
 
@@ -80,7 +69,7 @@ class Reader:
 
     def run(self) -> None:
         try:
-            with CountingClient(self.bootstrap) as client:
+            with BrokerClient(self.bootstrap) as client:
                 self._read(client)
         except BaseException as error:
             self.failure = error
@@ -88,7 +77,7 @@ class Reader:
     def stop(self) -> None:
         self._stopped.set()
 
-    def _read(self, client: CountingClient) -> None:
+    def _read(self, client: BrokerClient) -> None:
         isolation = IsolationLevel.READ_UNCOMMITTED
         with PartitionFetcher(client, _TOPIC, 0, 0, isolation_level=isolation, max_bytes=1) as fetcher:
             if self.is_deaf:
@@ -99,7 +88,7 @@ class Reader:
             while not self._stopped.wait(_PAUSE_S):
                 moved = _count_moves(client)
                 late = client.metrics.errors["UNKNOWN_LEADER_EPOCH"]
-                asked, began = client.awaited, time.perf_counter()
+                asked, began = client.metrics.requests["Metadata"], time.perf_counter()
                 answer = fetcher.poll()
                 while not answer.records:
                     answer = fetcher.poll()
@@ -107,7 +96,7 @@ class Reader:
                     self.seen.append(
                         Seen(
                             (time.perf_counter() - began) * 1000,
-                            client.awaited - asked,
+                            client.metrics.requests["Metadata"] - asked,
                             client.metrics.errors["UNKNOWN_LEADER_EPOCH"] - late,
                         )
                     )
@@ -169,7 +158,7 @@ def _wait_for_all(readers: Sequence[Reader], before: Sequence[int]) -> None:
 def _rows(told: list[Seen], deaf: list[Seen]) -> Iterator[Row]:
     asked = max(one.metadata for one in told)
     yield Row(
-        "waits for Metadata before the first record", (asked,), 0, "", f"the most of {len(told)} moves, leader told"
+        "Metadata requests before the first record", (asked,), 0, "", f"the most of {len(told)} moves, leader told"
     )
     mine, theirs = median(one.ms for one in told), median(one.ms for one in deaf)
     note = (

@@ -290,7 +290,8 @@ class PartitionFetcher:
                     client.want_refresh(self.topic)
                 sent = self._send(node_id, source.rack, offset, tries.deadline)
                 assert sent is not None
-            client.refresh_beside(self.topic)
+            if not tries.error:  # after a move the first record comes before all else
+                client.refresh_beside(self.topic)
             answer, told = self._channel.receive(sent, deadline=tries.deadline)
         except ConnectionFailedError as failure:
             self._channel.drop()

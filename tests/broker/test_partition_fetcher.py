@@ -241,8 +241,11 @@ def test_a_new_leader_is_read_at_once_and_metadata_is_asked_for_beside_it(
         held.hold()
         two.move(2, 6)
         two.epochs = {5: 20, 6: 1000}
-        read_to = [read(fetcher) for _ in range(5)][-1]
-        assert read_to == (50, 59)
+        while two.fetches[-1][0] == 1:
+            read(fetcher)
+        assert client.metrics.requests["Metadata"] == 1
+        read_to = [read(fetcher) for _ in range(4)][-1]
+        assert read_to[0] >= 50
         assert two.fetches[-1][0] == 2
         assert two.clock.waits == []
         until(lambda: len(two.kafka.broker(1).asked("Metadata") + two.kafka.broker(2).asked("Metadata")) == 2)
