@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, fields
-from struct import pack, unpack
+from struct import Struct, pack, unpack
 from typing import Any, Final
 
-from segreader.broker.codec import codec_of
+from segreader.broker.codec import codec_of, codec_until
 from segreader.broker.messages import APACHE_KAFKA_V1, FetchedPartition, IndexLocation, RemoteLogSegmentLocation
 from segreader.broker.primitives import Reader, Writer
 from segreader.broker.protocol import LOCATION, describe
@@ -110,9 +110,14 @@ def wanted_segments(tags: Iterable[tuple[int, Reader]]) -> int:
 
 def encode_following(locations: Sequence[RemoteLogSegmentLocation]) -> bytes:
     """The value of the partition's tag for the segments behind the first one."""
-    (writer := Writer(flexible=True)).count(len(locations))
-    for location in locations:
-        writer.raw(encode_location(location))
+    return join_locations([encode_location(location) for location in locations])
+
+
+def join_locations(encoded: Sequence[bytes]) -> bytes:
+    """As ``encode_following``, of locations that are encoded."""
+    (writer := Writer(flexible=True)).count(len(encoded))
+    for data in encoded:
+        writer.raw(data)
     return bytes(writer.data)
 
 
@@ -154,6 +159,20 @@ def encode_location(location: RemoteLogSegmentLocation) -> bytes:
     message["indexes"] = [asdict(index) for index in location.indexes]
     codec_of(LOCATION, EXTENSION_VERSION, True).write(writer, message)
     return bytes(writer.data)
+
+
+RANGE: Final = Struct(">qq")
+"""``start`` and ``stop`` of a location that has both."""
+
+
+def encode_around_range(location: RemoteLogSegmentLocation) -> tuple[bytes, bytes]:
+    """What is before and behind ``RANGE`` in a location: the same for all requests of one segment."""
+    data = encode_location(location)
+    writer = Writer(flexible=True)
+    before = codec_until(LOCATION, "CustomMetadata", EXTENSION_VERSION, True)
+    before.write_fields(writer, {each.name: getattr(location, each.name) for each in fields(location)})
+    at = len(writer.data)
+    return data[:at], data[at + RANGE.size :]
 
 
 def decode_location(value: Reader) -> RemoteLogSegmentLocation:

@@ -24,6 +24,7 @@ _log = logging.getLogger(__name__)
 
 MOST_WAITING: Final = 10_000
 _BATCH = 500
+_GATHER_S = 0.02
 _AGAIN_S = 1.0
 _LONGEST_END_S = 5.0
 _OPEN = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
@@ -106,7 +107,7 @@ class AuditLog:
         self._is_shared = is_shared
         self._lines: deque[LocationGiven] = deque()
         self._changed = threading.Condition()
-        self._is_closed = self._is_failing = self._is_full = self._must_reopen = False
+        self._is_closed = self._is_failing = self._is_full = self._must_reopen = self._is_flushing = False
         self._number = -1 if file is None else _open(file)
         self._thread: threading.Thread | None = None
 
@@ -129,6 +130,8 @@ class AuditLog:
                 raise OSError("the audit log takes no lines now")
             self._lines.append(given)
             self._metrics.audit_waiting += 1
+            if len(self._lines) > 1:
+                return  # the thread knows of the first one
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._run, name="gateway-audit", daemon=True)
                 self._thread.start()
@@ -152,7 +155,12 @@ class AuditLog:
     def flush(self, timeout_s: float = _LONGEST_END_S) -> bool:
         """Wait until every line that was taken is written; false if that takes too long."""
         with self._changed:
-            return self._changed.wait_for(lambda: not self._metrics.audit_waiting, timeout_s)
+            self._is_flushing = True
+            self._changed.notify_all()
+            try:
+                return self._changed.wait_for(lambda: not self._metrics.audit_waiting, timeout_s)
+            finally:
+                self._is_flushing = False
 
     def close(self) -> None:
         """Write what waits, within some seconds, and close the file."""
@@ -169,12 +177,17 @@ class AuditLog:
             number, self._number = self._number, -1
         _close(number, self._file)
 
+    def _must_write(self) -> bool:
+        return self._is_closed or self._is_flushing or len(self._lines) >= _BATCH
+
     def _run(self) -> None:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._lines or self._is_closed)
                 if not self._lines:
                     return
+                # A thread that wakes for each line costs the event loop more than the line.
+                self._changed.wait_for(self._must_write, _GATHER_S)
                 batch = [self._lines.popleft() for _ in range(min(len(self._lines), _BATCH))]
             if not self._put("".join(f"{one.line()}\n" for one in batch).encode()):
                 return

@@ -32,14 +32,12 @@ from segreader.broker.location import (
     FOLLOWING_TAG,
     LOCATION_TAG,
     RESERVED_TAGS,
-    encode_following,
-    encode_location,
     extension_tag,
+    join_locations,
     requested_formats,
     wanted_segments,
     wanted_stops,
 )
-from segreader.broker.messages import RemoteLogSegmentLocation
 from segreader.broker.primitives import Reader, Writer
 from segreader.broker.protocol import ANSWERS_IN_PARTS, REQUESTS, Api
 from segreader.gateway.rewriting import AddressTable, rewrite_end
@@ -53,7 +51,6 @@ EXTENSION: Final[Mapping[int, bytes]] = dict([extension_tag()])
 """What an answer to a request with the flag has at its end."""
 
 _FLAG = bytes((LOCATION_TAG & 0x7F | 0x80, LOCATION_TAG >> 7))
-_NO_SESSION: Final = {"session_id": 0, "session_epoch": -1, "forgotten_topics_data": ()}
 _NO_TAGS = b"\x00"
 _TABLES = ANSWERS_IN_PARTS[Api.FETCH]
 _HELD_WHOLE: Final = 64 << 10
@@ -126,18 +123,19 @@ class FlaggedFetch:
             has_session: keep the session and what it forgets; else there is none.
             waits: whether the broker may hold the answer for as long as the client said.
         """
-        fields = self.fields._asdict() | self.end._asdict()
+        fields, end = self.fields, self.end
         if not has_session:
-            fields |= _NO_SESSION
+            fields = fields._replace(session_id=0, session_epoch=-1)
+            end = end._replace(forgotten_topics_data=())
         if not waits:
-            fields["max_wait_ms"] = 0
+            fields = fields._replace(max_wait_ms=0)
         version = self.head.version
         parts = _request_parts(version)
         writer = Writer(flexible=True)
         writer.pack(_REQUEST_HEAD, Api.FETCH, version, correlation_id)
         writer.client_id(self.head.client_id)
         writer.tags()
-        parts.top.write_fields(writer, fields)
+        parts.top.write(writer, fields)
         topics = [(topic, list(group)) for topic, group in groupby(partitions, lambda one: one.topic)]
         writer.count(len(topics))
         for topic, asked in topics:
@@ -145,7 +143,7 @@ class FlaggedFetch:
             writer.count(len(asked))
             writer.raw(b"".join([_ASKED.pack(*one[1:-1]) for one in asked]))
             writer.tags()
-        parts.end.write_fields(writer, fields)
+        parts.end.write(writer, end)
         writer.tags([(tag, value.unread) for tag, value in self.tags])
         return writer.framed()
 
@@ -184,6 +182,15 @@ _STOP_SIZE: Final = 8
 
 STEP: Final = 64
 """Partitions or topics of a request that are looked at in one turn: tens of microseconds."""
+
+_TOP = Struct(">Bihi")
+"""No tagged fields, and the fields before the topics of an answer."""
+
+_WITHOUT_RECORDS = Struct(">ihqqqBiB")
+"""A partition of an answer up to its tagged fields, with no list of aborted transactions and with empty records."""
+
+_READ_WHOLE: Final = 1 << 10
+"""Bytes of an answer that is read at once: tens of partitions."""
 
 STEP_OF_ANSWERS: Final = 16
 """As ``STEP``, of an answer, in which each has its own size."""
@@ -438,18 +445,28 @@ class ProbedPartition:
         """Whether the broker said more, for example that the client's position is of another history."""
         return self.tags != _NO_TAGS
 
-    def located(self, location: RemoteLogSegmentLocation, following: Sequence[RemoteLogSegmentLocation] = ()) -> bytes:
-        """The partition of an answer with a location in the place of records, and those of the segments behind."""
-        fields = self.fields._replace(error_code=0, aborted_transactions=None, preferred_read_replica=-1)
-        tags = [(LOCATION_TAG, encode_location(location))]
+    def located(self, location: bytes, following: Sequence[bytes] = ()) -> bytes:
+        """The partition of an answer with a location in the place of records, and those of the segments behind.
+
+        Args:
+            location: as it is encoded, and ``following``, too.
+        """
+        told = self.fields
+        ends = told.high_watermark, told.last_stable_offset, told.log_start_offset
+        (writer := Writer(flexible=True)).pack(_WITHOUT_RECORDS, told.partition_index, 0, *ends, 0, -1, 1)
+        tags = [(LOCATION_TAG, location)]
         if following:
-            tags.append((FOLLOWING_TAG, encode_following(following)))
-        (writer := Writer(flexible=True)).tags(tags)
-        return _partition(fields, b"", writer.data)
+            tags.append((FOLLOWING_TAG, join_locations(following)))
+        writer.tags(tags)
+        return bytes(writer.data)
 
     def refused(self) -> bytes:
         """The partition as the broker answered it, with its error and without records."""
-        return _partition(self.fields, None if self.is_null else b"", self.tags)
+        writer = Writer(flexible=True)
+        codec_of(_TABLES.partition, FIRST_VERSION, True, False).write(writer, self.fields)
+        writer.blob(None if self.is_null else b"")
+        writer.raw(self.tags)
+        return bytes(writer.data)
 
 
 @dataclass(slots=True)
@@ -468,6 +485,10 @@ class ProbeAnswer:
             ProtocolError: it is no Fetch answer.
         """
 
+        if source.size <= _READ_WHOLE:
+            self._read(Reader(await source.rest(), flexible=True, what=message_name(Api.FETCH, version)), version)
+            return
+
         def found(topic: Any, fields: Any, size: int | None, tags: bytes) -> None:
             key = topic.topic if topic.topic_id is None else topic.topic_id, fields.partition_index
             self.partitions[key] = ProbedPartition(fields, size is None, tags)
@@ -477,6 +498,24 @@ class ProbeAnswer:
         self.throttle_ms, self.error = top.throttle_time_ms, top.error_code
         await walk_topics(source, Api.FETCH, version, topics, None, found)
         self.end = await source.rest()
+
+    def _read(self, reader: Reader, version: int) -> None:
+        """As ``take``, of an answer that is here."""
+        parts = answer_parts(Api.FETCH, version)
+        top, topics = parts.top(reader)
+        self.throttle_ms, self.error = top.throttle_time_ms, top.error_code
+        for _ in range(topics):
+            topic, partitions = parts.topic(reader)
+            name = topic.topic if topic.topic_id is None else topic.topic_id
+            for _ in range(partitions):
+                fields, size = parts.partition(reader), reader.blob_size()
+                reader.take(size or 0)
+                behind, start = reader.unread, reader.position
+                parts.after_records(reader)
+                tags = bytes(behind[: reader.position - start])
+                self.partitions[name, fields.partition_index] = ProbedPartition(fields, size is None, tags)
+            reader.tags()
+        self.end = bytes(reader.unread)
 
 
 def encode_topics(version: int, partitions: Iterable[tuple[str | None, bytes]]) -> list[bytes]:
@@ -514,16 +553,6 @@ def whole_answer(correlation_id: int, throttle_ms: int, topics: list[bytes], end
 def _top(throttle_ms: int, error: int, topics: int) -> bytes:
     """The beginning of an answer without a session, after its correlation id, up to its topics."""
     writer = Writer(flexible=True)
-    writer.tags()
-    fields = {"throttle_time_ms": throttle_ms, "error_code": error, "session_id": 0}
-    codec_of(_TABLES.top, FIRST_VERSION, True, False).write(writer, fields)
+    writer.pack(_TOP, 0, throttle_ms, error, 0)
     writer.count(topics)
-    return bytes(writer.data)
-
-
-def _partition(fields: Any, records: bytes | None, tags: bytes | bytearray) -> bytes:
-    writer = Writer(flexible=True)
-    codec_of(_TABLES.partition, FIRST_VERSION, True, False).write(writer, fields)
-    writer.blob(records)
-    writer.raw(tags)
     return bytes(writer.data)

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import field
 from functools import partial
 from typing import Final
 
+from segreader.broker.location import RANGE, encode_around_range
 from segreader.broker.messages import OFFSET_INDEX, TRANSACTION_INDEX, IndexLocation, RemoteLogSegmentLocation
 from segreader.broker.protocol import Api, ErrorCode
 from segreader.errors import CatalogError, FormatError, StorageError, UnsupportedVersionError
@@ -36,6 +39,7 @@ from segreader.gateway.remote.plans import RemotePlan, RemotePlanner, epochs_of,
 from segreader.gateway.remote.signing import ObjectAccess, Signer
 from segreader.gateway.rewriting import rewrite_end
 from segreader.gateway.wire import FrameSource
+from segreader.values import dataclass
 
 _STORE_READS = 4
 """Reads of the store that one request has under way at a time."""
@@ -76,6 +80,7 @@ class LocatedFetch:
         self._metrics = metrics
         self._refuses_below_log_start = refuses_below_log_start
         self._clock = clock
+        self._made: OrderedDict[tuple[str, int, bool], _Made] = OrderedDict()
 
     async def answer(self, link: Relay, request: FlaggedFetch) -> None:
         """Send the client the answer to its request. Later requests of this client wait meanwhile."""
@@ -138,14 +143,14 @@ class LocatedFetch:
                 (errors if cause is Refused.PROBE_ERROR else wanted).append((plan, probed))
         given: list[tuple[str | None, bytes]] = []
         room = asyncio.Semaphore(_STORE_READS)
-        found: list[RemoteLogSegmentLocation | Refused] = []
+        found: list[_Located | Refused] = []
         if len(wanted) == 1:  # without a task of its own: that is most of them
             found.append(await self._locate(request, wanted[0][0], room))
         else:
             for at in range(0, len(wanted), _STEP):
                 part = [plan for plan, _ in wanted[at : at + _STEP]]
                 found += await asyncio.gather(*(self._locate(request, plan, room) for plan in part))
-        following: dict[tuple[str, int], list[RemoteLogSegmentLocation]] = {}
+        following: dict[tuple[str, int], list[bytes]] = {}
         if request.most_segments > 1:
             first = [one for one, at in zip(wanted, found, strict=True) if not isinstance(at, Refused)]
             following = await self._following(link, request, first, room)
@@ -157,7 +162,7 @@ class LocatedFetch:
                 plain.append(plan.asked)
             else:
                 self._metrics.locations_given += 1
-                given.append((plan.asked.topic, probed.located(location, following.get(plan.key, ()))))
+                given.append((plan.asked.topic, probed.located(location.encoded(), following.get(plan.key, ()))))
         if plain:
             plain += [plan.asked for plan, _ in errors]  # whose answer tells where the leader is, too
             topics = encode_topics(head.version, given)
@@ -175,7 +180,7 @@ class LocatedFetch:
         request: FlaggedFetch,
         wanted: Sequence[tuple[RemotePlan, ProbedPartition]],
         room: asyncio.Semaphore,
-    ) -> dict[tuple[str, int], list[RemoteLogSegmentLocation]]:
+    ) -> dict[tuple[str, int], list[bytes]]:
         """The locations of segments behind those that are wanted, by partition; the probes allow them, too."""
         ends = []
         for plan, probed in wanted:
@@ -183,7 +188,7 @@ class LocatedFetch:
             end = told.last_stable_offset if request.fields.isolation_level else told.high_watermark
             ends.append(end if plan.asked.stop_offset is None else min(end, plan.asked.stop_offset))
         plans = await self._planner.following(link, [plan for plan, _ in wanted], ends, request.most_segments)
-        found: dict[tuple[str, int], list[RemoteLogSegmentLocation]] = {}
+        found: dict[tuple[str, int], list[bytes]] = {}
         for some, (_, probed) in zip(plans, wanted, strict=True):
             if self._refuses_below_log_start and any(
                 plan.segment.base_offset < probed.fields.log_start_offset for plan in some
@@ -197,7 +202,7 @@ class LocatedFetch:
                     if isinstance(location, Refused) or not self._is_audited(link, request, plan, location):
                         break  # it is asked for by itself, which is counted
                     self._metrics.locations_given += 1
-                    found.setdefault(plan.key, []).append(location)
+                    found.setdefault(plan.key, []).append(location.encoded())
                 else:
                     continue
                 break
@@ -238,40 +243,45 @@ class LocatedFetch:
             return Refused.BELOW_LOG_START
         return None
 
-    async def _locate(
-        self, request: FlaggedFetch, plan: RemotePlan, room: asyncio.Semaphore
-    ) -> RemoteLogSegmentLocation | Refused:
+    async def _locate(self, request: FlaggedFetch, plan: RemotePlan, room: asyncio.Semaphore) -> _Located | Refused:
         """The location of a plan's segment, or why there is none."""
         is_committed = bool(request.fields.isolation_level)
         try:
-            async with room:
-                stored = await self._catalogue.stored(plan.segment, with_transactions=is_committed)
+            is_known, stored = self._catalogue.at_hand(plan.segment, with_transactions=is_committed)
+            if not is_known:
+                async with room:
+                    stored = await self._catalogue.stored(plan.segment, with_transactions=is_committed)
         except (StorageError, CatalogError, FormatError):
             return Refused.STORE
         if stored is None:
             return Refused.FORMAT
+        objects = stored.objects
+        indexes = [(number, objects.indexes[number]) for number in _HANDED_OUT if number in objects.indexes]
         try:
-            log = await self._access(stored.objects.log)
-            indexes = [await self._index(number, stored) for number in _HANDED_OUT if number in stored.objects.indexes]
+            access: list[ObjectAccess] = []
+            for name in (objects.log, *[place.name for _, place in indexes]):
+                access.append(self._signer.at_hand(name) or await asyncio.to_thread(self._signer.access, name))
         except Exception as error:  # whatever a cloud's library raises; its text may hold what it signed
             if not isinstance(error, StorageError):
                 self._metrics.failed[type(error).__name__] += 1
             return Refused.SIGNER
-        return _location(plan, stored, log, indexes, stored.transactions if is_committed else None)
+        key = plan.segment.segment_id, plan.last_offset, is_committed
+        made = self._made.get(key)
+        if made is None or made.stored is not stored or made.access != access:
+            places = [
+                IndexLocation(number, told.name, told.url, place.start, place.stop)
+                for (number, place), told in zip(indexes, access[1:], strict=True)
+            ]
+            whole = _location(plan, access[0], places, stored.transactions if is_committed else None)
+            made = self._made[key] = _Made(stored, access, whole, *encode_around_range(whole))
+            if len(self._made) > _MADE:
+                self._made.popitem(last=False)
+        start = stored.index.lookup(plan.asked.fetch_offset).position
+        return _Located(made, start, _stop(plan, stored.index, start))
 
-    async def _index(self, number: int, stored: StoredSegment) -> IndexLocation:
-        place = stored.objects.indexes[number]
-        access = await self._access(place.name)
-        return IndexLocation(number, access.name, access.url, place.start, place.stop)
-
-    async def _access(self, name: str) -> ObjectAccess:
-        known = self._signer.at_hand(name)
-        return known if known is not None else await asyncio.to_thread(self._signer.access, name)
-
-    def _is_audited(
-        self, link: Relay, request: FlaggedFetch, plan: RemotePlan, location: RemoteLogSegmentLocation
-    ) -> bool:
+    def _is_audited(self, link: Relay, request: FlaggedFetch, plan: RemotePlan, located: _Located) -> bool:
         """Hand the audit line over to be written; false if that fails, and so the location must not be given."""
+        location = located.made.location
         line = LocationGiven(
             time_ms=int(self._clock() * 1000),
             client_id=request.head.client_id,
@@ -285,8 +295,8 @@ class LocatedFetch:
             segment_id=location.segment_id,
             first_offset=location.first_offset,
             last_offset=location.last_offset,
-            first_byte=location.start,
-            last_byte=None if location.stop is None else location.stop - 1,
+            first_byte=located.start,
+            last_byte=located.stop - 1,
             object_name=location.object_location,
             expiry_ms=location.expiry_ms,
         )
@@ -328,23 +338,48 @@ def _held_s(request: FlaggedFetch) -> float:
     return float(min(max(request.fields.max_wait_ms, 0) / 1000, _LONGEST_HOLD_S))
 
 
+_MADE: Final = 4096
+"""Segments whose locations are kept encoded: about 3 KB each."""
+
+
+@dataclass(slots=True)
+class _Made:
+    """A location without its range, as long as what it was made of stays.
+
+    Args:
+        before, behind: the range where it is encoded.
+    """
+
+    stored: StoredSegment
+    access: list[ObjectAccess] = field(repr=False)
+    location: RemoteLogSegmentLocation
+    before: bytes = field(repr=False)
+    behind: bytes = field(repr=False)
+
+
+@dataclass(slots=True)
+class _Located:
+    """A location with its range."""
+
+    made: _Made
+    start: int
+    stop: int
+
+    def encoded(self) -> bytes:
+        """The value of the partition's tag."""
+        return b"".join((self.made.before, RANGE.pack(self.start, self.stop), self.made.behind))
+
+
 def _location(
-    plan: RemotePlan,
-    stored: StoredSegment,
-    log: ObjectAccess,
-    indexes: list[IndexLocation],
-    transactions: bytes | None,
+    plan: RemotePlan, log: ObjectAccess, indexes: list[IndexLocation], transactions: bytes | None
 ) -> RemoteLogSegmentLocation:
     segment = plan.segment
-    start = stored.index.lookup(plan.asked.fetch_offset).position
     return RemoteLogSegmentLocation(
         segment_id=segment.segment_id,
         first_offset=segment.base_offset,
         last_offset=plan.last_offset,
         size=segment.log_size,
         custom_metadata=segment.custom_metadata,
-        start=start,
-        stop=_stop(plan, stored.index, start),
         object_location=log.name,
         signed_url=log.url,
         expiry_ms=log.expiry_ms,

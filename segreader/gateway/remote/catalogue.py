@@ -311,6 +311,18 @@ class Catalogue:
         self._partitions.move_to_end(key)
         return known[1].holding(offset)
 
+    def at_hand(
+        self, segment: RemoteLogSegmentMetadata, *, with_transactions: bool = False
+    ) -> tuple[bool, StoredSegment | None]:
+        """Whether ``stored`` need not read, and what it would return then."""
+        segment_id = segment.segment_id
+        wanted = with_transactions and not segment.transaction_index_is_empty
+        known = self._stored.get(segment_id)
+        if segment_id in self._stored and (known is None or known.has_transactions or not wanted):
+            self._stored.move_to_end(segment_id)
+            return True, known
+        return False, known
+
     async def stored(
         self, segment: RemoteLogSegmentMetadata, *, with_transactions: bool = False
     ) -> StoredSegment | None:
@@ -322,12 +334,11 @@ class Catalogue:
         Raises:
             StorageError, CatalogError, FormatError: the store fails, or what is there contradicts itself.
         """
+        is_known, known = self.at_hand(segment, with_transactions=with_transactions)
+        if is_known:
+            return known
         segment_id = segment.segment_id
         wanted = with_transactions and not segment.transaction_index_is_empty
-        known = self._stored.get(segment_id)
-        if segment_id in self._stored and (known is None or known.has_transactions or not wanted):
-            self._stored.move_to_end(segment_id)
-            return known
         reading = self._reading.get((segment_id, wanted))
         if reading is None:
             loop = asyncio.get_running_loop()

@@ -82,7 +82,7 @@ class BucketSigner:
         self._metrics = metrics
         self._clock = clock
         self._lock = threading.Lock()
-        self._made: OrderedDict[str, tuple[SignedUrl, float]] = OrderedDict()
+        self._made: OrderedDict[str, tuple[ObjectAccess, float]] = OrderedDict()
 
     def access(self, name: str) -> ObjectAccess:
         """A URL with more than half of its life left, and when it ends.
@@ -101,22 +101,18 @@ class BucketSigner:
         if end <= now:
             raise LocationExpiredError("the credentials have ended", source=self._store.url(name))
         self._metrics.signed += 1
+        told = ObjectAccess(self._store.url(name) if self._gives_names else None, url.reveal(), int(end * 1000))
         with self._lock:
-            self._made[name] = (url, end)
+            self._made[name] = (told, end)
             while len(self._made) > _CACHED:
                 self._made.popitem(last=False)
-        return self._told(name, url, end)
+        return told
 
     def at_hand(self, name: str) -> ObjectAccess | None:
         """The URL that was made before, with more than half of its life left."""
         with self._lock:
-            url, end = self._made.get(name, (None, 0.0))
-        if url is None or end - self._clock() <= self._life_s / 2:
-            return None
-        return self._told(name, url, end)
-
-    def _told(self, name: str, url: SignedUrl, end: float) -> ObjectAccess:
-        return ObjectAccess(self._store.url(name) if self._gives_names else None, url.reveal(), int(end * 1000))
+            told, end = self._made.get(name, (None, 0.0))
+        return None if end - self._clock() <= self._life_s / 2 else told
 
     def _end(self, url: SignedUrl, now: float) -> float:
         """When the URL ends; one without a signature, of a public bucket, gets an end all the same."""
