@@ -108,13 +108,8 @@ def wanted_segments(tags: Iterable[tuple[int, Reader]]) -> int:
     return found
 
 
-def encode_following(locations: Sequence[RemoteLogSegmentLocation]) -> bytes:
-    """The value of the partition's tag for the segments behind the first one."""
-    return join_locations([encode_location(location) for location in locations])
-
-
-def join_locations(encoded: Sequence[bytes]) -> bytes:
-    """As ``encode_following``, of locations that are encoded."""
+def encode_following(encoded: Sequence[bytes]) -> bytes:
+    """The value of the partition's tag for the segments behind the first one, by what ``encode_location`` returned."""
     (writer := Writer(flexible=True)).count(len(encoded))
     for data in encoded:
         writer.raw(data)

@@ -32,8 +32,8 @@ from segreader.broker.location import (
     FOLLOWING_TAG,
     LOCATION_TAG,
     RESERVED_TAGS,
+    encode_following,
     extension_tag,
-    join_locations,
     requested_formats,
     wanted_segments,
     wanted_stops,
@@ -456,7 +456,7 @@ class ProbedPartition:
         (writer := Writer(flexible=True)).pack(_WITHOUT_RECORDS, told.partition_index, 0, *ends, 0, -1, 1)
         tags = [(LOCATION_TAG, location)]
         if following:
-            tags.append((FOLLOWING_TAG, join_locations(following)))
+            tags.append((FOLLOWING_TAG, encode_following(following)))
         writer.tags(tags)
         return bytes(writer.data)
 

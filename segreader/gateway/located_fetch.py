@@ -260,7 +260,9 @@ class LocatedFetch:
         try:
             access: list[ObjectAccess] = []
             for name in (objects.log, *[place.name for _, place in indexes]):
-                access.append(self._signer.at_hand(name) or await asyncio.to_thread(self._signer.access, name))
+                if (told := self._signer.at_hand(name)) is None:
+                    told = await asyncio.to_thread(self._signer.access, name)
+                access.append(told)
         except Exception as error:  # whatever a cloud's library raises; its text may hold what it signed
             if not isinstance(error, StorageError):
                 self._metrics.failed[type(error).__name__] += 1

@@ -158,11 +158,11 @@ def test_damaged_ends_are_refused(damaged: bytes) -> None:
 
 @given(st.lists(locations, max_size=4))
 def test_every_following_location_comes_back(some: list[RemoteLogSegmentLocation]) -> None:
-    assert decode_following(of(encode_following(some))) == tuple(some)
+    assert decode_following(of(encode_following([encode_location(one) for one in some]))) == tuple(some)
 
 
 def test_damaged_following_locations_are_left_out_and_the_first_one_is_not() -> None:
-    data = encode_following([LOCATION, LOCATION])
+    data = encode_following([GOLDEN, GOLDEN])
     for size in (0, 1, 60, len(data) - 1):
         with pytest.raises(ProtocolError):
             decode_following(of(data[:size]))

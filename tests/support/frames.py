@@ -337,7 +337,7 @@ def _write_partition(writer: Writer, partition: m.FetchedPartition) -> None:
     if partition.location is not None:
         tags.append((LOCATION_TAG, encode_location(partition.location)))
     if partition.following:
-        tags.append((FOLLOWING_TAG, encode_following(partition.following)))
+        tags.append((FOLLOWING_TAG, encode_following([encode_location(one) for one in partition.following])))
     writer.tags(tags)
 
 
