@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from struct import Struct
 from typing import Final, TypeVar
 
@@ -29,6 +30,7 @@ def uuid_text(raw: bytes | memoryview) -> str | None:
     return None if raw == _ZERO_UUID else urlsafe_b64encode(raw)[:22].decode("ascii")
 
 
+@lru_cache(1024)
 def uuid_bytes(text: str | None) -> bytes:
     """The 16 bytes of a UUID in Kafka's text form; zeros for ``None``.
 

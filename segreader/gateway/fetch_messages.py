@@ -89,7 +89,7 @@ class FlaggedFetch:
     """A Fetch request that asks for locations.
 
     Args:
-        fields, end: those before and behind the topics.
+        fields, end: those before and behind the topics; and ``raw_end``, these as they came.
         tags: of the whole request, without the extension's.
         partitions: in the client's order, which is that of serving.
         formats: the storage formats that the client reads.
@@ -99,6 +99,7 @@ class FlaggedFetch:
     head: RequestHead
     fields: Any
     end: Any
+    raw_end: bytes
     tags: tuple[tuple[int, Reader], ...]
     partitions: tuple[PartitionAsked, ...]
     formats: tuple[str, ...]
@@ -123,10 +124,9 @@ class FlaggedFetch:
             has_session: keep the session and what it forgets; else there is none.
             waits: whether the broker may hold the answer for as long as the client said.
         """
-        fields, end = self.fields, self.end
+        fields = self.fields
         if not has_session:
             fields = fields._replace(session_id=0, session_epoch=-1)
-            end = end._replace(forgotten_topics_data=())
         if not waits:
             fields = fields._replace(max_wait_ms=0)
         version = self.head.version
@@ -143,7 +143,10 @@ class FlaggedFetch:
             writer.count(len(asked))
             writer.raw(b"".join([_ASKED.pack(*one[1:-1]) for one in asked]))
             writer.tags()
-        parts.end.write(writer, end)
+        if has_session or not self.end.forgotten_topics_data:
+            writer.raw(self.raw_end)
+        else:
+            parts.end.write(writer, self.end._replace(forgotten_topics_data=()))
         writer.tags([(tag, value.unread) for tag, value in self.tags])
         return writer.framed()
 
@@ -182,6 +185,9 @@ _STOP_SIZE: Final = 8
 
 STEP: Final = 64
 """Partitions or topics of a request that are looked at in one turn: tens of microseconds."""
+
+_EXTENSION_ALONE: Final = bytes((1, *_FLAG, len(EXTENSION[LOCATION_TAG]), *EXTENSION[LOCATION_TAG]))
+"""``EXTENSION`` as the tagged fields that end an answer."""
 
 _TOP = Struct(">Bihi")
 """No tagged fields, and the fields before the topics of an answer."""
@@ -240,14 +246,15 @@ def flagged_fetch_steps(
         if len(asked) + count > most_partitions:
             return TOO_LONG
         for begin in range(0, count, STEP):
-            rows = reader.take(min(STEP, count - begin) * _ASKED.size)
+            size = min(STEP, count - begin)
+            if since + size > STEP:
+                since = 0
+                yield
+            rows = reader.take(size * _ASKED.size)
             if any(rows[_ASKED.size - 1 :: _ASKED.size]):
                 return TOO_LONG
             asked += [PartitionAsked(topic, *row) for row in _ASKED.iter_unpack(rows)]
-            since += STEP
-            if since >= STEP:
-                since = 0
-                yield
+            since += size
         if reader.take(1)[0]:
             return TOO_LONG
         since += 1
@@ -256,7 +263,9 @@ def flagged_fetch_steps(
             yield
     if reader.left > _LONGEST_END + _STOP_SIZE * len(asked):
         return TOO_LONG
+    rest, start = reader.unread, reader.position
     end = parts.end.read(reader)
+    raw_end = bytes(rest[: reader.position - start])
     if has_many_tags(reader):
         return TOO_LONG
     tags = reader.tags()
@@ -266,7 +275,7 @@ def flagged_fetch_steps(
     if len(stops := wanted_stops(tags)) == len(asked):
         asked = [one._replace(stop_offset=stop) for one, stop in zip(asked, stops, strict=True)]
     kept = tuple([one for one in tags if one[0] not in RESERVED_TAGS])
-    return FlaggedFetch(head, fields, end, kept, tuple(asked), formats, wanted_segments(tags))
+    return FlaggedFetch(head, fields, end, raw_end, kept, tuple(asked), formats, wanted_segments(tags))
 
 
 def has_many_tags(reader: Reader) -> bool:
@@ -526,7 +535,7 @@ def encode_topics(version: int, partitions: Iterable[tuple[str | None, bytes]]) 
     topics = []
     for topic, data_of in of_topic.items():
         writer = Writer(flexible=True)
-        codec_of(_TABLES.topic, version, True, False).write(writer, {"topic": topic, "topic_id": topic})
+        codec_of(_TABLES.topic, version, True, False).write_fields(writer, {"topic": topic, "topic_id": topic})
         writer.count(len(data_of))
         for data in data_of:
             writer.raw(data)
@@ -541,13 +550,9 @@ def whole_answer(correlation_id: int, throttle_ms: int, topics: list[bytes], end
     Args:
         end: the tagged fields that end it; by default the extension's version.
     """
-    writer = Writer(flexible=True)
-    writer.int32(correlation_id)
-    for data in (_top(throttle_ms, 0, len(topics)), *topics, end or b""):
-        writer.raw(data)
-    if end is None:
-        writer.tags(EXTENSION.items())
-    return writer.framed()
+    top = _top(throttle_ms, 0, len(topics))
+    answer = b"".join((SIZE.pack(correlation_id), top, *topics, _EXTENSION_ALONE if end is None else end))
+    return SIZE.pack(len(answer)) + answer
 
 
 def _top(throttle_ms: int, error: int, topics: int) -> bytes:

@@ -80,7 +80,7 @@ class LocatedFetch:
         self._metrics = metrics
         self._refuses_below_log_start = refuses_below_log_start
         self._clock = clock
-        self._made: OrderedDict[tuple[str, int, bool], _Made] = OrderedDict()
+        self._made: OrderedDict[tuple[str, int, bool], _MadeLocation] = OrderedDict()
 
     async def answer(self, link: Relay, request: FlaggedFetch) -> None:
         """Send the client the answer to its request. Later requests of this client wait meanwhile."""
@@ -143,7 +143,7 @@ class LocatedFetch:
                 (errors if cause is Refused.PROBE_ERROR else wanted).append((plan, probed))
         given: list[tuple[str | None, bytes]] = []
         room = asyncio.Semaphore(_STORE_READS)
-        found: list[_Located | Refused] = []
+        found: list[_LocatedPart | Refused] = []
         if len(wanted) == 1:  # without a task of its own: that is most of them
             found.append(await self._locate(request, wanted[0][0], room))
         else:
@@ -243,7 +243,7 @@ class LocatedFetch:
             return Refused.BELOW_LOG_START
         return None
 
-    async def _locate(self, request: FlaggedFetch, plan: RemotePlan, room: asyncio.Semaphore) -> _Located | Refused:
+    async def _locate(self, request: FlaggedFetch, plan: RemotePlan, room: asyncio.Semaphore) -> _LocatedPart | Refused:
         """The location of a plan's segment, or why there is none."""
         is_committed = bool(request.fields.isolation_level)
         try:
@@ -275,13 +275,13 @@ class LocatedFetch:
                 for (number, place), told in zip(indexes, access[1:], strict=True)
             ]
             whole = _location(plan, access[0], places, stored.transactions if is_committed else None)
-            made = self._made[key] = _Made(stored, access, whole, *encode_around_range(whole))
+            made = self._made[key] = _MadeLocation(stored, access, whole, *encode_around_range(whole))
             if len(self._made) > _MADE:
                 self._made.popitem(last=False)
         start = stored.index.lookup(plan.asked.fetch_offset).position
-        return _Located(made, start, _stop(plan, stored.index, start))
+        return _LocatedPart(made, start, _stop(plan, stored.index, start))
 
-    def _is_audited(self, link: Relay, request: FlaggedFetch, plan: RemotePlan, located: _Located) -> bool:
+    def _is_audited(self, link: Relay, request: FlaggedFetch, plan: RemotePlan, located: _LocatedPart) -> bool:
         """Hand the audit line over to be written; false if that fails, and so the location must not be given."""
         location = located.made.location
         line = LocationGiven(
@@ -345,7 +345,7 @@ _MADE: Final = 4096
 
 
 @dataclass(slots=True)
-class _Made:
+class _MadeLocation:
     """A location without its range, as long as what it was made of stays.
 
     Args:
@@ -360,10 +360,10 @@ class _Made:
 
 
 @dataclass(slots=True)
-class _Located:
+class _LocatedPart:
     """A location with its range."""
 
-    made: _Made
+    made: _MadeLocation
     start: int
     stop: int
 

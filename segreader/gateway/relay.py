@@ -372,25 +372,30 @@ class Relay:
         Raises:
             ConnectionFailedError: it comes too late.
         """
-        begun = asyncio.Event()
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[bool] = loop.create_future()
+
+        def too_late() -> None:
+            if not done.done():
+                done.set_result(False)
 
         async def and_tell(source: FrameSource) -> None:
-            begun.set()
+            timer.cancel()  # the client may take its time
             await deliver(source)
             if not done.done():
-                done.set_result(None)
+                done.set_result(True)
 
-        self._expect(correlation_id, api, version, and_tell, is_own=True)
-        await self.to_broker.send(frame)
-        await self.to_broker.flush()
+        timer = loop.call_later(self.patience_s + held_s, too_late)
         try:
-            async with asyncio.timeout(self.patience_s + held_s):
-                await begun.wait()
-        except TimeoutError:
+            self._expect(correlation_id, api, version, and_tell, is_own=True)
+            await self.to_broker.send(frame)
+            await self.to_broker.flush()
+            is_answered = await done
+        finally:
+            timer.cancel()
+        if not is_answered:
             # A client that gave up meanwhile would not be noticed: nothing is read from it now.
-            raise ConnectionFailedError(f"no answer to {message_name(api, version, 'request')} in time") from None
-        await done  # the client may take its time
+            raise ConnectionFailedError(f"no answer to {message_name(api, version, 'request')} in time")
 
     async def question(self, api: Api, version: int, encode: Callable[[int], bytes]) -> memoryview:
         """The answer's frame to a question of the gateway's own, asked as this client; not the client's to see.
