@@ -60,6 +60,7 @@ class Limits:
         flagged_partitions: most partitions of such a request, if locations are to be given.
         held_bytes: of an answer that are held at a time for a look at them.
         in_flight: requests of a client that a broker has not answered yet.
+        unread_s: seconds that a client may take nothing of an answer that waits for it.
         index_downloads: offset indexes read from the store at a time, by all clients together.
         index_cache_bytes: of offset indexes kept in memory.
     """
@@ -78,6 +79,7 @@ class Limits:
     flagged_partitions: int = 1000
     held_bytes: int = 4 << 20
     in_flight: int = 64
+    unread_s: int = 600
     index_downloads: int = 8
     index_cache_bytes: int = 256 << 20
 

@@ -98,7 +98,7 @@ def name_in(mechanism: str, token: bytes) -> str | None:
             name = _subject_of_token(token)
         else:
             return None
-    except (ValueError, IndexError, KeyError, TypeError):
+    except (ValueError, IndexError, KeyError, TypeError, RecursionError):
         return None
     return name if 0 < len(name) <= _LONGEST_NAME else None
 

@@ -166,6 +166,7 @@ class Relay:
         """
         self._reading = asyncio.ensure_future(self._requests())
         loop = asyncio.get_running_loop()
+        self._from_client.patience_s = patience_s = self.limits.unread_s
         late: asyncio.Future[None] = loop.create_future()
         tasks = [self._reading, asyncio.ensure_future(self._answers()), late]
         timer = loop.call_later(self.limits.login_s, self._login_is_due, late)
@@ -174,6 +175,8 @@ class Relay:
             for task in done:
                 task.result()
         except BrokerError as error:
+            if self._from_client.is_stalled:
+                self._reports.reached("unread_s", patience_s, self.peer)
             raise error.located(source=self.node) from None
         finally:
             timer.cancel()

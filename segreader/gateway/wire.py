@@ -43,6 +43,9 @@ _BUFFER_SIZE = 1 << 20
 _BEHIND = 4 << 10
 """Bytes that are read behind a large part: most likely the head of the next one."""
 
+_LINGER_S = 30.0
+"""How long a closed connection may take what was written: one that takes nothing would hold its memory for ever."""
+
 Piece = bytes | memoryview
 
 
@@ -87,6 +90,9 @@ class Wire(asyncio.BufferedProtocol):
         self._passing: _Passing | None = None
         self._socket: Any = None
         """Where bytes go through it as they are."""
+        self.patience_s: float | None = None
+        """How long the other side may take nothing; then ``is_stalled``."""
+        self.is_stalled = False
 
     # What asyncio calls
 
@@ -228,11 +234,16 @@ class Wire(asyncio.BufferedProtocol):
         """Wait until the other side takes more.
 
         Raises:
-            ConnectionFailedError: it is gone.
+            ConnectionFailedError: it is gone, or takes nothing for too long.
         """
         if self._is_full and not self._is_lost:
             self._has_room = asyncio.get_running_loop().create_future()
-            await self._has_room
+            try:
+                async with asyncio.timeout(self.patience_s):
+                    await self._has_room
+            except TimeoutError:
+                self.is_stalled = True
+                raise ConnectionFailedError("the other side takes nothing", found=f"for {self.patience_s} s") from None
         if self._is_lost:
             raise ConnectionFailedError("the other side is gone")
 
@@ -295,9 +306,11 @@ class Wire(asyncio.BufferedProtocol):
             raise ConnectionFailedError("the other side is gone")
 
     def close(self) -> None:
-        """Close it when what was written is sent."""
+        """Close it when what was written is sent, or when the other side takes nothing for too long."""
         if self._transport is not None:
             self._transport.close()
+            if self.unsent:
+                asyncio.get_running_loop().call_later(_LINGER_S, self.abort)
 
     def abort(self) -> None:
         """Close it now."""

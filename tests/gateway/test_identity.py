@@ -19,6 +19,11 @@ def bearer(claims: object) -> bytes:
     return b"n,,\x01auth=Bearer e30." + body + b"." + SECRET.encode() + b"\x01\x01"
 
 
+def nested() -> bytes:
+    """A token that is nothing but brackets."""
+    return b"n,,\x01auth=Bearer e30." + base64.urlsafe_b64encode(b"[" * 48_000).rstrip(b"=") + b".c\x01\x01"
+
+
 @pytest.mark.parametrize(
     ("mechanism", "token", "name"),
     [
@@ -37,6 +42,7 @@ def bearer(claims: object) -> bytes:
         ("OAUTHBEARER", bearer([]), None),
         ("OAUTHBEARER", b"n,,\x01auth=Bearer opaque\x01\x01", None),
         ("OAUTHBEARER", b"n,,\x01auth=Bearer a.\xff\xff.c\x01\x01", None),
+        pytest.param("OAUTHBEARER", nested(), None, id="nested"),
         ("GSSAPI", b"\0alice\0", None),
         ("PLAIN", b"\0" + b"x" * 2000 + b"\0", None),
     ],

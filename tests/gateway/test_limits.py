@@ -109,6 +109,14 @@ async def comes_often(gateway: Gateway) -> None:
         assert (await client.ask(list_groups()))[8:] == b"payload"
 
 
+async def reads_nothing(gateway: Gateway) -> None:
+    client = await connected(gateway.config.listen_port)
+    client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+    await client.send(list_groups())
+    while not gateway.metrics.failed:
+        await asyncio.sleep(0.01)
+
+
 async def asks_for_locations(gateway: Gateway) -> None:
     message: dict[str, Any] = {
         "replica_id": -1,
@@ -144,6 +152,10 @@ async def asks_for_locations(gateway: Gateway) -> None:
     assert (await client.ask(frame))[8:] == b"payload"
 
 
+def much(request: bytes) -> bytes:
+    return struct.pack(">i", 64 << 20) + request[4:8] + bytes((64 << 20) - 4)
+
+
 def slow(request: bytes) -> Awaitable[bytes]:
     async def answer() -> bytes:
         await asyncio.sleep(0.05)
@@ -166,6 +178,7 @@ REACHED: dict[str, tuple[int, Callable[[Gateway], Awaitable[None]], dict[str, An
     "flagged_request_bytes": (100, asks_for_locations, {}),
     "flagged_partitions": (1, asks_for_locations, {}),
     "in_flight": (4, asks_often, {"handler": slow}),
+    "unread_s": (1, reads_nothing, {"handler": much}),
 }
 """A limit, and a client that reaches it."""
 
@@ -391,6 +404,27 @@ def test_what_is_too_large_before_a_login_passes_after_it() -> None:
             assert await is_hung_up_on(early)
             assert gateway.metrics.limits_reached == {"request_bytes_before_login": 1}
             assert len(upstream.requests) == 4
+
+    run(test)
+
+
+def test_a_client_that_reads_nothing_is_hung_up_on_and_holds_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("segreader.gateway.wire._LINGER_S", 0.1)
+
+    async def test() -> None:
+        async with running(much, limits=Limits(unread_s=1)) as (gateway, _):
+            client = await connected(gateway.config.listen_port)
+            client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            await client.send(list_groups())
+            while not gateway._relays:
+                await asyncio.sleep(0.01)
+            wire = next(iter(gateway._relays))._from_client
+            while gateway._relays:
+                await asyncio.sleep(0.01)
+            assert wire.unsent
+            assert not wire._is_lost
+            await asyncio.sleep(0.3)
+            assert wire._is_lost
 
     run(test)
 
