@@ -7,18 +7,22 @@ and back.
 
 Those that live are compared with ``tests/format/mutants.txt``, which has the reason why each may; others are errors.
 A test that fails, a crash and a test that takes six times its CPU time count as death.
+
+What came of each is kept in ``build/mutants``, so that a run that was cut short goes on. It holds while the module's
+sources and the files of the tests are what they were: of a death, the file of the test that saw it. When they are not,
+that test is the first to run.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import importlib.util
 import json
 import os
 import re
 import resource
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -26,6 +30,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -36,12 +41,13 @@ ROOT = Path(__file__).parents[2]
 FORMAT = ROOT / "segreader" / "format"
 BUILD = ROOT / "build" / "mutants"
 KNOWN = ROOT / "tests" / "format" / "mutants.txt"
+VERDICTS = BUILD / "verdicts"
 SOURCES = {"_kernel": ["_codecs.h", "_kernel.pyx"], "_rows": ["_rows.h", "_rows.pyx"]}
 TESTS = [
-    *(f"tests/format/test_{name}.py" for name in ("kernels", "native_codecs", "native_fuzz", "rows", "checksum")),
+    *(f"tests/format/test_{name}.py" for name in ("kernels", "native_codecs", "fast_path", "native_fuzz", "rows")),
     *(
         f"tests/format/test_{name}.py"
-        for name in ("java_utf8", "compression", "foreign_encoders", "scanner", "index_entries")
+        for name in ("checksum", "java_utf8", "compression", "foreign_encoders", "scanner", "index_entries")
     ),
 ]
 JOBS, MOST_MEMORY = 2, 8 << 30
@@ -372,24 +378,22 @@ def _logical_line(tokens: Tokens, at: int) -> int:
 
 def write_sources(to: Path) -> list[Mutant]:
     """Both modules, rewritten; the mutants in them that this machine's compiler sees."""
-    numbers = iter(range(1, 1 << 14))
     found: list[Mutant] = []
-    (to / "mutants.h").write_text(HEADER)
-    for names in SOURCES.values():
+    _write(to / "mutants.h", HEADER)
+    for first, names in zip((1, 1 << 13), SOURCES.values(), strict=True):
+        numbers = count(first)
         for name in names:
             source = Source("c" if name.endswith(".h") else "py", name, numbers)
             text = source.rewritten((FORMAT / name).read_text())
             if name.endswith(".h"):
-                (to / name).write_text(
-                    text.replace("#include <string.h>", '#include <string.h>\n#include "mutants.h"', 1)
-                )
+                _write(to / name, text.replace("#include <string.h>", '#include <string.h>\n#include "mutants.h"', 1))
                 seen = subprocess.run(["gcc", "-E", to / name], check=True, capture_output=True, text=True).stdout
                 compiled = set(map(int, re.findall(r"M[A-Z_]+\((\d+)", seen)))
                 found += [mutant for mutant in source.mutants if mutant.number in compiled]
             else:
                 begin = "crc_begin()\n    snappy_begin()" if name == "_kernel.pyx" else "pass"
                 text = text.replace("\n\ncrc_begin()\nsnappy_begin()\n", "\n")  # set_mutant does it
-                (to / name).write_text(text + PRELUDE.replace("BEGIN", begin))
+                _write(to / name, text + PRELUDE.replace("BEGIN", begin))
                 found += source.mutants
     again: Counter[str] = Counter()
     for mutant in found:  # the same condition twice in a function
@@ -398,11 +402,16 @@ def write_sources(to: Path) -> list[Mutant]:
     return found
 
 
+def _write(path: Path, text: str) -> None:
+    """What is the same stays as old as it is, and is not compiled again."""
+    if not path.exists() or path.read_text() != text:
+        path.write_text(text)
+
+
 def build() -> list[Mutant]:
     """The two extension modules with all mutants, built as the package's own are."""
-    shutil.rmtree(BUILD, ignore_errors=True)
-    (BUILD / "segreader" / "format").mkdir(parents=True)
-    shutil.copy(ROOT / "setup.py", BUILD)
+    (BUILD / "segreader" / "format").mkdir(parents=True, exist_ok=True)
+    _write(BUILD / "setup.py", (ROOT / "setup.py").read_text())
     mutants = write_sources(BUILD / "segreader" / "format")
     subprocess.run(
         [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"],
@@ -434,11 +443,43 @@ def load() -> list[ModuleType]:
     return modules
 
 
+class Verdicts:
+    """What came of mutants in this run and in earlier ones: the test that each died in; of those that live none."""
+
+    def __init__(self, tests: list[str]) -> None:
+        self._tests = sorted({name.partition("::")[0] for name in tests})
+        read = {FORMAT / name for names in SOURCES.values() for name in names} | {ROOT / name for name in self._tests}
+        self._files = {path: path.read_bytes() for path in read}  # now: they may change while mutants run
+        BUILD.mkdir(parents=True, exist_ok=True)
+        VERDICTS.touch()
+        lines = map(json.loads, VERDICTS.read_text().splitlines())
+        self.found: dict[str, tuple[str | None, str]] = {mutant: (test, digest) for mutant, test, digest in lines}
+
+    def add(self, mutant: Mutant, test: str | None) -> None:
+        with VERDICTS.open("a") as lines:
+            lines.write(f"{json.dumps([str(mutant), test, self._digest(mutant, test)])}\n")
+
+    def killer(self, mutant: Mutant) -> str | None:
+        """The test that the mutant died in when it last ran."""
+        return self.found.get(str(mutant), (None, ""))[0]
+
+    def holds(self, mutant: Mutant) -> bool:
+        test, digest = self.found.get(str(mutant), (None, ""))
+        return digest == self._digest(mutant, test)
+
+    def _digest(self, mutant: Mutant, test: str | None) -> str:
+        """Of the files that the verdict rests on."""
+        sources = next(names for names in SOURCES.values() if mutant.place.split()[0] in names)
+        paths = [*(FORMAT / name for name in sources)]
+        paths += [ROOT / name for name in ([test.partition("::")[0]] if test else self._tests)]
+        return hashlib.sha256(b"".join(hashlib.sha256(self._files[path]).digest() for path in paths)).hexdigest()
+
+
 class Runner:
     """Runs the collected tests once as they are, then for each mutant in a process of its own."""
 
-    def __init__(self, mutants: list[Mutant], modules: list[ModuleType]) -> None:
-        self.mutants, self.modules = mutants, modules
+    def __init__(self, mutants: list[Mutant], modules: list[ModuleType], verdicts: Verdicts) -> None:
+        self.mutants, self.modules, self.verdicts = mutants, modules, verdicts
         self.took: dict[str, float] = {}
         self.reach: dict[int, set[str]] = {mutant.number: set() for mutant in mutants}
         self.kills: Counter[str] = Counter()
@@ -461,22 +502,22 @@ class Runner:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         items = {item.nodeid: item for item in session.items}
-        for line in self._in_child(session, items, list(items), 0):
+        for line in self._in_child(items, list(items), 0):
             name, seconds, reached, failed = line
             assert not failed, f"{name} fails without a mutant"
             self.took[name] = seconds
             for number in reached:
                 if number in self.reach:
                     self.reach[number].add(name)
-        waiting = deque((mutant, self._ordered(self.reach[mutant.number])) for mutant in self.mutants)
+        waiting = deque((mutant, [*self.reach[mutant.number]]) for mutant in self.mutants)
         while waiting or self.running:
             while waiting and len(self.running) < JOBS:
                 mutant, tests = waiting.popleft()
-                tests = self._ordered(tests)
+                tests = self._ordered(tests, self.verdicts.killer(mutant))
                 some = next(
                     (k for k in range(len(tests)) if sum(map(self.took.__getitem__, tests[:k])) > AT_FIRST), None
                 )
-                pipe, pid = self._start(session, items, tests[:some], mutant.number)
+                pipe, pid = self._start(items, tests[:some], mutant.number)
                 self.running[pipe] = pid, mutant, [] if some is None else tests[some:]
             for pipe in select.select(list(self.running), [], [])[0]:
                 pid, mutant, tests = self.running.pop(pipe)
@@ -487,20 +528,21 @@ class Runner:
                     waiting.append((mutant, tests))
                     print("later", mutant, file=sys.__stdout__, flush=True)
                     continue
+                killer = json.loads(begun[-1]) if status and begun else None
                 if not status:
                     self.alive.append(mutant)
-                elif begun:
-                    self.kills[json.loads(begun[-1])] += 1
-                end = f"dies of {status} in {begun[-1] if begun else 'its start'}" if status else "LIVES"
+                if killer:
+                    self.kills[killer] += 1
+                if killer or not status:
+                    self.verdicts.add(mutant, killer)
+                end = f"dies of {status} in {killer or 'its start'}" if status else "LIVES"
                 print(f"{mutant} {end}", file=sys.__stdout__, flush=True)
         return True
 
-    def _ordered(self, tests: Iterable[str]) -> list[str]:
-        return sorted(tests, key=lambda name: (self.took[name] + 0.01) / (1 + self.kills[name]))
+    def _ordered(self, tests: Iterable[str], first: str | None) -> list[str]:
+        return sorted(tests, key=lambda name: (name != first, (self.took[name] + 0.01) / (1 + self.kills[name])))
 
-    def _start(
-        self, session: pytest.Session, items: dict[str, pytest.Item], tests: list[str], number: int
-    ) -> tuple[int, int]:
+    def _start(self, items: dict[str, pytest.Item], tests: list[str], number: int) -> tuple[int, int]:
         """A child that names each test on the pipe before it runs it, and exits with 1 at the first that fails."""
         pipe, to = os.pipe()
         pid = os.fork()
@@ -513,8 +555,7 @@ class Runner:
                 for name in tests:
                     os.write(to, f"{json.dumps(name)}\n".encode())
                     signal.setitimer(signal.ITIMER_PROF, LEAST_SECONDS + TIMES * self.took[name])
-                    self._run(session, items[name])
-                    if session.testsfailed:
+                    if self._fails(items[name]):
                         break
                 else:
                     status = 0
@@ -523,9 +564,7 @@ class Runner:
         os.close(to)
         return pipe, pid
 
-    def _in_child(
-        self, session: pytest.Session, items: dict[str, pytest.Item], tests: list[str], number: int
-    ) -> Iterator[Any]:
+    def _in_child(self, items: dict[str, pytest.Item], tests: list[str], number: int) -> Iterator[Any]:
         pipe, to = os.pipe()
         pid = os.fork()
         if not pid:
@@ -533,10 +572,10 @@ class Runner:
             for name in tests:
                 self.set_mutant(number)
                 began = time.process_time()
-                self._run(session, items[name])
+                failed = self._fails(items[name])
                 took = time.process_time() - began
                 reached = [k for module in self.modules for k, byte in enumerate(module.reached()) if byte]
-                os.write(to, f"{json.dumps([name, took, reached, session.testsfailed])}\n".encode())
+                os.write(to, f"{json.dumps([name, took, reached, failed])}\n".encode())
             os._exit(0)
         os.close(to)
         with os.fdopen(pipe) as lines:
@@ -553,8 +592,19 @@ class Runner:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
     @staticmethod
-    def _run(session: pytest.Session, item: pytest.Item) -> None:
-        item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
+    def _fails(item: pytest.Item) -> bool:
+        """Run a test without a report: to write down why one fails takes longer than to run it."""
+        hook = item.config.hook
+        try:
+            hook.pytest_runtest_setup(item=item)
+            hook.pytest_runtest_call(item=item)
+        except pytest.skip.Exception:
+            pass
+        except BaseException:
+            return True
+        finally:
+            hook.pytest_runtest_teardown(item=item, nextitem=None)
+        return False
 
 
 def main() -> int:
@@ -565,16 +615,19 @@ def main() -> int:
     parser.add_argument("tests", nargs="*", default=TESTS)
     options = parser.parse_args()
     os.chdir(ROOT)
+    verdicts = Verdicts(options.tests)
     chosen = [mutant for mutant in build() if re.search(options.only, str(mutant))]
     if options.list:
         print("\n".join(str(mutant) for mutant in chosen))
         return 0
-    runner = Runner(chosen, load())
+    alive = {str(mutant) for mutant in chosen if verdicts.holds(mutant) and not verdicts.killer(mutant)}
+    runner = Runner([mutant for mutant in chosen if not verdicts.holds(mutant)], load(), verdicts)
     arguments = ["-s", "-qq", "-m", "not exhaustive", "--hypothesis-profile", "mutants"]
     arguments += [f"-pno:{plugin}" for plugin in ("faulthandler", "cacheprovider", "randomly")]
-    if pytest.main([*arguments, *options.tests], plugins=[runner]):
+    if runner.mutants and pytest.main([*arguments, *options.tests], plugins=[runner]):
         return 2
-    alive, known = {str(mutant) for mutant in runner.alive}, known_to_live()
+    alive |= {str(mutant) for mutant in runner.alive}
+    known = known_to_live()
     print(f"{len(chosen)} mutants, {len(alive)} live, {len(alive & set(known))} of them known")
     for one in sorted(alive - set(known)):
         print("lives:", one)
