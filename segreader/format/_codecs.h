@@ -258,12 +258,9 @@ static int64_t lz4_body(body_codecs *codecs, const uint8_t *p, int64_t size) {
             made = length;
         } else {
             int64_t given = room < most ? room : most;
-            made = given > 0 ? codecs->lz4((const char *)p, (char *)codecs->scratch + used, (int)length, (int)given) : -1;
-            if (made < 0) {
-                if (room >= most || codecs->capacity >= LARGEST_SCRATCH) return OTHER_WAY;
-                given = used + most; /* it may be damaged, or longer than the room */
-                return ask_for_room(codecs, given > LARGEST_SCRATCH ? LARGEST_SCRATCH : given);
-            }
+            made = codecs->lz4((const char *)p, (char *)codecs->scratch + used, (int)length, (int)given);
+            if (made < 0) /* it is damaged, or longer than the room */
+                return room >= most ? OTHER_WAY : ask_for_room(codecs, codecs->capacity + 1);
             if (made > given) return OTHER_WAY; /* not the function that was looked for */
         }
         used += made;
@@ -302,7 +299,7 @@ static int64_t zstd_body(body_codecs *codecs, const uint8_t *p, int64_t size) {
     field = content_sizes[flags >> 6];
     if (single && !field) field = 1;
     if (flags & 0x0B) return OTHER_WAY; /* a dictionary, or the reserved bit */
-    window = single ? 0 : ((int64_t)8 + (p[5] & 7)) << ((p[5] >> 3) + 7);
+    window = ((int64_t)8 + (p[5] & 7)) << ((p[5] >> 3) + 7); /* of a single segment it is the content's size */
     at += !single;
     if (size - at < field + 3) return OTHER_WAY;
     if (field) {
@@ -330,8 +327,7 @@ static int64_t zstd_body(body_codecs *codecs, const uint8_t *p, int64_t size) {
         made = codecs->zstd(codecs->zstd_context, codecs->scratch, (size_t)codecs->capacity, p, (size_t)size);
     else
         made = zstd_blocks(codecs, p, (size_t)size);
-    if (made == (size_t)-70 && codecs->capacity < LARGEST_SCRATCH) /* ZSTD_error_dstSize_tooSmall */
-        return ask_for_room(codecs, codecs->capacity < LARGEST_SCRATCH / 4 ? 4 * codecs->capacity : LARGEST_SCRATCH);
+    if (made == (size_t)-70) return ask_for_room(codecs, codecs->capacity + 1); /* ZSTD_error_dstSize_tooSmall */
     if (made > (size_t)codecs->capacity || (int64_t)made > window || (int64_t)made > codecs->limit) return OTHER_WAY;
     if (blocks == 1 && (int64_t)made > most) return OTHER_WAY;
     return (int64_t)made;
@@ -349,7 +345,7 @@ static int64_t gzip_body(body_codecs *codecs, const uint8_t *p, int64_t size) {
     state->avail_in = (uint32_t)(size - 10);
     state->next_out = codecs->scratch;
     state->avail_out = (uint32_t)codecs->capacity;
-    if (size > INT32_MAX || codecs->inflate(state) != 0) return OTHER_WAY;
+    if (codecs->inflate(state) != 0) return OTHER_WAY;
     if (state->avail_in != 8 || (int64_t)state->total_out != length) return OTHER_WAY;
     return codecs->crc32(0, codecs->scratch, (uint64_t)length) == little32(p + size - 8) ? length : OTHER_WAY;
 }
@@ -432,7 +428,6 @@ static int64_t snappy_block(body_codecs *codecs, uint8_t *out, int64_t room, con
                 }
                 out += length;
             }
-            if (p >= stop) break;
         }
         tag = *p++;
         kind = tag & 3;
@@ -482,7 +477,7 @@ static int64_t snappy_body(body_codecs *codecs, const uint8_t *p, int64_t size) 
     const uint8_t *stop = p + size;
     int64_t used = 0;
     if (size < 16 || memcmp(p, magic, 8)) {
-        used = size ? snappy_block(codecs, codecs->scratch, codecs->capacity, p, stop) : OTHER_WAY;
+        used = snappy_block(codecs, codecs->scratch, codecs->capacity, p, stop);
         return used <= codecs->limit ? used : OTHER_WAY;
     }
     if (memcmp(p, magic, 16)) return OTHER_WAY;
@@ -490,7 +485,7 @@ static int64_t snappy_body(body_codecs *codecs, const uint8_t *p, int64_t size) 
     while (stop - p >= 4) {
         int64_t length = big32(p), made;
         p += 4;
-        if (!length || length > stop - p) return OTHER_WAY;
+        if (length > stop - p) return OTHER_WAY;
         made = snappy_block(codecs, codecs->scratch + used, codecs->capacity - used, p, p + length);
         if (made < 0) return made;
         used += made;

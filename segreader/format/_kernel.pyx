@@ -209,6 +209,7 @@ cdef struct Cursor:
     const uint8_t* stop
     const uint8_t* start  # of the body: for positions in errors
     int64_t* state
+    int64_t one_by_one  # see Codecs
 
 
 cdef struct Room:
@@ -374,6 +375,8 @@ cdef class Codecs:
     cdef bytearray scratch
     cdef object shown  # the part of the scratch that a ``ColumnBuffers`` looks into
     cdef bint is_busy
+    cdef readonly int64_t one_by_one
+    """Records that ``decode_ordinary`` left to ``decode_record``."""
 
     def __cinit__(self, int64_t limit, find=native_codecs.find):
         memset(&self.c, 0, sizeof(body_codecs))
@@ -395,7 +398,7 @@ cdef class Codecs:
         cdef int64_t size = MORE_ROOM
         if not self.c.known >> codec & 1:
             self.look_up(codec)
-        if not self.c.present >> codec & 1 or not data.shape[0]:
+        if not self.c.present >> codec & 1:
             return None
         while size == MORE_ROOM:
             size = decompress_body(&self.c, codec, &data[0], data.shape[0])
@@ -455,11 +458,14 @@ cdef class Codecs:
         return self.shown
 
 
-def checksum(const uint8_t[::1] data, bint in_hardware=True):
-    """The CRC-32C of some bytes, as batches are checked; for tests also as a machine without instructions for it."""
-    if not data.shape[0]:
-        return 0
-    return crc32c_of(&data[0], data.shape[0]) if in_hardware else crc32c_by_tables(&data[0], data.shape[0])
+def checksum(const uint8_t[::1] data):
+    """The CRC-32C of some bytes, as batches are checked."""
+    return crc32c_of(&data[0], data.shape[0])
+
+
+def checksum_by_tables(const uint8_t[::1] data):
+    """The same on a machine without instructions for it."""
+    return crc32c_by_tables(&data[0], data.shape[0])
 
 
 def decode_batches(
@@ -482,13 +488,14 @@ def decode_batches(
     find_room(&room, columns.buffers)
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     codecs.is_busy = True
+    run.cursor.one_by_one = 0
     try:
         run.cursor.state, run.spent = state, <int64_t*>spent.data.as_longlongs
         run.data, run.size, run.position = <const uint8_t*>view.buf, view.len, data_position
         run.table, run.rows, run.check_crcs, run.codecs = <int64_t*>table.data.as_longlongs, rows, check_crcs, &codecs.c
         while True:
             has_body = state[S_RECORDS_LEFT] > 0
-            if codecs.shown is not None and not (has_body and columns.body is codecs.shown):
+            if columns.body is not codecs.shown:
                 codecs.hide()
             run.body_size = 0
             if has_body:
@@ -526,6 +533,7 @@ def decode_batches(
                 return outcome
     finally:
         codecs.is_busy = False
+        codecs.one_by_one += run.cursor.one_by_one
         PyBuffer_Release(&view)
 
 
@@ -695,6 +703,7 @@ cdef int64_t decode_body(Cursor* c, Room* room, const int64_t* batch) noexcept n
             >= state[S_MAX_BYTES]
         ):
             return FULL
+        c.one_by_one += 1
         outcome = decode_record(c, room, batch)
         if outcome != GOOD:
             return outcome
