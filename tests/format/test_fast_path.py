@@ -14,14 +14,17 @@ from itertools import product
 from typing import Any
 
 import pytest
-from framings import gzip_member, lz4_block, lz4_frame, snappy_raw, zstd_stream, zstd_with_size
+from framings import XERIAL, gzip_member, lz4_block, lz4_frame, snappy_raw, zstd_stream, zstd_with_size
 
 from segreader.format import native_codecs
-from segreader.format.columns import BUFFERS_OF, ColumnBuffers, Outcome, State, batch_table
+from segreader.format.batch import decode_java_utf8
+from segreader.format.columns import BUFFERS_OF, Buffer, BufferPool, ColumnBuffers, Outcome, Spent, State, batch_table
 from segreader.format.compression import Codec, Decompressor
 from segreader.format.kernel import load_kernel
+from segreader.format.records import iter_records
 from segreader.testing.batches import Lies
 from segreader.testing.builder import SegmentBuilder
+from segreader.testing.compressors import JAVA_COMPRESSORS
 from segreader.testing.records import ProducerRecord
 
 kernel: Any = pytest.importorskip("segreader.format._kernel")
@@ -30,6 +33,10 @@ FIRST, LARGEST = 64 << 10, 2 << 20
 LZ4_HEADER = lz4_frame(b"")[:7]
 ZSTD_HEADER = b"\x28\xb5\x2f\xfd\0\x00"  # a window of 1 KiB
 END = bytes(4)
+
+
+FAR = b"\xf4\xa2\x04\xf8\x6f\x11\x01" + bytes(range(250)) * 280 + b"\x0f\x70\x11\x01\x00"
+"""70,000 bytes and, in 4 bytes of offset, the first 4 of them again."""
 
 
 def zstd_block(kind: int, size: int, data: bytes, *, is_last: bool = True) -> bytes:
@@ -88,9 +95,18 @@ def test_a_body_that_is_longer_than_the_room_doubles_it(codec: Codec, data: byte
     ("codec", "compress"), [(Codec.GZIP, gzip_member), (Codec.SNAPPY, snappy_raw), (Codec.ZSTD, zstd_with_size)]
 )
 def test_a_body_that_tells_its_length_gets_that_room_at_once(codec: Codec, compress: Callable[[bytes], bytes]) -> None:
-    codecs, body = kernel.Codecs(LARGEST), bytes(200_000)
-    assert codecs.decompress(codec, compress(body)) == body
-    assert codecs.capacity == len(body)
+    body = bytes(200_000)
+    for limit in (LARGEST, len(body)):
+        codecs = kernel.Codecs(limit)
+        assert codecs.decompress(codec, compress(body)) == body
+        assert codecs.capacity == len(body)
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
+def test_no_more_room_is_asked_for_than_the_limit(codec: Codec) -> None:
+    codecs = kernel.Codecs(FIRST)
+    assert codecs.decompress(codec, JAVA_COMPRESSORS[codec](bytes(200_000))) is None
+    assert codecs.capacity == FIRST
 
 
 @pytest.mark.parametrize("compress", [zstd_stream, lambda body: lz4_frame(body, block_size=7)])
@@ -108,6 +124,10 @@ def test_the_longest_body_is_taken_and_no_longer_one(compress: Callable[[bytes],
 @pytest.mark.parametrize(
     ("codec", "data", "body"),
     [
+        (Codec.LZ4, LZ4_HEADER + END, b""),
+        (Codec.SNAPPY, XERIAL, b""),
+        (Codec.SNAPPY, b"\x81\x80\x80\x80\x00\x00x", b"x"),
+        (Codec.SNAPPY, FAR, bytes(range(250)) * 280 + bytes(range(4))),
         (Codec.LZ4, LZ4_HEADER + lz4_block(b"") + lz4_block(b"x") + END, b"x"),
         (Codec.LZ4, b"\x04\x22\x4d\x18\x60\x70\x73" + lz4_block(bytes(1_500_000)) + END, bytes(1_500_000)),
         (Codec.ZSTD, b"\x28\xb5\x2f\xfd\x20\0" + zstd_block(0, 0, b""), b""),
@@ -117,6 +137,13 @@ def test_the_longest_body_is_taken_and_no_longer_one(compress: Callable[[bytes],
 )
 def test_rare_bodies_are_decompressed_natively(codec: Codec, data: bytes, body: bytes) -> None:
     assert kernel.Codecs(LARGEST).decompress(codec, data) == body == bytes(Decompressor().decompress(codec, data))
+
+
+@pytest.mark.parametrize(
+    "size", [b"\x81\x80\x80\x80\x80\x00", b"\x81" + b"\x80" * 8 + b"\x00", b"\x81\x80\x80\x80\x80"]
+)
+def test_a_length_of_snappy_that_takes_more_than_five_bytes_is_left_to_the_decompressor(size: bytes) -> None:
+    assert kernel.Codecs(LARGEST).decompress(Codec.SNAPPY, size + b"\x00x") is None
 
 
 FIELDS = (b"", None, b"x", b"y" * 31, b"z" * 33, b"long" * 40)
@@ -206,6 +233,84 @@ def test_numbers_of_up_to_four_bytes_are_ordinary_and_five_are_not() -> None:
         data = SegmentBuilder(0).batch([], lies=Lies(body=framed, record_count=1, last_offset_delta=0)).to_bytes()
         for names in ({"key", "value", "headers", "offset"}, {"offset"}):
             assert one_by_one(data, names) == left, width
+
+
+def record(*parts: bytes) -> bytes:
+    return bytes((2 * sum(map(len, parts)),)) + b"".join(parts)
+
+
+def batch_of(body: bytes, count: int = 1) -> bytes:
+    lies = Lies(body=body, record_count=count, last_offset_delta=count - 1)
+    return SegmentBuilder(0).batch([], lies=lies).to_bytes()
+
+
+def test_times_that_are_far_from_the_first_are_ordinary() -> None:
+    times = [0, *(sign << width for width in range(62) for sign in (1, -1)), 2**63 - 1, -(2**63), 0x2040810204081]
+    data = SegmentBuilder(0).batch([ProducerRecord(b"v", timestamp_ms=time) for time in times]).to_bytes()
+    assert one_by_one(data, {"timestamp_ms", "offset"}) == 0
+    assert one_by_one(batch_of(record(b"\0", b"\x80" * 9 + b"\0", b"\0\1\1\0")), {"timestamp_ms"}) == 0
+
+
+def test_a_number_of_five_bytes_is_not_taken_for_one_of_four() -> None:
+    """Its fifth byte would be an empty key, and the rest another whole record."""
+    data = batch_of(record(b"\0\0", b"\x80\x80\x80\x80\0", b"\0", b"\2\0", b"\0"))
+    assert one_by_one(data, {"offset", "key", "value", "headers"}) == 1
+
+
+@pytest.mark.parametrize("width", range(9, 13))
+def test_a_time_of_more_than_ten_bytes_is_damage(width: int) -> None:
+    data, seen = batch_of(record(b"\0", b"\x80" * (width - 1) + b"\0", b"\0\1\1\0")), []
+    for name in ("reference", "native"):
+        columns, table, one = ColumnBuffers(frozenset({"timestamp"})), batch_table(), load_kernel(name)
+        one.scan_batches(memoryview(data), 0, 0, table, 1 << 30)
+        seen.append(one.decode_batches(columns, memoryview(data), 0, table, 1, True, Decompressor()))
+    assert seen == [Outcome.DONE if width <= 10 else Outcome.DAMAGED] * 2
+
+
+@pytest.mark.parametrize("key", [b"\xc3", b"\xe2\x82", b"\xf0\x9f\x92", b"a\xed\xa0", b"\xe0"])
+def test_a_header_key_that_is_cut_within_a_character_is_not_read_on(key: bytes) -> None:
+    """The length behind it begins like the rest of the character."""
+    headers = ((key.decode("utf-8", "surrogateescape"), bytes(64)), ("n", None))
+    data = SegmentBuilder(0).batch([ProducerRecord(b"v", headers=headers)]).to_bytes()
+    (found,) = iter_records(data, Decompressor(), kernel=load_kernel("native"))
+    assert found.headers[0] == (decode_java_utf8(key), bytes(64))
+
+
+def test_a_table_that_is_full_is_not_written_on() -> None:
+    built = SegmentBuilder(0)
+    for _ in range(4):
+        built.batch([b"a"])
+    data = built.to_bytes()
+    for room in range(6):
+        table = batch_table(room)
+        rows, at = kernel.scan_batches(memoryview(data), 0, 0, table, 1 << 30)
+        assert (rows, at) == (min(room, 4), min(room, 4) * len(data) // 4)
+
+
+# What it says of its time.
+
+
+def spent(codec: Codec, batches: int, *, check_crcs: bool = True) -> list[int]:
+    """The times of a run whose records cost little beside their bodies."""
+    built = SegmentBuilder(0)
+    for _ in range(batches):
+        built.batch([bytes(16_000)], codec=codec)
+    data, table, columns = built.to_bytes(), batch_table(), ColumnBuffers(frozenset({"offset"}))
+    rows, _ = kernel.scan_batches(memoryview(data), 0, 0, table, 1 << 30)
+    assert rows == batches
+    outcome = kernel.decode_batches(columns, memoryview(data), 0, table, rows, check_crcs, Decompressor())
+    assert outcome == Outcome.DONE
+    return list(columns.spent)
+
+
+@pytest.mark.parametrize("batches", [1, 7, 64])
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.SNAPPY, Codec.ZSTD])
+def test_the_times_of_parts_are_no_longer_than_that_of_the_whole(codec: Codec, batches: int) -> None:
+    """One of eight is timed, for all of them, and the first is the slowest; the least of 20 is free of other work."""
+    runs = [spent(codec, batches) for _ in range(20)]
+    assert all(run[Spent.CRC] > 0 and (run[Spent.BODY] > 0) == (codec > 0) for run in runs)
+    assert min((run[Spent.CRC] + run[Spent.BODY]) / run[Spent.ALL] for run in runs) < 2
+    assert spent(codec, batches, check_crcs=False)[Spent.CRC] == 0
 
 
 # What is written behind the room, or read behind the body.
@@ -366,6 +471,7 @@ def test_a_library_of_zstd_that_says_that_it_made_too_much_is_not_believed(made:
 @pytest.mark.parametrize(
     "frame",
     [
+        b"\x29" + ZSTD_HEADER[1:] + zstd_block(1, 5, b"x"),
         b"\x28\xb5\x2f\xfd\x08\0" + zstd_block(1, 5, b"x"),  # the reserved bit
         b"\x28\xb5\x2f\xfd\x01\0\7" + zstd_block(1, 5, b"x"),  # a dictionary
         b"\x28\xb5\x2f\xfd\x01\0\0" + zstd_block(1, 5, b"x") + zstd_block(1, 5, b"x"),
@@ -416,8 +522,10 @@ def test_a_library_of_gzip_that_does_not_end_well_is_not_believed(
         state.contents.avail_in, state.contents.total_out = left, made
         return outcome
 
-    codecs = played(Codec.GZIP, isal_inflate_stateless=ISAL(inflate))
-    assert codecs.decompress(Codec.GZIP, gzip_member(b"hello")) == (b"hello" if is_taken else None)
+    codecs, member = played(Codec.GZIP, isal_inflate_stateless=ISAL(inflate)), gzip_member(b"hello")
+    assert codecs.decompress(Codec.GZIP, member) == (b"hello" if is_taken else None)
+    for changed in (b"\x1e" + member[1:], member[:3] + b"\x08" + member[4:]):
+        assert codecs.decompress(Codec.GZIP, changed) is None
 
 
 def test_only_numbers_of_four_and_eight_bytes_are_counted() -> None:
@@ -428,3 +536,68 @@ def test_only_numbers_of_four_and_eight_bytes_are_counted() -> None:
 
 def test_no_bytes_have_the_checksum_of_none() -> None:
     assert kernel.checksum(b"") == kernel.checksum_by_tables(b"") == 0
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(b"\x40\0" + b"\x80" * width for width in range(1, 10)),  # a time
+        *(b"\x40\0\0" + b"\x80" * width for width in range(1, 5)),  # the place in the batch
+        *(b"\x40\0\0\0\1\1\2\2h" + b"\x80" * width for width in range(1, 5)),  # the length of a header
+    ],
+)
+def test_nothing_is_read_behind_a_number_that_is_cut(body: bytes) -> None:
+    for length in (len(body) - 1, len(body)):
+        data = batch_of(bytes((2 * length,)) + body[1:])
+        columns, table = ColumnBuffers(frozenset({"offset", "headers"})), batch_table()
+        view = guarded(data)
+        kernel.scan_batches(view, 0, 0, table, 1 << 30)
+        assert kernel.decode_batches(columns, view, 0, table, 1, True, Decompressor()) == Outcome.DAMAGED
+
+
+class Watched:
+    """Buffers of which nobody knows that there is more memory behind them."""
+
+    def __init__(self) -> None:
+        self.buffers: list[bytearray] = []
+
+    def allocate(self, size: int) -> bytearray:
+        buffer = bytearray(b"\xa5") * (size + size // 2)
+        del buffer[size:]  # which keeps the memory
+        self.buffers.append(buffer)
+        return buffer
+
+    def assert_untouched(self) -> None:
+        for buffer in self.buffers:
+            size = len(buffer)
+            held = (ctypes.c_char * size).from_buffer(buffer)
+            behind = ctypes.string_at(ctypes.addressof(held) + size + 1, size // 2 - 1)  # behind a 0, Python's own
+            assert behind == b"\xa5" * len(behind)
+
+
+@pytest.mark.parametrize("size", [1, 31, 32, 33, 63, 64, 65, 127, 128, 129, 200])
+def test_nothing_is_written_behind_a_buffer_that_just_holds_the_records(size: int) -> None:
+    """Long fields and short ones, and the last one ends where the buffer does."""
+    fields = [bytes((number + 1,)) * (size + number) for number in range(40)]
+    records = [ProducerRecord(field, field, headers=(("h" * len(field), field), ("", None))) for field in fields]
+    data = SegmentBuilder(0).batch(records).to_bytes()
+    total = sum(map(len, fields))
+    watched = Watched()
+    columns = ColumnBuffers(
+        frozenset({"key", "value", "headers", "offset"}), BufferPool(0, watched.allocate), max_rows=len(fields)
+    )
+    for index in (Buffer.KEY_DATA, Buffer.VALUE_DATA, Buffer.HEADER_KEY_DATA, Buffer.HEADER_VALUE_DATA):
+        columns.buffers[index] = watched.allocate(total)
+    for index in (Buffer.HEADER_KEY_OFFSETS, Buffer.HEADER_VALUE_OFFSETS):
+        columns.buffers[index] = watched.allocate(4 * (2 * len(fields) + 1))
+        columns.buffers[index][:4] = bytes(4)  # type: ignore[index]
+    columns.buffers[Buffer.HEADER_VALUE_VALIDITY] = watched.allocate(2 * len(fields) // 8)
+    table, decompressor = batch_table(), Decompressor()
+    kernel.scan_batches(memoryview(data), 0, 0, table, 1 << 30)
+    outcome = kernel.decode_batches(columns, memoryview(data), 0, table, 1, True, decompressor)
+    assert outcome == Outcome.DONE
+    codecs: Any = decompressor.codecs
+    assert codecs.one_by_one == 0
+    for index in (Buffer.KEY_DATA, Buffer.VALUE_DATA, Buffer.HEADER_KEY_DATA, Buffer.HEADER_VALUE_DATA):
+        assert columns.buffers[index] == (b"h" * total if index is Buffer.HEADER_KEY_DATA else b"".join(fields))
+    watched.assert_untouched()

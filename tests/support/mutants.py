@@ -51,6 +51,7 @@ TESTS = [
     ),
 ]
 JOBS, MOST_MEMORY = 2, 8 << 30
+LONGEST = 0.4  # seconds that a test may take; what only a longer one sees should have a test of its own
 AT_FIRST = 1.0  # seconds of tests for each mutant; when all have had them, the other tests for those that live
 LEAST_SECONDS, TIMES = 2.0, 6  # of CPU, for a test that may hang: at least, and of what it took without a mutant
 
@@ -507,7 +508,7 @@ class Runner:
             assert not failed, f"{name} fails without a mutant"
             self.took[name] = seconds
             for number in reached:
-                if number in self.reach:
+                if number in self.reach and seconds < LONGEST:
                     self.reach[number].add(name)
         waiting = deque((mutant, [*self.reach[mutant.number]]) for mutant in self.mutants)
         while waiting or self.running:
