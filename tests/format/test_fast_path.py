@@ -494,6 +494,23 @@ def test_a_frame_that_is_not_ordinary_is_not_given_to_zstd(frame: bytes) -> None
     assert given == [len(ordinary)]
 
 
+def test_what_zstd_decompresses_with_is_given_back_once() -> None:
+    freed: list[int] = []
+    true = native_codecs.find(Codec.ZSTD)
+    assert true is not None
+    truly_free = ZSTD_STATE(true[1])
+
+    def free(context: int) -> int:
+        freed.append(context)
+        return int(truly_free(context))
+
+    codecs = played(Codec.ZSTD, ZSTD_freeDCtx=ZSTD_STATE(free))
+    assert codecs.decompress(Codec.ZSTD, TWO_BLOCKS) is not None
+    assert not freed
+    del codecs
+    assert len(freed) == 1
+
+
 def test_a_frame_of_one_block_takes_one_call() -> None:
     begun: list[int] = []
 
@@ -599,5 +616,7 @@ def test_nothing_is_written_behind_a_buffer_that_just_holds_the_records(size: in
     codecs: Any = decompressor.codecs
     assert codecs.one_by_one == 0
     for index in (Buffer.KEY_DATA, Buffer.VALUE_DATA, Buffer.HEADER_KEY_DATA, Buffer.HEADER_VALUE_DATA):
-        assert columns.buffers[index] == (b"h" * total if index is Buffer.HEADER_KEY_DATA else b"".join(fields))
+        assert bytes(columns.buffers[index] or b"") == (
+            b"h" * total if index is Buffer.HEADER_KEY_DATA else b"".join(fields)
+        )
     watched.assert_untouched()

@@ -44,10 +44,13 @@ KNOWN = ROOT / "tests" / "format" / "mutants.txt"
 VERDICTS = BUILD / "verdicts"
 SOURCES = {"_kernel": ["_codecs.h", "_kernel.pyx"], "_rows": ["_rows.h", "_rows.pyx"]}
 TESTS = [
-    *(f"tests/format/test_{name}.py" for name in ("kernels", "native_codecs", "fast_path", "native_fuzz", "rows")),
     *(
         f"tests/format/test_{name}.py"
-        for name in ("checksum", "java_utf8", "compression", "foreign_encoders", "scanner", "index_entries")
+        for name in ("kernels", "native_codecs", "fast_path", "kernel_bounds", "native_fuzz")
+    ),
+    *(
+        f"tests/format/test_{name}.py"
+        for name in ("rows", "checksum", "java_utf8", "compression", "foreign_encoders", "scanner", "index_entries")
     ),
 ]
 JOBS, MOST_MEMORY = 2, 8 << 30
