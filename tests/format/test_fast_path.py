@@ -257,6 +257,25 @@ def test_a_number_of_five_bytes_is_not_taken_for_one_of_four() -> None:
     assert one_by_one(data, {"offset", "key", "value", "headers"}) == 1
 
 
+WIDE = b"\x80\x80\x80\x80\0"
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        (record(b"\0\0\0", b"\x0a12345", b"\1\0"), record(b"\0\0\0", WIDE, b"\1\0")),
+        (record(b"\0\0\0\1", b"\x0a12345", b"\0"), record(b"\0\0\0\1", WIDE, b"\0")),
+        (record(b"\0\0\0", b"\6abc", b"\1\0"), b"\x8c" + WIDE[1:] + b"\0\1\0\0\1\0", record(b"\0\0\0\1\1\0")),
+        (record(b"\0\0\0\1\1\4\2h\x0a12345", WIDE, b"\1"), record(b"\0\0\0\1\1\0")),
+    ],
+    ids=["key", "value", "record", "header"],
+)
+def test_a_length_of_five_bytes_is_not_taken_for_the_one_before(records: tuple[bytes, ...]) -> None:
+    data = batch_of(b"".join(records), len(records))
+    for names in ({"offset", "key", "value", "headers"}, {"offset"}):
+        assert one_by_one(data, names, CURSOR_MOVES=0) == 1
+
+
 @pytest.mark.parametrize("width", range(9, 13))
 def test_a_time_of_more_than_ten_bytes_is_damage(width: int) -> None:
     data, seen = batch_of(record(b"\0", b"\x80" * (width - 1) + b"\0", b"\0\1\1\0")), []
@@ -592,31 +611,45 @@ class Watched:
             assert behind == b"\xa5" * len(behind)
 
 
+DATA = (Buffer.KEY_DATA, Buffer.VALUE_DATA, Buffer.HEADER_KEY_DATA, Buffer.HEADER_VALUE_DATA)
+FOR_EACH_HEADER = (Buffer.HEADER_KEY_OFFSETS, Buffer.HEADER_VALUE_OFFSETS, Buffer.HEADER_VALUE_VALIDITY)
+
+
+def decoded_into_just_enough(fields: list[bytes], scarce: Buffer | None = None) -> tuple[Outcome, ColumnBuffers, int]:
+    """Into buffers that hold these fields, each as key, value and header, and not a byte more; one of them less."""
+    records = [ProducerRecord(field, field, headers=(("h" * len(field), field), ("", None))) for field in fields]
+    data = SegmentBuilder(0).batch(records).to_bytes()
+    sizes = dict.fromkeys(DATA, sum(map(len, fields))) | dict.fromkeys(FOR_EACH_HEADER, 4 * (2 * len(fields) + 1))
+    sizes[Buffer.HEADER_VALUE_VALIDITY] = 2 * len(fields) // 8
+    if scarce is not None:
+        sizes[scarce] -= 4 if scarce in FOR_EACH_HEADER[:2] else 1
+    watched, names = Watched(), frozenset({"key", "value", "headers", "offset"})
+    columns = ColumnBuffers(names, BufferPool(0, watched.allocate), max_rows=len(fields))
+    for index, size in sizes.items():
+        columns.buffers[index] = buffer = watched.allocate(size)
+        if index in FOR_EACH_HEADER[:2]:
+            buffer[:4] = bytes(4)
+    table, decompressor = batch_table(), Decompressor()
+    kernel.scan_batches(memoryview(data), 0, 0, table, 1 << 30)
+    outcome = Outcome(kernel.decode_batches(columns, memoryview(data), 0, table, 1, True, decompressor))
+    watched.assert_untouched()
+    codecs: Any = decompressor.codecs
+    return outcome, columns, codecs.one_by_one
+
+
 @pytest.mark.parametrize("size", [1, 31, 32, 33, 63, 64, 65, 127, 128, 129, 200])
 def test_nothing_is_written_behind_a_buffer_that_just_holds_the_records(size: int) -> None:
     """Long fields and short ones, and the last one ends where the buffer does."""
     fields = [bytes((number + 1,)) * (size + number) for number in range(40)]
-    records = [ProducerRecord(field, field, headers=(("h" * len(field), field), ("", None))) for field in fields]
-    data = SegmentBuilder(0).batch(records).to_bytes()
-    total = sum(map(len, fields))
-    watched = Watched()
-    columns = ColumnBuffers(
-        frozenset({"key", "value", "headers", "offset"}), BufferPool(0, watched.allocate), max_rows=len(fields)
-    )
-    for index in (Buffer.KEY_DATA, Buffer.VALUE_DATA, Buffer.HEADER_KEY_DATA, Buffer.HEADER_VALUE_DATA):
-        columns.buffers[index] = watched.allocate(total)
-    for index in (Buffer.HEADER_KEY_OFFSETS, Buffer.HEADER_VALUE_OFFSETS):
-        columns.buffers[index] = watched.allocate(4 * (2 * len(fields) + 1))
-        columns.buffers[index][:4] = bytes(4)  # type: ignore[index]
-    columns.buffers[Buffer.HEADER_VALUE_VALIDITY] = watched.allocate(2 * len(fields) // 8)
-    table, decompressor = batch_table(), Decompressor()
-    kernel.scan_batches(memoryview(data), 0, 0, table, 1 << 30)
-    outcome = kernel.decode_batches(columns, memoryview(data), 0, table, 1, True, decompressor)
-    assert outcome == Outcome.DONE
-    codecs: Any = decompressor.codecs
-    assert codecs.one_by_one == 0
-    for index in (Buffer.KEY_DATA, Buffer.VALUE_DATA, Buffer.HEADER_KEY_DATA, Buffer.HEADER_VALUE_DATA):
-        assert bytes(columns.buffers[index] or b"") == (
-            b"h" * total if index is Buffer.HEADER_KEY_DATA else b"".join(fields)
-        )
-    watched.assert_untouched()
+    outcome, columns, left = decoded_into_just_enough(fields)
+    assert (outcome, left) == (Outcome.DONE, 0)
+    for index in DATA:
+        whole = b"".join(fields)
+        assert bytes(columns.buffers[index] or b"") == (b"h" * len(whole) if index is DATA[2] else whole)
+
+
+@pytest.mark.parametrize("scarce", [*DATA, *FOR_EACH_HEADER])
+def test_a_buffer_that_lacks_one_place_is_to_grow_and_is_not_passed(scarce: Buffer) -> None:
+    outcome, columns, left = decoded_into_just_enough([b"field" * 8] * 40, scarce)
+    assert (outcome, left, columns.rows) == (Outcome.GROW, 1, 36 if scarce is Buffer.HEADER_VALUE_VALIDITY else 39)
+    assert columns.state[State.NEED_BUFFER] == scarce
