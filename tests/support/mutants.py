@@ -452,12 +452,13 @@ class Verdicts:
 
     def __init__(self, tests: list[str]) -> None:
         self._tests = sorted({name.partition("::")[0] for name in tests})
-        read = {FORMAT / name for names in SOURCES.values() for name in names} | {ROOT / name for name in self._tests}
-        self._files = {path: path.read_bytes() for path in read}  # now: they may change while mutants run
         BUILD.mkdir(parents=True, exist_ok=True)
         VERDICTS.touch()
         lines = map(json.loads, VERDICTS.read_text().splitlines())
         self.found: dict[str, tuple[str | None, str]] = {mutant: (test, digest) for mutant, test, digest in lines}
+        read = {FORMAT / name for names in SOURCES.values() for name in names} | {ROOT / name for name in self._tests}
+        read |= {ROOT / test.partition("::")[0] for test, _ in self.found.values() if test}
+        self._files = {path: path.read_bytes() if path.exists() else b"" for path in read}  # now: they may change
 
     def add(self, mutant: Mutant, test: str | None) -> None:
         with VERDICTS.open("a") as lines:
