@@ -12,6 +12,7 @@ import tomllib
 import warnings
 from collections.abc import Mapping
 from dataclasses import field, fields
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -120,6 +121,7 @@ class GatewayConfig:
         client_ca: PEM file of the authorities of clients' certificates; ``None``: clients are asked for none.
         client_auth: whether such a certificate is ``required`` or ``requested``.
         proxy_protocol: whether connections begin with a PROXY header: at all ports, at those given, or at none.
+        proxy_sources: addresses and networks from which such a header is taken; none: from everywhere.
         metrics_listen: host and port of the metrics and of the pages of health; ``None`` for none.
         log_format: ``text`` or ``json``.
         audit_file: where a line is written for each location given; ``-`` is stdout, ``None`` for none.
@@ -151,6 +153,7 @@ class GatewayConfig:
     client_ca: str | None = None
     client_auth: str = "required"
     proxy_protocol: bool | frozenset[int] = False
+    proxy_sources: tuple[IPv4Network | IPv6Network, ...] = ()
     log_format: str = "text"
     metrics_listen: tuple[str, int] | None = None
     audit_file: str | None = None
@@ -202,6 +205,8 @@ class GatewayConfig:
                 "the gateway's client logs in by a certificate alone: brokers would take every client for the gateway",
                 hint="Mutual TLS ends at a gateway: use SASL_SSL, or leave ssl.certificate.location out",
             )
+        if self.proxy_sources and not self.proxy_protocol:
+            raise OptionError("proxy_sources needs proxy_protocol", hint="Set proxy_protocol to true or to ports")
         if self.client_ca is not None and self.certificate is None:
             raise OptionError("client_ca needs TLS with clients", hint="Set certificate and key")
         if self.client_auth not in CLIENT_AUTHS:
@@ -219,6 +224,11 @@ class GatewayConfig:
     def has_proxy_header(self, port: int) -> bool:
         """Whether connections to a port begin with a PROXY header."""
         return self.proxy_protocol if isinstance(self.proxy_protocol, bool) else port in self.proxy_protocol
+
+    def is_proxy_source(self, peer: str) -> bool:
+        """Whether a PROXY header is taken from ``address:port``."""
+        host = ip_address(peer.rpartition(":")[0].strip("[]").partition("%")[0])
+        return not self.proxy_sources or any(host in network for network in self.proxy_sources)
 
     def node_of(self, server_name: str | None) -> int | None:
         """The broker that a client means by a name; ``None`` for another name, which is where clients begin."""
@@ -394,6 +404,15 @@ def _proxy_protocol(name: str, value: object, directory: Path) -> dict[str, Any]
     return {"proxy_protocol": frozenset(value)}
 
 
+def _proxy_sources(name: str, value: object, directory: Path) -> dict[str, Any]:
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise OptionError(f"{name} is not a list of addresses and networks")
+    try:
+        return {"proxy_sources": tuple(map(ip_network, value))}
+    except ValueError as error:
+        raise OptionError(f"{name} is not a list of addresses and networks", found=str(error)[:80]) from None
+
+
 def _limits(name: str, value: object, directory: Path) -> dict[str, Any]:
     known = {one.name for one in fields(Limits)}
     if not isinstance(value, Mapping) or (unknown := sorted(set(value) - known)):
@@ -472,6 +491,7 @@ _PARSERS: dict[str, Any] = {
     "client_ca": _file("client_ca"),
     "client_auth": _text("client_auth"),
     "proxy_protocol": _proxy_protocol,
+    "proxy_sources": _proxy_sources,
     "metrics_listen": _metrics,
     "log_format": _text("log_format"),
     "audit_file": _file("audit_file"),

@@ -309,6 +309,8 @@ class Gateway:
                 try:
                     if not has_header:
                         counted.enter_context(self._admitted(peer))
+                    elif not self.config.is_proxy_source(peer):
+                        raise ConnectionFailedError("not one of proxy_sources")
                     await self._arrivals.turn("connections_per_s", limits.connections_per_s, address_of(peer))
                 except BaseException:
                     taken.close()

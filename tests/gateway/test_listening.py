@@ -7,6 +7,7 @@ import contextlib
 import socket
 import ssl
 import struct
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,25 @@ def test_behind_a_load_balancer_the_peer_is_the_headers() -> None:
                 assert await plain.is_closed()
             assert gateway.metrics.failed == {"ProtocolError": 1}
             assert len(upstream.requests) == 1
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("sources", "is_taken"),
+    [("10.0.0.0/8 127.0.0.1", True), ("127.0.0.0/8", True), ("10.0.0.0/8 ::1", False)],
+)
+def test_a_header_is_taken_from_the_load_balancers_alone(sources: str, is_taken: bool) -> None:
+    networks = tuple(map(ip_network, sources.split()))
+
+    async def test() -> None:
+        async with running(proxy_protocol=True, proxy_sources=networks) as (gateway, upstream):
+            client = await connected(gateway.config.listen_port)
+            with contextlib.suppress(ConnectionResetError):
+                await client.send(header() + list_groups())
+                assert await client.is_closed() is not is_taken
+            assert len(upstream.requests) == is_taken
+            assert gateway.metrics.failed == ({} if is_taken else {"ConnectionFailedError": 1})
 
     run(test)
 
@@ -230,6 +250,9 @@ def test_subjects_are_named_as_kafka_names_them() -> None:
         ({"client_auth": "maybe"}, "client_auth"),
         ({"log_format": "xml"}, "log_format"),
         ({"proxy_protocol": "yes"}, "list of ports"),
+        ({"proxy_protocol": True, "proxy_sources": "10.0.0.1"}, "list of addresses"),
+        ({"proxy_protocol": True, "proxy_sources": ["10.0.0.1/8"]}, "has host bits set"),
+        ({"proxy_sources": ["10.0.0.1"]}, "needs proxy_protocol"),
         ({"broker_host": "b{node_id}.x", "certificate": "c", "key": "k", "ports": {"1": 5}}, "both"),
     ],
 )
