@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import json
 import time
 from collections.abc import Callable, Iterator
 
 import pytest
 from kafka_kit.cluster import Cluster, cluster
-from kafka_kit.rights import User, plain_jaas
+from kafka_kit.rights import BEARER_JAAS, User, bearer_token, plain_jaas
 from servers.pool import skip_or_fail
 from servers.process import NotAvailableError
 
@@ -27,12 +25,11 @@ SESSION_MS = 2000
 @pytest.fixture(scope="module")
 def sessions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     listener = "listener.name.sasl_plaintext"
-    module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
     settings = {
         "connections.max.reauth.ms": str(SESSION_MS),
         "sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER",
         f"{listener}.plain.sasl.jaas.config": plain_jaas((ALICE,)),
-        f"{listener}.oauthbearer.sasl.jaas.config": f'{module} required unsecuredLoginStringClaim_sub="broker";',
+        f"{listener}.oauthbearer.sasl.jaas.config": BEARER_JAAS,
     }
     directory = tmp_path_factory.mktemp("sessions")
     with contextlib.ExitStack() as stack:
@@ -41,13 +38,6 @@ def sessions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         except NotAvailableError as error:
             skip_or_fail("kafka", error.message)
         yield running
-
-
-def token(lives_s: int) -> str:
-    """A token that nobody signed, as the broker's own validator for tests takes it."""
-    now = int(time.time())
-    parts = ({"alg": "none"}, {"sub": "alice", "iat": now - 10, "exp": now + lives_s})
-    return ".".join(base64.urlsafe_b64encode(json.dumps(each).encode()).decode().rstrip("=") for each in parts) + "."
 
 
 def plain() -> ClientSettings:
@@ -69,7 +59,9 @@ def bearer(provider: Callable[[], str]) -> ClientSettings:
     )
 
 
-@pytest.mark.parametrize("settings", [plain(), bearer(lambda: token(3600))], ids=["PLAIN", "OAUTHBEARER"])
+@pytest.mark.parametrize(
+    "settings", [plain(), bearer(lambda: bearer_token(ALICE.name, 3600))], ids=["PLAIN", "OAUTHBEARER"]
+)
 def test_a_session_goes_on_over_its_end_on_the_same_connection(sessions: Cluster, settings: ClientSettings) -> None:
     with BrokerClient(sessions.bootstrap_by("SASL_PLAINTEXT"), settings) as client:
         client.metadata([])
@@ -84,7 +76,7 @@ def test_a_session_goes_on_over_its_end_on_the_same_connection(sessions: Cluster
 
 
 def test_a_token_that_is_over_is_refused_and_not_shown(sessions: Cluster) -> None:
-    old = token(-5)
+    old = bearer_token(ALICE.name, -5)
     settings = bearer(lambda: old)
     refused = pytest.raises(AuthenticationError, match="the token is refused with OAUTHBEARER")
     with BrokerClient(sessions.bootstrap_by("SASL_PLAINTEXT"), settings) as client, refused as seen:

@@ -14,7 +14,7 @@ from pathlib import Path
 from kafka_kit.certificates import Certificates, make_certificates
 from kafka_kit.cluster import Cluster, cluster
 from kafka_kit.leaders import Leaders
-from kafka_kit.rights import SCRAM_JAAS, Rights, User, plain_jaas
+from kafka_kit.rights import BEARER_JAAS, SCRAM_JAAS, Rights, User, plain_jaas
 
 RACKS = {1: "a", 2: "b", 3: "c"}
 READER = User("reader", "c4nary-reader-Pa55word")
@@ -26,6 +26,7 @@ WRITER = User("writer", "c4nary-writer-Pa55word")
 USERS = (READER, STRANGER, WRITER)
 LISTENERS = ("SASL_PLAINTEXT", "SSL", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+"""By password; OAUTHBEARER is taken, too, with any token."""
 
 LAG_MS = 4000
 """How long a frozen replica counts as in sync, if its session has not ended before."""
@@ -90,7 +91,7 @@ def _settings(certificates: Certificates) -> dict[str, str]:
         "controlled.shutdown.max.retries": "1",
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": f"User:ANONYMOUS;User:{WRITER.name}",
-        "sasl.enabled.mechanisms": ",".join(MECHANISMS),
+        "sasl.enabled.mechanisms": ",".join((*MECHANISMS, "OAUTHBEARER")),
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": str(certificates.broker),
         "ssl.truststore.type": "PEM",
@@ -98,7 +99,7 @@ def _settings(certificates: Certificates) -> dict[str, str]:
         "ssl.client.auth": "requested",
     }
     for listener in ("sasl_plaintext", "sasl_ssl"):
-        for mechanism in MECHANISMS:
-            jaas = plain_jaas(USERS) if mechanism == "PLAIN" else SCRAM_JAAS
+        for mechanism in (*MECHANISMS, "OAUTHBEARER"):
+            jaas = {"PLAIN": plain_jaas(USERS), "OAUTHBEARER": BEARER_JAAS}.get(mechanism, SCRAM_JAAS)
             found[f"listener.name.{listener}.{mechanism.lower()}.sasl.jaas.config"] = jaas
     return found

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import json
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -37,6 +40,19 @@ def plain_jaas(users: tuple[User, ...]) -> str:
 
 
 SCRAM_JAAS = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+
+BEARER_JAAS = (
+    "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
+    ' unsecuredLoginStringClaim_sub="broker";'
+)
+"""The line for OAUTHBEARER: a broker takes any token as true, signed or not."""
+
+
+def bearer_token(name: str, lives_s: int = 3600) -> str:
+    """A token that nobody signed, as the broker's own validator for tests takes it."""
+    now = int(time.time())
+    parts = ({"alg": "none"}, {"sub": name, "iat": now - 10, "exp": now + lives_s})
+    return ".".join(base64.urlsafe_b64encode(json.dumps(each).encode()).decode().rstrip("=") for each in parts) + "."
 
 
 class Rights:
