@@ -27,7 +27,7 @@ def fetch_jars(pom: Path) -> Path:
         NotAvailableError: Maven is not installed, or cannot reach a repository.
     """
     digest = hashlib.sha256(pom.read_bytes()).hexdigest()[:12]
-    place = _cache() / f"{pom.stem}-{digest}"
+    place = cache() / f"{pom.stem}-{digest}"
     if not place.is_dir():
         mvn = shutil.which("mvn")
         if mvn is None:
@@ -55,7 +55,8 @@ def _copy_dependencies(mvn: str, pom: Path, place: Path) -> None:
         raise NotAvailableError(f"Maven could not fetch {pom.name}: {errors[0] if errors else done.stdout[-500:]}")
 
 
-def _cache() -> Path:
+def cache() -> Path:
+    """The directory that all test runs of this user share."""
     if named := os.environ.get("SEGREADER_TEST_CACHE"):
         return Path(named).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "segreader-tests"
