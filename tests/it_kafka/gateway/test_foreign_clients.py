@@ -51,7 +51,7 @@ OF_JAVA = {
     "console_consumer": {"group": COUNT, "group-848": COUNT},
     "console_producer": {"left": WRITTEN},
     "share_consumer": {"share": COUNT + ABORTED},
-    "describe": {"TopicCommand": 1 + PARTITIONS, "GetOffsetShell": 5 * PARTITIONS, "ConsumerGroupCommand": PARTITIONS},
+    "describe": {"TopicCommand": 1 + PARTITIONS, "GetOffsetShell": 4 * PARTITIONS, "ConsumerGroupCommand": PARTITIONS},
 }
 """With how many lines they have of a kind, at least."""
 SIDES = ("direct", "through")
