@@ -213,6 +213,13 @@ def test_the_first_and_the_last_time_of_a_timestamp_are_ordinary(sign: int) -> N
     assert one_by_one(beyond, {"timestamp_ms"}) == one_by_one(beyond, {"value"}) == 0
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_first_and_the_last_time_are_read_where_a_record_is_not_ordinary(sign: int) -> None:
+    last = sign * ((2**63 - 1) // 1000)
+    lies = Lies(body=record(b"\0\0", WIDE, b"\1\1\0"), record_count=1, last_offset_delta=0, base_timestamp=last)
+    assert one_by_one(SegmentBuilder(0).batch([], lies=lies).to_bytes(), {"timestamp"}) == 1
+
+
 def test_only_records_that_are_not_wanted_are_decoded_one_by_one() -> None:
     data = SegmentBuilder(0).batch([b"a"] * 9).to_bytes()
     assert one_by_one(data, {"value"}, NEXT_OFFSET=4) == 4
@@ -653,3 +660,14 @@ def test_a_buffer_that_lacks_one_place_is_to_grow_and_is_not_passed(scarce: Buff
     outcome, columns, left = decoded_into_just_enough([b"field" * 8] * 40, scarce)
     assert (outcome, left, columns.rows) == (Outcome.GROW, 1, 36 if scarce is Buffer.HEADER_VALUE_VALIDITY else 39)
     assert columns.state[State.NEED_BUFFER] == scarce
+
+
+def test_a_buffer_that_just_holds_a_record_that_is_not_ordinary_need_not_grow() -> None:
+    columns, table = ColumnBuffers(frozenset({"key", "value", "headers"})), batch_table()
+    records = [ProducerRecord(b"value", b"key", headers=(("ключ", b"datum"),))]
+    data = SegmentBuilder(0).batch(records).to_bytes()
+    for index, size in zip(DATA, (3, 5, 8, 5), strict=True):
+        columns.buffers[index] = bytearray(size)
+    kernel.scan_batches(memoryview(data), 0, 0, table, 1 << 30)
+    assert kernel.decode_batches(columns, memoryview(data), 0, table, 1, True, Decompressor()) == Outcome.DONE
+    assert [bytes(columns.buffers[index] or b"") for index in DATA] == [b"key", b"value", "ключ".encode(), b"datum"]
