@@ -94,6 +94,12 @@ def test_the_position_passes_over_the_same_batches(row: int, decision: Decision 
 
 
 @both
+def test_the_last_batch_is_looked_into_where_the_position_is_behind_it(kernel: Any) -> None:
+    ((outcome, state, _),) = runs(kernel, SegmentBuilder(0).batch([b"a"] * 3).to_bytes(), NEXT_OFFSET=5)
+    assert (outcome, state[State.DECODED_BATCHES]) == (Outcome.DONE, 1)
+
+
+@both
 def test_a_batch_that_is_dropped_is_not_looked_at_and_one_that_is_left_out_is_checked(kernel: Any) -> None:
     built = SegmentBuilder(0).batch([b"a"], lies=Lies(crc=7)).batch([b"b"])
     for decision, outcome in ((Decision.DROP, Outcome.DONE), (Decision.SKIP, Outcome.DAMAGED)):
