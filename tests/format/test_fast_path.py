@@ -285,6 +285,17 @@ def test_a_length_of_five_bytes_is_not_taken_for_the_one_before(records: tuple[b
         assert one_by_one(data, names, CURSOR_MOVES=0) == 1
 
 
+@pytest.mark.parametrize("before", [b"\0\0", b"\0\0\0", b"\0\0\0\1"], ids=["delta", "key", "value"])
+def test_a_number_of_six_bytes_is_the_same_damage_to_both(before: bytes) -> None:
+    data, seen = batch_of(record(before, b"\x80" * 5 + b"\0", b"\1\1\0\0")), []
+    for name in ("reference", "native"):
+        columns, table, one = ColumnBuffers(frozenset({"value"})), batch_table(), load_kernel(name)
+        one.scan_batches(memoryview(data), 0, 0, table, 1 << 30)
+        assert one.decode_batches(columns, memoryview(data), 0, table, 1, True, Decompressor()) == Outcome.DAMAGED
+        seen.append(list(columns.state))
+    assert seen[0] == seen[1]
+
+
 @pytest.mark.parametrize("width", range(9, 13))
 def test_a_time_of_more_than_ten_bytes_is_damage(width: int) -> None:
     data, seen = batch_of(record(b"\0", b"\x80" * (width - 1) + b"\0", b"\0\1\1\0")), []
