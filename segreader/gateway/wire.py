@@ -83,7 +83,7 @@ class Wire(asyncio.BufferedProtocol):
         self._pieces: deque[Piece] = deque()
         self.waiting = 0
         """Bytes that came and were not read yet."""
-        self._is_at_end = self._is_lost = self._is_holding_up = False
+        self._is_at_end = self._is_lost = self._is_closed = self._is_holding_up = False
         self._arrived: asyncio.Future[None] | None = None
         self._has_room: asyncio.Future[None] | None = None
         self._is_full = False
@@ -157,7 +157,7 @@ class Wire(asyncio.BufferedProtocol):
     @property
     def unsent(self) -> int:
         """Bytes that wait for the other side to take them."""
-        return int(self._transport.get_write_buffer_size())
+        return 0 if self._is_lost else int(self._transport.get_write_buffer_size())
 
     async def read(self, most: int) -> Piece:
         """Some of the next bytes, ``most`` of them; none where the stream ends."""
@@ -307,14 +307,17 @@ class Wire(asyncio.BufferedProtocol):
 
     def close(self) -> None:
         """Close it when what was written is sent, or when the other side takes nothing for too long."""
-        if self._transport is not None:
-            self._transport.close()
-            if self.unsent:
-                asyncio.get_running_loop().call_later(_LINGER_S, self.abort)
+        if self._transport is None or self._is_closed:
+            return
+        if self.unsent:
+            asyncio.get_running_loop().call_later(_LINGER_S, self.abort)
+        self._is_closed = True
+        self._transport.close()  # one of TLS that was closed by its peer answers nothing from here on
 
     def abort(self) -> None:
         """Close it now."""
         if self._transport is not None:
+            self._is_closed = True
             self._transport.abort()
 
     async def _arrival(self) -> None:
