@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from framings import XERIAL, gzip_member, lz4_block, lz4_frame, snappy_raw, zstd_stream, zstd_with_size
 
+from segreader.errors import FormatError
 from segreader.format import native_codecs
 from segreader.format.batch import decode_java_utf8
 from segreader.format.columns import BUFFERS_OF, Buffer, BufferPool, ColumnBuffers, Outcome, Spent, State, batch_table
@@ -352,6 +353,19 @@ def test_the_times_of_parts_are_no_longer_than_that_of_the_whole(codec: Codec, b
     assert all(run[Spent.CRC] > 0 and (run[Spent.BODY] > 0) == (codec > 0) for run in runs)
     assert min((run[Spent.CRC] + run[Spent.BODY]) / run[Spent.ALL] for run in runs) < 2
     assert spent(codec, batches, check_crcs=False)[Spent.CRC] == 0
+
+
+def test_the_time_of_a_body_begins_where_that_of_its_checksum_ends() -> None:
+    data = memoryview(SegmentBuilder(0).batch([bytes(8 << 20)], lies=Lies(attributes=Codec.LZ4)).to_bytes())
+    shares = []
+    for _ in range(5):
+        table, columns = batch_table(), ColumnBuffers(frozenset({"offset"}))
+        rows, _ = kernel.scan_batches(data, 0, 0, table, 1 << 30)
+        with pytest.raises(FormatError):  # by the first bytes of the body, of which the checksum took all
+            kernel.decode_batches(columns, data, 0, table, rows, True, Decompressor())
+        shares.append(columns.spent[Spent.BODY] / columns.spent[Spent.CRC])
+
+    assert min(shares) < 0.5
 
 
 # What is written behind the room, or read behind the body.
