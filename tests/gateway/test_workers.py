@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import re
 import signal
@@ -276,7 +277,10 @@ def test_a_platform_without_shared_ports_is_told(
 ) -> None:
     monkeypatch.delattr(socket, "SO_REUSEPORT")
     asked = ["--bootstrap-servers", "b:1", "--listen", f"127.0.0.1:{free_port()}", "--location", str(tmp_path)]
+    log = logging.getLogger("segreader")
+    before = log.level, log.handlers[:]
     assert main(["gateway", *asked, "--workers", "2"]) == ExitCode.USAGE
+    assert (log.level, log.handlers) == before  # what else this process does is logged as before
     assert "SO_REUSEPORT" in capsys.readouterr().err
 
 

@@ -7,6 +7,8 @@ import logging
 import os
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -36,6 +38,9 @@ A configuration file (docs/reference/gateway.md has every setting):
   "sasl.username" = "gateway"
   "sasl.password" = "env:GATEWAY_PASSWORD"
 """
+
+
+_LOGGERS = ("segreader", "segreader.gateway.process")
 
 
 class _LineFormatter(logging.Formatter):
@@ -72,10 +77,22 @@ def _set_up_logs(form: str, level: int, worker: int | None = None) -> None:
     """Send everything of this package to stderr; of the gateway's own life also what is no warning."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_LineFormatter(form, worker))
-    log = logging.getLogger("segreader")
-    log.addHandler(handler)
-    log.setLevel(level)
-    logging.getLogger("segreader.gateway.process").setLevel(min(level, logging.INFO))
+    all_of_it, of_its_life = map(logging.getLogger, _LOGGERS)
+    all_of_it.addHandler(handler)
+    all_of_it.setLevel(level)
+    of_its_life.setLevel(min(level, logging.INFO))
+
+
+@contextmanager
+def _logs_as_before() -> Iterator[None]:
+    """At the end logs go where they went before: a process may run other commands."""
+    before = [(log, log.level, log.handlers[:]) for log in map(logging.getLogger, _LOGGERS)]
+    try:
+        yield
+    finally:
+        for log, level, handlers in before:
+            log.setLevel(level)
+            log.handlers[:] = handlers
 
 
 @click.command(epilog=_EPILOG, short_help="Serve locations of remote segments in front of Kafka brokers.")
@@ -151,19 +168,22 @@ def gateway(file: str | None, storage_options: tuple[str, ...], **given: Any) ->
                 say(f"warning: {one.message}")
     is_debugging = click.get_current_context().meta.get("segreader.debug")
     set_up_logs = partial(_set_up_logs, config.log_format, logging.INFO if is_debugging else logging.WARNING)
-    set_up_logs()
 
     def ready() -> None:
         ports = ", ".join(f"broker {node} at {port}" for node, port in sorted(server.ports.items()))
-        logging.getLogger("segreader.gateway.process").info(
+        logging.getLogger(_LOGGERS[1]).info(
             "ready: clients begin at %s:%d (%s)", config.host_for_clients, config.listen_port, ports
         )
 
     server: Gateway | GatewayWorkers
-    if config.workers == 1:
-        server = Gateway(config, make_backend=locating_backend)
-        running = server.run(ready, find_nodes=known_nodes, load=load)
-    else:
-        server = GatewayWorkers(config, make_backend=locating_backend, find_nodes=known_nodes, set_up_logs=set_up_logs)
-        running = server.run(ready, load=load)
-    asyncio.run(running)
+    with _logs_as_before():
+        set_up_logs()
+        if config.workers == 1:
+            server = Gateway(config, make_backend=locating_backend)
+            running = server.run(ready, find_nodes=known_nodes, load=load)
+        else:
+            server = GatewayWorkers(
+                config, make_backend=locating_backend, find_nodes=known_nodes, set_up_logs=set_up_logs
+            )
+            running = server.run(ready, load=load)
+        asyncio.run(running)
