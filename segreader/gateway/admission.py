@@ -149,6 +149,48 @@ class Arrivals:
 _AT_ONCE: Final = 16
 """Connections that begin without a wait after a quiet time."""
 
+_REQUESTS_IN_A_STEP: Final = 2
+_MOST_CLIENTS: Final = 1000
+"""Of whom the requests are counted, at most."""
+
+
+class Turns:
+    """Lets requests begin in turns: few of one client in each step of the event loop, over all of its connections."""
+
+    def __init__(self) -> None:
+        self._begun: Counter[str] = Counter()
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+
+    async def turn(self, who: str) -> None:
+        """Wait until a request may begin.
+
+        Args:
+            who: the client's principal, or its address.
+        """
+        if who not in self._waiting and self._begun[who] < _REQUESTS_IN_A_STEP:
+            if len(self._begun) > _MOST_CLIENTS:
+                self._begun.clear()
+            self._begun[who] += 1
+            return
+        loop = asyncio.get_running_loop()
+        if not self._waiting:
+            loop.call_soon(self._give_turns)
+        turn = loop.create_future()
+        self._waiting.setdefault(who, deque()).append(turn)
+        await turn
+
+    def _give_turns(self) -> None:
+        self._begun.clear()
+        for who, waiting in [*self._waiting.items()]:
+            while waiting and self._begun[who] < _REQUESTS_IN_A_STEP:
+                if not (turn := waiting.popleft()).done():
+                    turn.set_result(None)
+                    self._begun[who] += 1
+            if not waiting:
+                del self._waiting[who]
+        if self._waiting:
+            asyncio.get_running_loop().call_soon(self._give_turns)
+
 
 def address_of(peer: str) -> str:
     """The address of ``address:port``."""

@@ -34,7 +34,7 @@ from segreader.broker.messages import ApiVersionRange
 from segreader.broker.primitives import Reader, Writer
 from segreader.broker.protocol import ANSWERS, API_NAMES, PRODUCE_START, Api, ErrorCode
 from segreader.errors import BrokerError, ConnectionFailedError, ProtocolError, UnsupportedVersionError
-from segreader.gateway.admission import LimitReports
+from segreader.gateway.admission import LimitReports, Turns, address_of
 from segreader.gateway.config import Limits
 from segreader.gateway.fetch_messages import TOO_LONG, FlaggedFetch, flagged_fetch_steps, has_many_tags, pass_fetch
 from segreader.gateway.identity import SASL_APIS, Login
@@ -114,6 +114,7 @@ class Relay:
         locating: answers the flag; ``None``: the flag passes unanswered.
         must_log_in: take only what a login needs, one small request at a time, until the broker has accepted one.
         reports: where limits that were reached are counted.
+        turns: of the clients of the whole gateway.
     """
 
     def __init__(
@@ -131,6 +132,7 @@ class Relay:
         must_log_in: bool = False,
         is_strict: bool = True,
         reports: LimitReports | None = None,
+        turns: Turns | None = None,
     ) -> None:
         self.peer = peer
         self.login = login or Login()
@@ -148,6 +150,8 @@ class Relay:
         self.to_broker = Outlet(broker, metrics.sent_to_broker)
         self._locating = locating
         self._reports = reports or LimitReports(metrics)
+        self._turns = turns or Turns()
+        self._address = address_of(peer)
         self._is_strict = is_strict
         self._must_log_in = must_log_in
         self._pending: deque[_Pending] = deque()
@@ -216,6 +220,7 @@ class Relay:
                     return
                 limit, most = self.limits.largest_request(is_before_login=self._is_before_login)
                 self._reports.check_size(limit, most, size, self.peer)
+                await self._turns.turn(self.login.principal or self._address)
                 await self._request(FrameSource(self._from_client, size, name="request", limit=_LONGEST_LOOK))
                 if self._from_client.waiting:
                     await asyncio.sleep(0)  # more have come at once: others have their turn

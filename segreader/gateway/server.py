@@ -23,7 +23,7 @@ from segreader.broker.codec import SMALLEST_REQUEST
 from segreader.broker.settings import ClientSettings
 from segreader.catalog.metadata_consumer import MetadataConsumer
 from segreader.errors import AuthenticationError, BrokerError, ConnectionFailedError, OptionError, SegreaderError
-from segreader.gateway.admission import Admission, Arrivals, LimitReports, address_of
+from segreader.gateway.admission import Admission, Arrivals, LimitReports, Turns, address_of
 from segreader.gateway.audit import AuditLog
 from segreader.gateway.config import GatewayConfig, parse_address
 from segreader.gateway.identity import Login
@@ -115,6 +115,7 @@ class Gateway:
         self._reports = LimitReports(self.metrics)
         self._admission = Admission(self._reports)
         self._arrivals = Arrivals(self._reports)
+        self._turns = Turns()
         self._to_brokers: ssl.SSLContext | None = None
         self._to_clients: ssl.SSLContext | None = None
         self._reached_s: float | None = None
@@ -353,6 +354,7 @@ class Gateway:
             locating=self._backend.locating if self._backend is not None else None,
             is_strict=self.config.is_strict,
             reports=self._reports,
+            turns=self._turns,
         )
         task = asyncio.current_task()
         assert task is not None

@@ -11,6 +11,7 @@ from statistics import median
 from typing import Any
 
 import pytest
+from gateway_process import connected, list_groups, running
 from gateway_upstream import Client, relayed, run
 from located_broker import TOPIC_ID
 
@@ -18,6 +19,7 @@ from segreader.broker.codec import decode_answer, encode_request, read_request_h
 from segreader.broker.location import request_tags
 from segreader.broker.primitives import Writer
 from segreader.broker.protocol import Api
+from segreader.gateway.admission import Turns
 from segreader.gateway.config import Limits
 from segreader.gateway.fetch_messages import STEP, STEP_OF_ABORTS, TOO_LONG, FlaggedFetch, TooLong, flagged_fetch_steps
 from segreader.gateway.listening import listen
@@ -360,5 +362,63 @@ def test_connections_that_come_at_once_are_accepted_in_turns() -> None:
             while len(taken) < 100:
                 await asyncio.sleep(0)
         listener.close()
+
+    run(test)
+
+
+# One client on many connections.
+
+
+def test_the_requests_of_one_client_begin_in_turns_with_those_of_others() -> None:
+    async def test() -> None:
+        turns, order = Turns(), list[str]()
+
+        async def begin(who: str) -> None:
+            await turns.turn(who)
+            order.append(who)
+
+        many = [asyncio.ensure_future(begin("many")) for _ in range(50)]
+        await asyncio.gather(*[begin("one") for _ in range(3)], begin("other"))
+
+        assert order.index("other") < 6
+        await asyncio.gather(*many)
+        assert order.count("many") == 50
+
+    run(test)
+
+
+def test_a_request_that_is_gone_takes_no_turn() -> None:
+    async def test() -> None:
+        turns = Turns()
+        waiting = [asyncio.ensure_future(turns.turn("many")) for _ in range(20)]
+        await asyncio.sleep(0)
+        for one in waiting[2:19]:
+            one.cancel()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert waiting[19].done()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+    run(test)
+
+
+def test_few_requests_of_a_client_with_many_connections_come_between_two_of_another() -> None:
+    async def test() -> None:
+        async with running() as (gateway, upstream):
+            port = gateway.config.listen_port
+            other = Client(*await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0)))
+            assert (await other.ask(list_groups()))[8:] == b"payload"
+            ahead = [await connected(port) for _ in range(30)]
+            upstream.requests.clear()
+            for one in ahead:
+                one.writer.write(list_groups() * 20)
+            between = []
+            for _ in range(10):
+                before = len(upstream.requests)
+                await other.ask(list_groups())
+                between.append(len(upstream.requests) - before - 1)
+            other.writer.close()
+
+        assert sorted(between)[5] <= 30  # 16 here, 46 where each connection has a turn of its own
 
     run(test)
