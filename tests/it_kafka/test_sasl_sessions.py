@@ -40,11 +40,11 @@ def sessions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield running
 
 
-def plain() -> ClientSettings:
+def by_password(mechanism: str = "PLAIN") -> ClientSettings:
     return ClientSettings.from_options(
         {
             "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanism": "PLAIN",
+            "sasl.mechanism": mechanism,
             "sasl.username": ALICE.name,
             "sasl.password": ALICE.password,
         }
@@ -60,7 +60,7 @@ def bearer(provider: Callable[[], str]) -> ClientSettings:
 
 
 @pytest.mark.parametrize(
-    "settings", [plain(), bearer(lambda: bearer_token(ALICE.name, 3600))], ids=["PLAIN", "OAUTHBEARER"]
+    "settings", [by_password(), bearer(lambda: bearer_token(ALICE.name, 3600))], ids=["PLAIN", "OAUTHBEARER"]
 )
 def test_a_session_goes_on_over_its_end_on_the_same_connection(sessions: Cluster, settings: ClientSettings) -> None:
     with BrokerClient(sessions.bootstrap_by("SASL_PLAINTEXT"), settings) as client:
@@ -82,3 +82,12 @@ def test_a_token_that_is_over_is_refused_and_not_shown(sessions: Cluster) -> Non
     with BrokerClient(sessions.bootstrap_by("SASL_PLAINTEXT"), settings) as client, refused as seen:
         client.metadata([])
     assert old not in str(seen.value)
+
+
+def test_a_mechanism_that_the_broker_does_not_offer_is_told_with_those_it_does(sessions: Cluster) -> None:
+    offered = pytest.raises(AuthenticationError, match="OAUTHBEARER")
+    settings = by_password("SCRAM-SHA-512")
+    with BrokerClient(sessions.bootstrap_by("SASL_PLAINTEXT"), settings) as client, offered as seen:
+        client.metadata([])
+    assert "PLAIN" in str(seen.value)
+    assert ALICE.password not in str(seen.value)

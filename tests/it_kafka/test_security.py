@@ -13,7 +13,7 @@ from kafka_kit.rights import User
 from segreader.broker.client import BrokerClient
 from segreader.broker.messages import LATEST, OffsetWanted
 from segreader.broker.partition_fetcher import PartitionFetcher
-from segreader.broker.settings import ClientSettings, SaslMechanism, SecurityProtocol
+from segreader.broker.settings import ClientSettings
 from segreader.errors import AuthenticationError, AuthorizationError, BrokerError
 from segreader.isolation import IsolationLevel
 
@@ -61,19 +61,6 @@ def test_a_wrong_password_is_told_as_such_and_not_shown(racks: Racks, mechanism:
         read(racks.cluster.bootstrap_by("SASL_PLAINTEXT"), login(READER, mechanism, SECRET))
     assert SECRET not in str(seen.value)
     assert "127.0.0.1" in str(seen.value)
-
-
-def test_a_mechanism_that_the_broker_does_not_offer_is_told_with_those_it_does(racks: Racks) -> None:
-    settings = ClientSettings(
-        security_protocol=SecurityProtocol.SASL_PLAINTEXT,
-        sasl_mechanism=SaslMechanism.OAUTHBEARER,
-        token_provider=lambda: SECRET,
-    )
-    bootstrap = racks.cluster.bootstrap_by("SASL_PLAINTEXT")
-    offered = pytest.raises(AuthenticationError, match="SCRAM-SHA-512")
-    with BrokerClient(bootstrap, settings) as client, offered as seen:
-        client.metadata([TOPIC])
-    assert SECRET not in str(seen.value)
 
 
 def test_a_user_without_the_right_is_told_which_topic_it_may_not_read(racks: Racks) -> None:

@@ -77,7 +77,7 @@ class Tools:
         return self.run(
             f"{_TOOLS}.ConsoleProducer",
             *self._where(wanted),
-            *("--topic", wanted.into, *reader),
+            *("--topic", wanted.into, "--sync", *reader),  # else records are on their way when it ends
             text="".join(texts),
         )
 
