@@ -259,7 +259,7 @@ class StationClock:
             scale = lap / max(whole, crc + body, 1)
             self._spent[1] += crc * scale
             self._spent[2] += body * scale
-            self._spent[3] += lap - (crc + body) * scale
+            self._spent[3] += max(0.0, lap - (crc + body) * scale)  # rounding may leave less than nothing
 
     def end_arrow(self) -> None:
         """Columns were wrapped since the last call, and a record batch is given: ``restart`` when it is back."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 import segreader
 from segreader.format.compression import Codec
-from segreader.read.metrics import COST, ScanMetrics
+from segreader.read.metrics import COST, ScanMetrics, StationClock
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_local_tiered
 
@@ -54,6 +55,15 @@ def test_nothing_is_spent_on_decompression_where_nothing_is_compressed(tmp_path:
     assert found.cpu_decompress_s == 0
     assert found.cpu_crc_s > 0
     assert cost(place, kernel=kernel, check_crcs=False).cpu_crc_s < found.cpu_records_s
+
+
+def test_no_station_takes_less_than_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    for lap in range(1, 500):  # seconds of which some cannot be divided without a remainder
+        monkeypatch.setattr(StationClock, "_lap", lambda clock, lap=lap: lap / 1e6)
+        clock = StationClock(metrics := ScanMetrics(), array("q", [13, 70_001, 0]))
+        clock.end_decode()
+        clock.leave()
+        assert f"{metrics.cpu_records_s:.4f}" == "0.0000"
 
 
 def test_counts_are_those_of_one_thread_and_costs_do_not_count(tmp_path: Path) -> None:
