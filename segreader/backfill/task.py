@@ -113,7 +113,7 @@ def do_split(
     Args:
         source: what the split is read from.
         options: how records are read, and how far ahead of what is written; the columns are those of the output.
-            ``on_corrupt='skip'`` goes on without damaged batches, where the offsets that they had can be told.
+            ``on_corrupt='skip'`` goes on without damaged batches if their offsets are known.
         attempt: Spark's number, for the entry.
         plan: name of the plan that the split is of, for the entry.
 

@@ -193,7 +193,7 @@ class BrokerClient(NetworkClient):
     ) -> tuple[FetchedPartition, ...]:
         """Where the remote segments from some offsets on are, as the leaders say at once: one request for each leader.
 
-        Partitions of which a leader says nothing of use are left out; whoever needs them asks with a fetcher.
+        Partitions of which a leader says nothing of use are left out: ask for them with a fetcher.
 
         Args:
             wanted: partitions of topics in ``cluster``, each once, with the end of what is wanted.

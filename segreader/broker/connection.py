@@ -188,7 +188,7 @@ class Connection:
         """The answer to a request; those before it are read, too, and kept for their callers.
 
         The request's time-out counts from this call on: what waits in the socket for a slow reader is not late. Nor is
-        what waits in the broker for the end of a throttle time, of which an answer before it told.
+        what waits in the broker for the end of the throttle time that an earlier answer announced.
 
         Raises:
             ConnectionFailedError: the broker closed the connection, or did not answer in time.

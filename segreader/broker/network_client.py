@@ -187,7 +187,7 @@ class NetworkClient:
                 if not topics or self._stopped.is_set():
                     self._is_refreshing = False
                     return
-            # What is known is good enough to read on; where it is not, whoever reads asks again, and raises.
+            # What is known is good enough to read on; where it is not, the read asks again, and raises.
             with contextlib.suppress(SegreaderError):
                 self.ask_metadata(topics, self.deadline())
 

@@ -124,7 +124,7 @@ async def listen(host: str | None, port: int, take: TakeSocket, *, is_shared: bo
 
 
 async def check_free(host: str | None, port: int) -> None:
-    """See that nothing listens at a port: who shares it would not be told.
+    """Check that nothing listens at a port: with SO_REUSEPORT, sharing it would raise no error.
 
     Raises:
         OSError: something does, or the port cannot be had.

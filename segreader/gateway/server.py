@@ -165,7 +165,7 @@ class Gateway:
         self._reached_s, self._has_nodes = time.monotonic(), True
 
     async def learn(self, node_id: int, host: str, port: int) -> None:
-        """Take over where a broker is now, as another process of this gateway was told, and listen for it."""
+        """Take over a broker's address that another process of this gateway has learnt, and listen for it."""
         self.addresses.translate(node_id, host, port)
         await self.addresses.settle()
 

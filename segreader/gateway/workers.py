@@ -57,7 +57,7 @@ _END_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class WorkerTask:
-    """What a worker is told when it starts.
+    """What a worker gets when it starts.
 
     Args:
         number: which one it is, from 1.

@@ -90,7 +90,7 @@ def plan_locations(
 
     Args:
         whole: all of them, as one part.
-        told: what ``locate_remote`` was told of the partition.
+        told: what ``locate_remote`` was answered for the partition.
     """
     found: list[_Located] = []
     is_unreadable = False
@@ -289,7 +289,7 @@ def _end_of_log(cluster: Cluster, partition: TopicIdPartition) -> int:
 def _read_index(
     whole: LivePart, location: RemoteLogSegmentLocation, located: tuple[UrlCache, ObjectStore]
 ) -> list[AbortedTransaction]:
-    """The rows of a segment's transaction index, which came with the location, or else lies in the store.
+    """The rows of a segment's transaction index: as they came with the location, or else from the store.
 
     Raises:
         StorageError, FormatError: it cannot be had, or cannot be.

@@ -59,7 +59,7 @@ SIDES = ("direct", "through")
 
 @pytest.fixture(scope="module")
 def read_topic(racks: Racks) -> Iterator[None]:
-    """Most of it is in the remote tier alone; an aborted transaction lies before the last committed records.
+    """Most of it is in the remote tier alone; an aborted transaction comes before the last committed records.
 
     A marker at the end would leave it to chance whether a client's committed offset is before or after it.
     """

@@ -136,7 +136,7 @@ def _kcat() -> Path:
 
 
 def _made(name: str, sources: Sequence[Path], build: Callable[[Path], None]) -> Path:
-    """A directory that ``build`` fills, once for these sources, whoever else does so at the time."""
+    """A directory that ``build`` fills, once for these sources, even if several processes try at the same time."""
     digest = hashlib.sha256(b"\0".join(one.read_bytes() for one in sources if one.is_file())).hexdigest()[:12]
     place = cache() / f"{name}-{digest}"
     if not place.is_dir():

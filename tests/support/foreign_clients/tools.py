@@ -38,7 +38,7 @@ class Tools:
         self._reader = reader
 
     def run(self, main: str, *arguments: str, text: str = "") -> list[str]:
-        """The lines that a tool prints; a word stands before each.
+        """The lines that a tool prints, each after the tool's name.
 
         Args:
             text: what it reads from its input.
