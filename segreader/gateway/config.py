@@ -10,7 +10,7 @@ import difflib
 import re
 import tomllib
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field, fields
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
@@ -263,14 +263,7 @@ class GatewayConfig:
                     raise OptionError(f"{old} is the earlier name of {new}: give one of them")
                 warnings.warn(f"the setting {old} is deprecated, use {new}", DeprecationWarning, stacklevel=2)
                 values[new] = values.pop(old)
-        for name in values:
-            if name not in _PARSERS:
-                near = difflib.get_close_matches(name, _PARSERS, 1)
-                raise OptionError(
-                    f"unknown setting of the gateway: {name[:40]!r}",
-                    expected=None if near else ", ".join(_PARSERS),
-                    hint=f"Did you mean {near[0]}?" if near else None,
-                )
+        _refuse_unknown("setting of the gateway", values, _PARSERS)
         arguments: dict[str, Any] = {}
         for name, value in values.items():
             arguments |= _PARSERS[name](name, value, directory)
@@ -413,11 +406,22 @@ def _proxy_sources(name: str, value: object, directory: Path) -> dict[str, Any]:
         raise OptionError(f"{name} is not a list of addresses and networks", found=str(error)[:80]) from None
 
 
+def _refuse_unknown(what: str, names: Iterable[str], known: Iterable[str]) -> None:
+    known = list(known)
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name[:40], known, 1)
+            raise OptionError(
+                f"unknown {what}: {name[:40]!r}",
+                expected=None if near else ", ".join(known),
+                hint=f"Did you mean {near[0]}?" if near else None,
+            )
+
+
 def _limits(name: str, value: object, directory: Path) -> dict[str, Any]:
-    known = {one.name for one in fields(Limits)}
-    if not isinstance(value, Mapping) or (unknown := sorted(set(value) - known)):
-        found = unknown[0] if isinstance(value, Mapping) else value
-        raise OptionError("unknown limit", found=found, expected=", ".join(sorted(known)))
+    if not isinstance(value, Mapping):
+        raise OptionError("limits is not a table")
+    _refuse_unknown("limit of the gateway", value, [one.name for one in fields(Limits)])
     return {"limits": Limits(**value)}
 
 

@@ -460,9 +460,9 @@ class ProbedPartition:
         Args:
             location: as it is encoded, and ``following``, too.
         """
-        told = self.fields
-        ends = told.high_watermark, told.last_stable_offset, told.log_start_offset
-        (writer := Writer(flexible=True)).pack(_WITHOUT_RECORDS, told.partition_index, 0, *ends, 0, -1, 1)
+        fields = self.fields
+        ends = fields.high_watermark, fields.last_stable_offset, fields.log_start_offset
+        (writer := Writer(flexible=True)).pack(_WITHOUT_RECORDS, fields.partition_index, 0, *ends, 0, -1, 1)
         tags = [(LOCATION_TAG, location)]
         if following:
             tags.append((FOLLOWING_TAG, encode_following(following)))

@@ -184,8 +184,8 @@ class LocatedFetch:
         """The locations of segments behind those that are wanted, by partition; the probes allow them, too."""
         ends = []
         for plan, probed in wanted:
-            told = probed.fields
-            end = told.last_stable_offset if request.fields.isolation_level else told.high_watermark
+            fields = probed.fields
+            end = fields.last_stable_offset if request.fields.isolation_level else fields.high_watermark
             ends.append(end if plan.asked.stop_offset is None else min(end, plan.asked.stop_offset))
         plans = await self._planner.following(link, [plan for plan, _ in wanted], ends, request.most_segments)
         found: dict[tuple[str, int], list[bytes]] = {}
@@ -228,18 +228,18 @@ class LocatedFetch:
         """Why a probed partition gets no location; ``None`` if there is no reason."""
         if probed is None:
             return Refused.NO_ANSWER
-        told = probed.fields
-        if told.error_code:
-            is_of_probe = told.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and not is_zero
+        fields = probed.fields
+        if fields.error_code:
+            is_of_probe = fields.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and not is_zero
             return Refused.OUT_OF_RANGE if is_of_probe else Refused.PROBE_ERROR
-        if probed.has_tags or told.log_start_offset < 0:
+        if probed.has_tags or fields.log_start_offset < 0:
             return Refused.OTHER_HISTORY
-        end = told.last_stable_offset if request.fields.isolation_level else told.high_watermark
+        end = fields.last_stable_offset if request.fields.isolation_level else fields.high_watermark
         self._planner.told_end(plan, request.fields.isolation_level, end)
         offset = plan.asked.fetch_offset
-        if not told.log_start_offset <= offset < end:
+        if not fields.log_start_offset <= offset < end:
             return Refused.OUT_OF_RANGE
-        if self._refuses_below_log_start and plan.segment.base_offset < told.log_start_offset:
+        if self._refuses_below_log_start and plan.segment.base_offset < fields.log_start_offset:
             return Refused.BELOW_LOG_START
         return None
 
@@ -260,9 +260,9 @@ class LocatedFetch:
         try:
             access: list[ObjectAccess] = []
             for name in (objects.log, *[place.name for _, place in indexes]):
-                if (told := self._signer.at_hand(name)) is None:
-                    told = await asyncio.to_thread(self._signer.access, name)
-                access.append(told)
+                if (given := self._signer.at_hand(name)) is None:
+                    given = await asyncio.to_thread(self._signer.access, name)
+                access.append(given)
         except Exception as error:  # whatever a cloud's library raises; its text may hold what it signed
             if not isinstance(error, StorageError):
                 self._metrics.failed[type(error).__name__] += 1
@@ -271,8 +271,8 @@ class LocatedFetch:
         made = self._made.get(key)
         if made is None or made.stored is not stored or made.access != access:
             places = [
-                IndexLocation(number, told.name, told.url, place.start, place.stop)
-                for (number, place), told in zip(indexes, access[1:], strict=True)
+                IndexLocation(number, given.name, given.url, place.start, place.stop)
+                for (number, place), given in zip(indexes, access[1:], strict=True)
             ]
             whole = _location(plan, access[0], places, stored.transactions if is_committed else None)
             made = self._made[key] = _MadeLocation(stored, access, whole, *encode_around_range(whole))

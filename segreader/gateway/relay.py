@@ -335,8 +335,8 @@ class Relay:
 
     async def _deliver_api_versions(self, source: FrameSource, version: int) -> None:
         frame = await source.rest()
-        told, answer = self._last_offers
-        if told == (version, frame[4:]):  # again and again
+        asked, answer = self._last_offers
+        if asked == (version, frame[4:]):  # again and again
             answer = frame[:4] + answer[4:]
         else:
             answer, offered = rewrite_api_versions(

@@ -84,18 +84,18 @@ def plan_locations(
     metrics: LiveMetrics,
     *,
     max_batch_bytes: int,
-    told: Sequence[FetchedAnswer] = (),
+    answers: Sequence[FetchedAnswer] = (),
 ) -> list[LivePart]:
     """The remote offsets of one partition as parts by location; the broker's if it returns no location.
 
     Args:
         whole: all of them, as one part.
-        told: what ``locate_remote`` was answered for the partition.
+        answers: what ``locate_remote`` was answered for the partition.
     """
     found: list[_Located] = []
     is_unreadable = False
     try:
-        rest = _ask(cluster, whole, located[0], metrics, max_batch_bytes, found, told)
+        rest = _ask(cluster, whole, located[0], metrics, max_batch_bytes, found, answers)
     except BrokerError as error:  # a lost object is met again, and named, by the read, after the records before it
         if isinstance(error, NOT_OF_THE_DATA):
             raise
@@ -126,7 +126,7 @@ def _ask(
     metrics: LiveMetrics,
     max_batch_bytes: int,
     found: list[_Located],
-    told: Sequence[FetchedAnswer],
+    answers: Sequence[FetchedAnswer],
 ) -> int:
     """Put the segments that the cluster names into ``found``; the offset from which on it was not asked any more.
 
@@ -134,7 +134,7 @@ def _ask(
     knows nothing of locations.
     """
     at, steps = whole.offsets.start, 0
-    for one in told:
+    for one in answers:
         if one.offset != at or one.location is None or not _is_good(one.location, one, metrics):
             break
         at = _take(whole, one, one.location, urls, found)
@@ -211,8 +211,8 @@ def locate_remote(
                     if location is None or not location.first_offset <= offset <= location.last_offset:
                         break
                     data = memoryview(b"")
-                    told = FetchedAnswer(offset, offset, data, aborted, location, answer, stop)
-                    found.setdefault(answer.partition, []).append(told)
+                    fetched = FetchedAnswer(offset, offset, data, aborted, location, answer, stop)
+                    found.setdefault(answer.partition, []).append(fetched)
                     offset, aborted = location.last_offset + 1, None
                     if answer.aborted is not None and is_committed:
                         break  # each segment has a list of its own

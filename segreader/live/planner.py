@@ -234,7 +234,7 @@ class _TopicPlanner:
         if self._source is not None and remote:
             store = StorePlanner(self._cluster, self._source, topic.topic_id, self._options, self._cutting)
             store.find(name, remote)
-        told: dict[int, list[FetchedAnswer]] = {}
+        answers: dict[int, list[FetchedAnswer]] = {}
         if store is None and self._located is not None and remote:
             places = [
                 FetchPartition(
@@ -242,10 +242,10 @@ class _TopicPlanner:
                 )
                 for number in remote
             ]
-            told = locate_remote(self._cluster, places, level)
+            answers = locate_remote(self._cluster, places, level)
         return [
             self._uncut(
-                number, marks[number], seam, leaders.get(number, -1), wanted[number][1], store, told.get(number, ())
+                number, marks[number], seam, leaders.get(number, -1), wanted[number][1], store, answers.get(number, ())
             )
             for number, seam in seams.items()
         ]
@@ -307,7 +307,7 @@ class _TopicPlanner:
         leader_epoch: int,
         stop: int | None,
         store: StorePlanner | None,
-        told: Sequence[FetchedAnswer],
+        answers: Sequence[FetchedAnswer],
     ) -> _UncutPartition:
         partition, level = self._partition(number), self._request.isolation_level
         end = ReadEnd(partition, seam.stop, self._reason(stop, seam.stop))
@@ -337,7 +337,7 @@ class _TopicPlanner:
                 self._located,
                 self._metrics,
                 max_batch_bytes=self._options.max_batch_bytes,
-                told=told,
+                answers=answers,
             )
         elif seam.start < seam.seam:
             found.parts = [remote]

@@ -138,7 +138,7 @@ def test_what_is_missing_is_named(name: str) -> None:
         ({"url_base": "http://127.0.0.1/"}, "allow_http"),
         ({"url_base": "https://user:c4nary@host/"}, "credential"),
         ({"ports": {"1": "x"}}, "ports"),
-        ({"limits": {"connection": 1}}, "unknown limit"),
+        ({"limits": {"connection": 1}}, "unknown limit of the gateway: 'connection'. Did you mean connections"),
         ({"limits": {"connections": 0}}, "positive"),
         ({"client": {"sasl.user": "x"}}, "sasl.username"),
         ({"client": {"security.protocol": "SSL", "ssl.certificate.location": "own.pem"}}, "Mutual TLS"),

@@ -60,7 +60,7 @@ class BucketSigner:
     Args:
         store: the bucket.
         life_s: how long a URL lives; never longer than the credentials.
-        gives_names: whether the unsigned name is told, too.
+        gives_names: whether the unsigned name is given, too.
         clock: seconds since 1970 UTC.
     """
 
@@ -101,18 +101,18 @@ class BucketSigner:
         if end <= now:
             raise LocationExpiredError("the credentials have ended", source=self._store.url(name))
         self._metrics.signed += 1
-        told = ObjectAccess(self._store.url(name) if self._gives_names else None, url.reveal(), int(end * 1000))
+        access = ObjectAccess(self._store.url(name) if self._gives_names else None, url.reveal(), int(end * 1000))
         with self._lock:
-            self._made[name] = (told, end)
+            self._made[name] = (access, end)
             while len(self._made) > _CACHED:
                 self._made.popitem(last=False)
-        return told
+        return access
 
     def at_hand(self, name: str) -> ObjectAccess | None:
         """The URL that was made before, with more than half of its life left."""
         with self._lock:
-            told, end = self._made.get(name, (None, 0.0))
-        return None if end - self._clock() <= self._life_s / 2 else told
+            access, end = self._made.get(name, (None, 0.0))
+        return None if end - self._clock() <= self._life_s / 2 else access
 
     def _end(self, url: SignedUrl, now: float) -> float:
         """When the URL ends; one without a signature, of a public bucket, gets an end all the same."""
