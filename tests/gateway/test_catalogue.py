@@ -229,4 +229,11 @@ def test_a_directory_needs_a_url_base(tmp_path: Path) -> None:
     assert (access.name, access.url) == (None, "http://127.0.0.1:8/x/orders%201/a.log")
     with pytest.raises(StorageError, match="outside"):
         signer.access("elsewhere/a.log")
-    assert BaseUrlSigner("https://h", life_s=60, clock=Clock()).access("a").expiry_ms == 1_000_060_000
+    clock = Clock()
+    unsigned = BaseUrlSigner("https://h", life_s=60, clock=clock)
+    first = unsigned.access("a")
+    assert first.expiry_ms == 1_000_060_000
+    clock.now += 29
+    assert unsigned.at_hand("a") is first
+    clock.now += 1
+    assert unsigned.access("a").expiry_ms == 1_000_090_000

@@ -54,6 +54,28 @@ class Signer(Protocol):
         """The same if that takes no time, ``None`` if something must be computed or asked for."""
 
 
+class _KeptAccess:
+    """What was made for objects, each until half of its life is over. For several threads."""
+
+    def __init__(self, life_s: int, clock: Callable[[], float]) -> None:
+        self._life_s = life_s
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._made: OrderedDict[str, tuple[ObjectAccess, float]] = OrderedDict()
+
+    def get(self, name: str) -> ObjectAccess | None:
+        with self._lock:
+            access, end = self._made.get(name, (None, 0.0))
+        return None if end - self._clock() <= self._life_s / 2 else access
+
+    def put(self, name: str, access: ObjectAccess, end: float) -> ObjectAccess:
+        with self._lock:
+            self._made[name] = (access, end)
+            while len(self._made) > _CACHED:
+                self._made.popitem(last=False)
+        return access
+
+
 class BucketSigner:
     """Signs with the gateway's own credentials for a bucket.
 
@@ -81,8 +103,8 @@ class BucketSigner:
         self._gives_names = gives_names
         self._metrics = metrics
         self._clock = clock
-        self._lock = threading.Lock()
-        self._made: OrderedDict[str, tuple[ObjectAccess, float]] = OrderedDict()
+        self._kept = _KeptAccess(life_s, clock)
+        self.at_hand = self._kept.get
 
     def access(self, name: str) -> ObjectAccess:
         """A URL with more than half of its life left, and when it ends.
@@ -101,18 +123,8 @@ class BucketSigner:
         if end <= now:
             raise LocationExpiredError("the credentials have ended", source=self._store.url(name))
         self._metrics.signed += 1
-        access = ObjectAccess(self._store.url(name) if self._gives_names else None, url.reveal(), int(end * 1000))
-        with self._lock:
-            self._made[name] = (access, end)
-            while len(self._made) > _CACHED:
-                self._made.popitem(last=False)
-        return access
-
-    def at_hand(self, name: str) -> ObjectAccess | None:
-        """The URL that was made before, with more than half of its life left."""
-        with self._lock:
-            access, end = self._made.get(name, (None, 0.0))
-        return None if end - self._clock() <= self._life_s / 2 else access
+        shown = self._store.url(name) if self._gives_names else None
+        return self._kept.put(name, ObjectAccess(shown, url.reveal(), int(end * 1000)), end)
 
     def _end(self, url: SignedUrl, now: float) -> float:
         """When the URL ends; one without a signature, of a public bucket, gets an end all the same."""
@@ -127,10 +139,14 @@ class BaseUrlSigner:
         self._base = base.rstrip("/")
         self._life_s = life_s
         self._clock = clock
+        self._kept = _KeptAccess(life_s, clock)
 
     def access(self, name: str) -> ObjectAccess:
-        """The object's URL."""
-        return ObjectAccess(None, f"{self._base}/{quote(name)}", int((self._clock() + self._life_s) * 1000))
+        """The object's URL; the same one for half of its life, so that a location is encoded once."""
+        if (known := self._kept.get(name)) is not None:
+            return known
+        end = self._clock() + self._life_s
+        return self._kept.put(name, ObjectAccess(None, f"{self._base}/{quote(name)}", int(end * 1000)), end)
 
     at_hand = access
 
