@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import field
 from enum import Enum, auto
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from itertools import groupby
 from struct import Struct
 from typing import Any, Final, NamedTuple
@@ -84,16 +84,29 @@ class PartitionAsked(NamedTuple):
         return self._replace(fetch_offset=end_offset, partition_max_bytes=1)
 
 
-@dataclass(frozen=True, slots=True)
-class FlaggedFetch:
-    """A Fetch request that asks for locations.
+@dataclass(slots=True)
+class _Around:
+    """What is before and behind the only partition of a request.
 
     Args:
-        fields, end: those before and behind the topics; and ``raw_end``, these as they came.
-        tags: of the whole request, without the extension's.
-        partitions: in the client's order, which is that of serving.
-        formats: the storage formats that the client reads.
-        most_segments: of each partition that may be located.
+        before: from the client id on.
+        probe: the same of the probe for it: up to its correlation id, from there to the partition, and behind.
+    """
+
+    before: bytes
+    behind: bytes
+    probe: tuple[bytes, bytes, bytes] | None = None
+
+
+class FlaggedFetch(NamedTuple):
+    """A Fetch request that asks for locations.
+
+    ``fields``, ``end``: those before and behind the topics; and ``raw_end``, these as they came.
+    ``tags``: of the whole request, without the extension's.
+    ``partitions``: in the client's order, which is that of serving.
+    ``formats``: the storage formats that the client reads.
+    ``most_segments``: of each partition that may be located.
+    ``around``: of a short request for one partition, which most likely comes again with another offset.
     """
 
     head: RequestHead
@@ -104,11 +117,23 @@ class FlaggedFetch:
     partitions: tuple[PartitionAsked, ...]
     formats: tuple[str, ...]
     most_segments: int = 1
+    around: _Around | None = None
 
     @property
     def has_ids(self) -> bool:
         """Whether topics are identified by their ids."""
         return self.head.version >= FIRST_WITH_TOPIC_ID
+
+    def again(self, frame: bytes, head: RequestHead) -> FlaggedFetch | None:
+        """Read a request that has the same bytes around its one partition as this one; ``None`` if it has not."""
+        if (around := self.around) is None or head.version != self.head.version:
+            return None
+        behind = (at := _CLIENT_ID_AT + len(around.before)) + _ASKED.size
+        if frame[_CLIENT_ID_AT:at] != around.before or frame[behind:] != around.behind or frame[behind - 1]:
+            return None
+        (last,) = self.partitions
+        asked = PartitionAsked._make((last.topic, *_ASKED.unpack_from(frame, at), last.stop_offset))
+        return self._replace(head=head, partitions=(asked,))
 
     def encode(
         self,
@@ -124,31 +149,59 @@ class FlaggedFetch:
             has_session: keep the session and what it forgets; else there is none.
             waits: whether the broker may hold the answer for as long as the client said.
         """
+        topics = [(topic, list(group)) for topic, group in groupby(partitions, lambda one: one.topic)]
+        writer = self._beginning(len(topics), correlation_id, has_session=has_session, waits=waits)
+        for topic, asked in topics:
+            self._begin_topic(writer, topic, len(asked))
+            writer.raw(b"".join([_ASKED.pack(*one[1:-1]) for one in asked]))
+            writer.tags()
+        self._end(writer, has_session=has_session)
+        return writer.framed()
+
+    def probe(self, partitions: Sequence[PartitionAsked], correlation_id: int) -> bytes:
+        """The request for some of its partitions, with another offset or size, that the broker answers at once."""
+        if (around := self.around) is None:
+            return self.encode(partitions, correlation_id, waits=False)
+        (asked,) = partitions
+        if around.probe is None:
+            writer = self._beginning(1, 0, has_session=False, waits=False)
+            self._begin_topic(writer, asked.topic, 1)
+            before = bytes(writer.data)
+            (writer := Writer(flexible=True)).tags()
+            self._end(writer, has_session=False)
+            behind = bytes(writer.data)
+            size = SIZE.pack(len(before) + _ASKED.size + len(behind))
+            around.probe = size + before[: _CLIENT_ID_AT - SIZE.size], before[_CLIENT_ID_AT:], behind
+        start, before, behind = around.probe
+        return b"".join((start, SIZE.pack(correlation_id), before, _ASKED.pack(*asked[1:-1]), behind))
+
+    def _beginning(self, topics: int, correlation_id: int, *, has_session: bool, waits: bool) -> Writer:
+        """The request up to its first topic."""
         fields = self.fields
         if not has_session:
             fields = fields._replace(session_id=0, session_epoch=-1)
         if not waits:
             fields = fields._replace(max_wait_ms=0)
         version = self.head.version
-        parts = _request_parts(version)
         writer = Writer(flexible=True)
         writer.pack(_REQUEST_HEAD, Api.FETCH, version, correlation_id)
         writer.client_id(self.head.client_id)
         writer.tags()
-        parts.top.write(writer, fields)
-        topics = [(topic, list(group)) for topic, group in groupby(partitions, lambda one: one.topic)]
-        writer.count(len(topics))
-        for topic, asked in topics:
-            parts.topic.write_fields(writer, {"topic": topic, "topic_id": topic})
-            writer.count(len(asked))
-            writer.raw(b"".join([_ASKED.pack(*one[1:-1]) for one in asked]))
-            writer.tags()
+        _request_parts(version).top.write(writer, fields)
+        writer.count(topics)
+        return writer
+
+    def _begin_topic(self, writer: Writer, topic: str | None, partitions: int) -> None:
+        _request_parts(self.head.version).topic.write_fields(writer, {"topic": topic, "topic_id": topic})
+        writer.count(partitions)
+
+    def _end(self, writer: Writer, *, has_session: bool) -> None:
+        """What is behind the last topic."""
         if has_session or not self.end.forgotten_topics_data:
             writer.raw(self.raw_end)
         else:
-            parts.end.write(writer, self.end._replace(forgotten_topics_data=()))
+            _request_parts(self.head.version).end.write(writer, self.end._replace(forgotten_topics_data=()))
         writer.tags([(tag, value.unread) for tag, value in self.tags])
-        return writer.framed()
 
 
 class _RequestParts(NamedTuple):
@@ -171,6 +224,7 @@ def _request_parts(version: int) -> _RequestParts:
 
 
 _REQUEST_HEAD = Struct(">hhi")
+_CLIENT_ID_AT = _REQUEST_HEAD.size
 _ASKED = Struct(">iiqiqix")
 """A partition of a request: its fields, and the count of its tagged fields, 0."""
 
@@ -196,7 +250,7 @@ _WITHOUT_RECORDS = Struct(">ihqqqBiB")
 """A partition of an answer up to its tagged fields, with no list of aborted transactions and with empty records."""
 
 _READ_WHOLE: Final = 1 << 10
-"""Bytes of an answer that is read at once: tens of partitions."""
+"""Bytes of an answer that is read at once: tens of partitions; and of a request that is remembered."""
 
 STEP_OF_ANSWERS: Final = 16
 """As ``STEP``, of an answer, in which each has its own size."""
@@ -238,7 +292,7 @@ def flagged_fetch_steps(
     if (topics := reader.count(parts.topic.least + 2)) > most_partitions:
         return TOO_LONG
     asked: list[PartitionAsked] = []
-    since = 0
+    since = last_at = 0
     for _ in range(topics):
         identity = parts.topic.read(reader)
         topic = identity.topic if identity.topic_id is None else identity.topic_id
@@ -254,6 +308,7 @@ def flagged_fetch_steps(
             if any(rows[_ASKED.size - 1 :: _ASKED.size]):
                 return TOO_LONG
             asked += [PartitionAsked(topic, *row) for row in _ASKED.iter_unpack(rows)]
+            last_at = reader.position
             since += size
         if reader.take(1)[0]:
             return TOO_LONG
@@ -275,7 +330,9 @@ def flagged_fetch_steps(
     if len(stops := wanted_stops(tags)) == len(asked):
         asked = [one._replace(stop_offset=stop) for one, stop in zip(asked, stops, strict=True)]
     kept = tuple([one for one in tags if one[0] not in RESERVED_TAGS])
-    return FlaggedFetch(head, fields, end, raw_end, kept, tuple(asked), formats, wanted_segments(tags))
+    is_remembered = len(asked) == 1 and len(frame) <= _READ_WHOLE
+    around = _Around(frame[_CLIENT_ID_AT : last_at - _ASKED.size], frame[last_at:]) if is_remembered else None
+    return FlaggedFetch(head, fields, end, raw_end, kept, tuple(asked), formats, wanted_segments(tags), around)
 
 
 def has_many_tags(reader: Reader) -> bool:
@@ -478,6 +535,10 @@ class ProbedPartition:
         return bytes(writer.data)
 
 
+_ANSWERS_KEPT: Final = 1024
+"""Answers to probes whose meaning is kept, each of a kilobyte at most."""
+
+
 @dataclass(slots=True)
 class ProbeAnswer:
     """The answer to a probe without its records; ``end`` is what follows the topics."""
@@ -495,7 +556,8 @@ class ProbeAnswer:
         """
 
         if source.size <= _READ_WHOLE:
-            self._read(Reader(await source.rest(), flexible=True, what=message_name(Api.FETCH, version)), version)
+            data = bytes(4) + (await source.rest())[4:]
+            self.throttle_ms, self.error, self.partitions, self.end = _read_probe(data, version)
             return
 
         def found(topic: Any, fields: Any, size: int | None, tags: bytes) -> None:
@@ -508,23 +570,29 @@ class ProbeAnswer:
         await walk_topics(source, Api.FETCH, version, topics, None, found)
         self.end = await source.rest()
 
-    def _read(self, reader: Reader, version: int) -> None:
-        """As ``take``, of an answer that is here."""
-        parts = answer_parts(Api.FETCH, version)
-        top, topics = parts.top(reader)
-        self.throttle_ms, self.error = top.throttle_time_ms, top.error_code
-        for _ in range(topics):
-            topic, partitions = parts.topic(reader)
-            name = topic.topic if topic.topic_id is None else topic.topic_id
-            for _ in range(partitions):
-                fields, size = parts.partition(reader), reader.blob_size()
-                reader.take(size or 0)
-                behind, start = reader.unread, reader.position
-                parts.after_records(reader)
-                tags = bytes(behind[: reader.position - start])
-                self.partitions[name, fields.partition_index] = ProbedPartition(fields, size is None, tags)
-            reader.tags()
-        self.end = bytes(reader.unread)
+
+@lru_cache(_ANSWERS_KEPT)
+def _read_probe(data: bytes, version: int) -> tuple[int, int, dict[tuple[str | None, int], ProbedPartition], bytes]:
+    """The fields of ``ProbeAnswer`` of an answer that is here; brokers say the same again while a log stays as it is.
+
+    Args:
+        data: with 0 for its correlation id.
+    """
+    parts, reader = answer_parts(Api.FETCH, version), Reader(data, flexible=True, what=message_name(Api.FETCH, version))
+    partitions: dict[tuple[str | None, int], ProbedPartition] = {}
+    top, topics = parts.top(reader)
+    for _ in range(topics):
+        topic, count = parts.topic(reader)
+        name = topic.topic if topic.topic_id is None else topic.topic_id
+        for _ in range(count):
+            fields, size = parts.partition(reader), reader.blob_size()
+            reader.take(size or 0)
+            behind, start = reader.unread, reader.position
+            parts.after_records(reader)
+            tags = bytes(behind[: reader.position - start])
+            partitions[name, fields.partition_index] = ProbedPartition(fields, size is None, tags)
+        reader.tags()
+    return top.throttle_time_ms, top.error_code, partitions, bytes(reader.unread)
 
 
 def encode_topics(version: int, partitions: Iterable[tuple[str | None, bytes]]) -> list[bytes]:

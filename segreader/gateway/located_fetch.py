@@ -217,7 +217,7 @@ class LocatedFetch:
         """Ask the broker whether this client may read, who leads and where the logs end; nothing remote is read."""
         probe, version, number = ProbeAnswer(), request.head.version, link.next_id()
         started = time.monotonic()
-        frame = request.encode(probes, number, waits=False)
+        frame = request.probe(probes, number)
         await link.ask(Api.FETCH, version, frame, number, lambda source: probe.take(source, version))
         self._metrics.probe_s.add(time.monotonic() - started)
         return probe

@@ -144,6 +144,7 @@ class Relay:
         """How long a broker may take for a question of the gateway's own."""
         self.offered: Mapping[int, ApiVersionRange] = {}
         """What the broker itself offers; empty until it was asked."""
+        self._last_flagged: FlaggedFetch | None = None
         self._last_offers: tuple[tuple[int, bytes], bytes] = (-1, b""), b""
         self.to_client = Outlet(client, metrics.sent_to_client)
         self._from_client, self._from_broker = client, broker
@@ -284,6 +285,8 @@ class Relay:
         return size <= most
 
     async def _flagged(self, frame: bytes, head: RequestHead) -> FlaggedFetch | None:
+        if (last := self._last_flagged) is not None and (same := last.again(frame, head)) is not None:
+            return same
         steps = flagged_fetch_steps(frame, head, self.limits.flagged_partitions)
         while True:
             try:
@@ -292,7 +295,8 @@ class Relay:
                 if end.value is TOO_LONG:
                     self._reports.reached("flagged_partitions", self.limits.flagged_partitions, self.peer)
                     return None
-                return cast(FlaggedFetch | None, end.value)
+                self._last_flagged = cast(FlaggedFetch | None, end.value)
+                return self._last_flagged
             await asyncio.sleep(0)  # others have their turn
 
     def _deliverer(self, head: RequestHead) -> Deliver:
