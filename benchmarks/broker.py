@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks.broker_backfill import Backfill, measure_backfill
 from benchmarks.broker_followers import measure_followers
-from benchmarks.broker_gateway import measure_latency, measure_locations
+from benchmarks.broker_gateway import measure_latency, measure_locations, measure_workers
 from benchmarks.broker_kit import CODEC, PARTITIONS, SEGMENT_BYTES, SHAPE, Bench, Kit, bench, write_topic
 from benchmarks.broker_moves import measure_moves
 from benchmarks.broker_plain import measure_plain
@@ -36,14 +36,16 @@ def measure(kit: Kit, place: Path, arguments: argparse.Namespace) -> Iterator[Ro
             if "plain" in wanted:
                 yield from measure_plain(kit, running, place, int(arguments.plain_gb * 1e9), arguments.rounds)
             if wanted - {"moves", "followers", "plain"}:
-                yield from measure_tiered(kit, running, wanted, arguments)
+                yield from measure_tiered(kit, running, place, wanted, arguments)
     if "moves" in wanted:
         yield from measure_moves(kit, place / "moves", arguments.moves)
     if "followers" in wanted:
         yield from measure_followers(kit, place / "followers", int(arguments.gb * 3e8), arguments.rounds)
 
 
-def measure_tiered(kit: Kit, running: Bench, wanted: set[str], arguments: argparse.Namespace) -> Iterator[Row]:
+def measure_tiered(
+    kit: Kit, running: Bench, place: Path, wanted: set[str], arguments: argparse.Namespace
+) -> Iterator[Row]:
     """What is measured of one large topic, on the broker's disk first, and then in the remote tier alone."""
     offsets = write_topic(kit, running.kafka, TOPIC, int(arguments.gb * 1e9))
     stored = running.stored_bytes(TOPIC)
@@ -55,6 +57,7 @@ def measure_tiered(kit: Kit, running: Bench, wanted: set[str], arguments: argpar
         running.kafka.upload(TOPIC)
     if "locations" in wanted:
         yield from measure_locations(running, TOPIC, offsets, arguments.rounds, arguments.answers)
+        yield from measure_workers(kit, running, place / "workers", TOPIC, offsets, arguments.rounds, arguments.answers)
     if "backfill" in wanted:
         yield from measure_backfill(Backfill(running, TOPIC, offsets), stored, arguments.rounds)
 

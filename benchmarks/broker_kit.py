@@ -85,12 +85,14 @@ class Bench:
     Args:
         kafka: a cluster of one node.
         gateway: before it.
+        config: of the gateway, but for its ports and files.
         served: the endpoint of the file server that holds the remote tier.
         jmx: the URL at which the broker tells its own counters.
     """
 
     kafka: Any
     gateway: Any
+    config: Mapping[str, object]
     served: str
     jmx: str
 
@@ -148,7 +150,7 @@ def bench(kit: Kit, directory: Path) -> Iterator[Bench]:
         }
         gateway = stack.enter_context(kit.gateway(directory, config))
         print(f"one broker, its remote tier behind {name}")
-        yield Bench(kafka, gateway, endpoint, f"service:jmx:rmi:///jndi/rmi://127.0.0.1:{port}/jmxrmi")
+        yield Bench(kafka, gateway, config, endpoint, f"service:jmx:rmi:///jndi/rmi://127.0.0.1:{port}/jmxrmi")
 
 
 def write_topic(
