@@ -600,16 +600,17 @@ def encode_topics(version: int, partitions: Iterable[tuple[str | None, bytes]]) 
     of_topic: dict[str | None, list[bytes]] = {}
     for topic, data in partitions:
         of_topic.setdefault(topic, []).append(data)
-    topics = []
-    for topic, data_of in of_topic.items():
-        writer = Writer(flexible=True)
-        codec_of(_TABLES.topic, version, True, False).write_fields(writer, {"topic": topic, "topic_id": topic})
-        writer.count(len(data_of))
-        for data in data_of:
-            writer.raw(data)
-        writer.tags()
-        topics.append(bytes(writer.data))
-    return topics
+    return [
+        b"".join((_topic_head(version, topic, len(data_of)), *data_of, _NO_TAGS)) for topic, data_of in of_topic.items()
+    ]
+
+
+@lru_cache(_ANSWERS_KEPT)
+def _topic_head(version: int, topic: str | None, partitions: int) -> bytes:
+    writer = Writer(flexible=True)
+    codec_of(_TABLES.topic, version, True, False).write_fields(writer, {"topic": topic, "topic_id": topic})
+    writer.count(partitions)
+    return bytes(writer.data)
 
 
 def whole_answer(correlation_id: int, throttle_ms: int, topics: list[bytes], end: bytes | None = None) -> bytes:

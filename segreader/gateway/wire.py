@@ -533,7 +533,8 @@ class FrameSource:
             raise ProtocolError(
                 f"{self._name}: too large to be held", found=f"{self.left} bytes", expected=f"{limit} bytes at most"
             )
-        await self._more(self.left)
+        if self._unread:
+            await self._more(self.left)
         taken, self._at = self._held[self._at :], len(self._held)
         return taken
 
