@@ -376,6 +376,25 @@ def test_a_segment_that_is_good_only_at_its_start_ends_where_the_history_does(tm
     run(test)
 
 
+def test_what_was_common_with_one_leader_is_not_taken_for_common_with_the_next(tmp_path: Path) -> None:
+    made, leader = located_over(tmp_path), Leader()
+
+    async def test() -> None:
+        async with relayed(leader, locating=made.fetch) as around:
+            for offset in (100, 160, 142):
+                location = locations(await asked(around, flagged((0, offset))))[0]
+                assert location is not None
+                assert location.last_offset == 199
+            assert leader.asked["OffsetForLeaderEpoch"] == 1
+            leader.logs[0].epochs = ((5, 0), (6, 150))
+            assert locations(await asked(around, flagged((0, 160), epoch=6)))[0] is None
+            location = locations(await asked(around, flagged((0, 142), epoch=6)))[0]
+            assert location is not None
+            assert location.last_offset == 149
+
+    run(test)
+
+
 def test_what_a_follower_cannot_say_of_epochs_is_asked_of_the_leader(tmp_path: Path) -> None:
     wanted: list[EpochWanted] = []
 

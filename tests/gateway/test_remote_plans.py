@@ -105,3 +105,5 @@ def test_no_offset_of_another_epoch_is_ever_called_common(
         assert epoch_at(other, offset) == epoch_at(leader, offset)
     if stop <= last and stop < log_end:
         assert epoch_at(other, stop) != epoch_at(leader, stop)
+    if stop > last:  # what is common to the end is so from any later offset on
+        assert all(common_stop(other, later, last, told) == last + 1 for later in range(first, last + 1))

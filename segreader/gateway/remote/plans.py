@@ -132,6 +132,8 @@ class RemotePlanner:
         self._local_starts: _Recent[tuple[str, int], tuple[int, float]] = _Recent()
         self._ends_of_logs: _Recent[tuple[str, int, int], tuple[int, float]] = _Recent()
         self._epoch_ends: _Recent[tuple[str, int, int, int], EpochEnd] = _Recent()
+        self._common_from: _Recent[tuple[str, int], int] = _Recent()
+        """From which offset on all of a segment is in the leader's history, too: by its id and the leader's epoch."""
 
     async def plan(
         self, link: Asking, request: FlaggedFetch
@@ -289,6 +291,9 @@ class RemotePlanner:
         ]
 
     async def _with_history(self, link: Asking, still_open: list[_Open], refused: list[Refused]) -> list[RemotePlan]:
+        plans = [plan for one in still_open if (plan := self._plan_again(one)) is not None]
+        if len(plans) == len(still_open):
+            return plans
         plans = []
         while still_open:
             await self._ask_ends(link, still_open)
@@ -303,6 +308,8 @@ class RemotePlanner:
                 stop = common_stop(epochs, first, segment.last_offset, one.ends)
                 if stop > first:
                     plans.append(RemotePlan(one.asked, one.topic, one.topic_id, segment, stop - 1))
+                    if stop > segment.last_offset and (current := one.asked.current_leader_epoch) != NO_EPOCH:
+                        self._common_from.put((segment.segment_id, current), first)
                 elif not known:
                     refused.append(Refused.UNKNOWN_HISTORY)
                 elif len(one.candidates) > 1:
@@ -311,6 +318,14 @@ class RemotePlanner:
                     refused.append(Refused.OTHER_HISTORY)
             still_open = undecided
         return plans
+
+    def _plan_again(self, one: _Open) -> RemotePlan | None:
+        """The plan by what is known of the first candidate, without a look at its epochs."""
+        segment, asked = one.candidates[0], one.asked
+        common_from = self._common_from.get((segment.segment_id, asked.current_leader_epoch))
+        if common_from is None or asked.fetch_offset < common_from:
+            return None
+        return RemotePlan(asked, one.topic, one.topic_id, segment, segment.last_offset)
 
     async def _ask_ends(self, link: Asking, still_open: Sequence[_Open]) -> None:
         """Fill ``ends`` for the first candidate of each: from what is known, from the client's broker, or elsewhere."""
