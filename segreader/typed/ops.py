@@ -1,6 +1,6 @@
 """What schemas compile to: a tree of steps that read one value and put what they read into columns.
 
-Each writer's schema gives a tree of its own (``Op``), all for the same columns (``Layout``), so records of several
+Each writer's schema gives a tree of its own (``Op``), all for the same columns (``ColumnLayout``), so records of several
 schemas fill one Arrow array. ``reference.py`` executes trees; ``_values.pyx`` executes the same, packed into numbers.
 
 A step reads bytes at the cursor and appends exactly one entry to its column, or reads and drops them
@@ -16,7 +16,7 @@ from dataclasses import field
 from enum import IntEnum
 from typing import Final
 
-from segreader.typed.types import Kind, Type
+from segreader.typed.types import ValueKind, Type
 from segreader.values import dataclass
 
 DROPPED: Final = -1
@@ -30,7 +30,7 @@ FREE_ITEMS: Final = 1 << 16
 bytes that are left."""
 
 
-class Code(IntEnum):
+class OpCode(IntEnum):
     """What a step does."""
 
     # any format
@@ -85,7 +85,7 @@ class Code(IntEnum):
     JSON_ARRAY = 62  # children[0] for each item -> LIST
     JSON_MAP = 63  # name (children[0], a JSON_STRING) and value (children[1]) of each member -> MAP
     JSON_STRING = 64  # -> STRING, BINARY (base64, with or without padding), DATE, TIME_US, TIMESTAMP us (RFC 3339),
-    #                   DECIMAL, ENUM (symbols: Layout). Anything else in the string is an error
+    #                   DECIMAL, ENUM (symbols: ColumnLayout). Anything else in the string is an error
     JSON_INTEGER = 65  # a number without a fraction that is not 0 -> INT32, INT64, UINT64, DECIMAL
     JSON_NUMBER = 66  # -> DOUBLE, DECIMAL
     JSON_BOOL = 67
@@ -128,7 +128,7 @@ class Op:
     """One step. A tree may have cycles only below steps whose column is ``DROPPED`` (recursive schemas): those who make
     them set ``children`` afterwards with ``close_cycle``."""
 
-    code: Code
+    code: OpCode
     column: int = DROPPED
     children: tuple[Op, ...] = ()
     a: int = 0
@@ -160,13 +160,13 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ColumnLayout:
     """The columns of a type, each above those below it. The root is column 0, and may be null whatever its type is."""
 
     columns: tuple[Column, ...] = field(default=())
 
     @classmethod
-    def of(cls, root: Type) -> Layout:
+    def of(cls, root: Type) -> ColumnLayout:
         """The columns of this type."""
         columns: list[Column] = []
         _add(columns, root, -1)
@@ -194,7 +194,7 @@ class Layout:
         return key, value
 
 
-_NESTED: Final = (Kind.STRUCT, Kind.LIST, Kind.MAP)
+_NESTED: Final = (ValueKind.STRUCT, ValueKind.LIST, ValueKind.MAP)
 
 
 def _add(columns: list[Column], type_: Type, parent: int) -> int:
@@ -215,5 +215,8 @@ class Program:
         roots: the tree of each schema and message; a value's frame chooses one by its index.
     """
 
-    layout: Layout
+    layout: ColumnLayout
     roots: Sequence[Op] = ()
+
+
+Layout, Code = ColumnLayout, OpCode  # the names of the first hour: to be replaced by those above

@@ -13,7 +13,7 @@ from typing import Any, Final
 from segreader.values import dataclass
 
 
-class Kind(StrEnum):
+class ValueKind(StrEnum):
     """What a column holds, by Arrow's names."""
 
     BOOL = "bool"
@@ -44,7 +44,7 @@ UNITS: Final = ("ms", "us", "ns")
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class TypeField:
     """A field of a struct; the item of a list; the key or the value of a map.
 
     Args:
@@ -66,14 +66,14 @@ class Type:
 
     Args:
         is_nullable: whether it may be null.
-        fields: as ``Kind`` says.
+        fields: as ``ValueKind`` says.
         symbols: of an enum, in the order of their indices.
         default_symbol: of an enum, what stands for a symbol that it does not have (Avro); ``None``: nothing does.
     """
 
-    kind: Kind
+    kind: ValueKind
     is_nullable: bool = False
-    fields: tuple[Field, ...] = ()
+    fields: tuple[TypeField, ...] = ()
     size: int = 0
     precision: int = 0
     scale: int = 0
@@ -82,7 +82,7 @@ class Type:
     symbols: tuple[str, ...] = ()
     default_symbol: str | None = None
 
-    def field(self, name: str) -> Field | None:
+    def field(self, name: str) -> TypeField | None:
         """The field of that name, if there is one."""
         return next((one for one in self.fields if one.name == name), None)
 
@@ -118,7 +118,7 @@ def _document(one: Type) -> dict[str, Any]:
     return document
 
 
-def _field_document(field: Field) -> dict[str, Any]:
+def _field_document(field: TypeField) -> dict[str, Any]:
     document: dict[str, Any] = {"name": field.name, "type": _document(field.type)}
     if field.aliases:
         document["aliases"] = list(field.aliases)
@@ -132,9 +132,9 @@ def _field_document(field: Field) -> dict[str, Any]:
 def _type_of(document: dict[str, Any]) -> Type:
     given: dict[str, Any] = {name: document[name] for name in _PLAIN if name in document}
     return Type(
-        kind=Kind(document["kind"]),
+        kind=ValueKind(document["kind"]),
         fields=tuple(
-            Field(
+            TypeField(
                 one["name"],
                 _type_of(one["type"]),
                 tuple(one.get("aliases", ())),
@@ -158,12 +158,12 @@ def select(whole: Type, paths: tuple[str, ...]) -> Type:
     Raises:
         KeyError: a path names no field; its argument is the path.
     """
-    if "" in paths or whole.kind not in (Kind.STRUCT, Kind.LIST):
+    if "" in paths or whole.kind not in (ValueKind.STRUCT, ValueKind.LIST):
         for path in paths:
-            if path and whole.kind not in (Kind.STRUCT, Kind.LIST):
+            if path and whole.kind not in (ValueKind.STRUCT, ValueKind.LIST):
                 raise KeyError(path)
         return whole
-    if whole.kind is Kind.LIST:
+    if whole.kind is ValueKind.LIST:
         item = whole.fields[0]
         return _with_fields(whole, (_with_type(item, select(item.type, paths)),))
     below: dict[str, list[str]] = {}
@@ -188,9 +188,12 @@ def _first_name(whole: Type, path: str) -> str:
     return max(names, key=len)
 
 
-def _with_fields(one: Type, fields: tuple[Field, ...]) -> Type:
+def _with_fields(one: Type, fields: tuple[TypeField, ...]) -> Type:
     return replace(one, fields=fields)
 
 
-def _with_type(field: Field, type_: Type) -> Field:
+def _with_type(field: TypeField, type_: Type) -> TypeField:
     return replace(field, type=type_)
+
+
+Kind, Field = ValueKind, TypeField  # the names of the first hour: to be replaced by those above
