@@ -33,7 +33,7 @@ class Decoded(NamedTuple):
     batches: KnownBatches
 
 
-class Decoding:
+class SplitDecoding:
     """Decodes the rest of a split. Use it from one thread at a time.
 
     The byte that a position names is checked: the batch there must begin at or below the offset that is next, else

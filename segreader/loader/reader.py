@@ -22,7 +22,7 @@ import pyarrow as pa
 from segreader.errors import ClosedError, OptionError
 from segreader.format.columns import BufferPool
 from segreader.format.kernel import load_kernel
-from segreader.loader.decoding import Decoded, Decoding
+from segreader.loader.decoding import Decoded, SplitDecoding
 from segreader.loader.query import LoadQuery
 from segreader.loader.splits import LoaderSplit, Position, epoch_before, open_transactions, refuse_foreign, rest_of
 from segreader.read.ahead import Ahead, ReadAhead
@@ -79,7 +79,7 @@ class ResumableReader:
         self._changed = threading.Condition()  # guards all that follows; a thread may take it twice
         self._is_busy = False  # a thread decodes, or will
         self._is_decoding = False  # it has begun: it alone touches the decoding and the buffers
-        self._decoding: Decoding | None = None
+        self._decoding: SplitDecoding | None = None
         self._buffers: BufferPool | None = None
         self._ready: deque[tuple[Decoded, int]] = deque()  # with their bytes
         self._row = 0  # of the first that is ready: those before were handed out
@@ -397,7 +397,7 @@ class ResumableReader:
                 return None
             self._buffers = self._pool.take(self)
             pool = self._pool
-            self._decoding = Decoding(
+            self._decoding = SplitDecoding(
                 pool.store, self._options, self.split, here, rest, self.metrics, self._buffers, pool.fetched
             )
         else:

@@ -1,6 +1,6 @@
 """What schemas compile to: a tree of steps that read one value and put what they read into columns.
 
-Each writer's schema gives a tree of its own (``Op``), all for the same columns (``ColumnLayout``), so records of several
+Each writer's schema gives a tree of its own (``Op``), all for the same columns (``ColumnLayout``), so values of several
 schemas fill one Arrow array. ``reference.py`` executes trees; ``_values.pyx`` executes the same, packed into numbers.
 
 A step reads bytes at the cursor and appends exactly one entry to its column, or reads and drops them
@@ -16,7 +16,7 @@ from dataclasses import field
 from enum import IntEnum
 from typing import Final
 
-from segreader.typed.types import ValueKind, Type
+from segreader.typed.types import Type, ValueKind
 from segreader.values import dataclass
 
 DROPPED: Final = -1
