@@ -1,0 +1,466 @@
+/* Values decoded into columns: what _values.pyx calls without the interpreter lock.
+
+   Input is only read between `at` and `stop`; output is only written after has_room(), or reserve_bytes(), for it.
+
+   A step's function reads one value from `at` on and appends exactly one entry to the step's column, or, where the
+   column is DROPPED, none. It returns the first byte behind the value; or NULL after fail() or after an append that
+   had no room: then the whole row is taken back, so nobody has to undo what was appended before. (A row that lacked
+   room is decoded once more, from its first byte, after the buffer has grown.)
+
+     int  append_null(m, column)                  a null; in a column that has none, a placeholder (0, "", no items).
+                                                  Of a struct also in all that is below it
+     int  append_bool, append_int32, append_int64, append_float, append_double(m, column, value)
+                                                  the caller knows the width of the column's kind (see WIDTHS)
+     int  append_wide(m, column, data, width)     FIXED, INTERVAL: `width` bytes as they are
+     int  append_decimal(m, column, limbs, at)    DECIMAL: two's complement, 4 limbs, lowest first; fails with RANGE at
+                                                  `at` where it has more digits than the column
+     int  append_bytes(m, column, data, size)     STRING, BINARY; the caller has checked is_utf8()
+     uint8_t *reserve_bytes(m, column, most)      room for one entry of up to `most` bytes, NULL: there is none; then
+     void close_bytes(m, column, size)            the entry has the first `size` of them
+     int  append_struct(m, column)                a struct that is not null; its fields get their entries from
+                                                  steps of their own
+     int  close_list(m, column)                   a list or map that is not null: its items are those appended to the
+                                                  columns below it since the last entry (null or not) of `column`
+     int  append_index(m, column, index)          ENUM
+     int64_t new_symbol(m, column, number)        ENUM: index of the symbol that is the number in decimal; -1: return NULL
+     void take_back(m, column, length)            take back all entries of the column from `length` on, and those
+                                                  below them; m->columns[column].length says how many there are
+
+   The append functions give 1, or 0: return NULL at once. Reading:
+
+     const uint8_t *fail(m, bad, at)              NULL, with why and where (a byte of the value)
+     const uint8_t *read_varint(m, at, stop, &u)  unsigned, at most 10 bytes; NULL after fail() with SHORT or VARINT
+     int  is_utf8(data, size)                     well-formed as Unicode says: no surrogates, nothing overlong
+     int  enter(m, at)                            one level deeper (a message, object or array begins), 0: return NULL;
+     void leave(m)                                and out again
+     int64_t *take_scratch(m, count)              numbers for the function's own use, NULL: return NULL; they do not move.
+     void give_scratch(m, count)                  Give back in reverse order (not needed before return NULL)
+     const uint8_t *run(m, step, at, stop)        any step, of any format
+
+   The parts of a step are those of Op in ops.py: CHILD(m, step, k), m->table + step->table, m->text + step->text. */
+
+#ifndef SEGREADER_VALUES_H
+#define SEGREADER_VALUES_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__SSE2__) && !defined(SEGREADER_NO_SSE2)
+#include <emmintrin.h>
+#endif
+
+#if defined(__GNUC__)
+#define LIKELY(x) __builtin_expect(!!(x), 1)
+#define UNLIKELY(x) __builtin_expect(!!(x), 0)
+#define NOINLINE __attribute__((noinline))
+#else
+#define LIKELY(x) (x)
+#define UNLIKELY(x) (x)
+#define NOINLINE
+#endif
+
+/* ops.py */
+enum { DROPPED = -1, MOST_DEPTH = 100, FREE_ITEMS = 1 << 16 };
+
+enum {
+    SET_NULL = 0, CONSTANT = 1,
+    AVRO_BOOL = 10, AVRO_INT, AVRO_LONG, AVRO_FLOAT, AVRO_DOUBLE, AVRO_BYTES, AVRO_STRING, AVRO_FIXED, AVRO_ENUM,
+    AVRO_ARRAY, AVRO_MAP, AVRO_RECORD, AVRO_UNION,
+    PROTO_MESSAGE = 30, PROTO_FIELD, PROTO_INT32, PROTO_INT64, PROTO_UINT32, PROTO_UINT64, PROTO_SINT32, PROTO_SINT64,
+    PROTO_FIXED32, PROTO_FIXED64, PROTO_SFIXED32, PROTO_SFIXED64, PROTO_FLOAT, PROTO_DOUBLE, PROTO_BOOL, PROTO_ENUM,
+    PROTO_STRING, PROTO_BYTES, PROTO_TIMESTAMP, PROTO_DURATION, PROTO_MAP_ENTRY,
+    JSON_OBJECT = 60, JSON_FIELD, JSON_ARRAY, JSON_MAP, JSON_STRING, JSON_INTEGER, JSON_NUMBER, JSON_BOOL, JSON_ANY,
+    JSON_OR_NULL, JSON_CHOICE,
+};
+
+enum { PROTO_REPEATED = 1, PROTO_PACKABLE = 2 };
+
+enum {
+    BAD_UNKNOWN_SCHEMA = 1, BAD_NO_FRAME, BAD_SHORT, BAD_LEFT_OVER, BAD_VARINT, BAD_RANGE, BAD_UTF8, BAD_SYMBOL,
+    BAD_BRANCH, BAD_COUNT, BAD_DEPTH, BAD_TAG, BAD_SYNTAX, BAD_TYPE, BAD_MISSING, BAD_MESSAGE, BAD_LIMIT, BAD_BOOL,
+};
+
+/* The kinds of types.py, in its order. */
+enum {
+    KIND_BOOL, KIND_INT32, KIND_INT64, KIND_UINT32, KIND_UINT64, KIND_FLOAT, KIND_DOUBLE, KIND_STRING, KIND_BINARY,
+    KIND_FIXED, KIND_DECIMAL, KIND_DATE, KIND_TIME_MS, KIND_TIME_US, KIND_TIMESTAMP, KIND_DURATION, KIND_INTERVAL,
+    KIND_ENUM, KIND_STRUCT, KIND_LIST, KIND_MAP, KIND_NULL,
+};
+
+enum { UNIT_NONE, UNIT_MS, UNIT_US, UNIT_NS };
+
+/* Why a row was left. */
+enum { OUT_DONE, OUT_BAD, OUT_ROOM, OUT_SYMBOL, OUT_SCRATCH, OUT_BADS };
+
+/* Which buffer of a column lacks room. */
+enum { ROOM_ENTRIES, ROOM_DATA };
+
+enum { MOST_BYTES = 0x7fffffff };  /* of a column's data: its offsets are int32 */
+
+typedef struct {
+    int64_t length;     /* entries */
+    int64_t size;       /* STRING, BINARY: bytes in `data` */
+    int64_t room;       /* entries that the buffers hold */
+    int64_t data_room;  /* bytes that `data` holds */
+    uint8_t *values;    /* `width` bytes an entry; BOOL: a bit; STRING, BINARY, LIST, MAP: int32 offsets, one more */
+    uint8_t *data;      /* STRING, BINARY */
+    uint8_t *validity;  /* a bit an entry; NULL: never null */
+    const uint64_t *bound;   /* DECIMAL: 4 limbs of 10 to the power of its precision */
+    const int64_t *symbols;  /* ENUM: pairs of number and index, sorted: those that new_symbol() made */
+    int64_t symbol_count;
+    int32_t kind, width, unit, parent;
+    int32_t below, below_count;        /* in `numbers` of the machine: columns that get an entry with each null of a struct */
+    int32_t first_child, child_count;  /* in `numbers`: the columns right below */
+} Column;
+
+typedef struct {
+    int32_t code, column;
+    int32_t first, count;      /* children, side by side */
+    int64_t a, b;
+    int32_t flags, kind;       /* kind of the column; -1: dropped */
+    int32_t table, table_size; /* in `table` of the machine */
+    int32_t text, text_size;   /* in `text` of the machine */
+} Step;
+
+typedef struct {
+    const Step *steps;
+    const int64_t *table;
+    const uint8_t *text;
+    Column *columns;
+    const int32_t *numbers;
+    int64_t column_count;
+    int64_t *scratch;
+    int64_t scratch_at, scratch_size;
+    const uint8_t *outside;  /* in a CONSTANT: where the value is read on */
+    int64_t free_items;      /* that this value may still have */
+    int32_t depth;
+    /* with NULL: */
+    int32_t outcome, bad;
+    const uint8_t *bad_at;
+    int32_t need_column, need_what;
+    int64_t need;            /* entries, bytes or scratch numbers; the number of a symbol */
+} Machine;
+
+static const uint8_t *run(Machine *m, const Step *step, const uint8_t *at, const uint8_t *stop);
+
+#define CHILD(m, step, k) ((m)->steps + (step)->first + (k))
+
+static NOINLINE const uint8_t *fail(Machine *m, int bad, const uint8_t *at)
+{
+    m->outcome = OUT_BAD;
+    m->bad = bad;
+    m->bad_at = m->outside ? m->outside : at;
+    return NULL;
+}
+
+static NOINLINE int no_room(Machine *m, int column, int what, int64_t need)
+{
+    m->outcome = OUT_ROOM;
+    m->need_column = column;
+    m->need_what = what;
+    m->need = need;
+    return 0;
+}
+
+static inline int has_room(Machine *m, int column)
+{
+    const Column *c = m->columns + column;
+    return LIKELY(c->length < c->room) ? 1 : no_room(m, column, ROOM_ENTRIES, c->length + 1);
+}
+
+/* Bits behind it in its byte become 0: they are of entries that were taken back. */
+static inline void put_bit(uint8_t *bits, int64_t at, int is_set)
+{
+    unsigned k = (unsigned)at & 7;
+    bits[at >> 3] = (uint8_t)((bits[at >> 3] & ((1u << k) - 1)) | (unsigned)(is_set != 0) << k);
+}
+
+static inline void put_valid(Column *c)
+{
+    if (c->validity) put_bit(c->validity, c->length, 1);
+    c->length++;
+}
+
+static inline int append_int32(Machine *m, int column, int32_t value)
+{
+    Column *c = m->columns + column;
+    if (UNLIKELY(!has_room(m, column))) return 0;
+    ((int32_t *)c->values)[c->length] = value;
+    put_valid(c);
+    return 1;
+}
+
+static inline int append_index(Machine *m, int column, int32_t index) { return append_int32(m, column, index); }
+
+static inline int append_int64(Machine *m, int column, int64_t value)
+{
+    Column *c = m->columns + column;
+    if (UNLIKELY(!has_room(m, column))) return 0;
+    ((int64_t *)c->values)[c->length] = value;
+    put_valid(c);
+    return 1;
+}
+
+static inline int append_float(Machine *m, int column, float value)
+{
+    int32_t bits;
+    memcpy(&bits, &value, 4);
+    return append_int32(m, column, bits);
+}
+
+static inline int append_double(Machine *m, int column, double value)
+{
+    int64_t bits;
+    memcpy(&bits, &value, 8);
+    return append_int64(m, column, bits);
+}
+
+static inline int append_bool(Machine *m, int column, int value)
+{
+    Column *c = m->columns + column;
+    if (UNLIKELY(!has_room(m, column))) return 0;
+    put_bit(c->values, c->length, value);
+    put_valid(c);
+    return 1;
+}
+
+static inline int append_wide(Machine *m, int column, const void *data, int64_t width)
+{
+    Column *c = m->columns + column;
+    if (UNLIKELY(!has_room(m, column))) return 0;
+    memcpy(c->values + c->length * width, data, (size_t)width);
+    put_valid(c);
+    return 1;
+}
+
+static inline int append_decimal(Machine *m, int column, const uint64_t limbs[4], const uint8_t *at)
+{
+    const Column *c = m->columns + column;
+    uint64_t size[4], sign = (uint64_t)0 - (limbs[3] >> 63), carry = sign & 1;
+    int k;
+    for (k = 0; k < 4; k++) {
+        size[k] = (limbs[k] ^ sign) + carry;
+        carry = carry && !size[k];
+    }
+    for (k = 3; k >= 0 && size[k] == c->bound[k]; k--) {}
+    if (k < 0 || size[k] > c->bound[k]) {
+        fail(m, BAD_RANGE, at);
+        return 0;
+    }
+    return append_wide(m, column, limbs, c->width);
+}
+
+static inline uint8_t *reserve_bytes(Machine *m, int column, int64_t most)
+{
+    Column *c = m->columns + column;
+    if (UNLIKELY(!has_room(m, column))) return NULL;
+    if (UNLIKELY(most > c->data_room - c->size)) {
+        no_room(m, column, ROOM_DATA, c->size + most);
+        return NULL;
+    }
+    return c->data + c->size;
+}
+
+static inline void close_bytes(Machine *m, int column, int64_t size)
+{
+    Column *c = m->columns + column;
+    c->size += size;
+    ((int32_t *)c->values)[c->length + 1] = (int32_t)c->size;
+    put_valid(c);
+}
+
+static inline int append_bytes(Machine *m, int column, const uint8_t *data, int64_t size)
+{
+    uint8_t *to = reserve_bytes(m, column, size);
+    if (UNLIKELY(!to)) return 0;
+    memcpy(to, data, (size_t)size);
+    close_bytes(m, column, size);
+    return 1;
+}
+
+static inline int append_struct(Machine *m, int column)
+{
+    if (UNLIKELY(!has_room(m, column))) return 0;
+    put_valid(m->columns + column);
+    return 1;
+}
+
+static inline int64_t item_count(const Machine *m, const Column *c)
+{
+    return m->columns[m->numbers[c->first_child]].length;
+}
+
+static inline int close_list(Machine *m, int column)
+{
+    Column *c = m->columns + column;
+    int64_t items = item_count(m, c);
+    if (UNLIKELY(!has_room(m, column))) return 0;
+    if (UNLIKELY(items > MOST_BYTES)) return no_room(m, column, ROOM_DATA, items);
+    ((int32_t *)c->values)[c->length + 1] = (int32_t)items;
+    put_valid(c);
+    return 1;
+}
+
+/* One entry that is null where the column can be, without those below it. */
+static inline int append_blank(Machine *m, int column)
+{
+    Column *c = m->columns + column;
+    if (UNLIKELY(!has_room(m, column))) return 0;
+    switch (c->kind) {
+        case KIND_STRUCT:
+        case KIND_NULL: break;
+        case KIND_BOOL: put_bit(c->values, c->length, 0); break;
+        case KIND_STRING:
+        case KIND_BINARY:
+        case KIND_LIST:
+        case KIND_MAP: ((int32_t *)c->values)[c->length + 1] = ((int32_t *)c->values)[c->length]; break;
+        default: memset(c->values + c->length * c->width, 0, (size_t)c->width);
+    }
+    if (c->validity) put_bit(c->validity, c->length, 0);
+    c->length++;
+    return 1;
+}
+
+static inline int append_null(Machine *m, int column)
+{
+    const Column *c = m->columns + column;
+    const int32_t *below = m->numbers + c->below;
+    int k;
+    if (UNLIKELY(!append_blank(m, column))) return 0;
+    for (k = 0; k < c->below_count; k++)
+        if (UNLIKELY(!append_blank(m, below[k]))) return 0;
+    return 1;
+}
+
+static void take_back(Machine *m, int column, int64_t length)
+{
+    Column *c = m->columns + column;
+    const int32_t *children = m->numbers + c->first_child;
+    int k;
+    if (c->length == length && c->kind != KIND_LIST && c->kind != KIND_MAP && c->kind != KIND_STRUCT) return;
+    c->length = length;
+    switch (c->kind) {
+        case KIND_STRING:
+        case KIND_BINARY: c->size = ((int32_t *)c->values)[length]; break;
+        case KIND_LIST:
+        case KIND_MAP: length = ((int32_t *)c->values)[length]; break;
+    }
+    for (k = 0; k < c->child_count; k++) take_back(m, children[k], length);
+}
+
+static int64_t new_symbol(Machine *m, int column, int64_t number)
+{
+    const Column *c = m->columns + column;
+    int64_t low = 0, high = c->symbol_count;
+    while (low < high) {
+        int64_t middle = (low + high) / 2;
+        if (c->symbols[2 * middle] < number) low = middle + 1;
+        else high = middle;
+    }
+    if (low < c->symbol_count && c->symbols[2 * low] == number) return c->symbols[2 * low + 1];
+    m->outcome = OUT_SYMBOL;
+    m->need_column = column;
+    m->need = number;
+    return -1;
+}
+
+static inline int enter(Machine *m, const uint8_t *at)
+{
+    if (UNLIKELY(m->depth >= MOST_DEPTH)) {
+        fail(m, BAD_DEPTH, at);
+        return 0;
+    }
+    m->depth++;
+    return 1;
+}
+
+static inline void leave(Machine *m) { m->depth--; }
+
+static inline int64_t *take_scratch(Machine *m, int64_t count)
+{
+    if (UNLIKELY(count > m->scratch_size - m->scratch_at)) {
+        m->outcome = OUT_SCRATCH;
+        m->need = m->scratch_at + count;
+        return NULL;
+    }
+    m->scratch_at += count;
+    return m->scratch + m->scratch_at - count;
+}
+
+static inline void give_scratch(Machine *m, int64_t count) { m->scratch_at -= count; }
+
+static NOINLINE const uint8_t *read_long_varint(Machine *m, const uint8_t *at, const uint8_t *stop, uint64_t *value)
+{
+    const uint8_t *start = at;
+    uint64_t found = 0;
+    int shift;
+    for (shift = 0; shift < 70; shift += 7) {
+        uint64_t byte;
+        if (at >= stop) return fail(m, BAD_SHORT, start);
+        byte = *at++;
+        found |= (byte & 0x7f) << shift;
+        if (byte < 0x80) {
+            if (shift == 63 && byte > 1) break;
+            *value = found;
+            return at;
+        }
+    }
+    return fail(m, BAD_VARINT, start);
+}
+
+static inline const uint8_t *read_varint(Machine *m, const uint8_t *at, const uint8_t *stop, uint64_t *value)
+{
+    if (LIKELY(at < stop && at[0] < 0x80)) {
+        *value = at[0];
+        return at + 1;
+    }
+    if (LIKELY(stop - at >= 2 && at[1] < 0x80)) {
+        *value = (uint64_t)(at[0] & 0x7f) | (uint64_t)at[1] << 7;
+        return at + 2;
+    }
+    return read_long_varint(m, at, stop, value);
+}
+
+/* Source: Unicode 15, 3.9, table 3-7. */
+static NOINLINE int is_wide_utf8(const uint8_t *data, const uint8_t *stop)
+{
+    while (data < stop) {
+        uint8_t first = *data, low = 0x80, high = 0xbf;
+        int size, k;
+        if (first < 0x80) {
+            data++;
+            continue;
+        }
+        if (first < 0xc2 || first > 0xf4) return 0;
+        size = first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+        if (stop - data < size) return 0;
+        if (first == 0xe0) low = 0xa0;
+        if (first == 0xed) high = 0x9f;
+        if (first == 0xf0) low = 0x90;
+        if (first == 0xf4) high = 0x8f;
+        if (data[1] < low || data[1] > high) return 0;
+        for (k = 2; k < size; k++)
+            if ((data[k] & 0xc0) != 0x80) return 0;
+        data += size;
+    }
+    return 1;
+}
+
+static inline int is_utf8(const uint8_t *data, int64_t size)
+{
+    const uint8_t *stop = data + size;
+    uint64_t eight;
+    for (; stop - data >= 8; data += 8) {
+        memcpy(&eight, data, 8);
+        if (UNLIKELY(eight & UINT64_C(0x8080808080808080))) return is_wide_utf8(data, stop);
+    }
+    for (; data < stop; data++)
+        if (UNLIKELY(*data >= 0x80)) return is_wide_utf8(data, stop);
+    return 1;
+}
+
+#include "_values_proto.h"
+#include "_values_json.h"
+
+#endif
