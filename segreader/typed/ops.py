@@ -7,6 +7,11 @@ A step reads bytes at the cursor and appends exactly one entry to its column, or
 (``column == DROPPED``). A struct's entry is one entry in each of its fields. ``SET_NULL`` and ``CONSTANT`` read
 nothing. Whatever a step meets that it cannot read makes the whole value undecodable (``Bad``): the columns get one
 null for it, at the root, and what was appended before is taken back.
+
+A value has one error, the first in the order of its bytes (of JSON: first those of its syntax, then those of its
+types). Its position is the first byte of what cannot be read, or is refused: of a string its length, of a Protobuf
+field its tag. A dropped step reads only as far as it must to find its end: it looks at no UTF-8, symbol, range, or
+type of JSON, and a number of Avro may have 10 bytes.
 """
 
 from __future__ import annotations
@@ -23,10 +28,12 @@ DROPPED: Final = -1
 """In place of a column: what is read is not kept."""
 
 MOST_DEPTH: Final = 100
-"""Values within values: Protobuf's own limit, for all formats."""
+"""Values within values: Protobuf's own limit, for all formats. Avro: records, arrays and maps; JSON: arrays and
+objects. Protobuf: messages (map entries, timestamps and the like are some) and skipped groups, the outermost message
+not counted, as upb does."""
 
 FREE_ITEMS: Final = 1 << 16
-"""Items of an Avro array that take no bytes (nulls, empty records), at most in one value. Others are bounded by the
+"""Items of Avro arrays that take no bytes (nulls, empty records), at most in one value. Others are bounded by the
 bytes that are left."""
 
 
@@ -35,29 +42,37 @@ class OpCode(IntEnum):
 
     # any format
     SET_NULL = 0  # append a null; of a struct, and what may not be null in it gets a placeholder
-    CONSTANT = 1  # run children[0] over the bytes ``text`` instead of the value's
+    CONSTANT = 1  # run children[0] over the bytes ``text`` instead of the value's: Avro, JSON, or what comes behind the
+    #               tag and the length of a Protobuf field
 
-    # Avro: binary encoding, "Specification 1.12", in the writer's order
-    AVRO_BOOL = 10
-    AVRO_INT = 11  # zigzag varint of 32 bits -> INT32, INT64, FLOAT, DOUBLE, DATE, TIME_MS
-    AVRO_LONG = 12  # zigzag varint of 64 bits -> INT64, FLOAT, DOUBLE, TIME_US, TIMESTAMP
+    # Avro: binary encoding, "Specification 1.12", in the writer's order. An int has at most 5 bytes and 32 bits, a long
+    # 10 and 64. A negative length is COUNT, one beyond the end SHORT
+    AVRO_BOOL = 10  # a byte, 0 or 1
+    AVRO_INT = 11  # zigzag varint of 32 bits -> INT32, INT64, FLOAT, DOUBLE, DATE, TIME_MS; what a long fills, too
+    AVRO_LONG = 12  # zigzag varint of 64 bits -> INT64, FLOAT, DOUBLE (rounded once), TIME_US, TIMESTAMP
     AVRO_FLOAT = 13  # -> FLOAT, DOUBLE
     AVRO_DOUBLE = 14
-    AVRO_BYTES = 15  # long length, bytes -> BINARY, STRING (valid UTF-8), DECIMAL (big-endian two's complement)
+    AVRO_BYTES = (
+        15  # long length, bytes -> BINARY, STRING (valid UTF-8), DECIMAL (big-endian two's complement; none: 0)
+    )
     AVRO_STRING = 16  # the same -> STRING, BINARY
     AVRO_FIXED = 17  # ``a`` bytes -> FIXED, DECIMAL, INTERVAL (12 bytes), STRING (16 bytes of a UUID, as 36 characters)
     AVRO_ENUM = 18  # int -> ENUM: ``table[symbol]`` is the index, -1 an error
-    AVRO_ARRAY = 19  # blocks of children[0] -> LIST
-    AVRO_MAP = 20  # blocks of a string (children[0]) and children[1] -> MAP
+    AVRO_ARRAY = 19  # blocks of children[0] -> LIST. The size of a block says only where a dropped one ends
+    AVRO_MAP = 20  # blocks of a string (children[0]) and children[1] -> MAP, with its entries as written
     AVRO_RECORD = 21  # children one after another -> STRUCT. Each child has its own column or DROPPED;
     #                   SET_NULL and CONSTANT children fill fields that the writer does not have
-    AVRO_UNION = 22  # long: which child; each child fills the same column, which is the union's
+    AVRO_UNION = 22  # long: which child; each child fills the same column, which is the union's. ``table``, where it is
+    #                  not empty, has the child of each branch; -1: the reader's schema has no place for it
 
-    # Protobuf: wire format
-    PROTO_MESSAGE = 30  # fields in any order -> STRUCT; children are PROTO_FIELD. Unknown fields are skipped
-    PROTO_FIELD = 31  # number ``a``; children[0] reads one occurrence; children[1] runs where there is none.
-    #                   ``flags``: PROTO_*. ``b``: number of the oneof, -1 without. The column is that of children[0],
-    #                   or, of a repeated field, the LIST or MAP whose items children[0] fills
+    # Protobuf: wire format. A tag has at most 5 bytes and 32 bits; other varints at most 10, bits past the 64th fall off
+    PROTO_MESSAGE = 30  # fields in any order -> STRUCT; children are PROTO_FIELD, SET_NULL or CONSTANT. Unknown fields
+    #                     are skipped. One that comes twice is merged, as the concatenation of its bytes would read.
+    #                     A dropped one with a child that is not (google.protobuf.*Value) fills the child's column
+    PROTO_FIELD = 31  # number ``a``; children[0] reads one occurrence, without tag and length; children[1] runs where
+    #                   there is none (MISSING without it). ``flags``: PROTO_*. ``b``: number of the oneof, -1 without;
+    #                   a dropped member unsets the others, too, its content unseen. The column is that of children[0], or, of a repeated
+    #                   field, the LIST or MAP whose items children[0] fills. Another wire type: an unknown field
     PROTO_INT32 = 32  # varint, truncated to 32 bits as protobuf does -> INT32
     PROTO_INT64 = 33
     PROTO_UINT32 = 34
@@ -72,12 +87,14 @@ class OpCode(IntEnum):
     PROTO_DOUBLE = 43
     PROTO_BOOL = 44
     PROTO_ENUM = 45  # varint -> ENUM: index of the number in ``table`` (sorted pairs: number, index). One that is not
-    #                  there: ``a`` 0 (open): its decimal text becomes a symbol; ``a`` 1 (closed): as an unknown field
+    #                  there: ``a`` 0 (open): its decimal text becomes a symbol; ``a`` 1 (closed): as an unknown field,
+    #                  and so is a map entry with such a value
     PROTO_STRING = 46  # valid UTF-8 -> STRING
     PROTO_BYTES = 47
     PROTO_TIMESTAMP = 48  # google.protobuf.Timestamp -> TIMESTAMP us, UTC; nanoseconds are rounded down
     PROTO_DURATION = 49  # google.protobuf.Duration -> DURATION us; nanoseconds are rounded towards zero
-    PROTO_MAP_ENTRY = 50  # children: PROTO_FIELD of the key (1) and of the value (2). Of equal keys the last counts
+    PROTO_MAP_ENTRY = 50  # children: PROTO_FIELD of the key (1) and of the value (2). Of equal keys the last counts,
+    #                       in the place of the first
 
     # JSON: RFC 8259, UTF-8, one value with white space around it
     JSON_OBJECT = 60  # children are JSON_FIELD -> STRUCT. Members with other names are skipped; of two the last counts
