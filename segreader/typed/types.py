@@ -38,6 +38,7 @@ class ValueKind(StrEnum):
     LIST = "list"  # of ``fields[0]``
     MAP = "map"  # from ``fields[0]`` to ``fields[1]``
     NULL = "null"  # nothing but nulls
+    RECURSIVE = "recursive"  # a type within itself: it can be left out of what is read, and not be a column
 
 
 UNITS: Final = ("ms", "us", "ns")
@@ -67,6 +68,8 @@ class Type:
     Args:
         is_nullable: whether it may be null.
         fields: as ``ValueKind`` says.
+        name: full name of an Avro record, enum or fixed: unions choose a branch by it.
+        is_union: of a struct: it has a nullable field for each branch of an Avro union, and one of them has the value.
         symbols: of an enum, in the order of their indices.
         default_symbol: of an enum, what stands for a symbol that it does not have (Avro); ``None``: nothing does.
     """
@@ -81,6 +84,8 @@ class Type:
     is_utc: bool = False
     symbols: tuple[str, ...] = ()
     default_symbol: str | None = None
+    name: str = ""
+    is_union: bool = False
 
     def field(self, name: str) -> TypeField | None:
         """The field of that name, if there is one."""
@@ -103,7 +108,7 @@ class Type:
             raise ValueError(f"not a type of a column: {type(error).__name__}") from error
 
 
-_PLAIN: Final = ("is_nullable", "size", "precision", "scale", "unit", "is_utc", "default_symbol")
+_PLAIN: Final = ("is_nullable", "size", "precision", "scale", "unit", "is_utc", "default_symbol", "name", "is_union")
 
 
 def _document(one: Type) -> dict[str, Any]:
