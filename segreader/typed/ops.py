@@ -50,11 +50,11 @@ class OpCode(IntEnum):
     AVRO_BOOL = 10  # a byte, 0 or 1
     AVRO_INT = 11  # zigzag varint of 32 bits -> INT32, INT64, FLOAT, DOUBLE, DATE, TIME_MS; what a long fills, too
     AVRO_LONG = 12  # zigzag varint of 64 bits -> INT64, FLOAT, DOUBLE (rounded once), TIME_US, TIMESTAMP
+    #               ``a`` of AVRO_INT and AVRO_LONG, if not 0: into TIME_US and TIMESTAMP, times ``a`` (ms as us); past 64
+    #               bits: RANGE
     AVRO_FLOAT = 13  # -> FLOAT, DOUBLE
     AVRO_DOUBLE = 14
-    AVRO_BYTES = (
-        15  # long length, bytes -> BINARY, STRING (valid UTF-8), DECIMAL (big-endian two's complement; none: 0)
-    )
+    AVRO_BYTES = 15  # long length, bytes -> BINARY, STRING (UTF-8), DECIMAL (big-endian two's complement; none: 0)
     AVRO_STRING = 16  # the same -> STRING, BINARY
     AVRO_FIXED = 17  # ``a`` bytes -> FIXED, DECIMAL, INTERVAL (12 bytes), STRING (16 bytes of a UUID, as 36 characters)
     AVRO_ENUM = 18  # int -> ENUM: ``table[symbol]`` is the index, -1 an error
@@ -65,14 +65,15 @@ class OpCode(IntEnum):
     AVRO_UNION = 22  # long: which child; each child fills the same column, which is the union's. ``table``, where it is
     #                  not empty, has the child of each branch; -1: the reader's schema has no place for it
 
-    # Protobuf: wire format. A tag has at most 5 bytes and 32 bits; other varints at most 10, bits past the 64th fall off
+    # Protobuf: wire format. A tag has at most 5 bytes and 32 bits; other varints have 10, bits past the 64th fall off
     PROTO_MESSAGE = 30  # fields in any order -> STRUCT; children are PROTO_FIELD, SET_NULL or CONSTANT. Unknown fields
     #                     are skipped. One that comes twice is merged, as the concatenation of its bytes would read.
     #                     A dropped one with a child that is not (google.protobuf.*Value) fills the child's column
     PROTO_FIELD = 31  # number ``a``; children[0] reads one occurrence, without tag and length; children[1] runs where
-    #                   there is none (MISSING without it). ``flags``: PROTO_*. ``b``: number of the oneof, -1 without;
-    #                   a dropped member unsets the others, too, its content unseen. The column is that of children[0], or, of a repeated
-    #                   field, the LIST or MAP whose items children[0] fills. Another wire type: an unknown field
+    #                   there is none (MISSING without it). ``flags``: PROTO_*. ``b``: number of the oneof, -1 without
+    #                   (a dropped member, its content unseen, unsets the others, too). The column is that of
+    #                   children[0], or, of a repeated field, the LIST or MAP whose items children[0] fills. A wire
+    #                   type that the field cannot have: an unknown field
     PROTO_INT32 = 32  # varint, truncated to 32 bits as protobuf does -> INT32
     PROTO_INT64 = 33
     PROTO_UINT32 = 34
