@@ -142,6 +142,13 @@ class LimitExceededError(FormatError):
     """Decoding would need more memory, or a wider type, than the caller's limit allows."""
 
 
+class UndecodableValueError(SegreaderError, ValueError):
+    """A key or value is not what its schema says, or names a schema that the read does not have.
+
+    ``source`` is the partition, ``offset`` the record's, ``position`` the byte in the key or value.
+    """
+
+
 class StorageError(SegreaderError, OSError):
     """The store, the network or the permissions fail."""
 

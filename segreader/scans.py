@@ -29,6 +29,7 @@ from segreader.plan.request import (
     parse_bounds,
     parse_on_gap,
     parse_time_range,
+    split_columns,
 )
 from segreader.plan.split import ReadPlan, join_plans
 from segreader.ranges import OffsetRange
@@ -53,9 +54,11 @@ from segreader.stored.source import (
     open_source,
 )
 from segreader.stored.times import UNREADABLE, note_if_older
+from segreader.typed.decoding import Side
 
 if TYPE_CHECKING:
     from segreader.live.scan import LiveScan
+    from segreader.typed.reader_schema import Schemas, SchemaVersion
 
 _MOST_FETCHED: Final = 64
 """Segments of a partition whose small objects are fetched together, before the plan asks for one after another."""
@@ -324,6 +327,50 @@ def parse_isolation_level(value: str | IsolationLevel) -> IsolationLevel:
         raise OptionError("unknown isolation level", found=repr(value), expected=expected) from error
 
 
+def decoded_columns(
+    columns: Collection[str],
+    *,
+    topic: str | None,
+    key: Schemas | None,
+    value: Schemas | None,
+    schema_version: SchemaVersion = None,
+    on_undecodable: str = "fail",
+) -> dict[str, Any]:
+    """The fields of ``ReadOptions`` that say which columns are read and how keys and values are decoded.
+
+    Args:
+        columns: as of ``scan``, fields of keys and values among them; the others as there.
+
+    Raises:
+        as ``scan``, for schemas.
+    """
+    names, paths = split_columns(columns)
+    made: dict[str, Any] = {}
+    for side, given in ((Side.KEY, key), (Side.VALUE, value)):
+        if given is None:
+            if paths.get(side, ("",)) != ("",):
+                names = (*names, f"{side}.{next(filter(None, paths[side]))}")  # refused, with what it needs
+            continue
+        from segreader.typed.reader_schema import plan_decoding
+
+        made[side.value] = decoding = plan_decoding(
+            given,
+            side,
+            topic,
+            version=schema_version,
+            on_undecodable=on_undecodable,
+            paths=paths.get(side, ("",)),
+        )
+        if side.value in names:
+            at = names.index(side.value) + 1
+            names = (*names[:at], *(one for one in decoding.columns if one not in names), *names[at:])
+    if not made and (schema_version is not None or on_undecodable != "fail"):
+        raise OptionError(
+            "schema_version and on_undecodable are of typed keys and values", hint="Give schemas: value=… or key=…"
+        )
+    return {"columns": names, **made}
+
+
 def scan(
     location: str | os.PathLike[str] | None = None,
     *,
@@ -338,6 +385,10 @@ def scan(
     until: Time = None,
     isolation_level: str | IsolationLevel = IsolationLevel.READ_COMMITTED,
     columns: Collection[str] = DEFAULT_COLUMNS,
+    key: Schemas | None = None,
+    value: Schemas | None = None,
+    schema_version: SchemaVersion = None,
+    on_undecodable: str = "fail",
     split_bytes: int = DEFAULT_SPLIT_BYTES,
     batch_rows: int = DEFAULT_MAX_ROWS,
     batch_bytes: int = DEFAULT_MAX_BYTES,
@@ -382,7 +433,14 @@ def scan(
             ``2026-11-01T00:00Z`` and ``-1h``. As with ``startingTimestamp`` and ``endingTimestamp`` of Spark's kafka
             source, records between the two offsets may be outside the window if timestamps are out of order.
         isolation_level: ``read_committed`` (default) or ``read_uncommitted``.
-        columns: which columns, in this order; see ``docs/architecture.md``. Others are not built.
+        columns: which columns, in this order; see ``docs/architecture.md``. Others are not built. With schemas also
+            fields, ``value.customer`` or ``value.items.price``: no others are decoded.
+        key, value: the schemas of keys and values, which are then decoded: a source of ``segreader.schemas``, the URL
+            of a registry, or the path of a schema or of saved ones. They are learnt here; reading asks for no more.
+        schema_version: the version of the topic's subject that gives the columns: its number or ``latest``. By default
+            columns are the union of all versions.
+        on_undecodable: where a key or value is not what its schema says: ``fail``, ``null`` (it is null, and counted in
+            the metrics) or ``keep`` (also, its bytes are in ``value_raw``, and the reason is in ``value_error``).
         split_bytes: target size of a split, in stored bytes.
         batch_rows, batch_bytes: when a record batch is closed, whichever is reached first.
         check_crcs: whether batches must pass their CRC.
@@ -416,9 +474,17 @@ def scan(
 
     Raises:
         OptionError: an argument is unknown. ObjectNotFoundError: the directory is not there.
+        SchemaRegistryError: a schema registry cannot be asked.
     """
     options = ReadOptions(
-        columns=tuple(columns),
+        **decoded_columns(
+            columns,
+            topic=topic,
+            key=key,
+            value=value,
+            schema_version=schema_version,
+            on_undecodable=on_undecodable,
+        ),
         split_bytes=split_bytes,
         batch_rows=batch_rows,
         batch_bytes=batch_bytes,

@@ -6,6 +6,7 @@ import difflib
 import os
 import re
 import warnings
+from collections.abc import Iterable, Sequence
 from dataclasses import field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -17,6 +18,7 @@ from segreader.format.compression import DEFAULT_LIMIT
 from segreader.isolation import IsolationLevel
 from segreader.plan.cut import DEFAULT_SPLIT_BYTES
 from segreader.ranges import OffsetRange
+from segreader.typed.decoding import Decoding, Side
 from segreader.values import dataclass
 
 Time = int | str | datetime | None
@@ -220,6 +222,10 @@ ALL_COLUMNS = DEFAULT_COLUMNS + EXTRA_COLUMNS
 _ALWAYS_FALSE = "is_control"
 """A column of the first version: no reader is given control records. It can be asked for until the next one."""
 
+_SIDES: Final = tuple(side.value for side in Side)
+_KEPT_COLUMNS: Final = tuple(f"{side}_{what}" for side in _SIDES for what in ("raw", "error"))
+"""What ``on_undecodable="keep"`` adds: the bytes of undecodable keys and values, and what is wrong with each."""
+
 _POLICIES: Final = ("on_corrupt", "on_gap", "on_missing")
 _NUMBERS: Final = ("split_bytes", "batch_rows", "batch_bytes", "max_batch_bytes")
 
@@ -274,6 +280,41 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def _unknown_column(name: str, kept: Sequence[str]) -> OptionError:
+    side = name.partition(".")[0]
+    if name in _KEPT_COLUMNS:
+        hint: str | None = f"on_undecodable='keep' gives it, beside schemas for {name.partition('_')[0]}"
+    elif side in _SIDES and side != name:
+        hint = f"Fields need a source of schemas: {side}=…"
+    else:
+        near = difflib.get_close_matches(name, (*ALL_COLUMNS, *kept), 1)
+        hint = f"Did you mean {near[0]!r}?" if near else None
+    return OptionError(f"unknown column {name!r}", expected=", ".join((*ALL_COLUMNS, *kept)), hint=hint)
+
+
+def split_columns(columns: Iterable[str]) -> tuple[tuple[str, ...], dict[Side, tuple[str, ...]]]:
+    """The columns that are named, or a field of which is, and the paths of the fields of each side.
+
+    ``value.customer`` asks for the column ``value`` with no more than its field ``customer``; ``value`` for all of it.
+
+    Raises:
+        OptionError: a column is named twice.
+    """
+    columns = tuple(columns)
+    if len(set(columns)) != len(columns):
+        raise OptionError("a column is named twice", found=", ".join(columns))
+    names: dict[str, None] = {}
+    paths: dict[Side, dict[str, None]] = {side: {} for side in Side}
+    for column in columns:
+        name, dot, path = column.partition(".")
+        if name not in _SIDES or (dot and not path):
+            names[column] = None
+            continue
+        names[name] = None
+        paths[Side(name)][path] = None
+    return tuple(names), {side: tuple(some) for side, some in paths.items() if some}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
     """How records are planned and become Arrow record batches.
@@ -297,6 +338,7 @@ class ReadOptions:
         read_ahead_bytes: of record batches that wait to be taken, and of ranges that are fetched for them; ``None``
             takes ``SEGREADER_READ_AHEAD_BYTES``, or else 256 MiB, and 64 MiB for local files.
         order: ``total``: by topic, partition and offset; ``partition``: each partition by offset, whichever is ready.
+        key, value: how keys and values are decoded; ``None`` leaves them bytes.
 
     Raises:
         OptionError: a value is unknown, with the nearest known one.
@@ -315,19 +357,17 @@ class ReadOptions:
     threads: int | None = None
     read_ahead_bytes: int | None = None
     order: Order = Order.TOTAL
+    key: Decoding | None = None
+    value: Decoding | None = None
 
     def __post_init__(self) -> None:
+        kept = [name for one in self.decodings for name in one.columns[1:]]
         for name in self.columns:
             if name == _ALWAYS_FALSE:
                 text = f"the column {name} is deprecated: it is false for every record"
                 warnings.warn(text, DeprecationWarning, stacklevel=4)
-            elif name not in ALL_COLUMNS:
-                near = difflib.get_close_matches(name, ALL_COLUMNS, 1)
-                raise OptionError(
-                    f"unknown column {name!r}",
-                    expected=", ".join(ALL_COLUMNS),
-                    hint=f"Did you mean {near[0]!r}?" if near else None,
-                )
+            elif name not in ALL_COLUMNS and name not in kept:
+                raise _unknown_column(name, kept)
         if len(set(self.columns)) != len(self.columns):
             raise OptionError("a column is named twice", found=", ".join(self.columns))
         if {"timestamp", "timestamp_ms"} <= set(self.columns):
@@ -341,6 +381,11 @@ class ReadOptions:
         for name in _VARIABLES:
             if (number := getattr(self, name)) is not None and number < 1:
                 raise OptionError(f"{name} must be positive", found=number)
+
+    @property
+    def decodings(self) -> tuple[Decoding, ...]:
+        """How keys and values are decoded, of those that are."""
+        return tuple(one for one in (self.key, self.value) if one is not None)
 
     def threads_for(self, *, is_remote: bool, default: int | None = None) -> int:
         """How many splits are read at a time.

@@ -13,7 +13,9 @@ import pyarrow as pa
 
 from segreader.format.batch import TRANSACTIONAL_FLAG
 from segreader.format.columns import Buffer, ColumnBuffers, State
+from segreader.plan.request import ReadOptions
 from segreader.segment import TopicIdPartition
+from segreader.typed.decoding import Decoding
 
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 
@@ -62,6 +64,26 @@ _MINUS_ONE_IS_NULL = frozenset({"leader_epoch", "producer_id", "producer_epoch",
 def schema(columns: tuple[str, ...]) -> pa.Schema:
     """The schema of these columns, in this order."""
     return pa.schema([FIELDS[name] for name in columns])
+
+
+def schema_of(options: ReadOptions) -> pa.Schema:
+    """The schema of what a read with these options gives."""
+    fields = dict(FIELDS)
+    for decoding in options.decodings:
+        fields |= typed_fields(decoding)
+    return pa.schema([fields[name] for name in options.columns])
+
+
+def typed_fields(decoding: Decoding) -> dict[str, pa.Field]:
+    """The columns that decoding makes of the one of its side, by name."""
+    from segreader.typed.arrow import arrow_type
+
+    name = decoding.side.value
+    return {
+        name: pa.field(name, arrow_type(decoding.selected)),
+        f"{name}_raw": pa.field(f"{name}_raw", pa.binary()),
+        f"{name}_error": pa.field(f"{name}_error", pa.string()),
+    }
 
 
 def to_record_batch(columns: ColumnBuffers, names: tuple[str, ...], partition: TopicIdPartition) -> pa.RecordBatch:

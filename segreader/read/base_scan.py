@@ -14,7 +14,7 @@ from segreader.isolation import IsolationLevel
 from segreader.plan.request import ReadOptions
 from segreader.plan.split import ReadPlan
 from segreader.ranges import OffsetRange
-from segreader.read.arrow import schema
+from segreader.read.arrow import schema_of
 from segreader.read.metrics import ScanMetrics, Seconds
 from segreader.storage.base import ObjectStore
 
@@ -48,7 +48,7 @@ class BaseScan(ABC):
     @property
     def schema(self) -> pa.Schema:
         """The Arrow schema of what is returned."""
-        return schema(self.options.columns)
+        return schema_of(self.options)
 
     @abstractmethod
     def plan(self) -> ReadPlan:

@@ -14,7 +14,7 @@ from array import array
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import lru_cache
 from time import perf_counter_ns
-from typing import Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -37,9 +37,12 @@ from segreader.format.scanner import BatchRun
 from segreader.plan.request import Policy, ReadOptions
 from segreader.plan.split import Split
 from segreader.ranges import OffsetRange
-from segreader.read.arrow import FIELDS, constant, schema, to_record_batch
+from segreader.read.arrow import FIELDS, constant, schema, schema_of, to_record_batch
 from segreader.read.metrics import ScanMetrics, StationClock
 from segreader.values import dataclass
+
+if TYPE_CHECKING:
+    from segreader.read.typed_columns import TypedColumns
 
 COLUMNS_OF_HEADERS: Final = frozenset(
     {
@@ -113,8 +116,10 @@ class RowDecoder:
         self.kernel = load_kernel(options.kernel)
         self.metrics = metrics or ScanMetrics(kernel=self.kernel.NAME)
         self.decompressor = Decompressor(options.max_batch_bytes)
+        self._typed = self._open_typed_columns()
+        self._names = options.columns if self._typed is None else self._typed.raw_names
         self._columns = ColumnBuffers(
-            frozenset(options.columns),
+            frozenset(self._names),
             BufferPool(allocate=self.kernel.allocate) if pool is None else pool,
             max_rows=options.batch_rows,
             max_bytes=options.batch_bytes,
@@ -126,6 +131,20 @@ class RowDecoder:
         self.wrong_from: int | None = None  # what was decoded from this offset on is not handed out
         self._has_let_go = False
         self.allocated_bytes = 0  # in the buffers of the record batch that was handed out last
+
+    def _open_typed_columns(self) -> TypedColumns | None:
+        options = self.options
+        if not any(one.side.value in options.columns for one in options.decodings):
+            return None
+        from segreader.read.typed_columns import TypedColumns
+
+        return TypedColumns(
+            options.columns,
+            options.decodings,
+            schema_of(options),
+            kernel=options.kernel,
+            count=lambda text: self.metrics.leave_out(text),
+        )
 
     def begin(self, offsets: OffsetRange, next_offset: int | None) -> None:
         """Decode these offsets from now on; those below ``next_offset`` were delivered."""
@@ -225,10 +244,13 @@ class RowDecoder:
     def flush(self, split: Split) -> Iterator[pa.RecordBatch]:
         """What was decoded and not handed out yet, as one record batch."""
         if self._columns.rows:
-            batch = to_record_batch(self._columns, self.options.columns, split.partition)
+            batch = to_record_batch(self._columns, self._names, split.partition)
             self.allocated_bytes = self._columns.allocated_bytes
             if self.wrong_from is not None:
                 batch = batch.slice(0, rows_below(batch, self.wrong_from))
+            if self._typed is not None:
+                yield from self._decode_values(self._typed, batch, split)
+                return
             self.metrics.records += batch.num_rows
             self.next_offset = self.undelivered
             self.clock.end_arrow()
@@ -236,6 +258,29 @@ class RowDecoder:
                 yield batch
             self.clock.restart()
             self._columns.reset()  # only now: who takes a batch has let go of the one before, and its buffers are free
+
+    def _decode_values(self, typed: TypedColumns, batch: pa.RecordBatch, split: Split) -> Iterator[pa.RecordBatch]:
+        """The rows of a batch with keys and values decoded by their schemas.
+
+        Raises:
+            UndecodableValueError: one is not what its schema says, after the rows before it.
+        """
+        after = self.undelivered
+        offsets = batch.column(self._names.index("offset"))
+        rows = 0
+        try:
+            for decoded in typed.decode(batch, split.partition):
+                rows += decoded.num_rows
+                self.metrics.records += decoded.num_rows
+                self.next_offset = after if rows == batch.num_rows else offsets[rows].as_py()
+                self.clock.end_values()
+                self.clock.end_arrow()
+                yield decoded
+                del decoded  # its buffers are free while the next one is decoded
+                self.clock.restart()
+        finally:
+            del batch, offsets
+            self._columns.reset()
 
 
 class HeaderDecoder:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from segreader.storage.metrics import StorageMetrics
 
 _Batch = TypeVar("_Batch")
-_STATIONS: Final = ("cpu_read_s", "cpu_crc_s", "cpu_decompress_s", "cpu_records_s", "cpu_arrow_s")
+_STATIONS: Final = ("cpu_read_s", "cpu_crc_s", "cpu_decompress_s", "cpu_records_s", "cpu_values_s", "cpu_arrow_s")
 _NO_TIME: Final = array("q", (0, 0, 0))
 _FIRST: Final = 2
 _EVERY: Final = 16
@@ -69,14 +69,16 @@ class ScanMetrics:
 
     Batches are those that were met, records those of the offsets that were wanted. ``doubts`` counts the notes on
     damage that was passed over and left out no batch: neighbours, indexes or markers contradict each other.
+    ``undecodable`` counts the keys and values that are not what their schemas say, and were left out.
 
     The rest is what the read has cost up to its last record batch, and differs from one read to the next, so it does
     not count for ``==``. ``seconds`` (wall) and ``cpu_seconds`` (of the whole process) include the plan and what the
     consumer did between two batches; ``first_record_s`` is the wall time up to the first batch, ``None`` before it.
     ``cpu_…_s`` is the CPU time of all threads in one station: ``read`` (fetching bytes from the store), ``crc``,
-    ``decompress``, ``records`` (decoding them, and deciding which are delivered) and ``arrow`` (wrapping columns as
-    record batches). In a long read one part in sixteen is measured. ``bodies_in_flight_mean`` and
-    ``bodies_in_flight_most`` count the responses that arrived at a time since the store was opened; 0 for files.
+    ``decompress``, ``records`` (decoding them, and deciding which are delivered), ``values`` (decoding keys and values
+    by their schemas) and ``arrow`` (wrapping columns as record batches). In a long read one part in sixteen is
+    measured. ``bodies_in_flight_mean`` and ``bodies_in_flight_most`` count the responses that arrived at a time since
+    the store was opened; 0 for files.
     """
 
     kernel: str = field(default_factory=kernel_name)
@@ -94,6 +96,7 @@ class ScanMetrics:
     missing: list[MissingOffsets] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     doubts: int = 0
+    undecodable: int = 0
     seconds: float = field(default=0.0, compare=False)
     cpu_seconds: float = field(default=0.0, compare=False)
     first_record_s: float | None = field(default=None, compare=False)
@@ -101,6 +104,7 @@ class ScanMetrics:
     cpu_crc_s: float = field(default=0.0, compare=False)
     cpu_decompress_s: float = field(default=0.0, compare=False)
     cpu_records_s: float = field(default=0.0, compare=False)
+    cpu_values_s: float = field(default=0.0, compare=False)
     cpu_arrow_s: float = field(default=0.0, compare=False)
     bodies_in_flight_mean: float = field(default=0.0, compare=False)
     bodies_in_flight_most: int = field(default=0, compare=False)
@@ -122,6 +126,12 @@ class ScanMetrics:
         self.notes.append(str(error))
         self.doubts += 1
 
+    def leave_out(self, text: str) -> None:
+        """Count a key or value that is undecodable; the first few have a note of their own."""
+        self.undecodable += 1
+        if self.undecodable <= _NOTED:
+            self.notes.append(text)
+
     def add(self, other: ScanMetrics) -> None:
         """Count in what another reader of the same scan has counted."""
         for one in fields(ScanMetrics):
@@ -142,6 +152,9 @@ class ScanMetrics:
         shown["native_codecs"] = ",".join(self.native_codecs) or "none"
         return shown
 
+
+_NOTED: Final = 3
+"""Of the undecodable values of one reader, so many are named."""
 
 COST: Final = tuple(one.name for one in fields(ScanMetrics) if not one.compare)
 """The fields that tell what a read has cost."""
@@ -261,10 +274,15 @@ class StationClock:
             self._spent[2] += body * scale
             self._spent[3] += max(0.0, lap - (crc + body) * scale)  # rounding may leave less than nothing
 
+    def end_values(self) -> None:
+        """Keys and values were decoded since the last call."""
+        if self._is_on:
+            self._spent[4] += self._lap()
+
     def end_arrow(self) -> None:
         """Columns were wrapped since the last call, and a record batch is given: ``restart`` when it is back."""
         if self._is_on:
-            self._spent[4] += self._lap()
+            self._spent[5] += self._lap()
             self._end_stretch()
 
     def _end_stretch(self) -> None:
@@ -288,7 +306,7 @@ class StationClock:
 def lacks(plan: ReadPlan, metrics: ScanMetrics) -> bool:
     """Whether a read lacks records that its options let it go on without, or passed over damage that may hide some."""
     is_cut = any(end.damage is not None for end in plan.ends)
-    return bool(metrics.holes or metrics.missing or metrics.doubts or plan.gaps or is_cut)
+    return bool(metrics.holes or metrics.missing or metrics.doubts or metrics.undecodable or plan.gaps or is_cut)
 
 
 def texts_of(plan: ReadPlan, metrics: ScanMetrics) -> list[str]:

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any, Final, Protocol, Self
 
 from segreader.errors import OptionError
+from segreader.typed.schema import Framing as Framing
 from segreader.typed.schema import SchemaSet
 from segreader.typed.types import Type, select
 from segreader.values import dataclass
@@ -17,16 +18,6 @@ class Side(StrEnum):
 
     KEY = "key"
     VALUE = "value"
-
-
-class Framing(StrEnum):
-    """How the bytes of a key or value name their schema."""
-
-    CONFLUENT = "confluent"  # 00, id int32 big-endian; or the header __key_schema_id or __value_schema_id, if there
-    APICURIO = "apicurio"  # 00, id int64 big-endian
-    GLUE = "glue"  # 03, compression (00 none, 05 zlib), UUID of the schema version
-    SINGLE_OBJECT = "single-object"  # C3 01, CRC-64-AVRO fingerprint little-endian
-    BARE = "bare"  # nothing but the payload
 
 
 class Undecodable(StrEnum):
@@ -56,10 +47,6 @@ ANY_ID: Final = "*"
 class SchemaSource(Protocol):
     """Where schemas come from: a registry, files, the ``_schemas`` topic, or what was saved of one of them."""
 
-    @property
-    def framing(self) -> Framing:
-        """How values name their schemas."""
-
     def learn(self, topic: str | None) -> SchemaSet:
         """The schemas of a topic; ``None``: all there are. This is the only time that anything is asked.
 
@@ -79,7 +66,6 @@ class Decoding:
     """
 
     side: Side
-    framing: Framing
     schemas: SchemaSet
     type: Type
     paths: tuple[str, ...] = ("",)
@@ -93,6 +79,11 @@ class Decoding:
                 f"no such field: {self.side}.{error.args[0]}",
                 expected=", ".join(f"{self.side}.{one.name}" for one in self.type.fields) or f"{self.side} alone",
             ) from None
+
+    @property
+    def framing(self) -> Framing:
+        """How values name their schemas."""
+        return self.schemas.framing
 
     @property
     def selected(self) -> Type:
@@ -110,7 +101,6 @@ class Decoding:
         return json.dumps(
             {
                 "side": self.side.value,
-                "framing": self.framing.value,
                 "schemas": json.loads(self.schemas.to_json()),
                 "type": json.loads(self.type.to_json()),
                 "paths": list(self.paths),
@@ -129,7 +119,6 @@ class Decoding:
             document: dict[str, Any] = json.loads(text)
             return cls(
                 side=Side(document["side"]),
-                framing=Framing(document["framing"]),
                 schemas=SchemaSet.from_json(json.dumps(document["schemas"])),
                 type=Type.from_json(json.dumps(document["type"])),
                 paths=tuple(document["paths"]),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from enum import StrEnum
 from typing import Any, Final
@@ -19,6 +18,16 @@ class SchemaFormat(StrEnum):
     AVRO = "avro"
     PROTOBUF = "protobuf"
     JSON = "json"
+
+
+class Framing(StrEnum):
+    """How the bytes of a key or value name their schema."""
+
+    CONFLUENT = "confluent"  # 00, id int32 big-endian; or the header __key_schema_id or __value_schema_id, if there
+    APICURIO = "apicurio"  # 00, id int64 big-endian
+    GLUE = "glue"  # 03, compression (00 none, 05 zlib), UUID of the schema version
+    SINGLE_OBJECT = "single-object"  # C3 01, CRC-64-AVRO fingerprint little-endian
+    BARE = "bare"  # nothing but the payload
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +58,8 @@ class Schema:
     @property
     def fingerprint(self) -> str:
         """What is the same for equal schemas: the first 128 bits of a SHA-256, in hex."""
+        import hashlib  # few reads need it
+
         parts = [self.format.value, self.text, *(f"{one.name} {one.schema.fingerprint}" for one in self.references)]
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
@@ -66,12 +77,14 @@ class SchemaSet:
     """What was learnt of schemas: everything that decoding needs, so that nothing is asked later.
 
     Args:
+        framing: how values name their schemas.
         ids: what a frame names, and its schema: ids in decimal, GUIDs and fingerprints in hex of lower case.
         subjects: the versions of each subject, oldest first.
         bare: the schema of values without a frame.
         message: full name of the Protobuf message of ``bare``; its first message by default.
     """
 
+    framing: Framing = Framing.CONFLUENT
     ids: tuple[tuple[str, Schema], ...] = ()
     subjects: tuple[tuple[str, tuple[Version, ...]], ...] = ()
     bare: Schema | None = None
@@ -94,7 +107,8 @@ class SchemaSet:
                     document["references"] = {one.name: add(one.schema) for one in schema.references}
             return fingerprint
 
-        document: dict[str, Any] = {"kind": "schemas", "version": SAVED_VERSION, "schemas": known}
+        document: dict[str, Any] = {"kind": "schemas", "version": SAVED_VERSION, "framing": self.framing.value}
+        document["schemas"] = known
         document["ids"] = {id: add(schema) for id, schema in self.ids}
         document["subjects"] = {name: {one.version: one.id for one in versions} for name, versions in self.subjects}
         if self.bare is not None:
@@ -137,6 +151,7 @@ class SchemaSet:
 
             bare = document.get("bare")
             return cls(
+                framing=Framing(document["framing"]),
                 ids=tuple((id, schema(fingerprint)) for id, fingerprint in document["ids"].items()),
                 subjects=tuple(
                     (name, tuple(Version(int(version), id) for version, id in versions.items()))

@@ -1,0 +1,130 @@
+"""The reader's schema of a topic, fixed when a read is planned: one type for keys or values of every writer."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from segreader.errors import OptionError
+from segreader.typed.decoding import Decoding, SchemaSource, Side, Undecodable
+from segreader.typed.schema import Schema, SchemaFormat, SchemaSet
+from segreader.typed.types import Type
+
+Schemas = SchemaSource | SchemaSet | str | os.PathLike[str]
+"""Where schemas come from, as users say it: a source, what was learnt, or the URL or path of either."""
+
+SchemaVersion = int | str | None
+"""Which version of a subject is the reader's schema: its number, ``latest``, or ``None`` for what all of them give."""
+
+
+def plan_decoding(
+    given: Schemas,
+    side: Side,
+    topic: str | None,
+    *,
+    version: SchemaVersion = None,
+    on_undecodable: str = Undecodable.FAIL,
+    paths: tuple[str, ...] = ("",),
+) -> Decoding:
+    """How the keys or values of a topic are decoded. Schemas are learnt here; reading asks for no more.
+
+    Args:
+        topic: its name; ``None`` where a read has several.
+        version: whose schema is the reader's. By default the union of all that the topic's subject has.
+        on_undecodable: ``fail``, ``null`` or ``keep``.
+        paths: the fields to decode, with dots between; the empty path is everything.
+
+    Raises:
+        OptionError: there is no schema for the topic, its schemas do not agree, or have no such field.
+        SchemaRegistryError: a registry cannot be asked.
+    """
+    policy = Undecodable.parse(on_undecodable)
+    known = learn(given, topic)
+    writers = _writers(known, side, topic)
+    types = [type_of(one, known.message) for one in _chosen(known, writers, side, topic, version)]
+    from segreader.typed.merge import merge_types
+
+    whole = types[0] if len(types) == 1 else merge_types(types)
+    return Decoding(side=side, schemas=known, type=whole, paths=paths, on_undecodable=policy)
+
+
+def learn(given: Schemas, topic: str | None) -> SchemaSet:
+    """The schemas of a topic, from whatever they were given as; raises as ``plan_decoding``."""
+    if isinstance(given, SchemaSet):
+        return given
+    if isinstance(given, str | os.PathLike):
+        from segreader.typed.sources import open_schemas
+
+        return open_schemas(given).learn(topic)
+    return given.learn(topic)
+
+
+def type_of(schema: Schema, message: str | None = None) -> Type:
+    """The type of the values that a schema describes.
+
+    Args:
+        message: of a Protobuf schema: the full name of the message; its first one by default.
+
+    Raises:
+        OptionError: the schema is invalid, or has what no column can hold.
+    """
+    if schema.format is SchemaFormat.AVRO:
+        from segreader.typed import avro
+
+        return avro.type_of(schema)
+    if schema.format is SchemaFormat.PROTOBUF:
+        from segreader.typed import protobuf
+
+        return protobuf.type_of(schema, message)
+    from segreader.typed import json_schema
+
+    return json_schema.type_of(schema)
+
+
+def _writers(known: SchemaSet, side: Side, topic: str | None) -> dict[int, str]:
+    """The ids of the subject of this side by version, oldest first; empty where no subject is known."""
+    other = Side.KEY if side is Side.VALUE else Side.VALUE
+    subjects = dict(known.subjects)
+    if versions := subjects.get(f"{topic}-{side}"):
+        return {one.version: str(one.id) for one in versions}
+    rest = [versions for name, versions in subjects.items() if not name.endswith((f"-{other}", f"-{side}"))]
+    if len(rest) == 1:
+        return {one.version: str(one.id) for one in rest[0]}
+    return {}
+
+
+def _chosen(
+    known: SchemaSet, writers: dict[int, str], side: Side, topic: str | None, version: SchemaVersion
+) -> Sequence[Schema]:
+    """The schemas whose union is the reader's, newest last."""
+    if known.bare is not None and not known.ids:
+        return [known.bare]
+    if version is not None:
+        wanted = max(writers, default=0) if version == "latest" else version
+        if wanted not in writers:
+            raise OptionError(
+                f"the {side}s of {topic} have no such version of their schema",
+                found=version,
+                expected=", ".join(map(str, writers)) or "none: no versions are known here",
+            )
+        return [_schema(known, writers[wanted])]
+    found = [_schema(known, id) for id in writers.values()] or [schema for _, schema in known.ids]
+    if not found:
+        raise OptionError(
+            f"no schema for the {side}s of {topic or 'these topics'}",
+            hint="'segreader schemas ls' shows which ids occur; name a file that has them, or a registry",
+        )
+    if len({one.format for one in found}) > 1:
+        raise OptionError(
+            f"the {side}s of {topic or 'these topics'} have schemas of several formats",
+            found=", ".join(sorted({one.format.value for one in found})),
+            hint="Choose one with schema_version, or give only the schemas of one format",
+        )
+    return list(dict.fromkeys(found))
+
+
+def _schema(known: SchemaSet, id: str) -> Schema:
+    schema = known.schema(id)
+    if schema is None:
+        raise OptionError(f"a version names schema id {id}, which is not among the schemas", hint="Pull them again")
+    return schema
