@@ -98,14 +98,23 @@ class OpCode(IntEnum):
     #                       in the place of the first
 
     # JSON: RFC 8259, UTF-8, one value with white space around it
-    JSON_OBJECT = 60  # children are JSON_FIELD -> STRUCT. Members with other names are skipped; of two the last counts
+    JSON_OBJECT = (
+        60  # children are JSON_FIELD, SET_NULL or CONSTANT -> STRUCT. Members with other names are skipped, of
+    )
+    #                   two the last counts. ``table``: the JSON_FIELDs, sorted by the length of their names, then by them
     JSON_FIELD = 61  # name ``text``; children[0] reads the value; children[1] runs where the member is missing
     JSON_ARRAY = 62  # children[0] for each item -> LIST
-    JSON_MAP = 63  # name (children[0], a JSON_STRING) and value (children[1]) of each member -> MAP
+    JSON_MAP = 63  # name (children[0], a JSON_STRING) and value (children[1]) of each member -> MAP. Of equal names the
+    #                last value counts, in the place of the first
     JSON_STRING = 64  # -> STRING, BINARY (base64, with or without padding), DATE, TIME_US, TIMESTAMP us (RFC 3339),
     #                   DECIMAL, ENUM (symbols: ColumnLayout). Anything else in the string is an error
-    JSON_INTEGER = 65  # a number without a fraction that is not 0 -> INT32, INT64, UINT64, DECIMAL
-    JSON_NUMBER = 66  # -> DOUBLE, DECIMAL
+    #                   For an ENUM ``text`` has its symbols sorted by length, then by bytes; ``table`` has for each the
+    #                   index and where it ends in ``text``. For a DECIMAL ``a`` is its scale, here and in numbers
+    JSON_INTEGER = (
+        65  # a number without a fraction that is not 0 -> INT32, INT64, UINT64, DECIMAL, DATE, TIME_MS; TIME_US
+    )
+    #                    and TIMESTAMP, multiplied by ``a`` if that is not 0
+    JSON_NUMBER = 66  # -> FLOAT, DOUBLE (beyond both: RANGE), DECIMAL
     JSON_BOOL = 67
     JSON_ANY = 68  # any value: its own text, without white space around it -> STRING
     JSON_OR_NULL = 69  # ``null``: a null; else children[0]
@@ -116,6 +125,13 @@ class OpCode(IntEnum):
 PROTO_REPEATED: Final = 1
 PROTO_PACKABLE: Final = 2
 """Flags of ``PROTO_FIELD``: a repeated field of numbers, which may come packed or not."""
+
+
+JSON_BASE64: Final = 1
+"""Flag of ``JSON_STRING`` into a DECIMAL: base64 of a big-endian two's complement, not decimal text."""
+
+JSON_RAW_NAME: Final = 1
+"""Flag of ``JSON_FIELD``: nothing in its name needs a backslash, so its bytes can be compared as they come."""
 
 
 class Bad(IntEnum):
