@@ -124,7 +124,9 @@ class OpCode(IntEnum):
 
 PROTO_REPEATED: Final = 1
 PROTO_PACKABLE: Final = 2
-"""Flags of ``PROTO_FIELD``: a repeated field of numbers, which may come packed or not."""
+PROTO_GROUP: Final = 4
+"""Flags of ``PROTO_FIELD``: a repeated field; one of numbers, which may come packed or not; a message that comes as a
+group (wire type 3): children[0] reads what is before its end."""
 
 
 JSON_BASE64: Final = 1
