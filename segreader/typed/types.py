@@ -87,6 +87,17 @@ class Type:
     name: str = ""
     is_union: bool = False
 
+    def __str__(self) -> str:
+        """The type in a word or two, for messages: ``decimal(10, 2)``, ``timestamp[us, UTC]``, ``struct``."""
+        match self.kind:
+            case ValueKind.DECIMAL:
+                return f"decimal({self.precision}, {self.scale})"
+            case ValueKind.TIMESTAMP | ValueKind.DURATION:
+                return f"{self.kind.value}[{self.unit}{', UTC' if self.is_utc else ''}]"
+            case ValueKind.FIXED:
+                return f"{self.kind.value}[{self.size}]"
+        return "union" if self.is_union else self.kind.value
+
     def field(self, name: str) -> TypeField | None:
         """The field of that name, if there is one."""
         return next((one for one in self.fields if one.name == name), None)
