@@ -11,7 +11,7 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 
-SOURCES = sorted(Path("segreader/format").glob("_*.pyx"))
+SOURCES = sorted(source for part in ("format", "typed") for source in Path("segreader", part).glob("_*.pyx"))
 
 
 def extensions() -> list[Extension]:

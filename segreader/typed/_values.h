@@ -14,7 +14,8 @@
      int  append_wide(m, column, data, width)     FIXED, INTERVAL: `width` bytes as they are
      int  append_decimal(m, column, limbs, at)    DECIMAL: two's complement, 4 limbs, lowest first; fails with RANGE at
                                                   `at` where it has more digits than the column
-     int  append_bytes(m, column, data, size)     STRING, BINARY; the caller has checked is_utf8()
+     int  append_bytes(m, column, data, size)     BINARY; STRING: the caller has checked is_utf8()
+     int  append_text(m, column, data, size, at)  STRING: fails with UTF8 at `at`; `data` is within the value, or m->text
      uint8_t *reserve_bytes(m, column, most)      room for one entry of up to `most` bytes, NULL: there is none; then
      void close_bytes(m, column, size)            the entry has the first `size` of them
      int  append_struct(m, column)                a struct that is not null; its fields get their entries from
@@ -91,7 +92,7 @@ enum {
 enum { UNIT_NONE, UNIT_MS, UNIT_US, UNIT_NS };
 
 /* Why a row was left. */
-enum { OUT_DONE, OUT_BAD, OUT_ROOM, OUT_SYMBOL, OUT_SCRATCH, OUT_BADS };
+enum { OUT_DONE, OUT_BAD, OUT_ROOM, OUT_SYMBOL, OUT_SCRATCH, OUT_BADS, OUT_MISFIT };
 
 /* Which buffer of a column lacks room. */
 enum { ROOM_ENTRIES, ROOM_DATA };
@@ -127,9 +128,11 @@ typedef struct {
     const Step *steps;
     const int64_t *table;
     const uint8_t *text;
+    int64_t text_size;
     Column *columns;
     const int32_t *numbers;
     int64_t column_count;
+    const uint8_t *readable; /* where the buffer ends that the value, or the CONSTANT, is in: it has more behind `stop` */
     int64_t *scratch;
     int64_t scratch_at, scratch_size;
     const uint8_t *outside;  /* in a CONSTANT: where the value is read on */
@@ -390,11 +393,45 @@ static inline int64_t *take_scratch(Machine *m, int64_t count)
 
 static inline void give_scratch(Machine *m, int64_t count) { m->scratch_at -= count; }
 
+static inline int32_t little_int32(const uint8_t *at)
+{
+    return (int32_t)((uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24);
+}
+
+static inline int64_t little_int64(const uint8_t *at)
+{
+    return (int64_t)((uint64_t)(uint32_t)little_int32(at) | (uint64_t)(uint32_t)little_int32(at + 4) << 32);
+}
+
+static inline float little_float(const uint8_t *at)
+{
+    int32_t bits = little_int32(at);
+    float value;
+    memcpy(&value, &bits, 4);
+    return value;
+}
+
 static NOINLINE const uint8_t *read_long_varint(Machine *m, const uint8_t *at, const uint8_t *stop, uint64_t *value)
 {
     const uint8_t *start = at;
     uint64_t found = 0;
     int shift;
+#if defined(__GNUC__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    if (LIKELY(stop - at >= 8)) {
+        uint64_t ends;
+        memcpy(&found, at, 8);
+        ends = ~found & UINT64_C(0x8080808080808080);
+        if (LIKELY(ends)) {
+            int last = __builtin_ctzll(ends);  /* bit 7 of the last byte */
+            found &= ~UINT64_C(0) >> (63 - last);
+            found = (found & UINT64_C(0x007f007f007f007f)) | (found & UINT64_C(0x7f007f007f007f00)) >> 1;
+            found = (found & UINT64_C(0x00003fff00003fff)) | (found & UINT64_C(0x3fff00003fff0000)) >> 2;
+            *value = (found & UINT64_C(0x000000000fffffff)) | (found & UINT64_C(0x0fffffff00000000)) >> 4;
+            return at + (last >> 3) + 1;
+        }
+        found = 0;
+    }
+#endif
     for (shift = 0; shift < 70; shift += 7) {
         uint64_t byte;
         if (at >= stop) return fail(m, BAD_SHORT, start);
@@ -460,7 +497,131 @@ static inline int is_utf8(const uint8_t *data, int64_t size)
     return 1;
 }
 
+static inline int append_text(Machine *m, int column, const uint8_t *data, int64_t size, const uint8_t *at)
+{
+    const Column *c = m->columns + column;
+    uint8_t *to = reserve_bytes(m, column, size);
+    if (UNLIKELY(!to)) return 0;
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    if (LIKELY(size <= 16 && m->readable - data >= 16 && c->data_room - c->size >= 16)) {
+        uint64_t low, high, beyond;
+        memcpy(&low, data, 8);
+        memcpy(&high, data + 8, 8);
+        memcpy(to, &low, 8);
+        memcpy(to + 8, &high, 8);
+        if (size <= 8) beyond = size ? low << (64 - 8 * size) : 0;
+        else beyond = low | high << (128 - 8 * size);
+        if (UNLIKELY(beyond & UINT64_C(0x8080808080808080)) && !is_wide_utf8(data, data + size)) {
+            fail(m, BAD_UTF8, at);
+            return 0;
+        }
+        close_bytes(m, column, size);
+        return 1;
+    }
+#endif
+    if (UNLIKELY(!is_utf8(data, size))) {
+        fail(m, BAD_UTF8, at);
+        return 0;
+    }
+    memcpy(to, data, (size_t)size);
+    close_bytes(m, column, size);
+    return 1;
+}
+
 #include "_values_proto.h"
 #include "_values_json.h"
+#include "_values_avro.h"
+
+/* Some values, each with the number of its root, and what is undecodable of them. */
+typedef struct {
+    const uint8_t *data;
+    int64_t size;
+    const int64_t *starts, *stops;  /* of the payloads in `data` */
+    const int32_t *roots;           /* index in `root_steps`; -1: null; -2 - bad: undecodable already */
+    const int32_t *root_steps;
+    int64_t root_count;
+    int64_t row, rows;              /* `row` is the next one */
+    int64_t *bads;                  /* row, bad, position of each undecodable value */
+    int64_t bad_count, bad_room;
+    int stops_at_first;
+} Batch;
+
+static const uint8_t *run_root(Machine *m, const Step *root, const uint8_t *at, const uint8_t *stop)
+{
+    m->depth = 0;
+    m->outside = NULL;
+    m->scratch_at = 0;
+    m->free_items = FREE_ITEMS;
+    if (root->code >= JSON_OBJECT && root->code < X_CALL) at = run_json_root(m, root, at, stop);
+    else at = run(m, root, at, stop);
+    return at && at != stop ? fail(m, BAD_LEFT_OVER, at) : at;
+}
+
+static int add_bad(Machine *m, Batch *b, int64_t bad, int64_t position)
+{
+    int64_t *to = b->bads + 3 * b->bad_count;
+    if (!b->stops_at_first && !append_null(m, 0)) {
+        take_back(m, 0, b->row);
+        return 0;
+    }
+    to[0] = b->row;
+    to[1] = bad;
+    to[2] = position;
+    b->bad_count++;
+    b->row += !b->stops_at_first;
+    return 1;
+}
+
+/* Decode up to the end, to an undecodable value where that is the end, or to what Python has to do: OUT_*. */
+static int run_rows(Machine *m, Batch *b)
+{
+    while (b->row < b->rows) {
+        const int64_t row = b->row, start = b->starts[row], stop = b->stops[row];
+        const int32_t root = b->roots[row];
+        int64_t bad, position = 0;
+        if (UNLIKELY(b->bad_count == b->bad_room)) return OUT_BADS;
+        if (UNLIKELY(start < 0 || stop < start || stop > b->size || root >= b->root_count)) return OUT_MISFIT;
+        if (root >= 0) {
+            m->readable = b->data + b->size;
+            if (LIKELY(run_root(m, m->steps + b->root_steps[root], b->data + start, b->data + stop) != NULL)) {
+                b->row++;
+                continue;
+            }
+            take_back(m, 0, row);
+            if (m->outcome != OUT_BAD) return m->outcome;
+            bad = m->bad;
+            position = m->bad_at - (b->data + start);
+        } else if (root == -1) {
+            if (!append_null(m, 0)) {
+                take_back(m, 0, row);
+                return m->outcome;
+            }
+            b->row++;
+            continue;
+        } else {
+            bad = -2 - (int64_t)root;
+        }
+        if (!add_bad(m, b, bad, position)) return m->outcome;
+        if (b->stops_at_first) return OUT_BAD;
+    }
+    return OUT_DONE;
+}
+
+/* Bits that are 0 among the first ones. */
+static int64_t count_zeros(const uint8_t *bits, int64_t count)
+{
+    int64_t ones = 0, k;
+    for (k = 0; k + 64 <= count; k += 64) {
+        uint64_t word;
+        memcpy(&word, bits + (k >> 3), 8);
+#if defined(__GNUC__)
+        ones += __builtin_popcountll(word);
+#else
+        for (; word; word &= word - 1) ones++;
+#endif
+    }
+    for (; k < count; k++) ones += bits[k >> 3] >> (k & 7) & 1;
+    return count - ones;
+}
 
 #endif
