@@ -446,6 +446,63 @@ scan_options = _gathered("asked", dict, *_RECORD_OPTIONS)
 """The command gets these options together, as ``asked``: arguments of ``segreader.scan``."""
 
 
+def _typed(
+    key: str | None, value: str | None, known: str | None, schema_registry: str | None, **others: Any
+) -> dict[str, Any]:
+    if known is not None and schema_registry is not None:
+        raise OptionError("--schemas and --schema-registry both say where schemas come from", hint="Leave one out")
+    return {"key": key, "value": value, "schemas": known or schema_registry, **others}
+
+
+_SCHEMA_HELP = "a registry (http…), a schema (.avsc, .proto, .desc, JSON Schema), or a file of segreader schemas pull"
+
+schema_options = _gathered(
+    "typed",
+    _typed,
+    click.option("--value-schema", "value", metavar="SOURCE", help=f"Decode values by the schemas of {_SCHEMA_HELP}."),
+    click.option("--key-schema", "key", metavar="SOURCE", help="The same for keys."),
+    click.option(
+        "--schemas",
+        "known",
+        metavar="FILE",
+        help="Decode values, and keys if they have schemas, by what segreader schemas pull saved.",
+    ),
+    click.option("--schema-registry", metavar="URL", help="The same by the schemas of a registry."),
+    click.option(
+        "--schema-version",
+        metavar="N|latest",
+        help="The version of the topic's schema that gives the fields. Default: the fields of all versions.",
+    ),
+    click.option(
+        "--on-undecodable",
+        type=click.Choice(["fail", "null", "keep"]),
+        default="fail",
+        show_default=True,
+        help="If a key or value is not what its schema says: print the records before it and fail (exit code 5); make "
+        "it null, or keep its bytes in value_raw and the reason in value_error, with a note on stderr (exit code 1).",
+    ),
+)
+"""How keys and values are decoded; the command gets these together, as ``typed``, for ``typed_arguments``."""
+
+
+def typed_arguments(typed: Mapping[str, Any], topic: str | None) -> dict[str, Any]:
+    """The arguments of ``segreader.scan`` that say what ``schema_options`` do.
+
+    Raises:
+        OptionError, SchemaRegistryError: schemas cannot be had.
+    """
+    given = dict(typed)
+    schemas, version = given.pop("schemas"), given["schema_version"]
+    if version is not None and version != "latest":
+        given["schema_version"] = int(version) if version.isdecimal() else version
+    if schemas is not None:
+        from segreader.typed.reader_schema import learn_sides
+
+        for side, known in learn_sides(schemas, topic).items():
+            given[side] = given[side] or known
+    return given
+
+
 def ahead_options(what: str) -> Callable[[_F], _F]:
     """How far a command reads ahead; it gets ``threads`` and ``read_ahead_bytes``.
 

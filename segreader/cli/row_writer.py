@@ -16,8 +16,9 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from segreader.cli.output import JSON_ENDS, console, json_line, json_rows, printable, shown_time, stdout, styled
+from segreader.format.batch import TimestampType
 from segreader.format.rows import ENCODINGS, Encode, csv_bytes, csv_cell, iter_rows, load_row_maker
-from segreader.read.records import row_columns
+from segreader.read.records import python_values, row_columns, split_typed
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -208,6 +209,120 @@ class RecordTexts:
             yield [f"{topic}-{partition}", str(offset), shown_time(time_ms), *shown]
 
 
+class TypedRecordTexts:
+    """Rows of ``RECORD_COLUMNS`` whose keys, values or both are typed: as ``RecordTexts``, with these as JSON.
+
+    Args:
+        schema: of the rows. ``value_raw``, ``value_error`` and those of keys may be in it.
+        key_encoding, value_encoding: of bytes, as there.
+    """
+
+    columns = RecordTexts.columns
+
+    def __init__(self, schema: pa.Schema, key_encoding: str, value_encoding: str) -> None:
+        self._kept = [name for name in schema.names if name.endswith(("_raw", "_error"))]
+        self._shapes = {field.name: _shape(field.type) for field in schema}
+        self._encode = {"key": ENCODINGS[key_encoding], "value": ENCODINGS[value_encoding]}
+        self._is_auto = {"key": key_encoding == "auto", "value": value_encoding == "auto"}
+
+    def json(self, batch: pa.RecordBatch, end: bytes) -> Iterator[bytes]:
+        lines = []
+        for row in self._rows(batch):
+            shown: dict[str, Any] = {}
+            notes = {}
+            for name, value in row.items():
+                if value is None and name in self._kept:
+                    continue
+                if isinstance(value, bytes):
+                    side = name.partition("_")[0]
+                    shown[name], used = self._encode[side](value)
+                    if self._is_auto[side] and used == "base64":
+                        notes[f"{name}_encoding"] = used
+                else:
+                    shown[name] = value
+            lines.append(json_line(shown | notes).encode())
+        if lines:
+            yield end.join(lines) + end
+
+    @property
+    def csv_head(self) -> str:
+        return ",".join((*CSV_FIELDS, *self._kept))
+
+    def csv(self, batch: pa.RecordBatch) -> Iterator[bytes]:
+        lines = []
+        for row in self._rows(batch):
+            cells = []
+            for name in (*CSV_FIELDS, *self._kept):
+                side = name.partition("_")[0]
+                if name.endswith("_encoding"):
+                    value = row[side]
+                    cells.append(self._encode[side](value)[1] if isinstance(value, bytes) else "")
+                elif isinstance(row[name], bytes):
+                    cells.append(csv_bytes(row[name], self._encode[side])[0])
+                elif row[name] is None:
+                    cells.append("")
+                else:
+                    cells.append(csv_cell(row[name] if isinstance(row[name], str) else json_line(row[name])))
+            lines.append(",".join(cells) + "\n")
+        yield "".join(lines).encode()
+
+    def cells(self, batch: pa.RecordBatch) -> Iterator[list[str | Text]]:
+        for row in self._rows(batch):
+            named = ", ".join(f"{printable(one['key'], 20)}={one['value']}" for one in row["headers"])
+            shown = [self._cell(row["key"]), self._cell(row["value"]), styled(named)]
+            yield [f"{row['topic']}-{row['partition']}", str(row["offset"]), shown_time(row["timestamp"]), *shown]
+
+    @staticmethod
+    def _cell(value: Any) -> Text:
+        if value is None or isinstance(value, bytes):
+            return _payload(value)
+        return styled(printable(value if isinstance(value, str) else json_line(value)))
+
+    def _rows(self, batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+        """Each row as it is shown in JSON, but for bytes of keys and values."""
+        plain, typed = split_typed(batch)
+        values = {side: python_values(column) for side, column in typed.items()}
+        kept = {name: batch.column(name).to_pylist() for name in self._kept}
+        names = {int(kind): kind.java_name for kind in TimestampType}
+        for at, row in enumerate(iter_rows(row_columns(plain))):
+            topic, partition, offset, time_ms, kind, epoch, key, value, headers = row
+            shown = {"topic": topic, "partition": partition, "offset": offset, "timestamp": time_ms}
+            shown |= {"timestamp_type": names[kind], "leader_epoch": epoch, "key": key, "value": value}
+            for side, some in values.items():
+                shown[side] = _plain(self._shapes[side](some[at]), self._encode[side])
+            shown["headers"] = [self._header(name, data) for name, data in headers]
+            yield shown | {name: some[at] for name, some in kept.items()}
+
+    def _header(self, name: str, data: bytes | None) -> dict[str, Any]:
+        if data is None:
+            return {"key": name, "value": None}
+        text, used = self._encode["value"](data)
+        note = {"value_encoding": used} if self._is_auto["value"] and used == "base64" else {}
+        return {"key": name, "value": text, **note}
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _shape(kind: pa.DataType) -> Callable[[Any], Any]:
+    """What makes objects of the maps in a value of a type, where their keys are text."""
+    if pa.types.is_struct(kind):
+        inner = {kind.field(at).name: _shape(kind.field(at).type) for at in range(kind.num_fields)}
+        if all(one is _same for one in inner.values()):
+            return _same
+        return lambda value: value and {name: shape(value[name]) for name, shape in inner.items()}
+    if pa.types.is_list(kind):
+        item = _shape(kind.value_type)
+        return _same if item is _same else lambda value: value and [item(one) for one in value]
+    if pa.types.is_map(kind):
+        item = _shape(kind.item_type)
+        if pa.types.is_string(kind.key_type):
+            return lambda value: value if value is None else {name: item(one) for name, one in value}
+        return lambda value: value and [[key, item(one)] for key, one in value]
+    return _same
+
+
 def _payload(data: bytes | None) -> Text:
     return styled("null", "dim") if data is None else styled(printable(ENCODINGS["auto"](data)[0]))
 
@@ -225,9 +340,11 @@ class ValueTexts:
 
     def json(self, batch: pa.RecordBatch, end: bytes) -> Iterator[bytes]:
         lines = []
+        shapes = [_shape(kind) for kind in batch.schema.types]
         for values in self._rows(batch):
             row: dict[str, Any] = {}
-            for name, value in zip(batch.schema.names, values, strict=True):
+            for name, shape, found in zip(batch.schema.names, shapes, values, strict=True):
+                value = shape(found)
                 _put(row, name, value, self._encode, is_named=self._is_auto)
             lines.append(json_line(row))
         if lines:
@@ -325,7 +442,7 @@ def _values(column: pa.Array) -> list[Any]:
     """The values of a column as Python has them; a time that no calendar reaches stays a number."""
     kind = column.type
     if not pa.types.is_timestamp(kind):
-        return list(column.to_pylist())
+        return python_values(column)
     return [_time(one, _PER_SECOND[kind.unit], kind.tz is not None) for one in column.cast(pa.int64()).to_pylist()]
 
 

@@ -9,15 +9,20 @@ import difflib
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
 
 from segreader.cli.options import parse_location, parse_topic
 from segreader.errors import OptionError
 from segreader.plan.request import DEFAULT_COLUMNS
 from segreader.scans import scan
 from segreader.tables.dataset import TopicDataset, open_dataset
+from segreader.typed.decoding import Side
+from segreader.typed.reader_schema import learn, learn_sides, plan_decoding
+from segreader.typed.types import Type, ValueKind
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -49,6 +54,7 @@ class QueryTables:
         self._connection = connection
         self._storage_options, self._broker_options = storage_options, broker_options
         self._made: dict[str, tuple[str, str]] = {}
+        self._paths: dict[str, set[tuple[str, ...]] | None] = {}
         self.datasets: list[TopicDataset] = []
 
     def prepare(self, query: str) -> str:
@@ -62,6 +68,7 @@ class QueryTables:
             raise _not_a_query(query, str(parsed.get("error_message")))
         if len(parsed["statements"]) != 1:
             raise OptionError("not one query", found=f"{len(parsed['statements'])} statements", expected="one SELECT")
+        self._paths = _paths_of_sides(parsed)
         return self._text(self._replaced(parsed, Counter()))
 
     def _parse(self, query: str) -> dict[str, Any]:
@@ -134,7 +141,7 @@ class QueryTables:
         if decode not in _DECODES:
             raise OptionError("unknown decode", found=repr(decode), expected=" or ".join(_DECODES))
         for name in named:
-            if name not in _ARGUMENTS:
+            if name not in (*_ARGUMENTS, "schemas"):
                 near = difflib.get_close_matches(name, _ARGUMENTS, 1)
                 raise OptionError(
                     f"topic() has no argument {name!r}",
@@ -154,7 +161,10 @@ class QueryTables:
         asked = named.pop("columns", DEFAULT_COLUMNS)
         if not isinstance(asked, list | tuple):
             raise OptionError("columns are a list", found=repr(asked), expected="columns := ['offset', 'value']")
+        typed = self._typed(named, topic, asked)
+        asked = typed.pop("columns")
         columns = ("topic", *(name for name in asked if name != "topic"))  # DuckDB counts rows by the first one
+        named |= typed
         options = self._storage_options
         dataset = open_dataset(location, urls=urls, topic=topic, storage_options=options, columns=columns, **named)
         dataset.keeps_reads = True
@@ -164,17 +174,86 @@ class QueryTables:
         self._connection.register(source, dataset)
         shown = [
             f"decode({quoted(name)}) as {quoted(name)}"
-            if decode == "utf8" and name in ("key", "value")
+            if decode == "utf8" and name in ("key", "value") and dataset.schema.field(name).type == pa.binary()
             else quoted(name)
-            for name in asked
+            for asked_name in dict.fromkeys(name.partition(".")[0] for name in asked)
+            for name in (asked_name, f"{asked_name}_raw", f"{asked_name}_error")
+            if name in dataset.schema.names
         ]
         self._connection.execute(f"create temp view {quoted(view)} as select {', '.join(shown)} from {quoted(source)}")
         return view, topic or _FUNCTION
+
+    def _typed(self, named: dict[str, Any], topic: str | None, asked: Sequence[str]) -> dict[str, Any]:
+        """The arguments of ``scan`` for typed keys and values, with no more of their fields than the query names."""
+        given: dict[str, Any] = {name: named.pop(name) for name in (*Side, "schemas") if name in named}
+        schemas = given.pop("schemas", None)
+        if schemas is not None:
+            given = learn_sides(schemas, topic) | given
+        given = {side: learn(one, topic) for side, one in given.items()}
+        columns: list[str] = []
+        for name in asked:
+            paths = self._paths.get(name) if name in given else None
+            if paths is None:
+                columns.append(name)
+                continue
+            whole = plan_decoding(given[name], Side(name), topic, version=named.get("schema_version")).type
+            columns += [f"{name}.{path}" for path in _known_paths(whole, paths)] or [name]
+        return {"columns": columns, **given}
 
     def close(self) -> None:
         """Give back what the topics hold."""
         for dataset in self.datasets:
             dataset.close()
+
+
+def _paths_of_sides(parsed: Any) -> dict[str, set[tuple[str, ...]] | None]:
+    """The fields of keys and values that a query names, as the parts of their paths.
+
+    ``None`` where it may need all of them: it names the column itself, or has a ``*``.
+    """
+    found: dict[str, set[tuple[str, ...]] | None] = {side.value: set() for side in Side}
+    pending = [parsed]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, list):
+            pending += node
+            continue
+        if not isinstance(node, dict):
+            continue
+        pending += node.values()
+        if node.get("class") == "STAR":
+            return dict.fromkeys(found)
+        if node.get("class") != "COLUMN_REF":
+            continue
+        names = [str(name) for name in node["column_names"]]
+        for at, name in enumerate(names):
+            side = name.lower()
+            if side in found and (paths := found[side]) is not None:
+                if at + 1 == len(names):
+                    found[side] = None
+                else:
+                    paths.add(tuple(names[at + 1 :]))
+    return found
+
+
+def _known_paths(whole: Type, paths: Iterable[tuple[str, ...]]) -> list[str]:
+    """The paths as ``scan`` takes them. One that is not known exactly ends where it is: DuckDB says what is wrong.
+
+    Names of SQL are the same in any case.
+    """
+    known: set[str] = set()
+    for path in sorted(paths):
+        one, found = whole, []
+        for name in path:
+            fields = [field for field in one.fields if field.name.lower() == name.lower()]
+            if one.kind is not ValueKind.STRUCT or len(fields) != 1:
+                break
+            found.append(fields[0].name)
+            one = fields[0].type
+        if not found:
+            return []
+        known.add(".".join(found))
+    return sorted(known)
 
 
 def quoted(name: str) -> str:

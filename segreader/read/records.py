@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import chain
+from typing import Any
 
 import pyarrow as pa
 
@@ -18,7 +20,8 @@ class ConsumerRecord:
     """One record as a consumer is given it. Source: ``ConsumerRecord`` of the Java client (4.0).
 
     ``leader_epoch`` is ``None`` where the format has none (magic 0 and 1); ``timestamp_ms`` is -1 where it has none
-    (magic 0). A null key or value is ``None``, an empty one ``b""``.
+    (magic 0). A null key or value is ``None``, an empty one ``b""``. Where a scan has schemas, key and value are what
+    ``to_pylist`` of their columns gives: a ``dict`` for a record.
     """
 
     topic: str
@@ -27,14 +30,56 @@ class ConsumerRecord:
     timestamp_ms: int
     timestamp_type: TimestampType
     leader_epoch: int | None
-    key: bytes | None
-    value: bytes | None
+    key: Any
+    value: Any
     headers: Headers
 
 
 def iter_consumer_records(batch: pa.RecordBatch, kernel: str | None = None) -> Iterator[ConsumerRecord]:
     """The rows of a batch that has ``RECORD_COLUMNS``; ``kernel`` as in ``load_kernel``."""
-    return chain.from_iterable(load_row_maker(kernel).make_records(row_columns(batch), ConsumerRecord))
+    plain, typed = split_typed(batch)
+    made = load_row_maker(kernel).make_records(row_columns(plain), ConsumerRecord)
+    records: Iterator[ConsumerRecord] = chain.from_iterable(made)
+    for side, column in typed.items():
+        records = _with(records, side, python_values(column))
+    return records
+
+
+def _with(records: Iterator[ConsumerRecord], side: str, values: list[Any]) -> Iterator[ConsumerRecord]:
+    for record, value in zip(records, values, strict=True):
+        yield replace(record, **{side: value})
+
+
+def split_typed(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[str, pa.Array]]:
+    """The batch with nulls in place of typed keys and values, and these columns."""
+    typed = {side: batch.column(side) for side in ("key", "value") if batch.column(side).type != pa.binary()}
+    for side in typed:
+        at = batch.schema.names.index(side)
+        batch = batch.set_column(at, pa.field(side, pa.binary()), pa.nulls(batch.num_rows, pa.binary()))
+    return batch, typed
+
+
+def python_values(column: pa.Array) -> list[Any]:
+    """The values of a column as Python has them; if one of its times is beyond Python's calendar, all are numbers."""
+    try:
+        return list(column.to_pylist())
+    except (ValueError, OverflowError):
+        return list(column.cast(_with_numbers(column.type)).to_pylist())
+
+
+def _with_numbers(kind: pa.DataType) -> pa.DataType:
+    """The type with whole numbers in place of times."""
+    if pa.types.is_struct(kind):
+        return pa.struct(
+            [kind.field(at).with_type(_with_numbers(kind.field(at).type)) for at in range(kind.num_fields)]
+        )
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_with_numbers(kind.value_type)))
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, kind.item_field.with_type(_with_numbers(kind.item_type)))
+    if pa.types.is_date32(kind) or pa.types.is_time32(kind):
+        return pa.int32()
+    return pa.int64() if pa.types.is_temporal(kind) and kind != pa.month_day_nano_interval() else kind
 
 
 def row_columns(batch: pa.RecordBatch) -> RowColumns:

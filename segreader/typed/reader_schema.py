@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 
 from segreader.errors import OptionError
 from segreader.typed.decoding import Decoding, SchemaSource, Side, Undecodable
@@ -18,27 +19,36 @@ SchemaVersion = int | str | None
 
 
 def plan_decoding(
-    given: Schemas,
+    given: Schemas | Decoding,
     side: Side,
     topic: str | None,
     *,
     version: SchemaVersion = None,
-    on_undecodable: str = Undecodable.FAIL,
+    on_undecodable: str | None = None,
     paths: tuple[str, ...] = ("",),
 ) -> Decoding:
     """How the keys or values of a topic are decoded. Schemas are learnt here; reading asks for no more.
 
     Args:
+        given: of a decoding that was planned before, schemas and type are kept, and all else that is not given here.
         topic: its name; ``None`` where a read has several.
         version: whose schema is the reader's. By default the union of all that the topic's subject has.
-        on_undecodable: ``fail``, ``null`` or ``keep``.
+        on_undecodable: ``fail`` (the default), ``null`` or ``keep``.
         paths: the fields to decode, with dots between; the empty path is everything.
 
     Raises:
         OptionError: there is no schema for the topic, its schemas do not agree, or have no such field.
         SchemaRegistryError: a registry cannot be asked.
     """
-    policy = Undecodable.parse(on_undecodable)
+    policy = Undecodable.parse(on_undecodable or Undecodable.FAIL)
+    if isinstance(given, Decoding):
+        if given.side is not side:
+            raise OptionError("schemas of keys are not those of values", found=given.side.value, expected=side.value)
+        policy = policy if on_undecodable else given.on_undecodable
+        paths = given.paths if paths == ("",) else paths
+        if version is None:
+            return replace(given, on_undecodable=policy, paths=paths)
+        given = given.schemas
     known = learn(given, topic)
     writers = _writers(known, side, topic)
     types = [type_of(one, known.message) for one in _chosen(known, writers, side, topic, version)]
@@ -57,6 +67,13 @@ def learn(given: Schemas, topic: str | None) -> SchemaSet:
 
         return open_schemas(given).learn(topic)
     return given.learn(topic)
+
+
+def learn_sides(given: Schemas, topic: str | None) -> dict[str, SchemaSet]:
+    """The schemas of a topic for each side that has some: for values, and for keys if they have a subject."""
+    known = learn(given, topic)
+    has_keys = any(name == f"{topic}-{Side.KEY}" for name, _ in known.subjects)
+    return {side.value: known for side in Side if has_keys or side is Side.VALUE}
 
 
 def type_of(schema: Schema, message: str | None = None) -> Type:

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from segreader.cli.exit_codes import ExitCode
-from segreader.cli.options import Selection, ahead_options, live_options, scan_options, selection_options
+from segreader.cli.options import (
+    Selection,
+    ahead_options,
+    live_options,
+    scan_options,
+    schema_options,
+    selection_options,
+    typed_arguments,
+)
 from segreader.cli.output import (
     debug_option,
     encoding_options,
@@ -24,7 +32,7 @@ from segreader.cli.output import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from segreader.cli.row_writer import RecordTexts
+    from segreader.cli.row_writer import RowTexts
     from segreader.read.base_scan import BaseScan
 
 _EPILOG = """\b
@@ -37,6 +45,7 @@ Examples:
   segreader cat --rsm-config server.properties --topic orders
   segreader cat @urls.txt --stats
   segreader cat /mnt/tiered --topic orders --on-corrupt skip -o parquet --output-file orders.parquet
+  segreader cat /mnt/tiered orders --schema-registry https://registry:8081
 """
 
 
@@ -45,6 +54,7 @@ Examples:
 @selection_options
 @scan_options
 @encoding_options
+@schema_options
 @click.option("--limit", type=click.IntRange(0), metavar="N", help="Stop reading after N records.")
 @click.option(
     "--on-missing",
@@ -74,6 +84,7 @@ def cat(
     asked: Mapping[str, Any],
     key_encoding: str | None,
     value_encoding: str | None,
+    typed: Mapping[str, Any],
     limit: int | None,
     on_missing: str,
     threads: int | None,
@@ -97,18 +108,21 @@ def cat(
 
     ndjson has one object a line with the fields topic, partition, offset, timestamp (ms), timestamp_type,
     leader_epoch, key, value and headers; see docs/reference/cli-records.md. parquet and arrow (an
-    IPC stream) keep bytes as bytes.
+    IPC stream) keep bytes as bytes. With schemas (--schema-registry, --schemas, --value-schema, --key-schema) keys and
+    values are objects; docs/how-to/values.md.
     """
     require_place(form, output_file, has_encoding=bool(key_encoding or value_encoding))
-    from segreader.cli.row_writer import RecordTexts
+    from segreader.cli.row_writer import RecordTexts, TypedRecordTexts
     from segreader.format.columns import DEFAULT_MAX_ROWS
     from segreader.plan.request import DEFAULT_COLUMNS
     from segreader.read.records import RECORD_COLUMNS
     from segreader.scans import scan
 
+    selected = select().scan_arguments()
     with scan(
-        **select().scan_arguments(),
+        **selected,
         **asked,
+        **typed_arguments(typed, selected.get("topic")),
         columns=(*DEFAULT_COLUMNS, "leader_epoch") if form in ("parquet", "arrow") else RECORD_COLUMNS,
         batch_rows=min(limit or DEFAULT_MAX_ROWS, DEFAULT_MAX_ROWS),
         on_missing=on_missing,
@@ -116,13 +130,15 @@ def cat(
         read_ahead_bytes=read_ahead_bytes,
         order=order,
     ) as found:
-        texts = RecordTexts(key_encoding or "auto", value_encoding or "auto")
+        encodings = key_encoding or "auto", value_encoding or "auto"
+        is_typed = bool(found.options.decodings)
+        texts = TypedRecordTexts(found.schema, *encodings) if is_typed else RecordTexts(*encodings)
         is_whole = _print(found, form, texts, limit=limit, output_file=output_file, stats=stats)
     return ExitCode.OK if is_whole else ExitCode.FINDINGS
 
 
 def _print(
-    scan: BaseScan, form: str, texts: RecordTexts, *, limit: int | None, output_file: str | None, stats: bool
+    scan: BaseScan, form: str, texts: RowTexts, *, limit: int | None, output_file: str | None, stats: bool
 ) -> bool:
     """Print the records of a scan as they come, and holes and notes on stderr.
 
