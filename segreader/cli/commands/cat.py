@@ -108,7 +108,7 @@ def cat(
 
     ndjson has one object a line with the fields topic, partition, offset, timestamp (ms), timestamp_type,
     leader_epoch, key, value and headers; see docs/reference/cli-records.md. parquet and arrow (an
-    IPC stream) keep bytes as bytes. With schemas (--schema-registry, --schemas, --value-schema, --key-schema) keys and
+    IPC stream) keep bytes as bytes. With --schemas or --schema-registry keys and
     values are objects; docs/how-to/values.md.
     """
     require_place(form, output_file, has_encoding=bool(key_encoding or value_encoding))
