@@ -921,6 +921,8 @@ def _factor(node: _AvroNode, reader: Type) -> int | None:
     sizes = {ValueKind.FIXED: reader.size, ValueKind.INTERVAL: _DURATION_SIZE, ValueKind.STRING: _UUID_SIZE}
     if node.kind == "fixed" and sizes.get(reader.kind, node.size) != node.size:
         return None
+    if node.kind == "fixed" and reader.kind is ValueKind.STRING and not reader.name:
+        return None  # it is text, not a UUID
     return 0
 
 
