@@ -96,6 +96,7 @@ class OpCode(IntEnum):
     PROTO_DURATION = 49  # google.protobuf.Duration -> DURATION us; nanoseconds are rounded towards zero
     PROTO_MAP_ENTRY = 50  # children: PROTO_FIELD of the key (1) and of the value (2). Of equal keys the last counts,
     #                       in the place of the first
+    PROTO_JSON = 52  # google.protobuf.Struct (``a`` 0), Value (1), ListValue (2): as JSON text -> STRING
 
     # JSON: RFC 8259, UTF-8, one value with white space around it
     JSON_OBJECT = (
