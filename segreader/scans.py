@@ -54,7 +54,7 @@ from segreader.stored.source import (
     open_source,
 )
 from segreader.stored.times import UNREADABLE, note_if_older
-from segreader.typed.decoding import Side
+from segreader.typed.decoding import Decoding, Side
 
 if TYPE_CHECKING:
     from segreader.live.scan import LiveScan
@@ -331,15 +331,16 @@ def decoded_columns(
     columns: Collection[str],
     *,
     topic: str | None,
-    key: Schemas | None,
-    value: Schemas | None,
+    key: Schemas | Decoding | None,
+    value: Schemas | Decoding | None,
     schema_version: SchemaVersion = None,
-    on_undecodable: str = "fail",
+    on_undecodable: str | None = None,
 ) -> dict[str, Any]:
     """The fields of ``ReadOptions`` that say which columns are read and how keys and values are decoded.
 
     Args:
         columns: as of ``scan``, fields of keys and values among them; the others as there.
+        key, value: or what was planned before: it is kept but for what is given here.
 
     Raises:
         as ``scan``, for schemas.
@@ -364,7 +365,7 @@ def decoded_columns(
         if side.value in names:
             at = names.index(side.value) + 1
             names = (*names[:at], *(one for one in decoding.columns if one not in names), *names[at:])
-    if not made and (schema_version is not None or on_undecodable != "fail"):
+    if not made and (schema_version is not None or on_undecodable not in (None, "fail")):
         raise OptionError(
             "schema_version and on_undecodable are of typed keys and values", hint="Give schemas: value=… or key=…"
         )

@@ -13,6 +13,7 @@ from segreader.errors import (
     ObjectChangedError,
     ObjectNotFoundError,
     ShortReadError,
+    UndecodableValueError,
 )
 from segreader.format.columns import NO_STOP, BufferPool
 from segreader.loader.splits import LoaderSplit, Position, known_byte, rest_of, without_byte
@@ -73,6 +74,7 @@ class SplitDecoding:
 
         Raises:
             DivergedPositionError: another batch is where reading began.
+            UndecodableValueError: a key or value is not what its schema says, after the records before it.
             FormatError, StorageError: while reading.
         """
         try:
@@ -81,6 +83,10 @@ class SplitDecoding:
             if self._is_checked or self._is_at_start or self._positions.first is not None:
                 raise
             batch = None  # no batch begins at the byte named; or it is damaged, which will show again
+        except UndecodableValueError:
+            if self._is_checked or not self._is_misled():
+                raise
+            batch = None  # it may be behind the records that are next
         if not self._is_checked:
             self._is_checked = True
             if self._is_misled():

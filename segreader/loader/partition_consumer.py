@@ -27,7 +27,6 @@ from segreader.loader.query import LoadQuery
 from segreader.loader.reader import ReaderPool, ResumableReader
 from segreader.loader.splits import LoaderSplit, without_byte
 from segreader.plan.request import Policy
-from segreader.read.arrow import schema
 from segreader.values import dataclass
 
 _AT_ONCE: Final = 8
@@ -245,6 +244,6 @@ class PartitionConsumer:
             reader.close()
 
     def _empty(self, *, is_at_end: bool) -> MessageBatch:
-        names = schema(self.query.columns)
+        names = self.query.schema
         nothing = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in names], schema=names)
         return MessageBatch(nothing, self._next, is_at_end)

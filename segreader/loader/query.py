@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -13,17 +13,23 @@ from segreader.errors import OptionError
 from segreader.format.columns import DEFAULT_MAX_BYTES, DEFAULT_MAX_ROWS
 from segreader.format.compression import DEFAULT_LIMIT
 from segreader.isolation import IsolationLevel
-from segreader.loader.saved import SavedFields, write_saved
+from segreader.loader.saved import VERSION, SavedFields, write_saved
 from segreader.plan.cut import DEFAULT_SPLIT_BYTES
 from segreader.plan.request import DEFAULT_COLUMNS, ReadOptions, Time, TimeRange, parse_on_gap, parse_time_range
 from segreader.ranges import OffsetRange
-from segreader.read.arrow import schema
+from segreader.read.arrow import schema_of
 from segreader.read.base_scan import Offsets
-from segreader.scans import is_cluster, parse_isolation_level, parse_offsets
+from segreader.scans import decoded_columns, is_cluster, parse_isolation_level, parse_offsets
 from segreader.stored.source import Catalog, LocationSource, UrlSource, open_source, refuse_credentials
+from segreader.typed.decoding import Decoding, save_decodings, saved_decodings
 from segreader.values import dataclass
 
-_KIND = "query"
+if TYPE_CHECKING:
+    from segreader.typed.reader_schema import Schemas, SchemaVersion
+
+_KIND: Final = "query"
+_TYPED: Final = 2
+"""The version of a saved query with schemas: one that passed over them would give columns of other types."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,9 +46,13 @@ class LoadQuery:
         isolation_level, columns, split_bytes, batch_rows, batch_bytes, check_crcs, on_corrupt, on_gap, on_missing,
         layout, rsm_config, metadata, segments_from, log_directory, leader_epochs, max_batch_bytes, kernel: as there.
         threads, read_ahead_bytes: of a ``ReaderPool``, unless it is given others.
+        key, value: as there. Schemas are learnt here, once. From then on the query holds how each side is decoded: it
+            is saved with the query, and no reader, restore or other machine asks for a schema again.
+        schema_version, on_undecodable: as there; they become part of ``key`` and ``value``, and are ``None`` then.
 
     Raises:
         OptionError: a value is unknown, or the location holds a credential or names brokers.
+        SchemaRegistryError: a schema registry cannot be asked.
     """
 
     location: str
@@ -54,6 +64,10 @@ class LoadQuery:
     until: Time = None
     isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED
     columns: tuple[str, ...] = DEFAULT_COLUMNS
+    key: Schemas | Decoding | None = None
+    value: Schemas | Decoding | None = None
+    schema_version: SchemaVersion = None
+    on_undecodable: str | None = None
     split_bytes: int = DEFAULT_SPLIT_BYTES
     batch_rows: int = DEFAULT_MAX_ROWS
     batch_bytes: int = DEFAULT_MAX_BYTES
@@ -93,7 +107,7 @@ class LoadQuery:
             number: Any = getattr(self, name)
             if type(number) is not int or not 0 < number < 1 << 62:
                 raise OptionError(f"{name} must be a positive whole number", found=repr(number)[:80])
-        self._set("columns", tuple(self.columns))
+        self._learn_schemas()
         self._set("isolation_level", parse_isolation_level(self.isolation_level))
         self._set("offsets", parse_offsets(self.offsets))
         times = parse_time_range(self.since, self.until)
@@ -105,6 +119,18 @@ class LoadQuery:
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
+
+    def _learn_schemas(self) -> None:
+        decoded = decoded_columns(
+            self.columns,
+            topic=self.topic,
+            key=self.key,
+            value=self.value,
+            schema_version=self.schema_version,
+            on_undecodable=self.on_undecodable,
+        )
+        for name, value in {**decoded, "schema_version": None, "on_undecodable": None}.items():
+            self._set(name, value)
 
     @property
     def offset_range(self) -> OffsetRange:
@@ -119,7 +145,7 @@ class LoadQuery:
     @property
     def schema(self) -> pa.Schema:
         """The Arrow schema of what a load gives."""
-        return schema(self.columns)
+        return schema_of(self.read_options())
 
     def read_options(self) -> ReadOptions:
         """How records become record batches."""
@@ -139,12 +165,13 @@ class LoadQuery:
         return open_source(self.location, storage_options=storage_options, catalog=self.catalog())
 
     def to_json(self) -> str:
-        """The query as text."""
+        """The query as text, with the schemas that it learnt, each once."""
         offsets = self.offset_range
         values = {one.name: getattr(self, one.name) for one in fields(self)}
-        return write_saved(
-            _KIND, values | {"offsets": f"{offsets.start}:{'' if offsets.stop is None else offsets.stop}"}
-        )
+        values["offsets"] = f"{offsets.start}:{'' if offsets.stop is None else offsets.stop}"
+        if decodings := self.read_options().decodings:
+            values |= dict.fromkeys(_SCHEMAS) | {"decodings": save_decodings(decodings)}
+        return write_saved(_KIND, values, _TYPED if decodings else VERSION)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> LoadQuery:
@@ -155,13 +182,13 @@ class LoadQuery:
             PositionVersionError: a newer version wrote it.
             OptionError: a value of it is unknown here.
         """
-        saved = SavedFields(_KIND, text)
-        known = {one.name for one in fields(cls)}
-        values = {name: value for name, value in saved.mapping().items() if name in known}
+        saved = SavedFields(_KIND, text, newest=_TYPED)
+        known, whole = {one.name for one in fields(cls)} - _SCHEMAS, saved.mapping()
+        values = {name: value for name, value in whole.items() if name in known}
         if values.get("on_gap") == "report":  # as 0.1 wrote it
             values["on_gap"] = "skip"
         try:
-            return cls(**values)
+            return cls(**values | saved_decodings(whole.get("decodings", {"schemas": {}})))
         except OptionError:
             raise
         except (TypeError, ValueError, LookupError) as error:
@@ -169,4 +196,7 @@ class LoadQuery:
 
 
 _NUMBERS = ("split_bytes", "batch_rows", "batch_bytes", "max_batch_bytes")
+_SCHEMAS = frozenset(("key", "value", "schema_version", "on_undecodable"))
+"""Arguments from which a query learns schemas; none of them is saved, only what was learnt."""
+
 _PATHS = ("location", "rsm_config", "metadata", "log_directory", "leader_epochs")

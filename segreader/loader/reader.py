@@ -152,6 +152,7 @@ class ResumableReader:
             ClosedError: the reader is closed.
             DivergedPositionError: the position points to another batch.
             FormatError: the data is damaged, after the records before it. A later read tries again.
+            UndecodableValueError: a key or value is not what its schema says, likewise.
             StorageError: bytes cannot be had. A later read tries again, at the same record.
         """
         if (max_rows is not None and max_rows < 1) or (max_bytes is not None and max_bytes < 1):

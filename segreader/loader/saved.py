@@ -19,10 +19,10 @@ VERSION: Final = 1
 _T = TypeVar("_T")
 
 
-def write_saved(kind: str, fields: Mapping[str, Any]) -> str:
+def write_saved(kind: str, fields: Mapping[str, Any], version: int = VERSION) -> str:
     """The JSON of these fields; what is ``None`` is left out."""
     told = {name: value for name, value in fields.items() if value is not None}
-    return json.dumps({"kind": kind, "version": VERSION, **told}, separators=(",", ":"))
+    return json.dumps({"kind": kind, "version": version, **told}, separators=(",", ":"))
 
 
 def save_log_end(end: LogEnd | None) -> dict[str, int | None]:
@@ -42,13 +42,14 @@ class SavedFields:
     Args:
         kind: what it must be.
         text: its JSON.
+        newest: the highest version that is read.
 
     Raises:
         PositionFormatError: it is not of that kind. The text is not shown: it may be anything.
         PositionVersionError: a newer version wrote it.
     """
 
-    def __init__(self, kind: str, text: str | bytes) -> None:
+    def __init__(self, kind: str, text: str | bytes, newest: int = VERSION) -> None:
         self.kind = kind
         try:
             document = json.loads(text, object_pairs_hook=self._fields)
@@ -64,11 +65,11 @@ class SavedFields:
         version = document.get("version")
         if type(version) is not int or version < 1:
             raise self._wrong("it has no version", type(version).__name__)
-        if version > VERSION:
+        if version > newest:
             raise PositionVersionError(
                 f"a saved {kind} was written by a newer version of segreader",
                 found=f"version {version}",
-                expected=f"version {VERSION} or below",
+                expected=f"version {newest} or below",
                 hint="Update segreader here as where it was saved; nothing was changed",
             )
         self._document: dict[str, Any] = document

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any, Final, Protocol, Self
 
@@ -128,3 +129,29 @@ class Decoding:
             if isinstance(error, OptionError):
                 raise
             raise OptionError("not a saved decoding", found=type(error).__name__) from None
+
+
+def save_decodings(decodings: Iterable[Decoding]) -> dict[str, Any]:
+    """The decodings of keys and values as one JSON object: a schema that both have is in it once."""
+    schemas: dict[str, Any] = {}
+    document: dict[str, Any] = {"schemas": schemas}
+    for one in decodings:
+        saved = json.loads(one.to_json())
+        schemas |= saved["schemas"].pop("schemas")
+        document[one.side.value] = saved
+    return document
+
+
+def saved_decodings(document: Mapping[str, Any]) -> dict[str, Decoding]:
+    """The decodings that ``save_decodings`` gave, by their side.
+
+    Raises:
+        OptionError: they are none.
+    """
+    try:
+        schemas = document["schemas"]
+        sides = {side.value: document[side.value] for side in Side if side.value in document}
+        whole = {side: saved | {"schemas": saved["schemas"] | {"schemas": schemas}} for side, saved in sides.items()}
+    except (KeyError, TypeError) as error:
+        raise OptionError("not saved decodings", found=type(error).__name__) from None
+    return {side: Decoding.from_json(json.dumps(one)) for side, one in whole.items()}

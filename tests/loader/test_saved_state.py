@@ -96,9 +96,10 @@ Kind = type[Position] | type[LoaderSplit] | type[LoadQuery]
 
 @pytest.mark.parametrize("kind", [Position, LoaderSplit, LoadQuery])
 def test_a_newer_version_is_refused_with_what_to_do(kind: Kind) -> None:
-    name = {Position: "position", LoaderSplit: "split", LoadQuery: "query"}[kind]
-    with pytest.raises(PositionVersionError, match=r"found version 2, expected version 1.*Update segreader"):
-        kind.from_json(json.dumps({"kind": name, "version": 2}))
+    name, newest = {Position: ("position", 1), LoaderSplit: ("split", 1), LoadQuery: ("query", 2)}[kind]
+    found = rf"found version {newest + 1}, expected version {newest} or below.*Update segreader"
+    with pytest.raises(PositionVersionError, match=found):
+        kind.from_json(json.dumps({"kind": name, "version": newest + 1}))
 
 
 GARBAGE = ["", "{", "[]", "null", "7", '"text"', "{}", '{"kind":"split"}', "\x00\xff", '{"version":1}', "[" * 5000]
