@@ -32,7 +32,10 @@ MOST_COLUMNS: Final = 1 << 16
 """Columns of a type, at most: named types that name each other several times double with each level."""
 
 MOST_STEPS: Final = 1 << 20
-"""Steps of a compiled schema, and parts of its defaults, at most."""
+"""Steps of a compiled schema, at most."""
+
+MOST_DEFAULTS: Final = 1 << 16
+"""Values in the defaults of a type, at most: that of a record has those of its fields."""
 
 MOST_FIXED: Final = 1 << 16
 """Bytes of a fixed type that is a column, at most: nulls take as many."""
@@ -209,9 +212,9 @@ class _SchemaParser:
             one = self.node(branch, namespace, place, depth)
             if one.kind == "union":
                 _invalid(place, f"branch {index} of a union is a union")
-            if (key := one.name or one.kind) in seen:
-                _invalid(place, "a union has the same type twice", found=_shown(key))
-            seen.add(key)
+            if (one.kind, one.name) in seen:
+                _invalid(place, "a union has the same type twice", found=_shown(one.name or one.kind))
+            seen.add((one.kind, one.name))
             union.below.append(one)
         return union
 
@@ -526,8 +529,8 @@ class _TypeMaker:
     def _value(self, node: _AvroNode, value: Any, depth: int) -> Any:
         """A default as JSON by which a ``Type`` can be filled: each record whole, each union's branch by its name."""
         self._parts += 1
-        if self._parts > MOST_STEPS:
-            raise OptionError("the defaults of an Avro schema are too large", expected=f"at most {MOST_STEPS:,} values")
+        if self._parts > MOST_DEFAULTS:
+            raise OptionError("an Avro schema has too many defaults", expected=f"at most {MOST_DEFAULTS:,} values")
         if depth > MOST_DEPTH:
             raise _NoFitError
         match node.kind:
