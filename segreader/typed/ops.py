@@ -9,9 +9,9 @@ nothing. Whatever a step meets that it cannot read makes the whole value undecod
 null for it, at the root, and what was appended before is taken back.
 
 A value has one error, the first in the order of its bytes (of JSON: first those of its syntax, then those of its
-types). Its position is the first byte of what cannot be read, or is refused: of a string its length, of a Protobuf
-field its tag. A dropped step reads only as far as it must to find its end: it looks at no UTF-8, symbol, range, or
-type of JSON, and a number of Avro may have 10 bytes.
+types). Its position is the first byte of what cannot be read, or is refused: a number, a tag, the length of an Avro
+string, the content of a Protobuf field. A dropped step reads only as far as it must to find its end: it looks at no
+UTF-8, symbol, range, or type of JSON, and a number of Avro may have 10 bytes.
 """
 
 from __future__ import annotations
@@ -50,8 +50,7 @@ class OpCode(IntEnum):
     AVRO_BOOL = 10  # a byte, 0 or 1
     AVRO_INT = 11  # zigzag varint of 32 bits -> INT32, INT64, FLOAT, DOUBLE, DATE, TIME_MS; what a long fills, too
     AVRO_LONG = 12  # zigzag varint of 64 bits -> INT64, FLOAT, DOUBLE (rounded once), TIME_US, TIMESTAMP
-    #               ``a`` of AVRO_INT and AVRO_LONG, if not 0: into TIME_US and TIMESTAMP, times ``a`` (ms as us); past 64
-    #               bits: RANGE
+    #               ``a`` of both, if not 0: into TIME_US and TIMESTAMP, times ``a`` (ms as us); past 64 bits: RANGE
     AVRO_FLOAT = 13  # -> FLOAT, DOUBLE
     AVRO_DOUBLE = 14
     AVRO_BYTES = 15  # long length, bytes -> BINARY, STRING (UTF-8), DECIMAL (big-endian two's complement; none: 0)
@@ -65,7 +64,8 @@ class OpCode(IntEnum):
     AVRO_UNION = 22  # long: which child; each child fills the same column, which is the union's. ``table``, where it is
     #                  not empty, has the child of each branch; -1: the reader's schema has no place for it
 
-    # Protobuf: wire format. A tag has at most 5 bytes and 32 bits; other varints have 10, bits past the 64th fall off
+    # Protobuf: wire format. Tags and lengths have at most 5 bytes and 32 bits; other varints have 10, and bits past the
+    # 64th fall off
     PROTO_MESSAGE = 30  # fields in any order -> STRUCT; children are PROTO_FIELD, SET_NULL or CONSTANT. Unknown fields
     #                     are skipped. One that comes twice is merged, as the concatenation of its bytes would read.
     #                     A dropped one with a child that is not (google.protobuf.*Value) fills the child's column
@@ -99,10 +99,8 @@ class OpCode(IntEnum):
     PROTO_JSON = 52  # google.protobuf.Struct (``a`` 0), Value (1), ListValue (2): as JSON text -> STRING
 
     # JSON: RFC 8259, UTF-8, one value with white space around it
-    JSON_OBJECT = (
-        60  # children are JSON_FIELD, SET_NULL or CONSTANT -> STRUCT. Members with other names are skipped, of
-    )
-    #                   two the last counts. ``table``: the JSON_FIELDs, sorted by the length of their names, then by them
+    JSON_OBJECT = 60  # children are JSON_FIELD, SET_NULL or CONSTANT -> STRUCT. Members with other names are skipped,
+    #                   of two the last counts. ``table``: the JSON_FIELDs, by the length of their names, then by them
     JSON_FIELD = 61  # name ``text``; children[0] reads the value; children[1] runs where the member is missing
     JSON_ARRAY = 62  # children[0] for each item -> LIST
     JSON_MAP = 63  # name (children[0], a JSON_STRING) and value (children[1]) of each member -> MAP. Of equal names the
@@ -111,10 +109,8 @@ class OpCode(IntEnum):
     #                   DECIMAL, ENUM (symbols: ColumnLayout). Anything else in the string is an error
     #                   For an ENUM ``text`` has its symbols sorted by length, then by bytes; ``table`` has for each the
     #                   index and where it ends in ``text``. For a DECIMAL ``a`` is its scale, here and in numbers
-    JSON_INTEGER = (
-        65  # a number without a fraction that is not 0 -> INT32, INT64, UINT64, DECIMAL, DATE, TIME_MS; TIME_US
-    )
-    #                    and TIMESTAMP, multiplied by ``a`` if that is not 0
+    JSON_INTEGER = 65  # a number without a fraction that is not 0 -> INT32, INT64, UINT64, DECIMAL, DATE, TIME_MS;
+    #                    TIME_US and TIMESTAMP, multiplied by ``a`` if that is not 0
     JSON_NUMBER = 66  # -> FLOAT, DOUBLE (beyond both: RANGE), DECIMAL
     JSON_BOOL = 67
     JSON_ANY = 68  # any value: its own text, without white space around it -> STRING
@@ -158,6 +154,8 @@ class Bad(IntEnum):
     MESSAGE = 16  # no message type at the message index
     LIMIT = 17  # larger than the caller's limit
     BOOL = 18  # a byte that is neither 0 nor 1
+    MISMATCH = 19  # its schema cannot be read as the reader's
+    COMPRESSION = 20  # compressed bytes are damaged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -73,26 +73,32 @@ def _places_of_fields(op: Op) -> dict[int, int]:
 
 def _tag(reader: ValueReader) -> tuple[int, int]:
     start = reader.at
-    tag = reader.varint(5)
-    if tag >> 32:
-        raise BadValueError(Bad.VARINT, start)
+    tag = _short_varint(reader)
     number, wire_type = tag >> 3, tag & 7
     if number == 0 or wire_type > _NARROW:
         raise BadValueError(Bad.TAG, start)
     return number, wire_type
 
 
-def _varint(reader: ValueReader) -> int:
-    return reader.varint(10) % (2 * LONG)
-
-
 def _length(reader: ValueReader) -> int:
     """Where the bytes of a field end whose length is at the cursor."""
     start = reader.at
-    size = _varint(reader)
+    size = _short_varint(reader)
     if size > reader.stop - reader.at:
         raise BadValueError(Bad.SHORT, start)
     return reader.at + size
+
+
+def _short_varint(reader: ValueReader) -> int:
+    start = reader.at
+    value = reader.varint(5)
+    if value >> 32:
+        raise BadValueError(Bad.VARINT, start)
+    return value
+
+
+def _varint(reader: ValueReader) -> int:
+    return reader.varint(10) % (2 * LONG)
 
 
 def _skip_field(reader: ValueReader, start: int, number: int, wire_type: int) -> int:
