@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from segreader.errors import ConnectionFailedError, ProtocolError
+from segreader.gateway.config import Limits
 from segreader.gateway.metrics import GatewayMetrics
 
 _log = logging.getLogger(__name__)
@@ -34,12 +35,12 @@ class LimitReports:
         self._logged: dict[str, tuple[float, int]] = {}
 
     def reached(self, limit: str, value: int, who: str) -> None:
-        """A client has reached a limit.
+        """A limit is reached.
 
         Args:
             limit: its name in the configuration.
             value: what it is set to.
-            who: the client's address, or its principal.
+            who: the client's address or principal, or else the broker or partition.
         """
         self._metrics.limits_reached[limit] += 1
         count, now = self._metrics.limits_reached[limit], self._clock()
@@ -48,12 +49,18 @@ class LimitReports:
             self._logged[limit] = (now, count)
             _log.warning("limit %s (%d) reached by %s, %d times since last logged", limit, value, who, count - counted)
 
-    def check_size(self, limit: str, most: int, size: int, who: str) -> None:
-        """Check the size of a request that a client announces; the rest as for ``reached``.
+    def check_request(self, limits: Limits, size: int, who: str, *, is_before_login: bool) -> None:
+        """Check the size of a request that a client announces.
+
+        Args:
+            who: the client's address.
 
         Raises:
-            ProtocolError: it is above the limit.
+            ProtocolError: it is above the limit that holds now.
         """
+        limit, most = "request_bytes", limits.request_bytes
+        if is_before_login:
+            limit, most = "request_bytes_before_login", limits.request_bytes_before_login
         if size > most:
             self.reached(limit, most, who)
             raise ProtocolError(f"the request is larger than {limit}", found=size, expected=f"{most} at most")
@@ -149,17 +156,25 @@ class Arrivals:
 _AT_ONCE: Final = 16
 """Connections that begin without a wait after a quiet time."""
 
-_REQUESTS_IN_A_STEP: Final = 2
-_MOST_CLIENTS: Final = 1000
-"""Of whom the requests are counted, at most."""
+_STEPS_OF_A_TURN: Final = 4
+"""A request takes about so many steps of the event loop, to and fro."""
+_SHARED_FOR_S: Final = 10.0
+"""How long several clients are taken to be there after each of their requests."""
 
 
 class Turns:
-    """Lets requests begin in turns: few of one client in each step of the event loop, over all of its connections."""
+    """Lets requests of several clients begin in turns: one of each client in a few steps of the event loop.
+
+    A client's connections share its turns. A turn is as long as a request, so that about one of each other client comes
+    between a request and its answer. Requests of a client that is alone begin at once.
+    """
 
     def __init__(self) -> None:
-        self._begun: Counter[str] = Counter()
+        self._begun: set[str] = set()
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+        self._last = ""
+        self._shared_until_s = 0.0
+        self._is_counting = False
 
     async def turn(self, who: str) -> None:
         """Wait until a request may begin.
@@ -167,29 +182,40 @@ class Turns:
         Args:
             who: the client's principal, or its address.
         """
-        if who not in self._waiting and self._begun[who] < _REQUESTS_IN_A_STEP:
-            if len(self._begun) > _MOST_CLIENTS:
-                self._begun.clear()
-            self._begun[who] += 1
-            return
         loop = asyncio.get_running_loop()
-        if not self._waiting:
-            loop.call_soon(self._give_turns)
+        now = loop.time()
+        if who != self._last:
+            if self._last:
+                self._shared_until_s = now + _SHARED_FOR_S
+            self._last = who
+        if now >= self._shared_until_s and not self._waiting:
+            return
+        if not self._is_counting:
+            self._is_counting = True
+            loop.call_soon(self._step, loop, 1)
+        if who not in self._begun and who not in self._waiting:
+            self._begun.add(who)
+            return
         turn = loop.create_future()
         self._waiting.setdefault(who, deque()).append(turn)
         await turn
 
-    def _give_turns(self) -> None:
+    def _step(self, loop: asyncio.AbstractEventLoop, steps: int) -> None:
+        if steps < _STEPS_OF_A_TURN:
+            loop.call_soon(self._step, loop, steps + 1)
+            return
         self._begun.clear()
         for who, waiting in [*self._waiting.items()]:
-            while waiting and self._begun[who] < _REQUESTS_IN_A_STEP:
+            while waiting:
                 if not (turn := waiting.popleft()).done():
                     turn.set_result(None)
-                    self._begun[who] += 1
+                    self._begun.add(who)
+                    break
             if not waiting:
                 del self._waiting[who]
-        if self._waiting:
-            asyncio.get_running_loop().call_soon(self._give_turns)
+        self._is_counting = bool(self._begun)
+        if self._is_counting:
+            loop.call_soon(self._step, loop, 1)
 
 
 def address_of(peer: str) -> str:

@@ -76,7 +76,7 @@ class Limits:
     request_bytes_before_login: int = 64 << 10
     request_bytes: int = 128 << 20
     answer_bytes: int = 256 << 20
-    flagged_request_bytes: int = 1 << 20
+    flagged_request_bytes: int = 256 << 10
     flagged_partitions: int = 1000
     held_bytes: int = 4 << 20
     in_flight: int = 64
@@ -89,12 +89,6 @@ class Limits:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < 1 << 31:
                 raise OptionError(f"the limit {name} must be a positive number", found=value)
-
-    def largest_request(self, *, is_before_login: bool) -> tuple[str, int]:
-        """The limit of a request's size, by its name."""
-        if is_before_login:
-            return "request_bytes_before_login", self.request_bytes_before_login
-        return "request_bytes", self.request_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

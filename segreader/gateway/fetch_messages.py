@@ -249,6 +249,9 @@ _TOP = Struct(">Bihi")
 _WITHOUT_RECORDS = Struct(">ihqqqBiB")
 """A partition of an answer up to its tagged fields, with no list of aborted transactions and with empty records."""
 
+_EMPTY = Struct(_WITHOUT_RECORDS.format + "B")
+"""The same with the count of its tagged fields."""
+
 _READ_WHOLE: Final = 1 << 10
 """Bytes of an answer that is read at once: tens of partitions; and of a request that is remembered."""
 
@@ -448,13 +451,23 @@ async def _walk_long_partition(source: FrameSource, parts: AnswerParts, sink: Si
     return parts.partition(whole), size_of_records
 
 
+def _empty_partitions(reader: Reader, most: int) -> int:
+    """Step over partitions without aborted transactions, records and tagged fields, as far as they are here."""
+    rows = reader.unread[: min(most, reader.left // _EMPTY.size) * _EMPTY.size]
+    count = 0
+    for row in _EMPTY.iter_unpack(rows):
+        if row[5] > 1 or row[7] > 1 or row[8]:  # counts are one too high, 0 is null
+            break
+        count += 1
+    reader.take(count * _EMPTY.size)
+    return count
+
+
+Found = Callable[[Any, Any, int | None, bytes], None]
+
+
 async def walk_topics(
-    source: FrameSource,
-    api: Api,
-    version: int,
-    topics: int,
-    sink: Sink | None,
-    found: Callable[[Any, Any, int | None, bytes], None] | None = None,
+    source: FrameSource, api: Api, version: int, topics: int, sink: Sink | None, found: Found | None = None
 ) -> None:
     """Pass the topics of an answer on, or drop them, up to what ends it.
 
@@ -462,32 +475,27 @@ async def walk_topics(
         found: gets each partition: its topic, its fields before the records, the length of these, and the bytes behind.
     """
     parts = answer_parts(api, version)
-    count_at = _long_partition().before.least if api is Api.FETCH else None
-
-    def read_partition(reader: Reader) -> tuple[Any, int | None] | None:
-        if count_at is not None and reader.left > count_at and reader.unread[count_at] >= _MANY_ABORTS:
-            return None
-        return parts.partition(reader), reader.blob_size()
-
     seen = 0
     for _ in range(topics):
         (topic, partitions), raw = await source.parsed(parts.topic)
         if sink is not None:
             await sink.send(raw)
-        for _ in range(partitions):
+        left, may_be_empty = partitions, False
+        while left:
+            if may_be_empty and found is None and api is Api.FETCH:
+                empty, raw = await source.parsed(partial(_empty_partitions, most=min(left, STEP)))
+                if empty:
+                    left -= empty
+                    if sink is not None:
+                        await sink.send(raw)
+                    await asyncio.sleep(0)
+                    continue
+            left -= 1
             seen += 1
             if not seen % STEP_OF_ANSWERS:  # partitions without records come many at once
                 await asyncio.sleep(0)
-            read, raw = await source.parsed(read_partition)
-            if read is None:
-                read = await _walk_long_partition(source, parts, sink)
-            elif sink is not None:
-                await sink.send(raw)
-            head, size = read
-            await source.pass_on(size or 0, sink)
-            _, behind = await source.parsed(parts.after_records)
-            if sink is not None:
-                await sink.send(behind)
+            head, size, behind = await _walk_partition(source, api, parts, sink)
+            may_be_empty = not size
             if found is not None:
                 found(topic, head, size, behind)
         seen += 1
@@ -496,6 +504,30 @@ async def walk_topics(
         _, raw = await source.parsed(Reader.tags)
         if sink is not None:
             await sink.send(raw)
+
+
+async def _walk_partition(
+    source: FrameSource, api: Api, parts: AnswerParts, sink: Sink | None
+) -> tuple[Any, int | None, bytes]:
+    """Pass a partition on: its fields before the records, the length of these, and the bytes behind."""
+    count_at = _long_partition().before.least if api is Api.FETCH else None
+
+    def read_partition(reader: Reader) -> tuple[Any, int | None] | None:
+        if count_at is not None and reader.left > count_at and reader.unread[count_at] >= _MANY_ABORTS:
+            return None
+        return parts.partition(reader), reader.blob_size()
+
+    read, raw = await source.parsed(read_partition)
+    if read is None:
+        read = await _walk_long_partition(source, parts, sink)
+    elif sink is not None:
+        await sink.send(raw)
+    head, size = read
+    await source.pass_on(size or 0, sink)
+    _, behind = await source.parsed(parts.after_records)
+    if sink is not None:
+        await sink.send(behind)
+    return head, size, behind
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,6 +148,7 @@ class Relay:
         self._last_offers: tuple[tuple[int, bytes], bytes] = (-1, b""), b""
         self.to_client = Outlet(client, metrics.sent_to_client)
         self._from_client, self._from_broker = client, broker
+        client.is_in_small_steps = True  # its large requests would hold others up
         self.to_broker = Outlet(broker, metrics.sent_to_broker)
         self._locating = locating
         self._reports = reports or LimitReports(metrics)
@@ -219,8 +220,7 @@ class Relay:
                 self._is_between = False
                 if size is None:
                     return
-                limit, most = self.limits.largest_request(is_before_login=self._is_before_login)
-                self._reports.check_size(limit, most, size, self.peer)
+                self._reports.check_request(self.limits, size, self.peer, is_before_login=self._is_before_login)
                 await self._turns.turn(self.login.principal or self._address)
                 await self._request(FrameSource(self._from_client, size, name="request", limit=_LONGEST_LOOK))
                 if self._from_client.waiting:
@@ -472,7 +472,12 @@ class Relay:
                 name=name,
                 limit=self.limits.held_bytes,
             )
-            await pending.deliver(source)
+            try:
+                await pending.deliver(source)
+            except ProtocolError:
+                if source.is_too_large:
+                    self._reports.reached("held_bytes", self.limits.held_bytes, self.node)
+                raise
             if source.left:
                 raise ProtocolError(f"{name}: bytes are left over", found=f"{source.left} bytes")
             await self.to_client.flush()

@@ -395,8 +395,7 @@ class Gateway:
             async with asyncio.timeout(limits.first_request_s):
                 if (size := await client.has_size(SMALLEST_REQUEST, LARGEST, "request")) is None:
                     return False
-                limit, most = limits.largest_request(is_before_login=self._has_login)
-                self._reports.check_size(limit, most, size, peer)
+                self._reports.check_request(limits, size, peer, is_before_login=self._has_login)
                 return await client.has_frame(size)
         except TimeoutError:
             self._reports.reached("first_request_s", limits.first_request_s, peer)

@@ -90,6 +90,8 @@ class Wire(asyncio.BufferedProtocol):
         self._passing: _Passing | None = None
         self._socket: Any = None
         """Where bytes go through it as they are."""
+        self.is_in_small_steps = False
+        """Whether little passes at a time, so that others have their turn soon."""
         self.patience_s: float | None = None
         """How long the other side may take nothing; then ``is_stalled``."""
         self.is_stalled = False
@@ -107,7 +109,8 @@ class Wire(asyncio.BufferedProtocol):
                 self._socket = found
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        wanted = _AT_A_TIME if self._passing is None else self._passing.left + _BEHIND
+        passing = None if self.is_in_small_steps else self._passing
+        wanted = _AT_A_TIME if passing is None else passing.left + _BEHIND
         return _shared.buffer[:wanted]
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -426,12 +429,14 @@ class FrameSource:
         limit: how many bytes may be held at a time for a look at them.
     """
 
-    __slots__ = ("_at", "_base", "_held", "_limit", "_name", "_unread", "_wire", "size")
+    __slots__ = ("_at", "_base", "_held", "_limit", "_name", "_unread", "_wire", "is_too_large", "size")
 
     def __init__(
         self, wire: Wire, size: int, start: bytes = b"", *, name: str = "answer", limit: int = 1 << 20
     ) -> None:
         self.size = size
+        self.is_too_large = False
+        """Whether an error was raised because more would have to be held than may be."""
         self._wire = wire
         self._held, self._at, self._base = start, 0, 0
         self._unread = size - len(start)
@@ -458,6 +463,7 @@ class FrameSource:
             except ProtocolError as error:
                 held = len(self._held) - self._at
                 if not self._unread or held >= self._limit:
+                    self.is_too_large = self._unread > 0
                     raise error.located(position_shift=self._base) from None
                 await self._more(min(max(2 * held, 64), self._limit))
                 continue
@@ -530,6 +536,7 @@ class FrameSource:
         """
         limit = self._limit if limit is None else limit
         if self.left > limit:
+            self.is_too_large = True
             raise ProtocolError(
                 f"{self._name}: too large to be held", found=f"{self.left} bytes", expected=f"{limit} bytes at most"
             )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,11 +14,12 @@ from located_broker import TOPIC, segment_of, segments_of_100
 
 from segreader.broker.messages import OFFSET_INDEX, TRANSACTION_INDEX
 from segreader.catalog.layouts.aiven.manifest import main_path
+from segreader.catalog.metadata_log import RemoteLogSegmentMetadata
 from segreader.errors import ManifestError, ObjectNotFoundError, OptionError, StorageError
 from segreader.format.index_files import parse_offset_index
 from segreader.gateway.config import GatewayConfig
 from segreader.gateway.metrics import GatewayMetrics
-from segreader.gateway.remote.catalogue import ObjectFinder
+from segreader.gateway.remote.catalogue import Catalogue, ObjectFinder
 from segreader.gateway.remote.signing import BaseUrlSigner, BucketSigner, make_signer
 from segreader.storage.cloud.signing import BucketStore
 from segreader.storage.local import LocalStore
@@ -43,6 +46,48 @@ def test_files_of_kafkas_own_storage_are_plain(tmp_path: Path, segment: SegmentB
         assert TRANSACTION_INDEX not in found.indexes
         with pytest.raises(ManifestError, match="too large"):
             finder.read_index(found.indexes[OFFSET_INDEX], 3)
+
+
+class _Known:
+    """Segments of one partition."""
+
+    def __init__(self, segments: Sequence[RemoteLogSegmentMetadata]) -> None:
+        self._segments = segments
+
+    def segments(self, topic: str, topic_id: str, partition: int) -> Sequence[RemoteLogSegmentMetadata]:
+        return self._segments
+
+    def topic_name(self, topic_id: str) -> str:
+        return TOPIC
+
+    def changes(self, topic_id: str, partition: int) -> object:
+        return 1
+
+    def lag_s(self, topic_id: str, partition: int) -> float:
+        return 0.0
+
+
+def test_limits_of_reading_and_keeping_indexes_are_counted_and_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    builders, metrics = segments_of_100(), GatewayMetrics()
+    write_local_tiered(tmp_path / "remote", TOPIC, builders)
+    segments = [segment_of(one, last_offset=100 * number + 99) for number, one in enumerate(builders)]
+    finder = ObjectFinder(LocalStore(tmp_path), "remote/", "auto")
+    catalogue = Catalogue(_Known(segments), finder, readers=1, cache_bytes=1, max_lag_s=30, metrics=metrics)
+
+    async def read_all() -> None:
+        await asyncio.gather(*(catalogue.stored(one) for one in segments))
+
+    with contextlib.closing(catalogue):
+        asyncio.run(read_all())
+    waited = len(segments) - 1
+    assert metrics.limits_reached == {"index_downloads": waited, "index_cache_bytes": waited}
+    said = sorted(one.getMessage() for one in caplog.records if one.getMessage().startswith("limit "))
+    assert said == [
+        f"limit index_cache_bytes (1) reached by {TOPIC}-0, 1 times since last logged",
+        f"limit index_downloads (1) reached by {TOPIC}-0, 1 times since last logged",
+    ]
 
 
 def test_objects_that_are_not_there_are_told(tmp_path: Path, segment: SegmentBuilder) -> None:

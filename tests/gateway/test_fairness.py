@@ -19,6 +19,7 @@ from segreader.broker.codec import decode_answer, encode_request, read_request_h
 from segreader.broker.location import request_tags
 from segreader.broker.primitives import Writer
 from segreader.broker.protocol import Api
+from segreader.gateway import admission
 from segreader.gateway.admission import Turns
 from segreader.gateway.config import Limits
 from segreader.gateway.fetch_messages import STEP, STEP_OF_ABORTS, TOO_LONG, FlaggedFetch, TooLong, flagged_fetch_steps
@@ -371,6 +372,20 @@ def test_connections_that_come_at_once_are_accepted_in_turns() -> None:
 # One client on many connections.
 
 
+async def _begin_at_once(turns: Turns, who: str) -> bool:
+    """Whether many requests of a client begin in one step."""
+    begun = [asyncio.ensure_future(turns.turn(who)) for _ in range(50)]
+    await asyncio.sleep(0)
+    is_each = all(one.done() for one in begun)
+    await asyncio.gather(*begun)
+    return is_each
+
+
+async def _begun_by_two(turns: Turns) -> None:
+    for who in ("one", "other"):
+        await turns.turn(who)
+
+
 def test_the_requests_of_one_client_begin_in_turns_with_those_of_others() -> None:
     async def test() -> None:
         turns, order = Turns(), list[str]()
@@ -379,12 +394,34 @@ def test_the_requests_of_one_client_begin_in_turns_with_those_of_others() -> Non
             await turns.turn(who)
             order.append(who)
 
+        await _begun_by_two(turns)
         many = [asyncio.ensure_future(begin("many")) for _ in range(50)]
         await asyncio.gather(*[begin("one") for _ in range(3)], begin("other"))
 
-        assert order.index("other") < 6
+        assert order.index("other") < 5
+        assert order.count("many") <= 5
         await asyncio.gather(*many)
         assert order.count("many") == 50
+
+    run(test)
+
+
+def test_the_requests_of_a_client_that_is_alone_begin_at_once() -> None:
+    async def test() -> None:
+        assert await _begin_at_once(Turns(), "alone")
+
+    run(test)
+
+
+def test_a_client_is_alone_again_when_others_ask_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admission, "_SHARED_FOR_S", 0.01)
+
+    async def test() -> None:
+        turns = Turns()
+        await _begun_by_two(turns)
+        assert not await _begin_at_once(turns, "other")
+        await asyncio.sleep(0.02)
+        assert await _begin_at_once(turns, "other")
 
     run(test)
 
@@ -392,12 +429,13 @@ def test_the_requests_of_one_client_begin_in_turns_with_those_of_others() -> Non
 def test_a_request_that_is_gone_takes_no_turn() -> None:
     async def test() -> None:
         turns = Turns()
+        await _begun_by_two(turns)
         waiting = [asyncio.ensure_future(turns.turn("many")) for _ in range(20)]
         await asyncio.sleep(0)
-        for one in waiting[2:19]:
+        for one in waiting[1:19]:
             one.cancel()
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        for _ in range(5):
+            await asyncio.sleep(0)
         assert waiting[19].done()
         await asyncio.gather(*waiting, return_exceptions=True)
 
@@ -421,6 +459,6 @@ def test_few_requests_of_a_client_with_many_connections_come_between_two_of_anot
                 between.append(len(upstream.requests) - before - 1)
             other.writer.close()
 
-        assert sorted(between)[5] <= 30  # 16 here, 46 where each connection has a turn of its own
+        assert sorted(between)[5] <= 4  # 2 here, 46 where each connection has a turn of its own
 
     run(test)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import struct
 from pathlib import Path
 
@@ -142,3 +143,37 @@ def test_what_a_broker_says_anew_counts_at_once_in_requests_that_come_again(tmp_
             assert len({struct.unpack_from(">i", request, 4) for request in fetches}) >= 40
 
     run(test)
+
+
+def answered(rows: list[bytes]) -> bytes:
+    """An answer to Fetch, version 17, of partitions as they are on the wire, with its size."""
+    topics = b"\x02" + bytes(16) + bytes((len(rows) + 1,)) + b"".join(rows) + b"\x00"
+    data = struct.pack(">iBihi", 9, 0, 0, 0, 0) + topics + b"\x00"
+    return struct.pack(">i", len(data)) + data
+
+
+def partition(number: int, aborted: bytes = b"\x01", records: bytes = b"\x01", tags: bytes = b"\x00") -> bytes:
+    return struct.pack(">ihqqq", number, 0, 9, 9, 0) + aborted + struct.pack(">i", -1) + records + tags
+
+
+def test_empty_partitions_pass_as_they_are_with_any_others_between() -> None:
+    kinds: tuple[list[dict[str, bytes]], ...] = (
+        [{}] * 6,
+        [{"records": b"\x00"}, {"aborted": b"\x00"}],
+        [{"aborted": b"\x02" + bytes(17)}, {"records": b"\x04abc"}, {"tags": b"\x01\x05\x02hi"}],
+    )
+    draw = random.Random(5)
+    for round_ in range(60):
+        some = draw.choices([one for kind in kinds for one in kind], k=draw.randrange(1, 120))
+        answer = answered([partition(number, **one) for number, one in enumerate(some)])
+
+        async def test(answer: bytes = answer, pieces: bool = bool(round_ % 2)) -> None:
+            async with relayed(lambda _: answer, pieces=draw if pieces else None) as around:
+                assert await around.client.ask(frame_of_plain_fetch()) == answer
+
+        run(test)
+
+
+def frame_of_plain_fetch() -> bytes:
+    data = frame(tags=())
+    return struct.pack(">i", len(data)) + data

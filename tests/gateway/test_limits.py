@@ -96,6 +96,13 @@ async def asks_for_much(gateway: Gateway) -> None:
     assert await is_hung_up_on(client)
 
 
+async def asks_for_versions(gateway: Gateway) -> None:
+    client = await connected(gateway.config.listen_port)
+    data = struct.pack(">hhi", Api.API_VERSIONS, 0, 1) + b"\0\1c"
+    await client.send(struct.pack(">i", len(data)) + data)
+    assert await is_hung_up_on(client)
+
+
 async def asks_often(gateway: Gateway) -> None:
     client = await connected(gateway.config.listen_port)
     await client.send(b"".join(list_groups(number) for number in range(9)))
@@ -177,12 +184,16 @@ REACHED: dict[str, tuple[int, Callable[[Gateway], Awaitable[None]], dict[str, An
     "answer_bytes": (10, asks_for_much, {}),
     "flagged_request_bytes": (100, asks_for_locations, {}),
     "flagged_partitions": (1, asks_for_locations, {}),
+    "held_bytes": (1000, asks_for_versions, {"handler": much}),
     "in_flight": (4, asks_often, {"handler": slow}),
     "unread_s": (1, reads_nothing, {"handler": much}),
 }
 """A limit, and a client that reaches it."""
 
-_NOT_OF_A_CLIENT = {"held_bytes", "index_downloads", "index_cache_bytes"}
+BROKER = "a bootstrap server"
+
+_OF_THE_CATALOGUE = {"index_downloads", "index_cache_bytes"}
+"""Beside it, in ``test_catalogue.py``."""
 
 
 class Never:
@@ -219,13 +230,15 @@ def test_a_limit_that_is_reached_is_counted_and_logged_with_who_it_was(
 
     run(test)
     (said,) = [one for one in caplog.records if one.getMessage().startswith("limit ")]
-    who = {"connections_per_principal": "User:alice", "answer_bytes": "a bootstrap server"}.get(name, "127.0.0.1")
+    who = {"connections_per_principal": "User:alice", "answer_bytes": BROKER, "held_bytes": BROKER}.get(
+        name, "127.0.0.1"
+    )
     assert said.levelname == "WARNING"
     assert said.getMessage().startswith(f"limit {name} ({value}) reached by {who}")
 
 
 def test_every_limit_of_clients_is_reached_here() -> None:
-    assert {one.name for one in fields(Limits)} - _NOT_OF_A_CLIENT == set(REACHED)
+    assert {one.name for one in fields(Limits)} - _OF_THE_CATALOGUE == set(REACHED)
 
 
 def test_a_login_that_is_not_finished_in_time_is_hung_up_on_and_others_go_on() -> None:

@@ -30,6 +30,7 @@ from segreader.catalog.layouts.aiven.manifest import (
 from segreader.catalog.metadata_log import RemoteLogSegmentMetadata
 from segreader.errors import ManifestError, ObjectNotFoundError, OptionError, StorageError
 from segreader.format.index_files import OffsetIndex, parse_offset_index
+from segreader.gateway.admission import LimitReports
 from segreader.gateway.metrics import GatewayMetrics
 from segreader.ranges import ByteRange
 from segreader.storage.base import ObjectStore
@@ -261,8 +262,10 @@ class Catalogue:
         self._segments = segments
         self.finder = finder
         self._max_lag_s = max_lag_s
+        self._readers = readers
         self._cache_bytes = cache_bytes
         self._metrics = metrics
+        self._reports = LimitReports(metrics)
         self._names: dict[str, str] = {}
         self._unknown: dict[str, float] = {}
         self._pool = ThreadPoolExecutor(readers, "gateway-index")
@@ -341,13 +344,18 @@ class Catalogue:
         wanted = with_transactions and not segment.transaction_index_is_empty
         reading = self._reading.get((segment_id, wanted))
         if reading is None:
+            if len(self._reading) >= self._readers:
+                self._reports.reached("index_downloads", self._readers, str(segment.partition))
             loop = asyncio.get_running_loop()
             read = loop.run_in_executor(self._pool, self._read, segment, known, wanted)
             reading = self._reading[segment_id, wanted] = asyncio.ensure_future(read)
-            reading.add_done_callback(lambda done: self._keep(segment_id, done, wanted))
+            reading.add_done_callback(lambda done: self._keep(segment, done, wanted))
         return await asyncio.shield(reading)
 
-    def _keep(self, segment_id: str, done: asyncio.Future[StoredSegment | None], wanted: bool) -> None:
+    def _keep(
+        self, segment: RemoteLogSegmentMetadata, done: asyncio.Future[StoredSegment | None], wanted: bool
+    ) -> None:
+        segment_id = segment.segment_id
         self._reading.pop((segment_id, wanted), None)
         if done.cancelled() or done.exception() is not None:
             return
@@ -357,6 +365,7 @@ class Catalogue:
         self._stored_bytes += _weight(found)
         while self._stored_bytes > self._cache_bytes and len(self._stored) > 1:
             self._stored_bytes -= _weight(self._stored.popitem(last=False)[1])
+            self._reports.reached("index_cache_bytes", self._cache_bytes, str(segment.partition))
 
     def _read(
         self, segment: RemoteLogSegmentMetadata, known: StoredSegment | None, wanted: bool
