@@ -28,7 +28,7 @@ FLINK_TESTS := tests/examples/test_pyflink_backfill.py tests/read/test_corpus_re
 ASAN := build/asan
 ASAN_LIBRARIES = $(shell gcc -print-file-name=libasan.so) $(shell gcc -print-file-name=libstdc++.so)
 
-.PHONY: help demo test test-rest test-all test-oldest test-flink test-broker soak check lint house layers api pages docs fixtures chaos chaos-bucket bench bench-decode bench-clients bench-threads bench-bucket bench-out bench-plan bench-spark-plan bench-storage bench-spark bench-kafka bench-broker bench-loader test-asan mutants wheel clean java
+.PHONY: help demo test test-rest test-all test-oldest test-flink test-broker soak foreign check lint house layers api pages docs fixtures chaos chaos-bucket bench bench-decode bench-clients bench-threads bench-bucket bench-out bench-plan bench-spark-plan bench-storage bench-spark bench-kafka bench-broker bench-loader test-asan mutants wheel clean java
 
 help:  ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | column -t -s '|' | sed 's/^/  make /'
@@ -66,6 +66,9 @@ test-broker: $(VENV)/.dev $(OLDEST)/.made java  ## run the tests with real broke
 
 soak: $(VENV)/.dev java  ## read on for five minutes while brokers restart, and lose or repeat nothing (SOAK=seconds)
 	SOAK=$(or $(SOAK),300) $(BIN)/pytest -q tests/it_kafka/test_soak.py
+
+foreign: $(VENV)/.dev java  ## have thirteen foreign clients print the same through the gateway, ten times under load (FOREIGN=n)
+	FOREIGN_RUNS=$(or $(FOREIGN),10) $(BIN)/pytest -q -n 0 tests/it_kafka/gateway/test_foreign_clients.py
 
 check: lint test  ## format, lint, strict types, import layers, tests: what every commit passes
 
