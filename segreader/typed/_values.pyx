@@ -327,29 +327,31 @@ cdef class NativeExecutor:
         self.held = [None] * (3 * self.column_count)
 
     def run(
-        self, const uint8_t[::1] data, const int64_t[::1] starts, const int64_t[::1] stops, const int32_t[::1] roots,
+        self, data, const int64_t[::1] starts, const int64_t[::1] stops, const int32_t[::1] roots,
         int64_t row, int64_t rows, bint stops_at_first, list bads
     ):
         """Decode rows from ``row`` on until something is to be done: (what, the next row).
 
         Undecodable rows are added to ``bads``: (row, bad, position in the payload).
         """
+        cdef Py_buffer view
         cdef int outcome
         cdef int64_t k
         if not 0 <= row <= rows <= min(starts.shape[0], stops.shape[0], roots.shape[0]):
             raise ValueError(f"no rows {row} to {rows}")
         if row != self.columns[0].length:
             raise ValueError(f"row {row} follows {self.columns[0].length} rows")
-        self.batch.data = &data[0] if data.shape[0] else <const uint8_t *>b""
-        self.batch.size = data.shape[0]
         if rows:
             self.batch.starts, self.batch.stops, self.batch.roots = &starts[0], &stops[0], &roots[0]
         self.batch.root_steps, self.batch.root_count = self.root_steps, self.root_count
         self.batch.row, self.batch.rows = row, rows
         self.batch.bads, self.batch.bad_count, self.batch.bad_room = self.bads, 0, BADS
         self.batch.stops_at_first = stops_at_first
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        self.batch.data, self.batch.size = <const uint8_t *>view.buf, view.len
         with nogil:
             outcome = run_rows(&self.machine, &self.batch)
+        PyBuffer_Release(&view)
         for k in range(self.batch.bad_count):
             bads.append((self.bads[3 * k], self.bads[3 * k + 1], self.bads[3 * k + 2]))
         if outcome == OUT_MISFIT:

@@ -197,7 +197,7 @@ def _with_each_null(layout: ColumnLayout, column: Column) -> Iterator[int]:
             yield from _with_each_null(layout, layout.columns[index])
 
 
-class _Step:
+class _PackedStep:
     """A step before its children have a place.
 
     Args:
@@ -218,27 +218,27 @@ class _Step:
         flags: int = 0,
         table: Sequence[int] = (),
         text: bytes = b"",
-        inner: Sequence[_Step] = (),
+        inner: Sequence[_PackedStep] = (),
     ) -> None:
         self.code, self.column, self.sequence = code, column, sequence
         self.a, self.b, self.flags, self.table, self.text = a, b, flags, table, text
         self.inner = inner
 
-    def at_level(self, level: int) -> _Step:
+    def at_level(self, level: int) -> _PackedStep:
         """The same where so many more records of its sequence are around it."""
         if self.code == AvroStep.OPTION:
-            return _Step(self.code, self.column, a=self.a, inner=[one.at_level(level) for one in self.inner])
+            return _PackedStep(self.code, self.column, a=self.a, inner=[one.at_level(level) for one in self.inner])
         if self.code not in _WITH_LEVEL:
             return self
-        return _Step(self.code, self.column, self.sequence, a=self.a, b=self.b + level, flags=self.flags)
+        return _PackedStep(self.code, self.column, self.sequence, a=self.a, b=self.b + level, flags=self.flags)
 
-    def in_order(self) -> Iterator[_Step]:
+    def in_order(self) -> Iterator[_PackedStep]:
         """It, and what it leaves out."""
         if self.code != AvroStep.OPTION:
             yield self
             return
         inner = [step for one in self.inner for step in one.in_order()]
-        yield _Step(self.code, self.column, a=self.a, b=len(inner))
+        yield _PackedStep(self.code, self.column, a=self.a, b=len(inner))
         yield from inner
 
 
@@ -328,37 +328,37 @@ class _Packer:
 
     def __init__(self, kinds: Sequence[int]) -> None:
         self._kinds = kinds
-        self._sequences: list[list[_Step]] = []
+        self._sequences: list[list[_PackedStep]] = []
         self._made: dict[tuple[int, bool], int] = {}  # by the identity of what is called
         self._kept: list[Op] = []  # so that no identity is used twice
         self._takes: dict[int, bool] = {}
         self._heights: dict[int, int] = {}
 
-    def pack(self, root: Op) -> list[list[_Step]]:
+    def pack(self, root: Op) -> list[list[_PackedStep]]:
         self._sequences.append([])
         if _is_avro(root):
-            first = _Step(AvroStep.CALL, root.column, self._keep(_fused(self._flat(root, level=0, depth=0))))
+            first = _PackedStep(AvroStep.CALL, root.column, self._keep(_fused(self._flat(root, level=0, depth=0))))
         else:
             first = self._plain(root)
         self._sequences[0] = [first]
         return self._sequences
 
-    def _keep(self, steps: list[_Step]) -> int:
+    def _keep(self, steps: list[_PackedStep]) -> int:
         self._sequences.append(steps)
         return len(self._sequences) - 1
 
     # Protobuf and JSON: as they are
 
-    def _plain(self, op: Op) -> _Step:
+    def _plain(self, op: Op) -> _PackedStep:
         """The step of one that is no Avro's."""
         if op.code is OpCode.SET_NULL or (op.code is OpCode.CONSTANT and op.column == DROPPED):
-            return _Step(OpCode.SET_NULL, op.column)
+            return _PackedStep(OpCode.SET_NULL, op.column)
         if op.code is OpCode.CONSTANT:
             return self._constant(op)[0]
         if _is_avro(op):
-            return _Step(AvroStep.CALL, op.column, self._keep(self._flat(op, level=0, depth=MOST_DEPTH)))
+            return _PackedStep(AvroStep.CALL, op.column, self._keep(self._flat(op, level=0, depth=MOST_DEPTH)))
         below = self._below(op) if op.children else -1
-        step = _Step(op.code, op.column, below, a=op.a, b=op.b, flags=op.flags)
+        step = _PackedStep(op.code, op.column, below, a=op.a, b=op.b, flags=op.flags)
         step.table, step.text = op.table, op.text
         return step
 
@@ -372,7 +372,7 @@ class _Packer:
 
     # Avro: rewritten
 
-    def _flat(self, op: Op, *, level: int, depth: int) -> list[_Step]:
+    def _flat(self, op: Op, *, level: int, depth: int) -> list[_PackedStep]:
         """What an Avro step does.
 
         Args:
@@ -382,7 +382,7 @@ class _Packer:
         """
         code = op.code
         if code is OpCode.SET_NULL:
-            return [] if op.column == DROPPED else [_Step(code, op.column)]
+            return [] if op.column == DROPPED else [_PackedStep(code, op.column)]
         if code is OpCode.CONSTANT:
             return self._constant(op)
         if code is OpCode.AVRO_RECORD:
@@ -396,16 +396,16 @@ class _Packer:
         kind = KINDS[self._kinds[op.column]]
         is_int = code is OpCode.AVRO_INT
         step = AvroStep.TIMES if op.a and kind is ValueKind.TIMESTAMP else _OF_KIND[OpCode(code), kind]
-        return [_Step(step, op.column, a=op.a, flags=int(is_int), table=op.table)]
+        return [_PackedStep(step, op.column, a=op.a, flags=int(is_int), table=op.table)]
 
-    def _constant(self, op: Op) -> list[_Step]:
+    def _constant(self, op: Op) -> list[_PackedStep]:
         if op.column == DROPPED:
             return []
         child = op.children[0]
         steps = self._flat(child, level=0, depth=0) if _is_avro(child) else [self._plain(child)]
-        return [_Step(op.code, op.column, self._keep(steps), text=op.text)]
+        return [_PackedStep(op.code, op.column, self._keep(steps), text=op.text)]
 
-    def _record(self, op: Op, level: int, depth: int) -> list[_Step]:
+    def _record(self, op: Op, level: int, depth: int) -> list[_PackedStep]:
         if op.column != DROPPED:
             return self._fields(op, level + 1, depth)
         is_counted = depth + self._height(op) > MOST_DEPTH
@@ -416,41 +416,41 @@ class _Packer:
             self._sequences[index] = self._fields(op, 1, MOST_DEPTH if is_counted else 0)
         steps = self._sequences[self._made[key]]
         if is_counted or len(steps) > _INLINE:
-            return [_Step(AvroStep.CALL, DROPPED, self._made[key], b=level)]
+            return [_PackedStep(AvroStep.CALL, DROPPED, self._made[key], b=level)]
         return [step.at_level(level) for step in steps]
 
-    def _fields(self, op: Op, level: int, depth: int) -> list[_Step]:
-        steps: list[_Step] = []
+    def _fields(self, op: Op, level: int, depth: int) -> list[_PackedStep]:
+        steps: list[_PackedStep] = []
         if depth >= MOST_DEPTH:
-            steps.append(_Step(AvroStep.DEPTH, a=level))
+            steps.append(_PackedStep(AvroStep.DEPTH, a=level))
         if op.column != DROPPED:
-            steps.append(_Step(AvroStep.STRUCT, op.column))
+            steps.append(_PackedStep(AvroStep.STRUCT, op.column))
         below = min(depth + 1, MOST_DEPTH)
         return _fused(steps + [step for child in op.children for step in self._flat(child, level=level, depth=below)])
 
-    def _union(self, op: Op, level: int, depth: int) -> list[_Step]:
+    def _union(self, op: Op, level: int, depth: int) -> list[_PackedStep]:
         branches = [op.children[k] if k >= 0 else None for k in op.table] if op.table else list(op.children)
         if len(branches) == 2:
             for null, other in ((0, branches[1]), (1, branches[0])):
                 one = branches[null]
                 if one is not None and other is not None and one.code is OpCode.SET_NULL:
                     inner = _fused(self._flat(other, level=level, depth=depth))
-                    return [_Step(AvroStep.OPTION, op.column, a=null, inner=inner)]
+                    return [_PackedStep(AvroStep.OPTION, op.column, a=null, inner=inner)]
         calls = []
         for branch in branches:
             if branch is None:
-                calls.append(_Step(AvroStep.BRANCH))
+                calls.append(_PackedStep(AvroStep.BRANCH))
             else:
                 steps = _fused(self._flat(branch, level=0, depth=depth))
-                calls.append(_Step(AvroStep.CALL, branch.column, self._keep(steps)))
-        return [_Step(AvroStep.UNION, op.column, self._keep(calls), b=level)]
+                calls.append(_PackedStep(AvroStep.CALL, branch.column, self._keep(steps)))
+        return [_PackedStep(AvroStep.UNION, op.column, self._keep(calls), b=level)]
 
-    def _blocks(self, op: Op, level: int, depth: int) -> list[_Step]:
+    def _blocks(self, op: Op, level: int, depth: int) -> list[_PackedStep]:
         below = min(depth + 1, MOST_DEPTH)
         steps = _fused([step for child in op.children for step in self._flat(child, level=0, depth=below)])
         takes_bytes = any(self._takes_bytes(child) for child in op.children)
         code = AvroStep.SKIP_BLOCKS if op.column == DROPPED else AvroStep.ARRAY
-        return [_Step(code, op.column, self._keep(steps), b=level + 1, flags=int(not takes_bytes))]
+        return [_PackedStep(code, op.column, self._keep(steps), b=level + 1, flags=int(not takes_bytes))]
 
     def _height(self, op: Op) -> int:
         """How many records, arrays and maps are within each other in what is not below itself."""
@@ -480,22 +480,22 @@ def _is_avro(op: Op) -> bool:
     return OpCode.AVRO_BOOL <= op.code <= OpCode.AVRO_UNION or op.code in (OpCode.SET_NULL, OpCode.CONSTANT)
 
 
-def _dropped(op: Op) -> list[_Step]:
+def _dropped(op: Op) -> list[_PackedStep]:
     """Steps over a value that is no record, array, map or union."""
     if op.code in _NUMBERS:
-        return [_Step(AvroStep.SKIP_NUMBERS, a=1)]
+        return [_PackedStep(AvroStep.SKIP_NUMBERS, a=1)]
     if op.code in (OpCode.AVRO_BYTES, OpCode.AVRO_STRING):
-        return [_Step(AvroStep.SKIP_BYTES)]
+        return [_PackedStep(AvroStep.SKIP_BYTES)]
     size = op.a if op.code is OpCode.AVRO_FIXED else _DROPPED_SIZES[OpCode(op.code)]
-    return [_Step(AvroStep.SKIP, a=size)] if size else []
+    return [_PackedStep(AvroStep.SKIP, a=size)] if size else []
 
 
-def _fused(steps: list[_Step]) -> list[_Step]:
+def _fused(steps: list[_PackedStep]) -> list[_PackedStep]:
     """The same with one step for those side by side that step over bytes, or over numbers."""
-    fused: list[_Step] = []
+    fused: list[_PackedStep] = []
     for step in steps:
         if fused and step.code == fused[-1].code and step.code in (AvroStep.SKIP, AvroStep.SKIP_NUMBERS):
-            fused[-1] = _Step(step.code, a=fused[-1].a + step.a)
+            fused[-1] = _PackedStep(step.code, a=fused[-1].a + step.a)
         else:
             fused.append(step)
     return fused

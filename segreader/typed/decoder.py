@@ -1,0 +1,387 @@
+"""Keys or values of record batches, decoded into one Arrow column.
+
+``framing.py`` finds the schema of each value and its payload. A schema that occurs for the first time is compiled for
+the reader's columns, and an executor runs what was compiled: the native one, or ``reference``.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import insort
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Final
+
+import pyarrow as pa
+
+from segreader.errors import OptionError
+from segreader.format.columns import BufferPool
+from segreader.format.kernel import load_kernel, load_twin
+from segreader.typed.arrow import FilledColumn, array_of, array_of_values, arrow_type
+from segreader.typed.decoding import Decoding
+from segreader.typed.framing import FramedRows, FrameFinder, MessageName
+from segreader.typed.ops import Bad, Column, ColumnLayout, Op, Program
+from segreader.typed.packed import WITH_DATA, WITH_OFFSETS, PackedProgram, may_be_null, width_of
+from segreader.typed.schema import Schema, SchemaFormat
+from segreader.typed.types import ValueKind
+from segreader.values import dataclass
+
+_NATIVE: Final = "segreader.typed._values"
+_REFERENCE: Final = "segreader.typed.reference"
+
+_SENTENCES: Final = {
+    Bad.UNKNOWN_SCHEMA: "its schema is not among those that are known",
+    Bad.NO_FRAME: "it does not begin with the id of a schema",
+    Bad.SHORT: "it ends too early",
+    Bad.LEFT_OVER: "bytes are left over behind it",
+    Bad.VARINT: "a number in it does not end, or is too long",
+    Bad.RANGE: "a number in it is too large for its column",
+    Bad.UTF8: "a text in it is not UTF-8",
+    Bad.SYMBOL: "an enum in it has a symbol that the schema lacks",
+    Bad.BRANCH: "a union in it has a branch that the schema lacks",
+    Bad.COUNT: "a length or number of items in it is impossible",
+    Bad.DEPTH: "it has too many values within values",
+    Bad.TAG: "it has a Protobuf tag that cannot be",
+    Bad.SYNTAX: "it is not JSON",
+    Bad.TYPE: "it has JSON of another type than the schema says",
+    Bad.MISSING: "a field that must be there is missing",
+    Bad.MESSAGE: "it names a message type that the schema lacks",
+    Bad.LIMIT: "it is larger decoded than the limit",
+    Bad.BOOL: "a boolean in it is neither true nor false",
+    Bad.MISMATCH: "its schema cannot be read as the reader's schema",
+    Bad.COMPRESSION: "its compressed bytes are damaged",
+}
+
+
+def sentence(bad: Bad) -> str:
+    """Why a value is undecodable, in plain words that show nothing of it."""
+    return _SENTENCES[bad]
+
+
+@dataclass(frozen=True, slots=True)
+class UndecodableRow:
+    """A value that is not what its schema says.
+
+    Args:
+        row: index of it among the values.
+        position: byte of the value where that was found.
+        schema_id: what it names as its schema, if it does.
+        detail: what does not fit, where that is its schema.
+    """
+
+    row: int
+    bad: Bad
+    position: int
+    schema_id: str | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedValues:
+    """What values hold.
+
+    Args:
+        array: one entry a value; null where it is null or undecodable. It has fewer entries where the caller wants it
+            to end before the first undecodable value, or where a column is full: then the rest is for another call.
+        undecodable: by row. The one that ended the array is the last.
+    """
+
+    array: pa.Array
+    undecodable: list[UndecodableRow]
+
+
+class ValueDecoder:
+    """Decodes the keys or the values of one read. Use it from one thread.
+
+    Args:
+        kernel: ``native`` or ``reference``; by default as ``load_kernel`` chooses.
+        pool: where memory of columns comes from.
+
+    Raises:
+        OptionError: a field that is asked for contains its own type; or the kernel is not there.
+    """
+
+    def __init__(self, decoding: Decoding, *, kernel: str | None = None, pool: BufferPool | None = None) -> None:
+        self._decoding = decoding
+        self._layout = ColumnLayout.of(decoding.selected)
+        self.type: pa.DataType = arrow_type(decoding.selected)
+        twin = load_twin(_NATIVE, _REFERENCE, kernel)
+        is_native = twin.NAME == "native"
+        self._executor: _NativeColumns | _ReferenceColumns
+        if is_native:
+            self._executor = _NativeColumns(
+                self._layout, twin, pool or BufferPool(_POOL_BYTES, load_kernel(kernel).allocate)
+            )
+        else:
+            self._executor = _ReferenceColumns(self._layout, twin)
+        self._finder = FrameFinder(decoding.schemas, decoding.side, self._root_of, twin if is_native else None)
+        self._mismatches: dict[Schema, str] = {}
+
+    def decode(
+        self, values: pa.Array, headers: pa.Array | None = None, *, stop_at_first: bool = False
+    ) -> DecodedValues:
+        """The values as a column.
+
+        Args:
+            values: keys or values of records.
+            headers: of the same records, where they may name schemas.
+            stop_at_first: end before the first undecodable value.
+        """
+        if not pa.types.is_binary(values.type):
+            values = values.cast(pa.binary())
+        found = self._finder.find(values, headers)
+        column, bads = self._executor.execute(found, stop_at_first=stop_at_first)
+        return DecodedValues(column, [self._undecodable(values, headers, found, *one) for one in bads])
+
+    def _undecodable(
+        self, values: pa.Array, headers: pa.Array | None, found: FramedRows, row: int, bad: int, position: int
+    ) -> UndecodableRow:
+        named = self._finder.named_by(values, headers, row)
+        detail = self._mismatches.get(named.schema, "") if bad == Bad.MISMATCH and named.schema else ""
+        if found.roots[row] >= 0:
+            position += named.size
+        return UndecodableRow(row, Bad(bad), position, named.name, detail)
+
+    def _root_of(self, schema: Schema, message: MessageName | None) -> int | Bad:
+        """Compile a schema that occurs for the first time."""
+        try:
+            root = self._compiled(schema, message)
+        except OptionError as error:
+            self._mismatches[schema] = str(error)
+            return Bad.MISMATCH
+        return Bad.MESSAGE if root is None else self._executor.add_root(root)
+
+    def _compiled(self, schema: Schema, message: MessageName | None) -> Op | None:
+        if schema.format is SchemaFormat.AVRO:
+            from segreader.typed import avro
+
+            return avro.compile_schema(schema, self._layout, whole=self._decoding.type)
+        if schema.format is SchemaFormat.JSON:
+            from segreader.typed import json_schema
+
+            return json_schema.compile_schema(schema, self._layout)
+        from segreader.typed import protobuf
+
+        if message is None:
+            return protobuf.compile_schema(schema, self._layout, self._decoding.schemas.message)
+        name = _message_of(protobuf.message_names(schema), message)
+        return None if name is None else protobuf.compile_schema(schema, self._layout, name)
+
+
+def _message_of(names: Mapping[tuple[int, ...], str], wanted: MessageName) -> str | None:
+    """The full name of the message that a frame names, of those of the schema by index."""
+    if wanted.index:
+        return names.get(wanted.index)
+    if wanted.name:
+        fitting = [name for name in names.values() if name == wanted.name or name.endswith("." + wanted.name)]
+        return fitting[0] if len(fitting) == 1 else None
+    in_order = sorted(set(names.values()))
+    return in_order[wanted.sorted_index] if wanted.sorted_index < len(in_order) else None
+
+
+_Bads = list[tuple[int, int, int]]
+"""Row, reason and position in the payload of each undecodable row."""
+
+
+class _ReferenceColumns:
+    """Runs trees of steps in plain Python."""
+
+    def __init__(self, layout: ColumnLayout, twin: ModuleType) -> None:
+        self._layout, self._twin = layout, twin
+        self._roots: list[Op] = []
+
+    def add_root(self, root: Op) -> int:
+        """The number by which rows choose the tree from now on."""
+        self._roots.append(root)
+        return len(self._roots) - 1
+
+    def execute(self, found: FramedRows, *, stop_at_first: bool) -> tuple[pa.Array, _Bads]:
+        """The root column, and what is undecodable."""
+        rows = found.rows
+        done = self._twin.execute(
+            Program(self._layout, self._roots),
+            memoryview(found.data),
+            found.starts[:rows],
+            found.stops[:rows],
+            found.roots[:rows],
+            stop_at_first=stop_at_first,
+        )
+        return array_of_values(self._layout.columns[0].type, done.values), done.bad
+
+
+# The native executor
+
+_POOL_BYTES: Final = 48 << 20
+_MOST_SYMBOLS: Final = 4096
+"""Symbols of one enum in one array beyond those of its type."""
+
+_MOST_BYTES: Final = 0x7FFF_FFFF
+_FULL: Final = 256 << 20
+"""Bytes of a column's buffer that end an array, if it has rows."""
+
+_ALLOWED: Final = 64 << 20
+"""Bytes that each buffer may need for one value, however small it is; and its size times ``_ALLOWED_TIMES`` beyond."""
+
+_ALLOWED_TIMES: Final = 64
+_VALUES, _DATA, _VALIDITY = range(3)
+
+
+class _NativeColumn:
+    """What is needed to lease buffers for a column, and what it needed before."""
+
+    __slots__ = (
+        "data",
+        "entries",
+        "has_data",
+        "has_offsets",
+        "has_validity",
+        "index",
+        "is_enum",
+        "is_repeated",
+        "width",
+    )
+
+    def __init__(self, layout: ColumnLayout, column: Column) -> None:
+        kind = column.type.kind
+        self.index = column.index
+        self.width = width_of(column.type) if kind is not ValueKind.BOOL else -1
+        self.has_offsets, self.has_data = kind in WITH_OFFSETS, kind in WITH_DATA
+        self.has_validity = may_be_null(column)
+        self.is_enum = kind is ValueKind.ENUM
+        self.is_repeated = False
+        while column.parent >= 0:
+            column = layout.columns[column.parent]
+            self.is_repeated |= column.type.kind in (ValueKind.LIST, ValueKind.MAP)
+        self.entries = 2.0 if self.is_repeated else 1.0  # for each row
+        self.data = 16.0
+
+    def size_of_values(self, entries: int) -> int:
+        """Bytes of the buffer of values or offsets; 0: there is none."""
+        return (entries + 7) // 8 if self.width < 0 else (entries + self.has_offsets) * self.width
+
+
+class _NativeColumns:
+    """Runs packed steps, in columns over leased buffers."""
+
+    def __init__(self, layout: ColumnLayout, twin: ModuleType, pool: BufferPool) -> None:
+        self._layout, self._twin, self._pool = layout, twin, pool
+        self._program = PackedProgram(layout)
+        self._executor = twin.NativeExecutor(self._program)
+        self._types = [arrow_type(column.type) for column in layout.columns]
+        self._columns = [_NativeColumn(layout, column) for column in layout.columns]
+        self._widths = [width_of(column.type) for column in layout.columns]
+        self._symbols = {
+            column.index: pa.array(column.type.symbols or ("",), pa.string())
+            for column in layout.columns
+            if column.type.kind is ValueKind.ENUM
+        }
+        self._buffers: list[list[bytearray | None]] = []
+        self._new_symbols: dict[int, list[tuple[int, int]]] = {}
+
+    def add_root(self, root: Op) -> int:
+        """The number by which rows choose the tree from now on."""
+        step = self._program.add(root)
+        self._executor.extend(self._program)
+        number: int = self._executor.add_root(step)
+        return number
+
+    def execute(self, found: FramedRows, *, stop_at_first: bool) -> tuple[pa.Array, _Bads]:
+        """The root column, and what is undecodable: fewer rows than given where a buffer becomes too large."""
+        self._begin(found.rows)
+        twin, row = self._twin, 0
+        bads: _Bads = []
+        arguments = found.data, found.starts, found.stops, found.roots
+        try:
+            while True:
+                outcome, row = self._executor.run(*arguments, row, found.rows, stop_at_first, bads)
+                if outcome in (twin.DONE, twin.BAD):
+                    break
+                if outcome == twin.MORE or self._make_room(outcome, found.stops[row] - found.starts[row], row):
+                    continue
+                if row:
+                    break
+                found.roots[row] = -2 - Bad.LIMIT
+            return self._array(row), bads
+        finally:
+            self._executor.begin()
+            self._buffers, self._new_symbols = [], {}
+
+    def _begin(self, rows: int) -> None:
+        self._executor.begin()
+        self._buffers = [[None, None, None] for _ in self._columns]
+        for column in self._columns:
+            entries = int(column.entries * rows * 1.1) + 64 if column.is_repeated else rows
+            self._lease_entries(column, max(entries, 1))
+            if column.has_data:
+                self._lease(column, _DATA, int(column.data * rows * 1.1) + 64)
+
+    def _lease_entries(self, column: _NativeColumn, entries: int) -> None:
+        if size := column.size_of_values(entries):
+            self._lease(column, _VALUES, size)
+        if column.has_validity:
+            self._lease(column, _VALIDITY, (entries + 7) // 8)
+
+    def _lease(self, column: _NativeColumn, which: int, size: int) -> None:
+        """A larger buffer, with what the old one has."""
+        old = self._buffers[column.index][which]
+        if old is not None and len(old) >= size:
+            return
+        fresh = self._pool.lease(_rounded(size))
+        if old is not None:
+            fresh[: len(old)] = old
+        self._buffers[column.index][which] = fresh
+        self._executor.set_buffer(column.index, which, fresh)
+
+    def _make_room(self, outcome: int, size: int, row: int) -> bool:
+        """Do what the executor needs for a value of so many bytes; ``False``: it is too much for this array."""
+        index, what, need = self._executor.need
+        allowed = min(max(_ALLOWED, size * _ALLOWED_TIMES), _MOST_BYTES)
+        if outcome == self._twin.SYMBOL:
+            return self._add_symbol(index, need)
+        if outcome == self._twin.SCRATCH:
+            if 8 * need > allowed:
+                return False
+            self._executor.grow_scratch(2 * need)
+            return True
+        column = self._columns[index]
+        is_data = what == _DATA
+        bytes_needed = need if is_data else column.size_of_values(need)
+        if bytes_needed > (_FULL if row else allowed) or (is_data and not column.has_data):
+            return False
+        if is_data:
+            self._lease(column, _DATA, min(max(need, 2 * len(self._buffers[index][_DATA] or b"")), _MOST_BYTES))
+        else:
+            self._lease_entries(column, 2 * need)
+        return True
+
+    def _add_symbol(self, index: int, number: int) -> bool:
+        known = self._new_symbols.setdefault(index, [])
+        if len(known) >= _MOST_SYMBOLS:
+            return False
+        insort(known, (number, len(self._symbols[index]) + len(known)))
+        self._executor.set_symbols(index, array("q", [one for pair in known for one in pair]))
+        return True
+
+    def _array(self, rows: int) -> pa.Array:
+        filled = []
+        for column, (values, data, validity) in zip(self._columns, self._buffers, strict=True):
+            length, size, nulls = self._executor.filled(column.index)
+            if rows:
+                column.entries = max(length / rows, column.entries * 0.9)
+                column.data = max(size / rows, column.data * 0.9)
+            symbols = self._all_symbols(column.index) if column.is_enum else None
+            filled.append(FilledColumn(length, nulls, validity, values, data, size, symbols))
+        return array_of(self._layout, self._types, self._widths, filled)
+
+    def _all_symbols(self, index: int) -> pa.Array:
+        symbols = self._symbols[index]
+        if not (known := self._new_symbols.get(index)):
+            return symbols
+        new = [str(number) for number, _ in sorted(known, key=lambda pair: pair[1])]
+        return pa.concat_arrays([symbols, pa.array(new, pa.string())])
+
+
+def _rounded(size: int) -> int:
+    """A size that few others differ from: the pool finds a buffer sooner."""
+    step = max(1 << max(size.bit_length() - 4, 0), 64)
+    return -(-size // step) * step
