@@ -132,24 +132,26 @@ def _block(reader: ValueReader, op: Op, items_are_free: bool) -> int:
 
 def _takes_nothing(op: Op) -> bool:
     """Whether what a step reads has no bytes, whatever it is."""
-    open_steps: set[int] = set()
+    answers: dict[int, bool] = {}
 
     def visit(one: Op) -> bool:
         if one.code in (OpCode.SET_NULL, OpCode.CONSTANT):
             return True
-        if one.code is OpCode.AVRO_FIXED:
-            return one.a == 0
-        if one.code is not OpCode.AVRO_RECORD or id(one) in open_steps:
-            return False  # a record within itself without a union between has no end: reading it fails
-        open_steps.add(id(one))
-        return all(visit(child) for child in one.children)
+        if one.code is not OpCode.AVRO_RECORD:
+            return one.code is OpCode.AVRO_FIXED and one.a == 0
+        if id(one) not in answers:
+            answers[id(one)] = False  # of one within itself without a union between: it has no end, reading it fails
+            answers[id(one)] = all(visit(child) for child in one.children)
+        return answers[id(one)]
 
     return visit(op)
 
 
 def _record(reader: ValueReader, op: Op) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if op.column == DROPPED and reader.known(_takes_nothing, op):
+        return found  # records share what they are made of: one of nothing may have billions of others in it
     reader.enter(reader.at)
-    found = {}
     for child in op.children:
         value = reader.read(child)
         if child.column != DROPPED:
