@@ -1073,25 +1073,25 @@ static inline const uint8_t *read_colon(Machine *m, const uint8_t *at, const uin
     return skip_space(at + 1, stop);
 }
 
-static inline int64_t key_at(const Column *keys, int64_t k, const uint8_t **key)
+static inline int64_t name_at(const Column *keys, int64_t k, const uint8_t **key)
 {
     const int32_t *offsets = (const int32_t *)keys->values + k;
     *key = keys->data + offsets[0];
     return offsets[1] - offsets[0];
 }
 
-static int compare_keys(const Column *keys, int64_t one, int64_t other)
+static int compare_names(const Column *keys, int64_t one, int64_t other)
 {
     const uint8_t *a, *b;
-    int64_t size = key_at(keys, one, &a), more = key_at(keys, other, &b);
+    int64_t size = name_at(keys, one, &a), more = name_at(keys, other, &b);
     if (size != more) return size < more ? -1 : 1;
     return size ? memcmp(a, b, (size_t)size) : 0;
 }
 
-static uint64_t hash_key(const Column *keys, int64_t k)
+static uint64_t hash_name(const Column *keys, int64_t k)
 {
     const uint8_t *key;
-    int64_t size = key_at(keys, k, &key);
+    int64_t size = name_at(keys, k, &key);
     uint64_t hash = (uint64_t)size, eight;
     for (; size >= 8; key += 8, size -= 8) {
         memcpy(&eight, key, 8);
@@ -1110,7 +1110,7 @@ static int may_repeat(Machine *m, const Column *keys, int64_t first)
     if (count <= FEW_NAMES) {
         for (k = 1; k < count; k++)
             for (j = 0; j < k; j++)
-                if (!compare_keys(keys, first + k, first + j)) return 1;
+                if (!compare_names(keys, first + k, first + j)) return 1;
         return 0;
     }
     while (size < 2 * count) size *= 2;
@@ -1118,9 +1118,9 @@ static int may_repeat(Machine *m, const Column *keys, int64_t first)
     if (!table) return -1;
     memset(table, 0, (size_t)size * sizeof *table);
     for (k = first; k < first + count; k++) {
-        uint64_t at = hash_key(keys, k);
+        uint64_t at = hash_name(keys, k);
         for (; table[at & (uint64_t)(size - 1)]; at++)
-            if (!probes-- || !compare_keys(keys, k, table[at & (uint64_t)(size - 1)] - 1)) return 1;
+            if (!probes-- || !compare_names(keys, k, table[at & (uint64_t)(size - 1)] - 1)) return 1;
         table[at & (uint64_t)(size - 1)] = k + 1;
     }
     give_scratch(m, size);
@@ -1151,7 +1151,7 @@ static const uint8_t *json_map(Machine *m, const Step *step, const uint8_t *at, 
 }
 
 /* Sorts numbers of keys by the keys, equal ones by themselves. Gives the array that they are in then. */
-static int64_t *sort_keys(const Column *keys, int64_t first, int64_t count, int64_t *from, int64_t *to)
+static int64_t *sort_names(const Column *keys, int64_t first, int64_t count, int64_t *from, int64_t *to)
 {
     int64_t width, start;
     for (width = 1; width < count; width *= 2) {
@@ -1160,7 +1160,7 @@ static int64_t *sort_keys(const Column *keys, int64_t first, int64_t count, int6
             int64_t middle = start + width < count ? start + width : count;
             int64_t end = middle + width < count ? middle + width : count, i = start, j = middle, k;
             for (k = start; k < end; k++) {
-                int is_left = i < middle && (j >= end || compare_keys(keys, first + from[i], first + from[j]) <= 0);
+                int is_left = i < middle && (j >= end || compare_names(keys, first + from[i], first + from[j]) <= 0);
                 to[k] = is_left ? from[i++] : from[j++];
             }
         }
@@ -1211,10 +1211,10 @@ static const uint8_t *json_map_surely(Machine *m, const Step *step, const uint8_
         if (!behind) return NULL;
         count = k;
     }
-    order = sort_keys(keys, first, count, order, last);
+    order = sort_names(keys, first, count, order, last);
     last = order == values + count ? order + count : values + count;
     for (k = count - 1; k >= 0; k--) {  /* of each run of equal keys the first gets the value of the last */
-        int is_last = k == count - 1 || compare_keys(keys, first + order[k], first + order[k + 1]);
+        int is_last = k == count - 1 || compare_names(keys, first + order[k], first + order[k + 1]);
         last[order[k]] = is_last ? values[order[k]] : last[order[k + 1]];
         if (!is_last) last[order[k + 1]] = -1;
     }

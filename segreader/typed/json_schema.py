@@ -641,7 +641,7 @@ def _decimal(shape: _SchemaShape) -> Type | None:
         return None
     if precision is None or not 1 <= precision <= 76:
         precision = 38
-    return Type(kind=ValueKind.DECIMAL, precision=precision, scale=scale)
+    return Type(kind=ValueKind.DECIMAL, precision=max(precision, scale), scale=scale)
 
 
 def _integer(value: Any) -> int | None:
