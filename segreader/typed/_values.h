@@ -71,11 +71,12 @@ enum {
     PROTO_MESSAGE = 30, PROTO_FIELD, PROTO_INT32, PROTO_INT64, PROTO_UINT32, PROTO_UINT64, PROTO_SINT32, PROTO_SINT64,
     PROTO_FIXED32, PROTO_FIXED64, PROTO_SFIXED32, PROTO_SFIXED64, PROTO_FLOAT, PROTO_DOUBLE, PROTO_BOOL, PROTO_ENUM,
     PROTO_STRING, PROTO_BYTES, PROTO_TIMESTAMP, PROTO_DURATION, PROTO_MAP_ENTRY,
+    PROTO_JSON = 52,
     JSON_OBJECT = 60, JSON_FIELD, JSON_ARRAY, JSON_MAP, JSON_STRING, JSON_INTEGER, JSON_NUMBER, JSON_BOOL, JSON_ANY,
     JSON_OR_NULL, JSON_CHOICE,
 };
 
-enum { PROTO_REPEATED = 1, PROTO_PACKABLE = 2 };
+enum { PROTO_REPEATED = 1, PROTO_PACKABLE = 2, PROTO_GROUP = 4 };
 
 enum {
     BAD_UNKNOWN_SCHEMA = 1, BAD_NO_FRAME, BAD_SHORT, BAD_LEFT_OVER, BAD_VARINT, BAD_RANGE, BAD_UTF8, BAD_SYMBOL,
@@ -110,6 +111,7 @@ typedef struct {
     const uint64_t *bound;   /* DECIMAL: 4 limbs of 10 to the power of its precision */
     const int64_t *symbols;  /* ENUM: pairs of number and index, sorted: those that new_symbol() made */
     int64_t symbol_count;
+    int64_t seconds, nanos;  /* Protobuf's TIMESTAMP, DURATION: of the last entry */
     int32_t kind, width, unit, parent;
     int32_t below, below_count;        /* in `numbers` of the machine: columns that get an entry with each null of a struct */
     int32_t first_child, child_count;  /* in `numbers`: the columns right below */

@@ -81,6 +81,7 @@ static NOINLINE const uint8_t *skip_numbers(Machine *m, int64_t count, const uin
         while (at < stop && at - start < 10 && *at >= 0x80) at++;
         if (at - start >= 10) return fail(m, BAD_VARINT, start);
         if (at >= stop) return fail(m, BAD_SHORT, start);
+        if (at - start == 9 && *at > 1) return fail(m, BAD_VARINT, start);
         at++;
     }
     return at;
@@ -92,6 +93,14 @@ static inline const uint8_t *skip_bytes(Machine *m, const uint8_t *at, const uin
     if (LIKELY(at < stop && at[0] < 0x80 && !(at[0] & 1) && (at[0] >> 1) < stop - at)) return at + 1 + (at[0] >> 1);
     at = read_length(m, at, stop, &size);
     return at ? at + size : NULL;
+}
+
+/* SHORT, at the one of several dropped values that is not whole. */
+static NOINLINE const uint8_t *fail_in_values(Machine *m, const Step *step, const uint8_t *at, const uint8_t *stop)
+{
+    int32_t k;
+    for (k = 0; k < step->table_size - 1 && m->table[step->table + k] <= stop - at; k++) at += m->table[step->table + k];
+    return fail(m, BAD_SHORT, at);
 }
 
 static inline int go_deeper(Machine *m, int64_t levels, const uint8_t *at)
@@ -109,15 +118,16 @@ static const uint8_t *run_blocks(Machine *m, const Step *step, const uint8_t *at
 {
     const Step *first = m->steps + step->first, *end = first + step->count;
     const uint8_t *start;
-    int64_t count, size;
+    int64_t given, size;
+    uint64_t count;
     for (;;) {
         start = at;
-        at = read_long(m, at, stop, &count);
+        at = read_long(m, at, stop, &given);
         if (UNLIKELY(!at)) return NULL;
-        if (count == 0) return at;
-        if (count < 0) {
-            if (UNLIKELY(count == INT64_MIN)) return fail(m, BAD_COUNT, start);
-            count = -count;
+        if (given == 0) return at;
+        count = (uint64_t)given;
+        if (given < 0) {
+            count = 0 - count;
             at = read_long(m, at, stop, &size);
             if (UNLIKELY(!at)) return NULL;
             if (step->code == X_SKIP_BLOCKS) {
@@ -127,9 +137,9 @@ static const uint8_t *run_blocks(Machine *m, const Step *step, const uint8_t *at
                 continue;
             }
         }
-        if (UNLIKELY(count > (step->flags ? m->free_items : stop - at))) return fail(m, BAD_COUNT, start);
-        if (step->flags) m->free_items -= count;
-        at = run_steps(m, first, end, count, at, stop);
+        if (UNLIKELY(count > (uint64_t)(step->flags ? m->free_items : stop - at))) return fail(m, BAD_COUNT, start);
+        if (step->flags) m->free_items -= (int64_t)count;
+        at = run_steps(m, first, end, (int64_t)count, at, stop);
         if (UNLIKELY(!at)) return NULL;
     }
 }
@@ -318,7 +328,7 @@ static const uint8_t *run_steps(Machine *m, const Step *first, const Step *end, 
                     m->depth -= (int32_t)step->b;
                     break;
                 case X_SKIP:
-                    NEED(step->a);
+                    if (UNLIKELY(step->a > stop - at)) return fail_in_values(m, step, at, stop);
                     at += step->a;
                     break;
                 case X_SKIP_NUMBERS:

@@ -112,7 +112,7 @@ class AvroStep(IntEnum):
     BRANCH = 105  # no place for the branch
     ARRAY = 106  # children for each item, ``b`` levels deeper; ``flags`` 1: they take no bytes
     SKIP_BLOCKS = 107  # the same, dropped
-    SKIP = 108  # ``a`` bytes
+    SKIP = 108  # ``a`` bytes, which are values of the sizes in ``table``
     SKIP_NUMBERS = 109  # ``a`` of them
     SKIP_BYTES = 110  # a length, and so many bytes
     BOOL = 111
@@ -360,6 +360,8 @@ class _Packer:
         below = self._below(op) if op.children else -1
         step = _PackedStep(op.code, op.column, below, a=op.a, b=op.b, flags=op.flags)
         step.table, step.text = op.table, op.text
+        if op.code in _MESSAGES:
+            step.a, step.table = _places_of_numbers(op)
         return step
 
     def _below(self, op: Op) -> int:
@@ -470,10 +472,22 @@ class _Packer:
         if op.code is not OpCode.AVRO_RECORD:
             return True
         if id(op) not in self._takes:
-            self._takes[id(op)] = False  # what it says of itself, if asked
+            self._takes[id(op)] = True  # what it says of itself, if asked
             self._kept.append(op)
             self._takes[id(op)] = any(self._takes_bytes(child) for child in op.children)
         return self._takes[id(op)]
+
+
+_MESSAGES: Final = frozenset((OpCode.PROTO_MESSAGE, OpCode.PROTO_MAP_ENTRY))
+
+
+def _places_of_numbers(op: Op) -> tuple[int, list[int]]:
+    """How a message's fields are found: (n, the places among the children of the numbers below n, -1 where there is
+    none; then pairs of number and place of the others, sorted)."""
+    places = {child.a: place for place, child in enumerate(op.children) if child.code is OpCode.PROTO_FIELD}
+    dense = 1 + max((one for one in places if one < 4 * len(places) + 16), default=0)
+    others = sorted((number, place) for number, place in places.items() if number >= dense)
+    return dense, [*(places.get(number, -1) for number in range(dense)), *(one for pair in others for one in pair)]
 
 
 def _is_avro(op: Op) -> bool:
@@ -487,7 +501,7 @@ def _dropped(op: Op) -> list[_PackedStep]:
     if op.code in (OpCode.AVRO_BYTES, OpCode.AVRO_STRING):
         return [_PackedStep(AvroStep.SKIP_BYTES)]
     size = op.a if op.code is OpCode.AVRO_FIXED else _DROPPED_SIZES[OpCode(op.code)]
-    return [_PackedStep(AvroStep.SKIP, a=size)] if size else []
+    return [_PackedStep(AvroStep.SKIP, a=size, table=(size,))] if size else []
 
 
 def _fused(steps: list[_PackedStep]) -> list[_PackedStep]:
@@ -495,7 +509,11 @@ def _fused(steps: list[_PackedStep]) -> list[_PackedStep]:
     fused: list[_PackedStep] = []
     for step in steps:
         if fused and step.code == fused[-1].code and step.code in (AvroStep.SKIP, AvroStep.SKIP_NUMBERS):
-            fused[-1] = _PackedStep(step.code, a=fused[-1].a + step.a)
+            last = fused[-1]
+            if not isinstance(last.table, list):  # the first of several: one that is shared stays as it is
+                last = fused[-1] = _PackedStep(last.code, a=last.a, table=list(last.table))
+            last.a += step.a
+            last.table += step.table
         else:
             fused.append(step)
     return fused
