@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import field, fields, replace
 from enum import StrEnum
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Self
@@ -293,16 +294,15 @@ def _token(value: object) -> TokenProvider:
 
 
 def _token_file(value: object) -> TokenProvider:
-    path = Path(_text(value))
+    return partial(_read_token, Path(_text(value)))
 
-    def token() -> str:
-        try:
-            with path.open("rb") as file:
-                return file.read(_LARGEST_TOKEN).decode().strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise AuthenticationError(f"the token file {path} cannot be read", found=type(error).__name__) from None
 
-    return token
+def _read_token(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return file.read(_LARGEST_TOKEN).decode().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise AuthenticationError(f"the token file {path} cannot be read", found=type(error).__name__) from None
 
 
 NAMES: dict[str, tuple[str | None, Callable[[object], Any], str]] = {

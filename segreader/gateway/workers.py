@@ -19,11 +19,12 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
+from segreader.broker.settings import ClientSettings
 from segreader.errors import OptionError, SegreaderError
 from segreader.gateway.config import GatewayConfig
 from segreader.gateway.listening import check_free
@@ -77,7 +78,11 @@ class _OwnPickler(pickle.Pickler):
     """For a process of this gateway, which gets its secrets: they are hidden in any other pickle."""
 
     def reducer_override(self, one: Any) -> Any:
-        return (Secret, (one.reveal(),)) if type(one) is Secret else NotImplemented
+        if type(one) is Secret:
+            return Secret, (one.reveal(),)
+        if type(one) is ClientSettings:
+            return partial(ClientSettings, **{each.name: getattr(one, each.name) for each in fields(one)}), ()
+        return NotImplemented
 
 
 def _send(channel: Connection, *message: Any) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import os
+import pickle
 import re
 import signal
 import socket
@@ -15,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,8 @@ from servers.process import free_port
 from segreader.broker.client import BrokerClient
 from segreader.cli.exit_codes import ExitCode
 from segreader.cli.main import main
+from segreader.gateway.config import GatewayConfig
+from segreader.gateway.workers import _send
 
 VERSIONS = struct.pack(">hhi", 18, 0, 7) + b"\0\1c"
 _PATIENCE_S = 30.0
@@ -147,6 +151,46 @@ def test_all_workers_serve_the_same_ports_and_one_page_shows_them_all(tmp_path: 
         assert (facts["brokers"], facts["running"], facts["workers"]) == (True, True, True)
         found.process.send_signal(signal.SIGTERM)
         assert found.process.wait(30) == 0
+
+
+def test_a_worker_gets_every_secret_of_the_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CANARY", "c4nary")
+    (tmp_path / "token").write_text("c4nary")
+    given = {
+        "bootstrap_servers": "b:1",
+        "listen": "127.0.0.1:1",
+        "location": "s3://bucket",
+        "storage_options": {"secret": "env:CANARY"},
+        "certificate": "own.pem",
+        "key": "own.pem",
+        "key_password": "env:CANARY",
+    }
+    by_name = {"sasl.username": "u", "sasl.password": "env:CANARY"}
+    for client in (
+        {"sasl.mechanism": "PLAIN", **by_name},
+        {
+            "sasl.mechanism": "SCRAM-SHA-512",
+            **by_name,
+            "ssl.certificate.location": "a",
+            "ssl.key.password": "env:CANARY",
+        },
+        {"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.token": "env:CANARY"},
+        {"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.token.file": str(tmp_path / "token")},
+    ):
+        config = GatewayConfig.load(None, {**given, "client": {"security.protocol": "SASL_SSL", **client}})
+        sent, heard = [Connection(one.detach()) for one in socket.socketpair()]
+        with sent, heard:
+            _send(sent, "reload", config)
+            _, got = pickle.loads(heard.recv_bytes())
+        settings = got.client
+        settings.require_secrets()
+        secrets = [got.key_password, got.storage_options["secret"], settings.sasl_password, settings.key_password]
+        assert {one.reveal() for one in secrets if one is not None} == {"c4nary"}
+        assert (settings.sasl_password is not None) == ("sasl.password" in client)
+        assert (settings.key_password is not None) == ("ssl.key.password" in client)
+        if "sasl.password" not in client:
+            assert settings.token_provider() == "c4nary"
+        assert b"c4nary" not in pickle.dumps(got.client)
 
 
 def test_a_worker_that_is_killed_is_started_again_and_the_others_go_on(tmp_path: Path) -> None:
