@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -15,6 +17,7 @@ from pathlib import Path
 
 import pytest
 import trustme
+import urllib3
 from confluent_kafka import Consumer, TopicPartition
 from gateway_process import list_groups
 from gateway_upstream import authenticate, handshake
@@ -129,14 +132,20 @@ class Raw:
 @contextlib.contextmanager
 def limited(racks: Racks, tmp_path: Path, **limits: int) -> Iterator[RunningGateway]:
     """A gateway before the brokers' listener with SASL over TLS, with these limits."""
+    with secured(racks, tmp_path, location=str(tmp_path), limits=limits) as found:
+        yield found
+
+
+@contextlib.contextmanager
+def secured(racks: Racks, tmp_path: Path, **settings: object) -> Iterator[RunningGateway]:
+    """A gateway with TLS before the brokers' listener with SASL over TLS."""
     files = racks.certificates
     config = {
         "bootstrap_servers": racks.cluster.bootstrap_by("SASL_SSL"),
-        "location": str(tmp_path),
         "url_base": "https://segments.example/",
         "certificate": str(files.broker),
         "key": str(files.broker),
-        "limits": limits,
+        **settings,
         "client": {
             "security.protocol": "SASL_SSL",
             "sasl.mechanism": "SCRAM-SHA-512",
@@ -198,6 +207,84 @@ def test_a_user_has_so_many_connections_and_another_one_has_its_own(racks: Racks
         deadline = time.monotonic() + 30
         while opened(found, READER).log_in() != 0:
             assert time.monotonic() < deadline
+
+
+def clients_of_workers(running: RunningGateway) -> dict[str, int]:
+    found = re.findall(
+        r'^segreader_gateway_worker_open_connections{worker="(\d+)"} (\S+)$', running.metrics(), re.MULTILINE
+    )
+    return {number: int(float(count)) for number, count in found}
+
+
+def until(holds: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+def records_through(running: RunningGateway, racks: Racks) -> list[int | None]:
+    """The offsets that a consumer of READER gets of the whole topic."""
+    settings = {"group.id": TOPIC, "enable.auto.commit": False, "log_level": 0}
+    consumer = Consumer({"bootstrap.servers": running.bootstrap, **login(racks, "SCRAM-SHA-512"), **settings})
+    consumer.assign([TopicPartition(TOPIC, 0, 0)])
+    offsets: list[int | None] = []
+    while len(offsets) < COUNT:
+        offsets += [message.offset() for message in consumer.consume(COUNT, 5.0) if message.error() is None]
+    consumer.close()
+    return offsets
+
+
+@pytest.mark.usefixtures("topic_of_all")
+def test_workers_serve_clients_by_tls_and_login_and_go_on_when_one_of_them_dies(
+    racks: Racks, tmp_path: Path, opened: Open
+) -> None:
+    location = str(racks.cluster.remote / "kafka-tiered-storage")
+    with secured(racks, tmp_path, location=location, workers=2, client_ca=str(racks.certificates.authority)) as found:
+        readyz = found.metrics_url.replace("/metrics", "/readyz")
+        until(lambda: urllib3.request("GET", readyz, timeout=10.0).status == 200, "the gateway is not ready")
+        clients: list[Raw] = []
+        while len(clients) < 100 and sum(count > 0 for count in clients_of_workers(found).values()) < 2:
+            clients.append(opened(found, READER))
+            assert clients[-1].log_in() == 0
+        assert min(clients_of_workers(found).values()) > 0
+        assert opened(found, replace(READER, password="wrong")).log_in() == 58
+        assert opened(found, READER).ask(list_groups()) is None  # before a login
+        assert records_through(found, racks) == list(range(COUNT))
+        assert located(found, racks, 30)
+
+        os.kill(found.pid, signal.SIGHUP)
+        until(lambda: found.count("reloads_total") == 1, "it is not loaded again")
+        assert all(one.ask(list_groups()) is not None for one in clients)
+
+        children = Path(f"/proc/{found.pid}/task/{found.pid}/children").read_text().split()
+        os.kill(int(children[0]), signal.SIGKILL)
+        until(lambda: found.count("worker_starts_total") == 3, "the worker is not started again")
+        served = [one.ask(list_groups()) is not None for one in clients]
+        assert True in served  # those of the other one
+        assert False in served
+        assert records_through(found, racks) == list(range(COUNT))
+        until(
+            lambda: min(clients_of_workers(found).values()) >= 0 and located(found, racks, 2), "no locations any more"
+        )
+    lines = found.audit.read_text().splitlines()
+    assert {(json.loads(line)["principal"], json.loads(line)["topic"]) for line in lines} == {
+        (f"User:{READER.name}", TOPIC)
+    }
+
+
+def located(running: RunningGateway, racks: Racks, connections: int) -> bool:
+    """Whether a client is given a location over each of some connections."""
+    given = 0
+    for _ in range(connections):
+        with BrokerClient(running.bootstrap, ClientSettings.from_options(login(racks, "PLAIN"))) as client:
+            level = IsolationLevel.READ_COMMITTED
+            fetcher = PartitionFetcher(
+                client, TOPIC, 0, 0, isolation_level=level, rack="", max_bytes=1 << 20, wants_locations=True
+            )
+            fetcher.poll()
+            given += client.metrics.locations_given
+    return given == connections
 
 
 def ended(running: RunningGateway) -> float:
