@@ -36,6 +36,9 @@ _HOMES = {
     "StorageError": "errors",
     "TruncatedError": "errors",
     "TruncatedLogError": "errors",
+    "SchemaAccessError": "errors",
+    "SchemaNotFoundError": "errors",
+    "SchemaRegistryError": "errors",
     "SegmentGapError": "errors",
     "ManifestError": "errors",
     "DecryptionError": "errors",
@@ -94,6 +97,9 @@ if TYPE_CHECKING:
     from segreader.errors import PositionFormatError as PositionFormatError
     from segreader.errors import PositionVersionError as PositionVersionError
     from segreader.errors import RecreatedTopicError as RecreatedTopicError
+    from segreader.errors import SchemaAccessError as SchemaAccessError
+    from segreader.errors import SchemaNotFoundError as SchemaNotFoundError
+    from segreader.errors import SchemaRegistryError as SchemaRegistryError
     from segreader.errors import SegmentGapError as SegmentGapError
     from segreader.errors import SegreaderError as SegreaderError
     from segreader.errors import StorageError as StorageError

@@ -1,8 +1,8 @@
 """The error tree: who must act, what was found, what was expected, and where.
 
 The first cut below ``SegreaderError`` is who can mend it: the data (``FormatError``), the store or its
-permissions (``StorageError``), the layout (``CatalogError``), the cluster (``BrokerError``), the request
-(``PlanError``, ``OptionError``), or the program that asks (``ClosedError``).
+permissions (``StorageError``), the layout (``CatalogError``), the cluster (``BrokerError``), the schema registry
+(``SchemaRegistryError``), the request (``PlanError``, ``OptionError``), or the program that asks (``ClosedError``).
 Every field has a default, or the error could not be unpickled on a Spark driver.
 """
 
@@ -19,6 +19,7 @@ PACKAGES: Final = {
     "encryption": ("cryptography>=43",),
     "sql": ("duckdb>=2.0,<3",),
     "gateway": ("prometheus-client>=0.22,<1",),
+    "glue": ("boto3>=1.34",),
 }
 """What each optional part of the library needs, by the name of the extra, as ``pyproject.toml`` has it."""
 
@@ -183,6 +184,28 @@ class ThrottledError(StorageError):
 
 class UntrustedLocationError(StorageError):
     """A URL from outside names a host or address that is not allowed."""
+
+
+class SchemaRegistryError(SegreaderError):
+    """A schema registry cannot be reached, refuses the request, or answers with something else than schemas.
+
+    ``status`` is HTTP's where an answer came, ``None`` otherwise; ``code`` is the registry's own number in it.
+    """
+
+    def __init__(
+        self, message: str = "", *, status: int | None = None, code: int | None = None, **fields: Any
+    ) -> None:
+        super().__init__(message, **fields)
+        self.status = status
+        self.code = code
+
+
+class SchemaAccessError(SchemaRegistryError, PermissionError):
+    """A schema registry rejects the user, password, token or certificate, or what they may read."""
+
+
+class SchemaNotFoundError(SchemaRegistryError, LookupError):
+    """A schema registry has no such subject, version or id."""
 
 
 class CatalogError(SegreaderError):

@@ -23,6 +23,7 @@ _VERBS = (
     "ls",
     "offsets",
     "plan",
+    "schemas",
     "spark",
     "sql",
     "verify",
@@ -54,6 +55,11 @@ With a cluster, read up to now: old data from the bucket, new data from brokers:
   segreader cat kafka://gateway:9092 orders
   segreader cat s3://logs/tiered orders --bootstrap-servers b1:9092 --prefer store
   segreader broker describe --bootstrap-servers b1:9092
+
+\b
+See which schemas values name, and save those of a registry:
+  segreader schemas ls s3://logs/tiered orders
+  segreader schemas pull https://registry:8081 orders -o schemas.json
 
 \b
 Write Parquet:

@@ -66,10 +66,10 @@ class Schema:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A version of a subject, and the id of its schema."""
+    """A version of a subject, and the id of its schema; Glue's ids are UUIDs, in hex."""
 
     version: int
-    id: int
+    id: int | str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -342,12 +342,21 @@ class Connections:
         ca_file: certificates to trust in place of the system's.
         verify: ``False`` trusts any certificate, with a warning.
         size: idle connections kept for each host.
+        certificate_file, key_file: PEM files of our own certificate and its key, for servers that ask for one.
 
     Raises:
-        OptionError: ``ca_file`` holds no certificates.
+        OptionError: ``ca_file`` holds no certificates, or ``certificate_file`` and ``key_file`` do not go together.
     """
 
-    def __init__(self, *, ca_file: str | None = None, verify: bool = True, size: int = 10) -> None:
+    def __init__(
+        self,
+        *,
+        ca_file: str | None = None,
+        verify: bool = True,
+        size: int = 10,
+        certificate_file: str | None = None,
+        key_file: str | None = None,
+    ) -> None:
         self._verify = verify
         self._size = size
         self._lock = threading.Lock()
@@ -355,6 +364,9 @@ class Connections:
         self._proxies: dict[str, str] = {}
         self._proxies_until = 0.0
         self._context = None if ca_file is None else _tls(ca_file, verify=verify)
+        if certificate_file is not None:
+            self._context = self._context or _tls(None, verify=verify)
+            _identify(self._context, certificate_file, key_file)
         if not verify:
             warnings.warn("TLS certificates are not verified: anyone on the way can read and change data", stacklevel=4)
 
@@ -443,6 +455,23 @@ def _tls(ca_file: str | None, *, verify: bool) -> ssl.SSLContext:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
+
+
+def _identify(context: ssl.SSLContext, certificate_file: str, key_file: str | None) -> None:
+    reason = ""
+    try:
+        context.load_cert_chain(certificate_file, key_file, password=lambda: "")  # or OpenSSL asks at the terminal
+    except ssl.SSLError as error:
+        reason = error.reason or "not a certificate and its key, or the key is encrypted"
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+    if reason:
+        raise OptionError(
+            "the client's certificate cannot be used",
+            source=certificate_file,
+            found=reason,
+            expected="PEM files of a certificate and of its key, without a password",
+        )
 
 
 def transport_failure(error: Exception, exchange: Exchange, source: str) -> RequestFailed:
