@@ -112,7 +112,8 @@ def _kept(raw: pa.Array, bad: Sequence[UndecodableRow]) -> tuple[pa.Array, pa.Ar
 
 def _reason(bad: UndecodableRow) -> str:
     schema = "" if bad.schema_id is None else f" (schema {bad.schema_id})"
-    return f"{sentence(bad.bad)}, at byte {bad.position}{schema}"
+    detail = f": {bad.detail}" if bad.detail else ""
+    return f"{sentence(bad.bad)}, at byte {bad.position}{schema}{detail}"
 
 
 def _text(decoding: Decoding, bad: UndecodableRow, rows: pa.RecordBatch, partition: TopicIdPartition) -> str:
@@ -124,7 +125,7 @@ def _error(
     decoding: Decoding, bad: UndecodableRow, rows: pa.RecordBatch, partition: TopicIdPartition
 ) -> UndecodableValueError:
     return UndecodableValueError(
-        f"undecodable {decoding.side}: {sentence(bad.bad)}",
+        f"undecodable {decoding.side}: {sentence(bad.bad)}{f' ({bad.detail})' if bad.detail else ''}",
         source=f"{partition.topic}-{partition.partition}",
         found=None if bad.schema_id is None else f"schema id {bad.schema_id}",
         position=bad.position,
