@@ -9,14 +9,13 @@ enum needs a symbol, and at the end. Each buffer that a column is written into i
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
-from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy, memset
 
 NAME = "native"
 
 cdef extern from "_values.h" nogil:
     enum:
-        DROPPED
         OUT_DONE
         OUT_BAD
         OUT_ROOM
@@ -24,6 +23,7 @@ cdef extern from "_values.h" nogil:
         OUT_SCRATCH
         OUT_BADS
         OUT_MISFIT
+        ROOM_DATA
         KIND_BOOL
         KIND_STRING
         KIND_BINARY
@@ -32,8 +32,11 @@ cdef extern from "_values.h" nogil:
         KIND_LIST
         KIND_MAP
         KIND_NULL
-        X_CALL
         X_ENUM
+        JSON_CHOICE
+        BAD_COMPRESSION
+        MOST_DEPTH
+        FREE_ITEMS
     ctypedef struct Column:
         int64_t length
         int64_t size
@@ -139,10 +142,35 @@ cdef enum:
     VALIDITY = 2
     BADS = 1024
 
-# The numbers that the enums of _values.h end with, for the test that compares them with packed.py and ops.py.
-LAYOUT = {"KINDS": KIND_NULL + 1, "AvroStep": X_ENUM}
+cdef enum:
+    COLUMN_WIDTH = 10  # of ColumnNumber in packed.py
+    STEP_WIDTH = 12  # of StepNumber
+
+# What the enums of _values.h end with, for the test that compares them with ops.py and packed.py.
+LAYOUT = {
+    "KINDS": KIND_NULL + 1, "AvroStep": X_ENUM, "OpCode": JSON_CHOICE, "Bad": BAD_COMPRESSION,
+    "COLUMN_WIDTH": COLUMN_WIDTH, "STEP_WIDTH": STEP_WIDTH, "MOST_DEPTH": MOST_DEPTH, "FREE_ITEMS": FREE_ITEMS,
+}
 
 DONE, BAD, ROOM, SYMBOL, SCRATCH, MORE = OUT_DONE, OUT_BAD, OUT_ROOM, OUT_SYMBOL, OUT_SCRATCH, OUT_BADS
+
+
+cdef enum:
+    ALIGNED = 64  # where each column's buffers begin in one that they share
+    FIRST_ENTRIES = 1 << 16
+    FIRST_DATA = 1 << 20
+    MOST_DATA = 0x7FFFFFFF
+
+
+cdef struct Plan:
+    double entries_a_row  # what rows needed the last times
+    double data_a_row
+    int64_t most_entries  # room to begin with, however many rows
+    int64_t most_data
+    int64_t entries  # room that is planned
+    int64_t data
+    bint is_repeated
+    bint has_validity
 
 
 cdef void *_resized(void *old, int64_t size) except NULL:
@@ -152,8 +180,26 @@ cdef void *_resized(void *old, int64_t size) except NULL:
     return made
 
 
+cdef inline int64_t _aligned(int64_t size) noexcept:
+    return (size + ALIGNED - 1) & ~<int64_t>(ALIGNED - 1)
+
+
+cdef inline bint _has_offsets(int32_t kind) noexcept:
+    return kind == KIND_STRING or kind == KIND_BINARY or kind == KIND_LIST or kind == KIND_MAP
+
+
+cdef inline int64_t _size_of_values(const Column *c, int64_t entries) noexcept:
+    """Bytes of so many entries in the buffer of values or offsets."""
+    if c.kind == KIND_BOOL:
+        return (entries + 7) // 8
+    return (entries + _has_offsets(c.kind)) * c.width
+
+
 cdef class NativeExecutor:
     """The columns of a layout, and the steps that fill them.
+
+    The buffers of all columns are parts of one, ``begin``; what more a column needs later is one of its own, ``grow``.
+    How much is needed is known from the rows before.
 
     Args:
         program: a ``PackedProgram``; what is added to it later is seen by ``extend``.
@@ -175,14 +221,17 @@ cdef class NativeExecutor:
     cdef int32_t *root_steps
     cdef int64_t root_count
     cdef int64_t *bads
+    cdef Plan *plans
+    cdef list owners  # of the buffers of each column: of values, data and validity
     cdef list held
 
     def __cinit__(self, program):
         cdef const int64_t[::1] numbers = program.layout.columns
         cdef const int32_t[::1] lists = program.layout.lists
         cdef const uint64_t[::1] bounds = program.layout.bounds
-        cdef int64_t width = 10, k
+        cdef int64_t width = COLUMN_WIDTH, k, parent
         cdef Column *column
+        cdef Plan *plan
         self.column_count = numbers.shape[0] // width
         self.columns = <Column *>_resized(NULL, self.column_count * sizeof(Column))
         memset(self.columns, 0, self.column_count * sizeof(Column))
@@ -214,8 +263,20 @@ cdef class NativeExecutor:
                 if numbers[k * width + 9] + 4 > bounds.shape[0]:
                     raise ValueError(f"column {k} has no bound")
                 column.bound = self.bounds + numbers[k * width + 9]
+        self.plans = <Plan *>_resized(NULL, self.column_count * sizeof(Plan))
+        for k in range(self.column_count):
+            column, plan = self.columns + k, self.plans + k
+            if column.parent >= k:
+                raise ValueError(f"column {k} is above its parent")
+            parent = column.parent
+            plan.is_repeated = parent >= 0 and (
+                self.plans[parent].is_repeated or self.columns[parent].kind in (KIND_LIST, KIND_MAP)
+            )
+            plan.has_validity = numbers[k * width + 4]
+            plan.entries_a_row, plan.data_a_row = 2.0 if plan.is_repeated else 1.0, 16.0
+            plan.most_entries, plan.most_data = FIRST_ENTRIES, FIRST_DATA
         self.bads = <int64_t *>_resized(NULL, 3 * BADS * sizeof(int64_t))
-        self.held = [None] * (3 * self.column_count)
+        self.owners, self.held = [None] * (3 * self.column_count), []
         self.machine.columns = self.columns
         self.machine.column_count = self.column_count
         self.machine.numbers = self.lists
@@ -231,13 +292,14 @@ cdef class NativeExecutor:
         PyMem_Free(self.scratch)
         PyMem_Free(self.root_steps)
         PyMem_Free(self.bads)
+        PyMem_Free(self.plans)
 
     def extend(self, program):
         """Take over the steps that were added to the program since the last time."""
         cdef const int64_t[::1] numbers = program.steps
         cdef const int64_t[::1] table = program.table
         cdef const uint8_t[::1] text = program.text
-        cdef int64_t width = 12, k, count = numbers.shape[0] // width
+        cdef int64_t width = STEP_WIDTH, k, count = numbers.shape[0] // width
         cdef Step *step
         self.steps = <Step *>_resized(self.steps, count * sizeof(Step))
         self.table = <int64_t *>_resized(self.table, table.shape[0] * 8)
@@ -283,48 +345,120 @@ cdef class NativeExecutor:
         self.root_count += 1
         return self.root_count - 1
 
-    def set_buffer(self, int64_t column, int which, bytearray buffer):
-        """Write the column into this buffer from now on: 0 values or offsets, 1 data, 2 validity."""
-        cdef Column *c = self.columns + column
-        cdef uint8_t *data = <uint8_t *>PyByteArray_AS_STRING(buffer)
-        cdef int64_t size = PyByteArray_GET_SIZE(buffer), room
-        if not 0 <= column < self.column_count:
-            raise ValueError(f"no column {column}")
-        self.held[3 * column + which] = buffer
-        if which == VALUES:
-            c.values = data
-        elif which == DATA:
-            c.data = data
-            c.data_room = min(size, 0x7FFFFFFF)
-        else:
-            c.validity = data
-        room = INT64_MAX
-        if c.values != NULL:
-            size = PyByteArray_GET_SIZE(self.held[3 * column])
-            if c.kind == KIND_BOOL:
-                room = 8 * size
-            elif c.kind in (KIND_STRING, KIND_BINARY, KIND_LIST, KIND_MAP):
-                room = size // 4 - 1
+    def plan(self, int64_t rows):
+        """Bytes of a buffer for all columns of so many rows."""
+        cdef int64_t k, total = 0
+        cdef const Column *c
+        cdef Plan *p
+        for k in range(self.column_count):
+            c, p = self.columns + k, self.plans + k
+            p.entries = min(<int64_t>(p.entries_a_row * rows * 1.1) + 16, p.most_entries) if p.is_repeated else rows
+            if c.width and p.entries > FIRST_ENTRIES:
+                p.entries = min(p.entries, max(p.most_entries, FIRST_DATA // c.width))
+            total += _aligned(_size_of_values(c, p.entries))
+            p.data = 0
+            if c.kind == KIND_STRING or c.kind == KIND_BINARY:
+                p.data = min(<int64_t>(p.data_a_row * rows * 1.1) + 64, p.most_data)
+                total += _aligned(p.data)
+            if p.has_validity:
+                total += _aligned((p.entries + 7) // 8)
+        return total
+
+    def begin(self, bytearray buffer):
+        """Begin with empty columns in a buffer of the size that was planned. The one before belongs to its taker."""
+        cdef int64_t k, at = 0
+        cdef uint8_t *start = <uint8_t *>PyByteArray_AS_STRING(buffer)
+        cdef Column *c
+        cdef Plan *p
+        self.owners, self.held = [buffer] * (3 * self.column_count), []
+        for k in range(self.column_count):
+            c, p = self.columns + k, self.plans + k
+            c.length = c.size = c.symbol_count = 0
+            c.symbols = NULL
+            c.values = c.data = c.validity = NULL
+            c.room, c.data_room = p.entries, p.data
+            if _size_of_values(c, 1):
+                c.values = start + at
+                at += _aligned(_size_of_values(c, p.entries))
+            elif not p.has_validity:
+                c.room = INT64_MAX
+            if c.kind == KIND_STRING or c.kind == KIND_BINARY:
+                c.data = start + at
+                at += _aligned(p.data)
+            if p.has_validity:
+                c.validity = start + at
+                at += _aligned((p.entries + 7) // 8)
+            if at > PyByteArray_GET_SIZE(buffer):
+                self.let_go()
+                raise ValueError(f"a buffer of {len(buffer)} bytes is too small for the columns")
+            if _has_offsets(c.kind):
                 (<int32_t *>c.values)[0] = 0
-            elif c.width:
-                room = size // c.width
-        elif c.kind != KIND_STRUCT and c.kind != KIND_NULL:
-            room = 0
+
+    def let_go(self):
+        """Keep no buffer; nothing may be decoded before the next ``begin``."""
+        cdef int64_t k
+        self.owners, self.held = [], []
+        for k in range(self.column_count):
+            self.columns[k].room = self.columns[k].data_room = 0
+            self.columns[k].length = self.columns[k].size = 0
+
+    def size_of(self, int64_t column, int what, int64_t room):
+        """Bytes of a buffer of its own for so many entries, or so many bytes of data, of a column; -1: impossible."""
+        cdef const Column *c = self.columns + column
+        if what == ROOM_DATA:
+            return room if (c.kind == KIND_STRING or c.kind == KIND_BINARY) and room <= MOST_DATA else -1
+        return _aligned(_size_of_values(c, room)) + (room + 7) // 8
+
+    def grow(self, int64_t column, int what, int64_t room, bytearray buffer):
+        """Go on in a buffer of the size that ``size_of`` gives, with what the column holds."""
+        cdef Column *c = self.columns + column
+        cdef uint8_t *start = <uint8_t *>PyByteArray_AS_STRING(buffer)
+        if not 0 <= column < self.column_count or len(self.owners) != 3 * self.column_count:
+            raise ValueError(f"no column {column}")
+        if PyByteArray_GET_SIZE(buffer) < self.size_of(column, what, room):
+            raise ValueError(f"a buffer of {len(buffer)} bytes is too small for column {column}")
+        if what == ROOM_DATA:
+            memcpy(start, c.data, c.size)
+            c.data, c.data_room = start, room
+            self.owners[3 * column + DATA] = buffer
+            return
+        if c.values != NULL:
+            memcpy(start, c.values, _size_of_values(c, c.length))
+            c.values = start
+            self.owners[3 * column + VALUES] = buffer
         if c.validity != NULL:
-            room = min(room, 8 * PyByteArray_GET_SIZE(self.held[3 * column + 2]))
+            start += _aligned(_size_of_values(c, room))
+            memcpy(start, c.validity, (c.length + 7) // 8)
+            c.validity = start
+            self.owners[3 * column + VALIDITY] = buffer
         c.room = room
 
-    def begin(self):
-        """Begin with empty columns, without buffers: the old ones belong to their taker."""
-        cdef int64_t k
-        cdef Column *c
+    def filled(self):
+        """What each column holds: (entries, nulls, bits of validity or None, values or None, data or None)."""
+        cdef int64_t k, rows = self.columns[0].length, nulls
+        cdef const Column *c
+        cdef Plan *p
+        found = []
         for k in range(self.column_count):
-            c = self.columns + k
-            c.length = c.size = c.data_room = c.symbol_count = 0
-            c.values = c.data = c.validity = NULL
-            c.symbols = NULL
-            c.room = INT64_MAX if c.kind in (KIND_STRUCT, KIND_NULL) else 0
-        self.held = [None] * (3 * self.column_count)
+            c, p = self.columns + k, self.plans + k
+            if rows:
+                p.entries_a_row = max(<double>c.length / rows, p.entries_a_row * 0.9)
+                p.data_a_row = max(<double>c.size / rows, p.data_a_row * 0.9)
+                p.most_entries, p.most_data = max(2 * c.length, FIRST_ENTRIES), max(2 * c.size, FIRST_DATA)
+            nulls = count_zeros(c.validity, c.length) if c.validity != NULL else 0
+            found.append((
+                c.length,
+                nulls,
+                self._part(k, VALIDITY, c.validity, (c.length + 7) // 8) if nulls else None,
+                self._part(k, VALUES, c.values, _size_of_values(c, c.length)) if c.values != NULL else None,
+                self._part(k, DATA, c.data, c.size) if c.data != NULL else None,
+            ))
+        return found
+
+    cdef _part(self, int64_t column, int which, const uint8_t *data, int64_t size):
+        owner = self.owners[3 * column + which]
+        cdef int64_t start = data - <const uint8_t *>PyByteArray_AS_STRING(owner)
+        return memoryview(owner)[start : start + size]
 
     def run(
         self, data, const int64_t[::1] starts, const int64_t[::1] stops, const int32_t[::1] roots,
@@ -375,13 +509,6 @@ cdef class NativeExecutor:
         self.held.append(pairs)
         self.columns[column].symbols = &pairs[0]
         self.columns[column].symbol_count = pairs.shape[0] // 2
-
-    def filled(self, int64_t column):
-        """What a column holds: (entries, bytes of data, nulls)."""
-        cdef Column *c = self.columns + column
-        if not 0 <= column < self.column_count:
-            raise ValueError(f"no column {column}")
-        return c.length, c.size, count_zeros(c.validity, c.length) if c.validity != NULL else 0
 
 
 cdef class NativeFrames:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import pyarrow as pa
 
 from segreader.errors import OptionError
-from segreader.typed.ops import Column, ColumnLayout
+from segreader.typed.ops import ColumnLayout
 from segreader.typed.types import Type, TypeField, ValueKind
 
 _PLAIN: Final = {
@@ -72,75 +72,44 @@ def _arrow_field(field: TypeField, name: str, path: str) -> pa.Field:
     return pa.field(name, _arrow_type(field.type, below), nullable=field.type.is_nullable)
 
 
-class FilledColumn(NamedTuple):
-    """One column of a layout as the native executor has filled it.
-
-    Args:
-        length: entries.
-        nulls: of them.
-        validity: a bit an entry; not looked at without nulls.
-        values: entries, or offsets, one more.
-        data: what the offsets divide, of strings and bytes: ``size`` bytes of it.
-        symbols: of an enum, those of its type and more.
-    """
-
-    length: int
-    nulls: int = 0
-    validity: bytearray | None = None
-    values: bytearray | None = None
-    data: bytearray | None = None
-    size: int = 0
-    symbols: pa.Array | None = None
+Filled = tuple[int, int, memoryview | None, memoryview | None, memoryview | None]
+"""A column that the native executor has filled: entries, nulls of them, bits of validity, values or offsets, data."""
 
 
 def array_of(
-    layout: ColumnLayout, types: Sequence[pa.DataType], widths: Sequence[int], filled: Sequence[Any]
+    layout: ColumnLayout,
+    types: Sequence[pa.DataType],
+    filled: Sequence[Filled],
+    symbols: Mapping[int, pa.Array],
 ) -> pa.Array:
     """The root column of a layout, over the buffers of all of them.
 
     Args:
         types: of the columns.
-        widths: bytes of an entry in the buffer of values; 0: bits, or no buffer.
-        filled: a ``FilledColumn`` for each.
+        filled: what is in each.
+        symbols: of those that are enums.
     """
-    return _array(layout, types, widths, filled, layout.columns[0])
-
-
-def _array(
-    layout: ColumnLayout,
-    types: Sequence[pa.DataType],
-    widths: Sequence[int],
-    filled: Sequence[FilledColumn],
-    column: Column,
-) -> pa.Array:
-    one, kind, type_ = filled[column.index], column.type.kind, types[column.index]
-    length = one.length
-    if kind is ValueKind.NULL:
-        return pa.nulls(length)
-    buffers = [_part(one.validity, (length + 7) // 8) if one.nulls else None]
-    children = [_array(layout, types, widths, filled, layout.columns[index]) for index in column.children]
-    if kind is ValueKind.STRUCT:
-        return pa.Array.from_buffers(type_, length, buffers, one.nulls, 0, children)
-    if kind is ValueKind.BOOL:
-        buffers.append(_part(one.values, (length + 7) // 8))
-        return pa.Array.from_buffers(type_, length, buffers, one.nulls)
-    has_offsets = kind in (ValueKind.STRING, ValueKind.BINARY, ValueKind.LIST, ValueKind.MAP)
-    buffers.append(_part(one.values, (length + has_offsets) * widths[column.index]))
-    if kind is ValueKind.LIST:
-        return pa.Array.from_buffers(type_, length, buffers, one.nulls, 0, children)
-    if kind is ValueKind.MAP:
-        entries = pa.struct([type_.key_field, type_.item_field])
-        pairs = pa.Array.from_buffers(entries, len(children[0]), [None], 0, 0, children)
-        return pa.Array.from_buffers(type_, length, buffers, one.nulls, 0, [pairs])
-    if kind is ValueKind.ENUM:
-        return pa.DictionaryArray.from_buffers(type_, length, buffers, one.symbols, one.nulls)
-    if has_offsets:
-        buffers.append(_part(one.data, one.size))
-    return pa.Array.from_buffers(type_, length, buffers, one.nulls)
-
-
-def _part(buffer: bytearray | None, size: int) -> pa.Buffer:
-    return pa.py_buffer(memoryview(buffer if buffer is not None else b"")[:size])
+    arrays: list[pa.Array] = [None] * len(filled)
+    for column in reversed(layout.columns):  # those below it come before a column
+        kind, type_ = column.type.kind, types[column.index]
+        length, nulls, validity, values, data = filled[column.index]
+        buffers = [None if validity is None else pa.py_buffer(validity)]
+        if values is not None:
+            buffers.append(pa.py_buffer(values))
+        if data is not None:
+            buffers.append(pa.py_buffer(data))
+        if kind is ValueKind.ENUM:
+            array = pa.DictionaryArray.from_buffers(type_, length, buffers, symbols[column.index], nulls)
+        elif kind is ValueKind.NULL:
+            array = pa.nulls(length)
+        else:
+            children = [arrays[index] for index in column.children]
+            if kind is ValueKind.MAP:
+                entries = pa.struct([type_.key_field, type_.item_field])
+                children = [pa.Array.from_buffers(entries, len(children[0]), [None], 0, 0, children)]
+            array = pa.Array.from_buffers(type_, length, buffers, nulls, 0, children or None)
+        arrays[column.index] = array
+    return arrays[0]
 
 
 def array_of_values(type_: Type, values: Sequence[Any]) -> pa.Array:

@@ -17,11 +17,11 @@ import pyarrow as pa
 from segreader.errors import OptionError
 from segreader.format.columns import BufferPool
 from segreader.format.kernel import load_kernel, load_twin
-from segreader.typed.arrow import FilledColumn, array_of, array_of_values, arrow_type
+from segreader.typed.arrow import array_of, array_of_values, arrow_type
 from segreader.typed.decoding import Decoding
 from segreader.typed.framing import FramedRows, FrameFinder, MessageName
-from segreader.typed.ops import Bad, Column, ColumnLayout, Op, Program
-from segreader.typed.packed import WITH_DATA, WITH_OFFSETS, PackedProgram, may_be_null, width_of
+from segreader.typed.ops import Bad, ColumnLayout, Op, Program
+from segreader.typed.packed import PackedProgram
 from segreader.typed.schema import Schema, SchemaFormat
 from segreader.typed.types import ValueKind
 from segreader.values import dataclass
@@ -107,13 +107,13 @@ class ValueDecoder:
         self.type: pa.DataType = arrow_type(decoding.selected)
         twin = load_twin(_NATIVE, _REFERENCE, kernel)
         is_native = twin.NAME == "native"
-        self._executor: _NativeColumns | _ReferenceColumns
+        self._executor: NativeColumns | ReferenceColumns
         if is_native:
-            self._executor = _NativeColumns(
+            self._executor = NativeColumns(
                 self._layout, twin, pool or BufferPool(_POOL_BYTES, load_kernel(kernel).allocate)
             )
         else:
-            self._executor = _ReferenceColumns(self._layout, twin)
+            self._executor = ReferenceColumns(self._layout, twin)
         self._finder = FrameFinder(decoding.schemas, decoding.side, self._root_of, twin if is_native else None)
         self._mismatches: dict[Schema, str] = {}
 
@@ -183,7 +183,7 @@ _Bads = list[tuple[int, int, int]]
 """Row, reason and position in the payload of each undecodable row."""
 
 
-class _ReferenceColumns:
+class ReferenceColumns:
     """Runs trees of steps in plain Python."""
 
     def __init__(self, layout: ColumnLayout, twin: ModuleType) -> None:
@@ -223,44 +223,9 @@ _ALLOWED: Final = 64 << 20
 """Bytes that each buffer may need for one value, however small it is; and its size times ``_ALLOWED_TIMES`` beyond."""
 
 _ALLOWED_TIMES: Final = 64
-_VALUES, _DATA, _VALIDITY = range(3)
 
 
-class _NativeColumn:
-    """What is needed to lease buffers for a column, and what it needed before."""
-
-    __slots__ = (
-        "data",
-        "entries",
-        "has_data",
-        "has_offsets",
-        "has_validity",
-        "index",
-        "is_enum",
-        "is_repeated",
-        "width",
-    )
-
-    def __init__(self, layout: ColumnLayout, column: Column) -> None:
-        kind = column.type.kind
-        self.index = column.index
-        self.width = width_of(column.type) if kind is not ValueKind.BOOL else -1
-        self.has_offsets, self.has_data = kind in WITH_OFFSETS, kind in WITH_DATA
-        self.has_validity = may_be_null(column)
-        self.is_enum = kind is ValueKind.ENUM
-        self.is_repeated = False
-        while column.parent >= 0:
-            column = layout.columns[column.parent]
-            self.is_repeated |= column.type.kind in (ValueKind.LIST, ValueKind.MAP)
-        self.entries = 2.0 if self.is_repeated else 1.0  # for each row
-        self.data = 16.0
-
-    def size_of_values(self, entries: int) -> int:
-        """Bytes of the buffer of values or offsets; 0: there is none."""
-        return (entries + 7) // 8 if self.width < 0 else (entries + self.has_offsets) * self.width
-
-
-class _NativeColumns:
+class NativeColumns:
     """Runs packed steps, in columns over leased buffers."""
 
     def __init__(self, layout: ColumnLayout, twin: ModuleType, pool: BufferPool) -> None:
@@ -268,14 +233,11 @@ class _NativeColumns:
         self._program = PackedProgram(layout)
         self._executor = twin.NativeExecutor(self._program)
         self._types = [arrow_type(column.type) for column in layout.columns]
-        self._columns = [_NativeColumn(layout, column) for column in layout.columns]
-        self._widths = [width_of(column.type) for column in layout.columns]
         self._symbols = {
             column.index: pa.array(column.type.symbols or ("",), pa.string())
             for column in layout.columns
             if column.type.kind is ValueKind.ENUM
         }
-        self._buffers: list[list[bytearray | None]] = []
         self._new_symbols: dict[int, list[tuple[int, int]]] = {}
 
     def add_root(self, root: Op) -> int:
@@ -287,13 +249,14 @@ class _NativeColumns:
 
     def execute(self, found: FramedRows, *, stop_at_first: bool) -> tuple[pa.Array, _Bads]:
         """The root column, and what is undecodable: fewer rows than given where a buffer becomes too large."""
-        self._begin(found.rows)
+        executor = self._executor
+        executor.begin(self._pool.lease(_rounded(executor.plan(found.rows))))
         twin, row = self._twin, 0
         bads: _Bads = []
         arguments = found.data, found.starts, found.stops, found.roots
         try:
             while True:
-                outcome, row = self._executor.run(*arguments, row, found.rows, stop_at_first, bads)
+                outcome, row = executor.run(*arguments, row, found.rows, stop_at_first, bads)
                 if outcome in (twin.DONE, twin.BAD):
                     break
                 if outcome == twin.MORE or self._make_room(outcome, found.stops[row] - found.starts[row], row):
@@ -301,36 +264,10 @@ class _NativeColumns:
                 if row:
                     break
                 found.roots[row] = -2 - Bad.LIMIT
-            return self._array(row), bads
+            return array_of(self._layout, self._types, executor.filled(), self._all_symbols()), bads
         finally:
-            self._executor.begin()
-            self._buffers, self._new_symbols = [], {}
-
-    def _begin(self, rows: int) -> None:
-        self._executor.begin()
-        self._buffers = [[None, None, None] for _ in self._columns]
-        for column in self._columns:
-            entries = int(column.entries * rows * 1.1) + 64 if column.is_repeated else rows
-            self._lease_entries(column, max(entries, 1))
-            if column.has_data:
-                self._lease(column, _DATA, int(column.data * rows * 1.1) + 64)
-
-    def _lease_entries(self, column: _NativeColumn, entries: int) -> None:
-        if size := column.size_of_values(entries):
-            self._lease(column, _VALUES, size)
-        if column.has_validity:
-            self._lease(column, _VALIDITY, (entries + 7) // 8)
-
-    def _lease(self, column: _NativeColumn, which: int, size: int) -> None:
-        """A larger buffer, with what the old one has."""
-        old = self._buffers[column.index][which]
-        if old is not None and len(old) >= size:
-            return
-        fresh = self._pool.lease(_rounded(size))
-        if old is not None:
-            fresh[: len(old)] = old
-        self._buffers[column.index][which] = fresh
-        self._executor.set_buffer(column.index, which, fresh)
+            executor.let_go()
+            self._new_symbols = {}
 
     def _make_room(self, outcome: int, size: int, row: int) -> bool:
         """Do what the executor needs for a value of so many bytes; ``False``: it is too much for this array."""
@@ -343,15 +280,11 @@ class _NativeColumns:
                 return False
             self._executor.grow_scratch(2 * need)
             return True
-        column = self._columns[index]
-        is_data = what == _DATA
-        bytes_needed = need if is_data else column.size_of_values(need)
-        if bytes_needed > (_FULL if row else allowed) or (is_data and not column.has_data):
+        needed = self._executor.size_of(index, what, need)
+        if needed < 0 or needed > (_FULL if row else allowed):
             return False
-        if is_data:
-            self._lease(column, _DATA, min(max(need, 2 * len(self._buffers[index][_DATA] or b"")), _MOST_BYTES))
-        else:
-            self._lease_entries(column, 2 * need)
+        room = 2 * need if self._executor.size_of(index, what, 2 * need) >= 0 else need
+        self._executor.grow(index, what, room, self._pool.lease(_rounded(self._executor.size_of(index, what, room))))
         return True
 
     def _add_symbol(self, index: int, number: int) -> bool:
@@ -362,23 +295,15 @@ class _NativeColumns:
         self._executor.set_symbols(index, array("q", [one for pair in known for one in pair]))
         return True
 
-    def _array(self, rows: int) -> pa.Array:
-        filled = []
-        for column, (values, data, validity) in zip(self._columns, self._buffers, strict=True):
-            length, size, nulls = self._executor.filled(column.index)
-            if rows:
-                column.entries = max(length / rows, column.entries * 0.9)
-                column.data = max(size / rows, column.data * 0.9)
-            symbols = self._all_symbols(column.index) if column.is_enum else None
-            filled.append(FilledColumn(length, nulls, validity, values, data, size, symbols))
-        return array_of(self._layout, self._types, self._widths, filled)
-
-    def _all_symbols(self, index: int) -> pa.Array:
-        symbols = self._symbols[index]
-        if not (known := self._new_symbols.get(index)):
-            return symbols
-        new = [str(number) for number, _ in sorted(known, key=lambda pair: pair[1])]
-        return pa.concat_arrays([symbols, pa.array(new, pa.string())])
+    def _all_symbols(self) -> dict[int, pa.Array]:
+        """The symbols of each enum, those that came up included."""
+        if not self._new_symbols:
+            return self._symbols
+        found = dict(self._symbols)
+        for index, known in self._new_symbols.items():
+            new = [str(number) for number, _ in sorted(known, key=lambda pair: pair[1])]
+            found[index] = pa.concat_arrays([found[index], pa.array(new, pa.string())])
+        return found
 
 
 def _rounded(size: int) -> int:

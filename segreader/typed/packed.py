@@ -507,13 +507,15 @@ def _dropped(op: Op) -> list[_PackedStep]:
 def _fused(steps: list[_PackedStep]) -> list[_PackedStep]:
     """The same with one step for those side by side that step over bytes, or over numbers."""
     fused: list[_PackedStep] = []
+    sizes: list[int] = []  # of the last step, if it is of several: others may share those that are given
     for step in steps:
         if fused and step.code == fused[-1].code and step.code in (AvroStep.SKIP, AvroStep.SKIP_NUMBERS):
-            last = fused[-1]
-            if not isinstance(last.table, list):  # the first of several: one that is shared stays as it is
-                last = fused[-1] = _PackedStep(last.code, a=last.a, table=list(last.table))
-            last.a += step.a
-            last.table += step.table
+            if not sizes:
+                sizes = list(fused[-1].table)
+                fused[-1] = _PackedStep(step.code, a=fused[-1].a, table=sizes)
+            fused[-1].a += step.a
+            sizes += step.table
         else:
             fused.append(step)
+            sizes = []
     return fused
