@@ -306,6 +306,11 @@ class _SchemaParser:
         return given
 
 
+def _short(name: str) -> str:
+    """A name without its namespace."""
+    return name.rpartition(".")[2]
+
+
 def _qualified(name: str, namespace: str) -> str:
     """The full name of a name in a namespace."""
     return f"{namespace}.{name}".lstrip(".") if "." not in name else name.lstrip(".")
@@ -571,7 +576,7 @@ class _TypeMaker:
 
 def _branch_names(branches: list[_AvroNode], place: str) -> list[str]:
     """The names of a union's branches as fields of a struct: short ones, the full ones where those are the same."""
-    short = [one.name.rpartition(".")[2] or one.kind for one in branches]
+    short = [_short(one.name) or one.kind for one in branches]
     names = [
         one.name if one.name and short.count(name) > 1 else name for name, one in zip(short, branches, strict=True)
     ]
@@ -798,11 +803,16 @@ class _Resolver:
 
     def _union(self, node: _AvroNode, column: int) -> Op:
         """Each branch by itself: one that the reader has no place for is an error of the values that have it."""
+        reader = self._types[column]
         children: list[Op] = []
         table: list[int] = []
         failed: _NoMatchError | None = None
+        name = _short(reader.name)
+        is_named = bool(name) and name in (_short(one.name) for one in node.below)
         for one in node.below:
             try:
+                if is_named and one.name and _short(one.name) != name:
+                    raise _NoMatchError(column, one, reader.name)
                 children.append(self.step(one, column))
                 table.append(len(children) - 1)
             except _NoMatchError as error:
@@ -830,11 +840,11 @@ class _Resolver:
                 for name in (one.name, *one.aliases):
                     names.setdefault(name, one)
             for name, one in list(names.items()):
-                names.setdefault(name.rpartition(".")[2], one)
+                names.setdefault(_short(name), one)
             self._branches[column] = names
         names = self._branches[column]
         if node.name:
-            found = names.get(node.name) or names.get(node.name.rpartition(".")[2])
+            found = names.get(node.name) or names.get(_short(node.name))
             return found if found and found.type.kind in _NAMED[node.kind] else None
         if found := names.get(node.kind):
             return found
