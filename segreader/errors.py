@@ -20,6 +20,7 @@ PACKAGES: Final = {
     "sql": ("duckdb>=2.0,<3",),
     "gateway": ("prometheus-client>=0.22,<1",),
     "glue": ("boto3>=1.34",),
+    "protobuf": ("grpcio-tools>=1.66,<2", "googleapis-common-protos>=1.63,<2"),
 }
 """What each optional part of the library needs, by the name of the extra, as ``pyproject.toml`` has it."""
 
