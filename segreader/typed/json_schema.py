@@ -48,7 +48,7 @@ from segreader.typed.schema import Reference, Schema
 from segreader.typed.types import Type, TypeField, ValueKind
 from segreader.values import dataclass
 
-MOST_SHAPES: Final = 100_000
+MOST_SHAPES: Final = 20_000
 """Schemas within a schema, after its references are followed: a short one can have billions."""
 
 _EVERY: Final = frozenset({"object", "array", "string", "number", "boolean", "null"})
@@ -123,7 +123,9 @@ class _SchemaNode:
 class _SchemaDocument:
     """One document of JSON Schema, with the schemas in it that have a URI or an anchor of their own."""
 
-    def __init__(self, schema: Schema, name: str, known: tuple[Reference, ...]) -> None:
+    def __init__(
+        self, schema: Schema, name: str, known: tuple[Reference, ...], documents: dict[tuple[int, str], _SchemaDocument]
+    ) -> None:
         try:
             self.root = json.loads(schema.text, parse_constant=_no_constant)
         except (ValueError, RecursionError) as error:
@@ -133,7 +135,8 @@ class _SchemaDocument:
         self.is_old = any(draft in str(own.get("$schema", "")) for draft in _OLD_DRAFTS)
         self.base = urljoin(name, _id_of(own) or "")
         self.named: dict[str, Any] = {name: self.root, self.base: self.root}
-        self._documents: dict[str, _SchemaDocument] = {}
+        self._documents = documents
+        documents[id(schema), name] = self  # first of all, for those that refer to each other
         self._find_names(self.root, self.base)
 
     def _find_names(self, root: Any, base: str) -> None:
@@ -193,12 +196,11 @@ class _SchemaDocument:
         return value, base
 
     def _document(self, base: str, uri: str, ref: str) -> _SchemaDocument | None:
-        if uri not in self._documents:
-            for one in _all_references(self.references):
-                if one.name in (uri, ref) or urljoin(base, one.name) == uri or _declares(one.schema, uri):
-                    self._documents[uri] = _SchemaDocument(one.schema, uri, self.references)
-                    break
-        return self._documents.get(uri)
+        for one in _all_references(self.references):
+            if one.name in (uri, ref) or urljoin(base, one.name) == uri or _declares(one.schema, uri):
+                known = self._documents.get((id(one.schema), uri))
+                return known or _SchemaDocument(one.schema, uri, self.references, self._documents)
+        return None
 
 
 def _no_constant(name: str) -> object:
@@ -229,7 +231,7 @@ def _all_references(references: Sequence[Reference]) -> Iterator[Reference]:
 
 
 def _root(schema: Schema) -> _SchemaNode:
-    return _SchemaDocument(schema, "", ()).node()
+    return _SchemaDocument(schema, "", (), {}).node()
 
 
 # What a schema says
@@ -255,7 +257,7 @@ class _SchemaShape:
         self.required: frozenset[str] = frozenset()
         self.symbols: tuple[str, ...] | None = None
         self.hints: dict[str, Any] = {}
-        self.choices: tuple[tuple[_SchemaNode, ...], ...] = ()
+        self.choices: tuple[tuple[tuple[_SchemaNode, ...], frozenset[int]], ...] = ()
         self.entered: frozenset[int] = frozenset()
 
     def copy(self) -> _SchemaShape:
@@ -364,7 +366,7 @@ class _Shapes:
                 shape.hints.setdefault(hint, value[hint])
         for one in _listed(inner, "allOf", where):
             self._add(shape, one, where, above, open_)
-        shape.choices += tuple(_listed(inner, word, where) for word in ("oneOf", "anyOf") if word in value)
+        shape.choices += tuple((_listed(inner, word, where), open_) for word in ("oneOf", "anyOf") if word in value)
 
     def _add_types(self, shape: _SchemaShape, value: dict[str, Any], where: str) -> None:
         types = _types_of(value, where)
@@ -386,13 +388,13 @@ class _Shapes:
     def _chosen(self, shape: _SchemaShape, where: str, above: frozenset[int]) -> _SchemaShape:
         """The shape with each of its choices taken: the only one that is not null, or what all have in common."""
         choices, shape.choices = shape.choices, ()
-        for branches in choices:
+        for branches, open_ in choices:
             kept: list[_SchemaShape] = []
             nulls: frozenset[str] = frozenset()
             for node in branches:
                 self._count(where)
                 one = shape.copy()
-                self._add(one, node, where, above, frozenset())
+                self._add(one, node, where, above, open_)
                 one = self._chosen(one, where, above)
                 nulls |= one.types & _NULL
                 if one.plain or one.is_nullable:
@@ -543,7 +545,7 @@ class _Members:
         return ((name, self._node(one)) for name, one in schemas.items())
 
     def _node(self, value: Any) -> _SchemaNode:
-        return replace(self._self, value=value)
+        return _SchemaNode(value, self._self.document, self._self.base)
 
 
 def _says_something(schema: Any) -> bool:
@@ -554,7 +556,7 @@ def _listed(node: _SchemaNode, word: str, where: str) -> tuple[_SchemaNode, ...]
     schemas = node.value.get(word, [])
     if not isinstance(schemas, list):
         raise _error(where, f"{word} is no list", found=_json_type(schemas))
-    return tuple(replace(node, value=one) for one in schemas)
+    return tuple(_SchemaNode(one, node.document, node.base) for one in schemas)
 
 
 def _targets(node: _SchemaNode, where: str) -> Iterator[_SchemaNode]:
@@ -708,7 +710,7 @@ class _Compiler:
         if kind is ValueKind.NULL:
             return Op(code=OpCode.JSON_CHOICE, column=column, table=(-1,) * 6)
         admitted = _JSON_TYPES.get(kind, ())
-        if not shape.admits(*admitted) and (shape.is_nullable or "null" in shape.types):
+        if admitted and not shape.admits(*admitted) and (shape.is_nullable or "null" in shape.types):
             return Op(code=OpCode.JSON_CHOICE, column=column, table=(-1,) * 6)  # nothing but nulls
         op = self._nested(column, type_, shape, where) if kind in _NESTED else _scalar_steps(column, type_, shape)
         if op is None or not shape.admits(*admitted):
