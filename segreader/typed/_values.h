@@ -1,11 +1,12 @@
 /* Values decoded into columns: what _values.pyx calls without the interpreter lock.
 
-   Input is only read between `at` and `stop`; output is only written after has_room(), or reserve_bytes(), for it.
+   Input is only read between `at` and `stop`, but for append_text(), which looks up to m->readable; output is only
+   written after has_room(), or reserve_bytes(), for it.
 
    A step's function reads one value from `at` on and appends exactly one entry to the step's column, or, where the
    column is DROPPED, none. It returns the first byte behind the value; or NULL after fail() or after an append that
-   had no room: then the whole row is taken back, so nobody has to undo what was appended before. (A row that lacked
-   room is decoded once more, from its first byte, after the buffer has grown.)
+   had no room: then the whole row is taken back, and what was appended before needs no undoing. (A row that
+   lacked room is decoded once more, from its first byte, after the buffer has grown.)
 
      int  append_null(m, column)                  a null; in a column that has none, a placeholder (0, "", no items).
                                                   Of a struct also in all that is below it

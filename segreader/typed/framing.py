@@ -1,6 +1,6 @@
 """Which schema each value names, and where its payload begins.
 
-A frame is what stands before the payload: an id or a fingerprint, of Protobuf also which message of the schema it is.
+A frame is what comes before the payload: an id or a fingerprint, of Protobuf also which message of the schema it is.
 Few frames occur in a topic and each is read once; values that begin with a known one are found natively.
 
 Sources: Confluent's wire format, and ``schema_registry`` of confluent-kafka-python 2.16 (ids and GUIDs, in values and
@@ -26,7 +26,7 @@ from segreader.typed.schema import Framing, Schema, SchemaFormat, SchemaSet
 from segreader.values import dataclass
 
 HEADER_NAMES: Final = {Side.KEY: "__key_schema_id", Side.VALUE: "__value_schema_id"}
-"""Headers in which Confluent's clients put the id, if told to: then the value is the payload alone."""
+"""Headers that Confluent's clients put the id into, if they are set up so: then the value is the payload alone."""
 
 MOST_INFLATED: Final = 64 << 20
 """Bytes of a compressed value, at most."""
@@ -51,7 +51,7 @@ _IsalError: type[Exception] = igzip_lib.IsalError  # type: ignore[assignment]  #
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What stands before a payload.
+    """What comes before a payload.
 
     Args:
         size: bytes of it.
