@@ -133,13 +133,16 @@ def _decoded_type(type_: Type) -> pa.DataType:
 
 
 def _encoded(type_: Type, array: pa.Array, *, may_be_null: bool = False) -> pa.Array:
+    """The array with numbers in place of symbols; where there may be no nulls, without those below a null struct."""
     wanted = arrow_type(type_)
+    may_be_null |= type_.is_nullable
+    children: list[pa.Array] | None = None
     match type_.kind:
         case ValueKind.ENUM:
             texts = array.to_pylist()
             symbols = list(dict.fromkeys((*type_.symbols, *(one for one in texts if one is not None))))
             numbers = {symbol: number for number, symbol in enumerate(symbols)}
-            missing = None if may_be_null or type_.is_nullable else 0  # in a struct that is null
+            missing = None if may_be_null else 0
             indices = pa.array([missing if one is None else numbers[one] for one in texts], pa.int32())
             return pa.DictionaryArray.from_arrays(indices, pa.array(symbols, pa.string()))
         case ValueKind.STRUCT:
@@ -153,7 +156,10 @@ def _encoded(type_: Type, array: pa.Array, *, may_be_null: bool = False) -> pa.A
             ]
             entries = pa.struct([wanted.key_field, wanted.item_field])
             children = [pa.Array.from_buffers(entries, len(pairs[0]), [None], 0, 0, pairs)]
-        case _:
+        case ValueKind.NULL:
             return array
-    count = 1 if type_.kind is ValueKind.STRUCT else 2
-    return pa.Array.from_buffers(wanted, len(array), array.buffers()[:count], array.null_count, array.offset, children)
+    buffers = array.buffers()[: array.type.num_buffers]
+    nulls = array.null_count
+    if not may_be_null:
+        buffers[0], nulls = None, 0
+    return pa.Array.from_buffers(wanted, len(array), buffers, nulls, array.offset, children)

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import tries
-from random_programs import AvroParts, JsonParts, damaged, encode_long
+from random_programs import AvroParts, JsonParts, damaged, encode_long, encode_varint
 from random_protobuf import ProtobufParts
 
 from segreader.errors import OptionError
 from segreader.format.columns import BufferPool
-from segreader.typed import ops, reference
+from segreader.typed import decoder, ops, reference
 from segreader.typed.decoder import NativeColumns, ReferenceColumns
 from segreader.typed.framing import FramedRows
 from segreader.typed.ops import MOST_DEPTH, Bad, ColumnLayout, Op, OpCode, Program
@@ -308,3 +308,40 @@ def test_rows_that_leave_their_buffer_are_refused() -> None:
     executor.let_go()
     with pytest.raises(ValueError, match="follows"):
         executor.run(b"\2", array("q", [0, 0]), array("q", [1, 1]), array("i", [0, 0]), 1, 2, False, [])
+
+
+# Enums that have more symbols than their schema says
+
+
+def an_enum() -> tuple[NativeColumns, Op]:
+    enum = Type(kind=ValueKind.ENUM, symbols=("ZERO", "ONE"))
+    layout = ColumnLayout.of(Type(kind=ValueKind.LIST, fields=(TypeField("item", enum),)))
+    item = Op(code=OpCode.PROTO_ENUM, column=1, table=(0, 0, 1, 1))
+    field = Op(code=OpCode.PROTO_FIELD, column=0, a=1, b=-1, flags=3, children=(item,))
+    return NativeColumns(layout, _values, BufferPool()), Op(code=OpCode.PROTO_MESSAGE, children=(field,))
+
+
+def packed(numbers: Sequence[int]) -> bytes:
+    inner = b"".join(encode_varint(one & 0xFFFF_FFFF) for one in numbers)
+    return b"\x0a" + encode_varint(len(inner)) + inner
+
+
+def test_numbers_without_a_symbol_become_symbols(monkeypatch: pytest.MonkeyPatch) -> None:
+    columns, root = an_enum()
+    columns.add_root(root)
+    rows = [[0, 7, 1], [9, 7, 2, 7], [], [2, 1]]
+    names = {0: "ZERO", 1: "ONE"}
+    expected = [[names.get(one, str(one)) for one in row] for row in rows]
+
+    found, bads = columns.execute(rows_of([packed(row) for row in rows]), stop_at_first=False)
+    found.validate(full=True)
+    assert (found.to_pylist(), bads) == (expected, [])
+    assert found.values.dictionary.to_pylist() == ["ZERO", "ONE", "7", "9", "2"]
+    again, _ = columns.execute(rows_of([packed([5])]), stop_at_first=False)
+    assert again.values.dictionary.to_pylist() == ["ZERO", "ONE", "5"]
+
+    monkeypatch.setattr(decoder, "_MOST_SYMBOLS", 2)
+    first, _ = columns.execute(rows_of([packed(row) for row in rows]), stop_at_first=False)
+    assert first.to_pylist() == expected[:1]
+    _, bads = columns.execute(rows_of([packed(range(10, 13))]), stop_at_first=False)
+    assert bads == [(0, Bad.LIMIT, 0)]
