@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,7 +20,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from segreader.errors import ObjectNotFoundError
 from segreader.plan.request import ReadOptions
 from segreader.plan.split import ReadPlan, Split
-from segreader.read.arrow import FIELDS, HEADERS
+from segreader.read.arrow import FIELDS, HEADERS, typed_fields
 from segreader.read.decoders import decoder_of
 from segreader.read.metrics import MissingOffsets, ScanMetrics
 from segreader.read.split_reader import SplitReader
@@ -57,8 +57,22 @@ RAW_NAMES = {
 }
 """What ``rawColumns`` adds: of the batch that a record is in, but for its sequence; and what ``read`` calls it."""
 
+KEPT_NAMES = {
+    "keyRaw": "key_raw",
+    "keyError": "key_error",
+    "valueRaw": "value_raw",
+    "valueError": "value_error",
+}
+"""What ``onUndecodable=keep`` adds beside a decoded key or value: its bytes, and what is wrong with them."""
+
 READ_NAMES = KAFKA_NAMES | RAW_NAMES
+"""Every column of a read that decodes nothing, and what ``read`` calls it."""
+
+ALL_NAMES = READ_NAMES | KEPT_NAMES
 """Every column, and what ``read`` calls it."""
+
+AS_BYTES: Final = ReadOptions()
+"""Keys and values are not decoded."""
 
 logger = logging.getLogger(__name__)
 
@@ -82,11 +96,17 @@ class SplitPartition(InputPartition):
 
 
 class SegmentReader(DataSourceReader):
-    """Reads the columns asked for, one task per split."""
+    """Reads the columns asked for, one task per split.
 
-    def __init__(self, options: SparkOptions, columns: tuple[str, ...]) -> None:
+    Args:
+        options: with the schemas that were learnt.
+        schema: of the record batches; by default that of ``arrow_schema``.
+    """
+
+    def __init__(self, options: SparkOptions, columns: tuple[str, ...], schema: pa.Schema | None = None) -> None:
         self.options = options
         self.columns = columns
+        self.schema = arrow_schema(columns, options.read_options) if schema is None else schema
 
     @without_locals
     def partitions(self) -> list[InputPartition]:
@@ -115,9 +135,8 @@ class SegmentReader(DataSourceReader):
         show_log()
         metrics, batches = self._open(partition)
         budget, began = self.options.read_budget, time.monotonic()
-        schema = arrow_schema(self.columns)
         for batch in batches:
-            yield to_spark(batch, schema)
+            yield to_spark(batch, self.schema)
             if budget is not None:
                 time.sleep(max(0.0, metrics.bytes_read / budget - (time.monotonic() - began)))
         for note in (*metrics.notes, *map(_lost, metrics.missing)):
@@ -133,7 +152,7 @@ class SegmentReader(DataSourceReader):
     def _open(self, partition: SplitPartition) -> tuple[ScanMetrics, Iterator[pa.RecordBatch]]:
         """The record batches of a split, and what counts while they are read."""
         options = self.options
-        read_options = replace(options.read_options, columns=tuple(READ_NAMES[name] for name in self.columns))
+        read_options = replace(options.read_options, columns=tuple(ALL_NAMES[name] for name in self.columns))
         if partition.part is None:
             metrics = ScanMetrics()
             return metrics, self._stored(partition.value, read_options, metrics)
@@ -186,21 +205,37 @@ def _lost(missing: MissingOffsets) -> str:
     return f"{missing.partition}: offsets {missing.start} to {end} are passed over: {missing.error}"
 
 
-def arrow_schema(names: tuple[str, ...]) -> pa.Schema:
-    """The Arrow schema of record batches for Spark with these columns."""
-    return pa.schema([FIELDS[READ_NAMES[name]].with_name(name) for name in names])
+def arrow_schema(names: tuple[str, ...], options: ReadOptions = AS_BYTES) -> pa.Schema:
+    """The Arrow schema of record batches for Spark with these columns.
+
+    Args:
+        options: how keys and values are decoded.
+    """
+    fields = dict(FIELDS)
+    for decoding in options.decodings:
+        from segreader.spark.typed_values import spark_form
+
+        fields |= {name: one.with_type(spark_form(one.type)) for name, one in typed_fields(decoding).items()}
+    return pa.schema([fields[ALL_NAMES[name]].with_name(name) for name in names])
 
 
 def to_spark(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The same columns under Spark's names, in the same order; nothing is copied.
+    """The same columns under Spark's names, in the same order; nothing is copied but what has another type there.
 
     Spark's kafka source gives a record without headers a null, not an empty list.
     """
-    arrays = [
-        _null_where_empty(array) if field.name == "headers" else array
-        for array, field in zip(batch.columns, schema, strict=True)
-    ]
+    arrays = [_array_for_spark(array, field) for array, field in zip(batch.columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _array_for_spark(array: pa.Array, field: pa.Field) -> pa.Array:
+    if field.name == "headers":
+        return _null_where_empty(array)
+    if array.type.equals(field.type):
+        return array
+    from segreader.spark.typed_values import for_spark
+
+    return for_spark(array, field.type)
 
 
 def _null_where_empty(lists: pa.ListArray) -> pa.ListArray:

@@ -1,7 +1,8 @@
-"""Credentials of stores and brokers: options name their provider, which each process asks for itself.
+"""Credentials of stores, brokers and schema registries: options name their provider, which each process asks itself.
 
 Spark shows options in its UI and its event log, in clear, so no option can hold a secret. A variable's name
-(``env:VARIABLE``) or a provider's, with ``credentials`` for stores and ``brokerCredentials`` for brokers, can:
+(``env:VARIABLE``) or a provider's, with ``credentials`` for stores, ``brokerCredentials`` for brokers and
+``schemaRegistryCredentials`` for registries, which only the driver asks, can:
 
 - ``default``: what the cloud's own client finds in the process that reads: an identity of the machine or the pod,
   variables, files.
@@ -36,12 +37,14 @@ KAFKA: Final = "kafka."
 
 SERVERS: Final = "kafka.bootstrap.servers"
 CREDENTIALS: Final = "brokerCredentials"
+REGISTRY_CREDENTIALS: Final = "schemaRegistryCredentials"
 
 _FORM: Final = re.compile(r"default|env:[A-Za-z_][A-Za-z0-9_]*|[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 _REFERENCE: Final = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*")
 _VARIABLES_HINT: Final = "Executors get variables by spark.executorEnv.NAME; the driver needs them, too: it "
 
 _SECRETS: Final = frozenset({"sasl.password", "sasl.jaas.config", "sasl.oauthbearer.token", "ssl.key.password"})
+_SECRETS_OF_REGISTRY: Final = ("auth", "token")
 _OF_PREFIX: Final = {
     name.replace(".", "_"): name for name in ("sasl.username", "sasl.oauthbearer.token.file", *_SECRETS)
 }
@@ -295,6 +298,33 @@ def parse_brokers(given: Mapping[str, str]) -> Brokers | None:
             hint="Limit a trigger with maxOffsetsPerTrigger",
         )
     return Brokers(servers, settings, provider)
+
+
+def provided_to_registry(provider: str, url: str, environ: Mapping[str, str]) -> dict[str, Any]:
+    """The arguments of ``segreader.schemas.registry`` that a provider gives: secrets, and files of certificates.
+
+    Args:
+        provider: its name, other than ``default``, which leaves them to the variables of ``open_schemas``.
+
+    Raises:
+        OptionError: it is not there, or gives something else.
+    """
+    from segreader.typed.sources import OF_ENVIRONMENT
+
+    named = f"{REGISTRY_CREDENTIALS}={provider}"
+    if provider.startswith("env:"):
+        expected = "{0}AUTH (user:password) or {0}TOKEN"
+        found = _of_prefix(named, OF_ENVIRONMENT, environ, expected, "asks the registry")
+        return {name: Secret(text) if name in _SECRETS_OF_REGISTRY else text for name, text in found.items()}
+    given = call_provider(provider, url, REGISTRY_CREDENTIALS)
+    names = (*OF_ENVIRONMENT, "headers")
+    if not isinstance(given, Mapping) or not all(name in names for name in given):
+        raise OptionError(
+            f"{named} gives no arguments of a registry",
+            found=type(given).__name__ if not isinstance(given, Mapping) else "other names",
+            expected=f"a mapping with {', '.join(names)}",
+        )
+    return dict(given)
 
 
 def _names_of_settings(given: Mapping[str, str]) -> list[str]:

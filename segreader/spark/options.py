@@ -20,7 +20,15 @@ from segreader.errors import OptionError
 from segreader.isolation import IsolationLevel
 from segreader.plan.cut import DEFAULT_SPLIT_BYTES
 from segreader.plan.request import Bounds, Policy, ReadOptions
-from segreader.spark.credentials import KAFKA, SERVERS, Brokers, is_reference, parse_brokers, parse_provider
+from segreader.spark.credentials import (
+    KAFKA,
+    REGISTRY_CREDENTIALS,
+    SERVERS,
+    Brokers,
+    is_reference,
+    parse_brokers,
+    parse_provider,
+)
 from segreader.spark.option_values import (
     EARLIEST,
     LATEST,
@@ -36,6 +44,7 @@ from segreader.storage.options import NAMES as STORAGE_NAMES
 from segreader.storage.options import Kind, StorageOptions, canonical_name, kind_of, parse_values
 from segreader.storage.signed_url import redact
 from segreader.stored.source import Catalog
+from segreader.typed.decoding import Side, Undecodable
 from segreader.values import dataclass
 
 NAMES = (
@@ -54,6 +63,13 @@ NAMES = (
     "startingOffsetsByTimestampStrategy",
     "includeHeaders",
     "rawColumns",
+    "valueSchema",
+    "keySchema",
+    "valueFields",
+    "keyFields",
+    "schemaVersion",
+    "onUndecodable",
+    "schemaRegistryCredentials",
     "isolationLevel",
     "kafka.isolation.level",
     "kafka.bootstrap.servers",
@@ -84,10 +100,10 @@ STORAGE = "storage."
 """What the names of storage options begin with."""
 
 _REFUSED = {
-    "kafka.key.deserializer": "keys are always given as bytes",
-    "kafka.value.deserializer": "values are always given as bytes",
-    "kafka.key.serializer": "keys are always given as bytes",
-    "kafka.value.serializer": "values are always given as bytes",
+    "kafka.key.deserializer": "keys are given as bytes, or decoded by keySchema",
+    "kafka.value.deserializer": "values are given as bytes, or decoded by valueSchema",
+    "kafka.key.serializer": "keys are given as bytes, or decoded by keySchema",
+    "kafka.value.serializer": "values are given as bytes, or decoded by valueSchema",
     "kafka.auto.offset.reset": "use startingOffsets instead",
     "kafka.enable.auto.commit": "nothing is committed to a broker",
     "kafka.interceptor.classes": "no Java consumer runs",
@@ -135,6 +151,36 @@ class TopicChoice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaChoice:
+    """Which schemas decode keys and values; nothing is known of them yet: see ``typed_values.with_schemas``.
+
+    Args:
+        value, key: where they come from: the URL of a registry, or the path of a file on the driver.
+        value_fields, key_fields: the fields to decode, with dots between; the empty path is all of them.
+        version: of the topic's subject, whose schema gives the columns; ``None``: all versions together.
+        on_undecodable: ``fail``, ``null`` or ``keep``.
+        credentials: name of what gives those of a registry: see ``segreader.spark.credentials``.
+    """
+
+    value: str | None = None
+    key: str | None = None
+    value_fields: tuple[str, ...] = ("",)
+    key_fields: tuple[str, ...] = ("",)
+    version: int | str | None = None
+    on_undecodable: Undecodable = Undecodable.FAIL
+    credentials: str = "default"
+
+    @property
+    def places(self) -> dict[Side, str]:
+        """Where the schemas of each side come from, of those that are decoded."""
+        return {side: place for side, place in ((Side.KEY, self.key), (Side.VALUE, self.value)) if place is not None}
+
+    def fields_of(self, side: Side) -> tuple[str, ...]:
+        """The fields to decode of a side."""
+        return self.value_fields if side is Side.VALUE else self.key_fields
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SparkOptions:
     """The options of one read, checked against each other; of several starts or ends the one that takes precedence.
 
@@ -152,6 +198,7 @@ class SparkOptions:
         starts_at_latest: where nothing is as new as ``starting_times``, read nothing instead of failing; or, without
             times, begin at the end: a stream may.
         include_headers, raw_columns: whether the schema has the column ``headers``, and those of the batches.
+        schemas: which schemas decode keys and values. Once they are learnt, ``read_options`` has them.
         catalog: how segments are found at the locations, and what is known besides; tasks read the broker's properties
             file and the log directory, too.
         read_options: how records are read, of any columns. ``on_missing`` is as ``on_gap``, but a job may choose it by
@@ -178,6 +225,7 @@ class SparkOptions:
     starts_at_latest: bool = False
     include_headers: bool = False
     raw_columns: bool = False
+    schemas: SchemaChoice = field(default_factory=SchemaChoice)
     isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED
     catalog: Catalog = field(default_factory=Catalog)
     read_options: ReadOptions = field(default_factory=ReadOptions)
@@ -238,6 +286,7 @@ def parse_options(options: Mapping[str, str], *, on_missing: Policy | None = Non
         starts_at_latest=starting.is_latest or (falls_back and starting.times is not None),
         include_headers=given.boolean("includeHeaders", default=False),
         raw_columns=given.boolean("rawColumns", default=False),
+        schemas=_schemas(given),
         isolation_level=_isolation_level(given),
         catalog=_catalog(given, locations, asks_brokers=brokers is not None),
         read_options=ReadOptions(
@@ -545,6 +594,50 @@ def _require_order(starting: _Bound, ending: _Bound) -> None:
                 stop = (ends or {}).get(topic, {}).get(partition, LATEST)
                 if start not in (EARLIEST, LATEST) and stop != LATEST and start > stop:
                     raise OptionError(f"{starting.name} {start} of {topic}-{partition} is beyond {ending.name} {stop}")
+
+
+def _schemas(given: Given) -> SchemaChoice:
+    places = {}
+    for side in Side:
+        name = f"{side}Schema"
+        if place := given.text(name):
+            if redact(place) != place:
+                raise OptionError(
+                    f"the {name} holds a credential, and Spark shows options in its UI",
+                    found=redact(place),
+                    hint=f"Name what gives credentials with the option {REGISTRY_CREDENTIALS}",
+                )
+            places[side.value] = place
+        elif given.text(f"{side}Fields"):
+            raise OptionError(f"{side}Fields needs {name}: the schemas that have these fields")
+    for name in ("schemaVersion", "onUndecodable"):
+        if given.text(name) and not places:
+            raise OptionError(f"{name} needs valueSchema or keySchema: it is of decoded keys and values")
+    return SchemaChoice(
+        **places,
+        value_fields=_fields(given, "valueFields"),
+        key_fields=_fields(given, "keyFields"),
+        version=_schema_version(given),
+        on_undecodable=Undecodable(given.word("onUndecodable", tuple(Undecodable), default=Undecodable.FAIL)),
+        credentials=parse_provider(given.get(REGISTRY_CREDENTIALS.lower(), "default"), REGISTRY_CREDENTIALS),
+    )
+
+
+def _fields(given: Given, name: str) -> tuple[str, ...]:
+    if name.lower() not in given:
+        return ("",)
+    if not (paths := _listed(given.text(name))):
+        raise OptionError(f"{name} names no field", found=repr(given.text(name)), expected="id, customer.name")
+    return paths
+
+
+def _schema_version(given: Given) -> int | str | None:
+    text = given.text("schemaVersion").lower()
+    if text in ("", "latest"):
+        return text or None
+    if not (text.isascii() and text.isdecimal() and 0 < int(text[:10]) <= LARGEST_COUNT):
+        raise OptionError("schemaVersion is neither the number of a version nor latest", found=repr(text[:40]))
+    return int(text)
 
 
 def _isolation_level(given: Given) -> IsolationLevel:

@@ -7,7 +7,9 @@ It has no ``pushFilters``: with pushdown on, Spark 4.1 to 4.3 return wrong rows 
 from __future__ import annotations
 
 import difflib
-from collections.abc import MutableMapping
+from collections.abc import MutableMapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader
@@ -25,10 +27,12 @@ from pyspark.sql.types import (
 )
 
 from segreader.errors import OptionError
-from segreader.read.arrow import FIELDS, HEADERS
-from segreader.spark.batch import KAFKA_NAMES, RAW_NAMES, READ_NAMES, SegmentReader
-from segreader.spark.options import parse_options, parse_stream_options, require_batch
+from segreader.plan.request import ReadOptions
+from segreader.read.arrow import HEADERS
+from segreader.spark.batch import AS_BYTES, KAFKA_NAMES, KEPT_NAMES, RAW_NAMES, READ_NAMES, SegmentReader, arrow_schema
+from segreader.spark.options import SparkOptions, parse_options, parse_stream_options, require_batch
 from segreader.spark.worker import show_log, without_locals
+from segreader.typed.decoding import Decoding
 
 NAME = "segreader"
 
@@ -51,6 +55,10 @@ class SegmentSource(DataSource):
         super().__init__(options)
         show_log()
         self._parsed = parse_options(options)
+        if self._parsed.schemas.places:  # what is learnt here travels: with this source, its readers and their tasks
+            from segreader.spark.typed_values import with_schemas
+
+            self._parsed = with_schemas(self._parsed)
         if self._parsed.limits:  # a batch read does without
             from segreader.spark.rate_limits import require_limits
 
@@ -61,10 +69,23 @@ class SegmentSource(DataSource):
         """The name for ``format()`` and ``USING``."""
         return NAME
 
+    @without_locals
     def schema(self) -> StructType:
-        """The columns without a schema of the user's."""
-        return spark_schema(include_headers=self._parsed.include_headers, raw_columns=self._parsed.raw_columns)
+        """The columns without a schema of the user's.
 
+        Raises:
+            OptionError: a decoded key or value has a field that no column can hold.
+        """
+        parsed = self._parsed
+        if parsed.schemas.places:
+            from segreader.spark.typed_values import require_columns
+
+            require_columns(parsed.read_options)
+        return spark_schema(
+            include_headers=parsed.include_headers, raw_columns=parsed.raw_columns, options=parsed.read_options
+        )
+
+    @without_locals
     def reader(self, schema: StructType) -> SegmentReader:
         """A reader of these columns.
 
@@ -72,48 +93,68 @@ class SegmentSource(DataSource):
             OptionError: the schema has other columns, or the options are those of a stream.
         """
         require_batch(self._parsed)
-        return SegmentReader(self._parsed, project(schema))
+        return SegmentReader(*_narrowed(self._parsed, schema))
 
+    @without_locals
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A reader of these columns that goes on with what is uploaded."""
         from segreader.spark.stream import SegmentStreamReader  # a batch read does without
 
-        return SegmentStreamReader(parse_stream_options(self.options), project(schema))
+        learnt = replace(parse_stream_options(self.options), read_options=self._parsed.read_options)
+        return SegmentStreamReader(*_narrowed(learnt, schema))
 
 
-def spark_schema(*, include_headers: bool, raw_columns: bool = False) -> StructType:
+def spark_schema(*, include_headers: bool, raw_columns: bool = False, options: ReadOptions = AS_BYTES) -> StructType:
     """The schema of a read without a schema of the user's: that of Spark's kafka source, and then ours.
 
     Source: ``KafkaRecordToRowConverter`` (Spark 4).
+
+    Args:
+        options: how keys and values are decoded.
     """
     names = [name for name in KAFKA_NAMES if include_headers or name != "headers"]
+    for decoding in options.decodings:
+        at = names.index(decoding.side) + 1
+        names[at:at] = _kept_names(decoding)
     names += RAW_NAMES if raw_columns else ()
-    return StructType([StructField(name, _spark_type(name)) for name in names])
+    types = _types_of(names, options)
+    return StructType([StructField(name, types[name]) for name in names])
 
 
-def project(schema: StructType) -> tuple[str, ...]:
+def project(schema: StructType, options: ReadOptions = AS_BYTES) -> tuple[str, ...]:
     """The names of the columns that a schema of the user's asks for.
 
-    It may have any of the columns in any order, with their own types. Columns left out are not decoded.
+    It may have any of the columns in any order, with their own types; decoded keys and values may lack fields. Columns
+    left out are not decoded.
+
+    Args:
+        options: how keys and values are decoded.
 
     Raises:
         OptionError: a column is unknown, has another type, appears twice or may not be null; or there is none.
     """
     names = tuple(schema.names)
+    kept = [name for decoding in options.decodings for name in _kept_names(decoding)]
+    decoded = {decoding.side.value for decoding in options.decodings}
+    known = _types_of([*READ_NAMES, *kept], options)
     if not names:
-        raise OptionError("the schema has no column", expected=", ".join(READ_NAMES))
+        raise OptionError("the schema has no column", expected=", ".join(known))
     if len(set(names)) < len(names):
         raise OptionError("the schema names a column twice", found=", ".join(names))
     for field in schema.fields:
-        if field.name not in READ_NAMES:
-            near = difflib.get_close_matches(field.name, READ_NAMES, n=1, cutoff=0.5)
+        if field.name not in known:
+            near = difflib.get_close_matches(field.name, known, n=1, cutoff=0.5)
             raise OptionError(
                 f"the schema has an unknown column {field.name}",
-                expected=", ".join(READ_NAMES),
+                expected=", ".join(known),
                 hint=f"Did you mean {near[0]}?" if near else None,
             )
-        expected = _spark_type(field.name)
-        if field.dataType != expected:
+        expected = known[field.name]
+        if field.name in KEPT_NAMES and (side := KEPT_NAMES[field.name].partition("_")[0]) not in names:
+            raise OptionError(f"the schema has {field.name} without {side}", hint=f"Add a field of {side}")
+        if field.name in decoded:
+            _paths_in(expected, field.dataType, field.name)
+        elif field.dataType != expected:
             raise OptionError(
                 f"the schema gives {field.name} another type",
                 found=field.dataType.simpleString(),
@@ -125,5 +166,47 @@ def project(schema: StructType) -> tuple[str, ...]:
     return names
 
 
-def _spark_type(name: str) -> DataType:
-    return _SPARK_TYPES[FIELDS[READ_NAMES[name]].type]
+def _narrowed(options: SparkOptions, schema: StructType) -> tuple[SparkOptions, tuple[str, ...], pa.Schema | None]:
+    """What a reader of these columns is made of: of decoded keys and values no more than the schema has."""
+    if not options.read_options.decodings:
+        return options, project(schema), None
+    from segreader.spark.typed_values import form_of, with_columns
+
+    there = with_columns(options.read_options)
+    names = project(schema, there)
+    types = _types_of(names, there)
+    narrowed: dict[str, Any] = {}
+    fields = dict(zip(names, arrow_schema(names, there), strict=True))
+    for decoding in there.decodings:
+        name = decoding.side.value
+        if name in names:
+            wanted = schema[name].dataType
+            paths = _paths_in(types[name], wanted, name)
+            has_all = set(paths) == set(_paths_in(types[name], types[name], name))
+            narrowed[name] = decoding if has_all else replace(decoding, paths=paths)
+            fields[name] = pa.field(name, form_of(wanted))
+    read_options = replace(there, **narrowed)
+    return replace(options, read_options=read_options), names, pa.schema(list(fields.values()))
+
+
+def _kept_names(decoding: Decoding) -> list[str]:
+    """The columns that are added beside a decoded one."""
+    return [name for name, read_name in KEPT_NAMES.items() if read_name in decoding.columns]
+
+
+def _types_of(names: Sequence[str], options: ReadOptions) -> dict[str, DataType]:
+    """Spark's types of columns."""
+    fields = arrow_schema(tuple(names), options)
+    return {one.name: _SPARK_TYPES.get(one.type) or _decoded_type(one.type) for one in fields}
+
+
+def _paths_in(whole: DataType, wanted: DataType, name: str) -> tuple[str, ...]:
+    from segreader.spark.typed_values import paths_in
+
+    return paths_in(whole, wanted, name)
+
+
+def _decoded_type(form: pa.DataType) -> DataType:
+    from segreader.spark.typed_values import data_type
+
+    return data_type(form)

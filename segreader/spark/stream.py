@@ -56,8 +56,9 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Follows the segments of a location as they are uploaded, or a live log as it is written.
 
     Args:
-        options: of the stream.
+        options: of the stream, with the schemas that were learnt.
         columns: the columns asked for.
+        schema: as of ``SegmentReader``.
         clock: seconds that do not go back.
         wait: for so many seconds.
     """
@@ -66,12 +67,13 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self,
         options: SparkOptions,
         columns: tuple[str, ...],
+        schema: pa.Schema | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
         wait: Callable[[float], None] = time.sleep,
     ) -> None:
         self.options = options
-        self.columns = columns
+        self.columns, self.schema = columns, schema
         self._clock, self._wait = clock, wait
         self._source = open_source(options, clock)
         self._data_loss = DataLossPolicy(options.fail_on_data_loss, options.location)
@@ -85,7 +87,7 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._is_first_batch = options.starts_at_end
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.options, self.columns)
+        return type(self), (self.options, self.columns, self.schema)
 
     @without_locals
     def initialOffset(self) -> OffsetJson:
@@ -173,7 +175,7 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @without_locals
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one split, as a batch read gives them."""
-        return SegmentReader(self.options, self.columns).read(partition)
+        return SegmentReader(self.options, self.columns, self.schema).read(partition)
 
     def commit(self, end: OffsetJson) -> None:
         """Nothing: Spark's checkpoint alone knows how far the query is."""

@@ -6,8 +6,8 @@ A new option without a row here fails. What rows do beyond values is in ``test_s
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,7 @@ class Row:
         given: a text that is taken, and what that becomes.
         wrong: a text that is refused.
         without: other options that it excludes.
+        beside: other options without which it is refused.
     """
 
     value: Value
@@ -51,6 +52,7 @@ class Row:
     given: tuple[str, Any]
     wrong: str | None
     without: tuple[str, ...] = ()
+    beside: Mapping[str, str] = field(default_factory=dict)
 
 
 def _stream(field: str) -> Value:
@@ -84,6 +86,19 @@ ROWS: dict[str, Row] = {
     "startingOffsetsByTimestampStrategy": Row(lambda o: o.starts_at_latest, False, ("error", False), "earliest"),
     "includeHeaders": Row(lambda o: o.include_headers, False, ("TRUE", True), "yes"),
     "rawColumns": Row(lambda o: o.raw_columns, False, ("true", True), "1"),
+    "valueSchema": Row(lambda o: o.schemas.value, None, ("/s.avsc", "/s.avsc"), "https://me:hunter2@registry"),
+    "keySchema": Row(lambda o: o.schemas.key, None, ("http://r:8081", "http://r:8081"), "http://r?token=hunter2"),
+    "valueFields": Row(
+        lambda o: o.schemas.value_fields, ("",), ("id, a.b", ("id", "a.b")), ",", beside={"valueSchema": "/s.avsc"}
+    ),
+    "keyFields": Row(lambda o: o.schemas.key_fields, ("",), ("id", ("id",)), " ", beside={"keySchema": "/s.avsc"}),
+    "schemaVersion": Row(lambda o: o.schemas.version, None, ("LATEST", "latest"), "0", beside={"keySchema": "/s.avsc"}),
+    "onUndecodable": Row(
+        lambda o: o.schemas.on_undecodable, "fail", ("Keep", "keep"), "skip", beside={"valueSchema": "/s.avsc"}
+    ),
+    "schemaRegistryCredentials": Row(
+        lambda o: o.schemas.credentials, "default", ("env:REGISTRY_SECRET", "env:REGISTRY_SECRET"), "me:hunter2!"
+    ),
     "isolationLevel": Row(lambda o: o.isolation_level, _COMMITTED, _UNCOMMITTED, "serializable"),
     "kafka.isolation.level": Row(lambda o: o.isolation_level, _COMMITTED, _UNCOMMITTED, ""),
     "kafka.bootstrap.servers": Row(lambda o: o.brokers, None, ("h:9092,i", Brokers("h:9092,i")), "hunter2@h:9092"),
@@ -115,7 +130,8 @@ def parse(name: str | None = None, text: str = "") -> SparkOptions:
     """The smallest read with this option."""
     given = {"location": "/data", "subscribe": "orders"}
     if name is not None:
-        given = {key: value for key, value in given.items() if key not in ROWS[name].without} | {name: text}
+        given = {key: value for key, value in given.items() if key not in ROWS[name].without}
+        given |= {**ROWS[name].beside, name: text}
     return parse_options(given)
 
 
@@ -132,7 +148,7 @@ def test_without_an_option_its_default_holds(name: str) -> None:
 def test_an_option_is_what_its_text_says_in_any_case_of_its_name(name: str) -> None:
     text, wanted = ROWS[name].given
     for spelling in (name, name.upper(), name.lower()):
-        given = {"location": "/data", "subscribe": "orders"} | {spelling: text}
+        given = {"location": "/data", "subscribe": "orders", **ROWS[name].beside, spelling: text}
         for other in ROWS[name].without:
             given.pop(other)
         if spelling != name:
@@ -146,6 +162,12 @@ def test_a_text_that_makes_no_sense_is_refused_with_the_options_name(name: str) 
         parse(name, ROWS[name].wrong or "")
     assert name in str(caught.value) or "location" in str(caught.value)
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if ROWS[name].beside])
+def test_an_option_of_decoded_columns_is_refused_without_schemas(name: str) -> None:
+    with pytest.raises(OptionError, match=rf"{name} needs .*(value|key)Schema"):
+        parse_options({"location": "/data", "subscribe": "orders", name: ROWS[name].given[0]})
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in ("path", "kafka.isolation.level")])
