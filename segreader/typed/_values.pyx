@@ -160,6 +160,7 @@ cdef enum:
     FIRST_ENTRIES = 1 << 16
     FIRST_DATA = 1 << 20
     MOST_DATA = 0x7FFFFFFF
+    FIRST_SCRATCH = 256
 
 
 cdef struct Plan:
@@ -280,6 +281,7 @@ cdef class NativeExecutor:
         self.machine.columns = self.columns
         self.machine.column_count = self.column_count
         self.machine.numbers = self.lists
+        self.grow_scratch(64)  # at once: a step that needs none must not be given NULL
         self.extend(program)
 
     def __dealloc__(self):

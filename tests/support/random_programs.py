@@ -11,6 +11,7 @@ import json
 import math
 import struct
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from random import Random
@@ -112,7 +113,7 @@ def comparable(value: Any, type_: Type) -> Any:
 
 
 def _nullable(type_: Type) -> Type:
-    return Type.from_json(type_.to_json().replace("{", '{"is_nullable":true,', 1))
+    return replace(type_, is_nullable=True)
 
 
 def _list(item: Type) -> Type:
@@ -455,10 +456,14 @@ NAMES = ("a", "b", "order", "é", "", 'q"', "\\", "\n", "ab", "longer name", "\U
 
 
 class JsonParts:
-    """Draws parts of JSON. The bytes of a sample are text with white space and escapes as they come."""
+    """Draws parts of JSON. The bytes of a sample are text with white space and escapes as they come.
 
-    def __init__(self, random: Random) -> None:
-        self._random = random
+    Args:
+        wrong: the share of values that are of another type, or nearly right: what is expected of those is not known.
+    """
+
+    def __init__(self, random: Random, *, wrong: float = 0.0) -> None:
+        self._random, self._wrong = random, wrong
 
     def document(self, depth: int = 3) -> Part:
         """A part that may be the root: a value with white space around it."""
@@ -472,14 +477,45 @@ class JsonParts:
 
     def part(self, depth: int) -> Part:
         """A part of any kind."""
+        part = self._right_part(depth)
+        if not self._wrong:
+            return part
+
+        def draw() -> Sample:
+            one = part.draw()
+            if self._random.random() >= self._wrong:
+                return one
+            return self.anything(1) if self._random.random() < 0.3 else one._replace(data=self._nearly(one.data))
+
+        return part._replace(draw=draw)
+
+    def _right_part(self, depth: int) -> Part:
         nested = (self._object, self._array, self._map, self._optional, self._choice)
         if depth > 0 and self._random.random() < 0.6:
             return self._random.choice(nested)(depth)
-        return (
-            self._random.choice((self._string, self._time, self._binary, self._decimal_text, self._enum))()
-            if (self._random.random() < 0.5)
-            else self._random.choice((self._integer, self._number, self._decimal, self._bool, self._any))()
+        texts = (self._string, self._time, self._time, self._binary, self._decimal_text, self._enum)
+        others = (self._integer, self._number, self._decimal, self._bool, self._any)
+        return self._random.choice(texts if self._random.random() < 0.5 else others)()
+
+    def _nearly(self, data: bytes) -> bytes:
+        """A string with other characters, a number with other digits, or the value as it is."""
+        random = self._random
+        if data[:1] == b'"':
+            letters = list(json.loads(data))
+            at = random.randrange(len(letters) + 1)
+            letters[at : at + random.randrange(2)] = random.choice(
+                ("", "0", "9", "-", "=", "Z", ":", ".", "e", "\ud800", "é")
+            )
+            return self._quote("".join(letters))
+        if data[:1] not in b"-0123456789":
+            return data
+        text = data.decode()
+        ways = (
+            f"-{text}".replace("--", ""),
+            f"{text.partition('e')[0]}e{random.choice((-3, 3, 19, 300, 400, 10**20))}",
         )
+        found = random.choice((*ways, "9" * 20 + text.lstrip("-"), text.partition(".")[0] + ".5", "9" * 500))
+        return found.encode()
 
     def _space(self) -> bytes:
         return self._random.choice((b"", b"", b"", b" ", b"\n\t\r "))
@@ -490,7 +526,8 @@ class JsonParts:
         for one in text:
             plain = json.dumps(one, ensure_ascii=False)[1:-1]
             escaped = "".join(f"\\u{unit:04x}" for unit in _units(one))
-            found.append(escaped if self._random.random() < 0.1 else plain)
+            is_surrogate = "\ud800" <= one <= "\udfff"
+            found.append(escaped if is_surrogate or self._random.random() < 0.1 else plain)
         return f'"{"".join(found)}"'.replace("/", self._random.choice(("/", "\\/"))).encode()
 
     def _put(self, items: Sequence[bytes], open_: bytes, close: bytes) -> bytes:
@@ -529,7 +566,9 @@ class JsonParts:
                 parts[field] = parts[field]._replace(type=_nullable(parts[field].type))
                 defaults[field] = None
             elif fate == 1:
+                wrong, self._wrong = self._wrong, 0.0
                 defaults[field] = parts[field].draw()
+                self._wrong = wrong
         fields = [TypeField(field, part.type) for field, part in parts.items() if random.random() < 0.8]
         random.shuffle(fields)
         kept = [one.name for one in fields]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any, NamedTuple
 
@@ -499,7 +500,7 @@ def _draw_scalar(random: Random, kind: ValueKind) -> Any:
 
 
 def _as_nullable(type_: Type) -> Type:
-    return Type.from_json(type_.to_json().replace("{", '{"is_nullable":true,', 1))
+    return replace(type_, is_nullable=True)
 
 
 def _is_packable(described: int) -> bool:
