@@ -94,8 +94,8 @@ def array_of(
         kind, type_ = column.type.kind, types[column.index]
         length, nulls, validity, values, data = filled[column.index]
         buffers = [None if validity is None else pa.py_buffer(validity)]
-        if values is not None:
-            buffers.append(pa.py_buffer(values))
+        if values is not None or kind is ValueKind.FIXED:  # one of no bytes has an empty buffer
+            buffers.append(pa.py_buffer(b"" if values is None else values))
         if data is not None:
             buffers.append(pa.py_buffer(data))
         if kind is ValueKind.ENUM:

@@ -274,6 +274,14 @@ def test_wide_fixed_columns_are_not_allocated_for_nulls() -> None:
     assert (len(found.array), found.array.null_count) == (601, 600)
 
 
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_fixed_values_of_no_bytes_are_values(kernel: str) -> None:
+    document = {"type": "array", "items": ["null", {"type": "fixed", "name": "F", "size": 0}]}
+    found = decode(ValueDecoder(decoding(schema_of(document)), kernel=kernel), [b"\6\2\0\2\0", b"\0"])
+    found.array.validate(full=True)
+    assert found.array.to_pylist() == [[b"", None, b""], []]
+
+
 def test_an_array_ends_where_a_column_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decoder, "_FULL", 4096)
     of = ValueDecoder(decoding(schema_of("string")), kernel="native")

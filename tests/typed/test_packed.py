@@ -8,9 +8,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from profiles import tries
 from random_programs import AvroParts, JsonParts, damaged, encode_long, encode_varint
 from random_protobuf import ProtobufParts
 
@@ -135,13 +132,6 @@ def check_random(format_: str, random: Random) -> int:
 @pytest.mark.parametrize("format_", ["avro", "protobuf", "json"])
 def test_the_twins_agree_on_values_whole_and_damaged(format_: str) -> None:
     assert sum(check_random(format_, Random(seed)) for seed in range(120)) > 300
-
-
-@pytest.mark.parametrize("format_", ["avro", "json"])
-@settings(max_examples=tries(40))
-@given(random=st.randoms(use_true_random=False))
-def test_the_twins_agree_on_small_cases(format_: str, random: Random) -> None:
-    check_random(format_, random)
 
 
 @pytest.mark.parametrize("format_", ["avro", "protobuf", "json"])
