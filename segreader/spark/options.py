@@ -63,6 +63,7 @@ NAMES = (
     "startingOffsetsByTimestampStrategy",
     "includeHeaders",
     "rawColumns",
+    "schemas",
     "valueSchema",
     "keySchema",
     "valueFields",
@@ -112,6 +113,9 @@ _REFUSED = {
 EARLIER = {"keys": "rsmConfig"}
 """Earlier names of options, which are still taken."""
 _WITHOUT_EFFECT = ("groupidprefix", KAFKA, "kafkaconsumer.", "fetchoffset.")
+_SCHEMAS = {"both": "schemas", "value": "valueSchema", "key": "keySchema"}
+"""Options that say where schemas come from, by the fields of ``SchemaChoice``."""
+
 _SPARKS_OWN = ("paths", "owner", "provider", "option.")
 _SECRET = re.compile(r"secret|password|passwd|token|access[._-]?key|account[._-]?key|jaas", re.IGNORECASE)
 _SECRET_FIELDS = frozenset(field.name for field in fields(StorageOptions) if "Secret" in str(field.type))
@@ -155,13 +159,16 @@ class SchemaChoice:
     """Which schemas decode keys and values; nothing is known of them yet: see ``typed_values.with_schemas``.
 
     Args:
-        value, key: where they come from: the URL of a registry, or the path of a file on the driver.
+        both: where they come from: the URL of a registry, or the path of a file on the driver. Keys are decoded where
+            the topics have schemas of keys.
+        value, key: where those of one side come from, which are decoded in any case.
         value_fields, key_fields: the fields to decode, with dots between; the empty path is all of them.
         version: of the topic's subject, whose schema gives the columns; ``None``: all versions together.
         on_undecodable: ``fail``, ``null`` or ``keep``.
         credentials: name of what gives those of a registry: see ``segreader.spark.credentials``.
     """
 
+    both: str | None = None
     value: str | None = None
     key: str | None = None
     value_fields: tuple[str, ...] = ("",)
@@ -171,9 +178,13 @@ class SchemaChoice:
     credentials: str = "default"
 
     @property
-    def places(self) -> dict[Side, str]:
-        """Where the schemas of each side come from, of those that are decoded."""
-        return {side: place for side, place in ((Side.KEY, self.key), (Side.VALUE, self.value)) if place is not None}
+    def is_any(self) -> bool:
+        """Whether something is decoded."""
+        return (self.both, self.value, self.key) != (None, None, None)
+
+    def place_of(self, side: Side) -> str | None:
+        """Where the schemas of a side come from that are given for it alone."""
+        return self.value if side is Side.VALUE else self.key
 
     def fields_of(self, side: Side) -> tuple[str, ...]:
         """The fields to decode of a side."""
@@ -597,22 +608,20 @@ def _require_order(starting: _Bound, ending: _Bound) -> None:
 
 
 def _schemas(given: Given) -> SchemaChoice:
-    places = {}
+    places = {name: given.text(option) or None for name, option in _SCHEMAS.items()}
+    for name, place in places.items():
+        if place is not None and redact(place) != place:
+            raise OptionError(
+                f"{_SCHEMAS[name]} holds a credential, and Spark shows options in its UI",
+                found=redact(place),
+                hint=f"Name what gives credentials with the option {REGISTRY_CREDENTIALS}",
+            )
     for side in Side:
-        name = f"{side}Schema"
-        if place := given.text(name):
-            if redact(place) != place:
-                raise OptionError(
-                    f"the {name} holds a credential, and Spark shows options in its UI",
-                    found=redact(place),
-                    hint=f"Name what gives credentials with the option {REGISTRY_CREDENTIALS}",
-                )
-            places[side.value] = place
-        elif given.text(f"{side}Fields"):
-            raise OptionError(f"{side}Fields needs {name}: the schemas that have these fields")
+        if f"{side}fields" in given and places["both"] is None and places[side] is None:
+            raise OptionError(f"{side}Fields needs {side}Schema or schemas, which have these fields")
     for name in ("schemaVersion", "onUndecodable"):
-        if given.text(name) and not places:
-            raise OptionError(f"{name} needs valueSchema or keySchema: it is of decoded keys and values")
+        if given.text(name) and not any(places.values()):
+            raise OptionError(f"{name} needs valueSchema, keySchema or schemas: it is of decoded keys and values")
     return SchemaChoice(
         **places,
         value_fields=_fields(given, "valueFields"),

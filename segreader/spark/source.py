@@ -55,7 +55,7 @@ class SegmentSource(DataSource):
         super().__init__(options)
         show_log()
         self._parsed = parse_options(options)
-        if self._parsed.schemas.places:  # what is learnt here travels: with this source, its readers and their tasks
+        if self._parsed.schemas.is_any:  # what is learnt here travels: with this source, its readers and their tasks
             from segreader.spark.typed_values import with_schemas
 
             self._parsed = with_schemas(self._parsed)
@@ -77,7 +77,7 @@ class SegmentSource(DataSource):
             OptionError: a decoded key or value has a field that no column can hold.
         """
         parsed = self._parsed
-        if parsed.schemas.places:
+        if parsed.schemas.is_any:
             from segreader.spark.typed_values import require_columns
 
             require_columns(parsed.read_options)

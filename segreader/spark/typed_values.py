@@ -41,7 +41,7 @@ from segreader.plan.request import ReadOptions
 from segreader.spark.credentials import provided_to_registry
 from segreader.spark.options import SchemaChoice, SparkOptions
 from segreader.typed.decoding import Decoding, SchemaSource, Side
-from segreader.typed.reader_schema import learn, plan_decoding
+from segreader.typed.reader_schema import learn_sides, plan_decoding
 from segreader.typed.schema import SchemaSet
 from segreader.typed.types import Type, TypeField, ValueKind
 
@@ -255,14 +255,46 @@ def with_schemas(options: SparkOptions) -> SparkOptions:
         OptionError: there are no such schemas, they do not agree, or have no such field.
         SchemaRegistryError: a registry cannot be asked.
     """
-    chosen, made = options.schemas, dict[str, Any]()
-    known: dict[tuple[str, str | None], SchemaSet] = {}
+    chosen = options.schemas
+    if not chosen.is_any:
+        return options
+    topics, asked = options.choice.names or (None,), _AskedOnce(chosen.credentials)
+    made: dict[str, Any] = {}
     try:
-        for side, place in chosen.places.items():
-            made[side.value] = _decoding(chosen, side, place, options.choice.names or (None,), known)
+        for side in Side:
+            place = chosen.place_of(side)
+            if (
+                place is None
+                and chosen.both is not None
+                and (side is Side.VALUE or asked.have_keys(chosen.both, topics))
+            ):
+                place = chosen.both
+            if place is not None:
+                made[side.value] = _decoding(chosen, side, {topic: asked.of(place, topic) for topic in topics})
     except OptionError as error:
         raise _in_words_of_options(error) from None
-    return replace(options, read_options=replace(options.read_options, **made)) if made else options
+    return replace(options, read_options=replace(options.read_options, **made))
+
+
+class _AskedOnce:
+    """Asks each place for the schemas of a topic once, whichever side they are for."""
+
+    def __init__(self, credentials: str) -> None:
+        self._credentials = credentials
+        self._sources: dict[str, SchemaSource] = {}
+        self._known: dict[tuple[str, str | None], SchemaSet] = {}
+
+    def of(self, place: str, topic: str | None) -> SchemaSet:
+        """The schemas of a topic; ``None``: all there are."""
+        if place not in self._sources:
+            self._sources[place] = _source(place, self._credentials)
+        if (place, topic) not in self._known:
+            self._known[place, topic] = self._sources[place].learn(topic)
+        return self._known[place, topic]
+
+    def have_keys(self, place: str, topics: Iterable[str | None]) -> bool:
+        """Whether each of the topics has schemas of its keys there."""
+        return all(Side.KEY in learn_sides(self.of(place, topic), topic) for topic in topics)
 
 
 def _in_words_of_options(error: OptionError) -> OptionError:
@@ -314,31 +346,17 @@ def _paths_of_columns(type_: Type) -> list[str]:
     return [f"{name}.{path}" if path else name for name, path in below]
 
 
-def _decoding(
-    chosen: SchemaChoice,
-    side: Side,
-    place: str,
-    topics: Iterable[str | None],
-    known: dict[tuple[str, str | None], SchemaSet],
-) -> Decoding:
+def _decoding(chosen: SchemaChoice, side: Side, known: Mapping[str | None, SchemaSet]) -> Decoding:
     """How one side is decoded: of several topics by the union of what each of them has.
 
     Args:
-        known: what was learnt before, by place and topic.
+        known: the schemas of each topic.
     """
-    found = []
-    for topic in topics:
-        if (place, topic) not in known:
-            known[place, topic] = learn(_source(place, chosen.credentials), topic)
-        one = plan_decoding(
-            known[place, topic],
-            side,
-            topic,
-            version=chosen.version,
-            on_undecodable=chosen.on_undecodable,
-        )
-        found.append(one)
-    whole = found[0] if len(found) == 1 else _united(found)
+    planned = [
+        plan_decoding(some, side, topic, version=chosen.version, on_undecodable=chosen.on_undecodable)
+        for topic, some in known.items()
+    ]
+    whole = planned[0] if len(planned) == 1 else _united(planned)
     return replace(whole, type=in_microseconds(whole.type), paths=chosen.fields_of(side))
 
 

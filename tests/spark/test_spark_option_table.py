@@ -86,6 +86,7 @@ ROWS: dict[str, Row] = {
     "startingOffsetsByTimestampStrategy": Row(lambda o: o.starts_at_latest, False, ("error", False), "earliest"),
     "includeHeaders": Row(lambda o: o.include_headers, False, ("TRUE", True), "yes"),
     "rawColumns": Row(lambda o: o.raw_columns, False, ("true", True), "1"),
+    "schemas": Row(lambda o: o.schemas.both, None, ("/s.json", "/s.json"), "https://me:hunter2@registry"),
     "valueSchema": Row(lambda o: o.schemas.value, None, ("/s.avsc", "/s.avsc"), "https://me:hunter2@registry"),
     "keySchema": Row(lambda o: o.schemas.key, None, ("http://r:8081", "http://r:8081"), "http://r?token=hunter2"),
     "valueFields": Row(

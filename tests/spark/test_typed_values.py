@@ -7,7 +7,7 @@ import pickle
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
@@ -31,9 +31,9 @@ from segreader.spark.typed_values import (
     with_schemas,
 )
 from segreader.storage.signed_url import Secret
-from segreader.typed import reader_schema
 from segreader.typed.decoding import Decoding
 from segreader.typed.schema import SchemaSet
+from segreader.typed.sources import load
 from segreader.typed.types import Type, TypeField, ValueKind
 
 BIG = 2**64 - 1
@@ -226,22 +226,40 @@ def test_rows_have_the_values_that_were_written() -> None:
             assert (row["value"] and row["value"][name]) == (true.value and true.value[name]), name
 
 
+class CountedSource:
+    """What ``schemas.json`` has, counting how often it is asked."""
+
+    asked: ClassVar[list[str | None]] = []
+
+    def __init__(self, place: str, credentials: str) -> None:
+        pass
+
+    def learn(self, topic: str | None) -> SchemaSet:
+        self.asked.append(topic)
+        return load(SAVED).learn(topic)
+
+
 def test_no_task_asks_for_schemas_and_a_load_asks_once_for_each_topic(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[Any, ...]] = []
-    learn = reader_schema.learn
-
-    def counted(*what: Any) -> Any:
-        asked.append(what[1:])
-        return learn(*what)
-
-    monkeypatch.setattr(typed_values, "learn", counted)
+    asked: list[str | None] = []
+    monkeypatch.setattr(CountedSource, "asked", asked)
+    monkeypatch.setattr(typed_values, "_source", CountedSource)
     read = source(keySchema=str(SAVED), subscribe="orders-avro")
-    assert asked == [("orders-avro",)]
+    assert asked == ["orders-avro"]
     reader = read.reader(read.schema())
     read.streamReader(read.schema())
-    monkeypatch.setattr(typed_values, "learn", lambda *what: pytest.fail("asked again"))
     assert len(rows(reader)) == len(truth("orders-avro"))
+    assert asked == ["orders-avro"]
     assert str(SAVED).encode() not in pickle.dumps(reader.options.read_options)
+
+
+def test_schemas_of_both_sides_decode_keys_where_these_have_some() -> None:
+    for topic, has_keys in (("orders-avro", True), ("orders-json", False)):
+        given = {"location": str(REMOTE), "subscribe": topic, "schemas": str(SAVED)}
+        schema = SegmentSource(given).schema()
+        assert isinstance(schema["key"].dataType, StructType) is has_keys
+        assert isinstance(schema["value"].dataType, StructType)
+    mixed = SegmentSource(given | {"keySchema": str(SAVED), "subscribe": "orders-avro", "valueFields": "id"}).schema()
+    assert (mixed["key"].dataType, mixed["value"].dataType) == (struct(id="bigint"), struct(id="bigint"))
 
 
 def test_fields_that_an_option_leaves_out_are_not_decoded() -> None:
