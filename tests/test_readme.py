@@ -32,7 +32,7 @@ def test_the_readme_is_short_and_has_code_of_each_kind() -> None:
     assert len(README.splitlines()) <= LONGEST
     assert {kind: len(blocks(README, kind)) for kind in ("console", "sh", "python", "py", "bash")} == {
         "console": 1,
-        "sh": 3,
+        "sh": 4,
         "python": 1,
         "py": 2,
         "bash": 1,
