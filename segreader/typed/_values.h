@@ -46,6 +46,8 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #if defined(__SSE2__) && !defined(SEGREADER_NO_SSE2)
@@ -82,7 +84,7 @@ enum { PROTO_REPEATED = 1, PROTO_PACKABLE = 2, PROTO_GROUP = 4 };
 enum {
     BAD_UNKNOWN_SCHEMA = 1, BAD_NO_FRAME, BAD_SHORT, BAD_LEFT_OVER, BAD_VARINT, BAD_RANGE, BAD_UTF8, BAD_SYMBOL,
     BAD_BRANCH, BAD_COUNT, BAD_DEPTH, BAD_TAG, BAD_SYNTAX, BAD_TYPE, BAD_MISSING, BAD_MESSAGE, BAD_LIMIT, BAD_BOOL,
-    BAD_MISMATCH, BAD_COMPRESSION,
+    BAD_MISMATCH, BAD_COMPRESSION, BAD_PARTS,
 };
 
 /* The kinds of types.py, in its order. */

@@ -314,6 +314,295 @@ static const uint8_t *read_time(Machine *m, const Step *value, const uint8_t *at
     return at;
 }
 
+/* google.protobuf.Struct, Value and ListValue as JSON text. A message is looked through, then what it has is written:
+   never more than WRITTEN_TIMES the bytes that are read. Parts of one that are not in one place would have to be merged,
+   which no serializer writes: they are refused. */
+
+enum { JSON_STRUCT, JSON_VALUE, JSON_LIST };
+enum { KIND_ABSENT, NULL_VALUE, NUMBER_VALUE, STRING_VALUE, BOOL_VALUE, STRUCT_VALUE, LIST_VALUE };
+enum { WRITTEN_TIMES = 6, WRITTEN_MORE = 32, ENTRY = 4, SORTED_KEYS = 16 };
+
+static int write_value(Machine *m, const uint8_t *at, const uint8_t *stop, uint8_t **to);
+
+static uint8_t *write_text(uint8_t *to, const uint8_t *at, const uint8_t *stop)
+{
+    static const char digits[] = "0123456789abcdef";
+    *to++ = '"';
+    for (; at < stop; at++) {
+        const char *short_form = NULL;
+        if (LIKELY(*at >= 0x20 && *at != '"' && *at != '\\')) {
+            *to++ = *at;
+            continue;
+        }
+        *to++ = '\\';
+        if (*at == '"' || *at == '\\') {
+            *to++ = *at;
+        } else if (*at >= 8 && *at <= 13 && *at != 11) {
+            short_form = "btn.fr";
+            *to++ = (uint8_t)short_form[*at - 8];
+        } else {
+            memcpy(to, "u00", 3);
+            to[3] = (uint8_t)digits[*at >> 4];
+            to[4] = (uint8_t)digits[*at & 15];
+            to += 5;
+        }
+    }
+    *to++ = '"';
+    return to;
+}
+
+/* The shortest digits that are read as the same number: 15, or more where it needs them. */
+static uint8_t *write_double(uint8_t *to, double value)
+{
+    char text[40];
+    int digits = value > -1e-300 && value < 1e-300 ? 1 : 15, size, k, is_odd = 0;
+    if (value > -1e15 && value < 1e15 && value != 0 && value == (double)(int64_t)value) {
+        uint64_t rest = (uint64_t)(value < 0 ? -(int64_t)value : (int64_t)value);
+        for (k = sizeof text; rest; rest /= 10) text[--k] = (char)('0' + rest % 10);
+        if (value < 0) text[--k] = '-';
+        memcpy(to, text + k, sizeof text - (size_t)k);
+        return to + (sizeof text - (size_t)k);
+    }
+    do size = snprintf(text, sizeof text, "%.*g", digits++, value);
+    while (digits <= 17 && strtod(text, NULL) != value);
+    for (k = 0; k < size; k++) {
+        int was_odd = is_odd;
+        is_odd = !((text[k] >= '0' && text[k] <= '9') || text[k] == '-' || text[k] == '+' || text[k] == 'e');
+        if (!is_odd) *to++ = (uint8_t)text[k];
+        else if (!was_odd) *to++ = '.';  /* of whichever locale */
+    }
+    return to;
+}
+
+/* Where the message in a field of a message is; one that was there before is refused. */
+static const uint8_t *read_part(Machine *m, const uint8_t *at, const uint8_t *stop, int is_there, const uint8_t **end)
+{
+    at = read_size(m, at, stop, end);
+    return at && is_there ? fail(m, BAD_PARTS, at) : at;
+}
+
+static int compare_entries(const uint8_t *base, const int64_t *a, const int64_t *b)
+{
+    if (a[1] != b[1]) return a[1] < b[1] ? -1 : 1;
+    return a[1] ? memcmp(base + a[0], base + b[0], (size_t)a[1]) : 0;
+}
+
+/* Of entries with the same key the first gets the value of the last, the others a key of size -1. */
+static int drop_equal_entries(Machine *m, const uint8_t *base, int64_t *entries, int64_t count)
+{
+    int64_t a, b, width, *order, *from, *swap;
+    if (count <= SORTED_KEYS) {
+        for (a = 0; a < count; a++)
+            for (b = a + 1; b < count; b++)
+                if (entries[ENTRY * a + 1] >= 0 && !compare_entries(base, entries + ENTRY * a, entries + ENTRY * b)) {
+                    memcpy(entries + ENTRY * a + 2, entries + ENTRY * b + 2, 16);
+                    entries[ENTRY * b + 1] = -1;
+                }
+        return 1;
+    }
+    order = take_scratch(m, 2 * count);
+    if (!order) return 0;
+    from = order + count;
+    for (a = 0; a < count; a++) order[a] = a;
+    for (width = 1; width < count; width *= 2) {
+        swap = from, from = order, order = swap;
+        for (a = 0; a < count; a += 2 * width) {
+            int64_t middle = a + width < count ? a + width : count, end = middle + width < count ? middle + width : count;
+            int64_t left = a, right = middle, at;
+            for (at = a; at < end; at++) {
+                int is_left = left < middle
+                              && (right >= end || compare_entries(base, entries + ENTRY * from[left],
+                                                                  entries + ENTRY * from[right]) <= 0);
+                order[at] = is_left ? from[left++] : from[right++];
+            }
+        }
+    }
+    for (a = 0; a < count; a = b) {
+        int64_t *first = entries + ENTRY * order[a];
+        for (b = a + 1; b < count && !compare_entries(base, first, entries + ENTRY * order[b]); b++)
+            memcpy(first + 2, entries + ENTRY * order[b] + 2, 16);
+        for (width = a + 1; width < b; width++) entries[ENTRY * order[width] + 1] = -1;
+    }
+    give_scratch(m, 2 * count);
+    return 1;
+}
+
+/* The key and the value of an entry, as their places and sizes behind `base`. */
+static const uint8_t *read_entry(Machine *m, const uint8_t *base, const uint8_t *at, const uint8_t *stop, int64_t *entry)
+{
+    const uint8_t *end;
+    int has_value = 0;
+    memset(entry, 0, ENTRY * sizeof *entry);
+    while (at < stop) {
+        const uint8_t *start = at;
+        uint64_t tag = 0;
+        at = read_tag(m, at, stop, &tag);
+        if (!at) return NULL;
+        if (tag == (1 << 3 | WIRE_BYTES)) {
+            at = read_size(m, at, stop, &end);
+            if (!at) return NULL;
+            if (!is_utf8(at, end - at)) return fail(m, BAD_UTF8, at);
+            entry[0] = at - base;
+            entry[1] = end - at;
+            at = end;
+        } else if (tag == (2 << 3 | WIRE_BYTES)) {
+            at = read_part(m, at, stop, has_value, &end);
+            if (!at) return NULL;
+            has_value = 1;
+            entry[2] = at - base;
+            entry[3] = end - at;
+            at = end;
+        } else {
+            at = skip_field(m, tag, start, at, stop, &end);
+            if (!at) return NULL;
+        }
+    }
+    return at;
+}
+
+static int write_struct(Machine *m, const uint8_t *at, const uint8_t *stop, uint8_t **to)
+{
+    const uint8_t *base = at, *end;
+    const int64_t scratch = m->scratch_at;
+    int64_t count = 0, k, *entries = NULL, *entry;
+    int is_first = 1;
+    while (at < stop) {
+        const uint8_t *start = at;
+        uint64_t tag = 0;
+        at = read_tag(m, at, stop, &tag);
+        if (!at) return 0;
+        if (tag == (1 << 3 | WIRE_BYTES)) {
+            at = read_size(m, at, stop, &end);
+            if (!at || !enter(m, at)) return 0;
+            entry = take_scratch(m, ENTRY);  /* behind the one before */
+            if (!entry) return 0;
+            if (!entries) entries = entry;
+            count++;
+            at = read_entry(m, base, at, end, entry);
+            leave(m);
+        } else {
+            at = skip_field(m, tag, start, at, stop, &end);
+        }
+        if (!at) return 0;
+    }
+    if (count > 1 && !drop_equal_entries(m, base, entries, count)) return 0;
+    *(*to)++ = '{';
+    for (k = 0; k < count; k++) {
+        entry = entries + ENTRY * k;
+        if (entry[1] < 0) continue;
+        if (!is_first) *(*to)++ = ',';
+        is_first = 0;
+        *to = write_text(*to, base + entry[0], base + entry[0] + entry[1]);
+        *(*to)++ = ':';
+        m->depth++;  /* the entry, that was entered before */
+        if (!enter(m, base + entry[2])) return 0;
+        if (!write_value(m, base + entry[2], base + entry[2] + entry[3], to)) return 0;
+        leave(m);
+        leave(m);
+    }
+    *(*to)++ = '}';
+    m->scratch_at = scratch;
+    return 1;
+}
+
+static int write_list(Machine *m, const uint8_t *at, const uint8_t *stop, uint8_t **to)
+{
+    const uint8_t *end;
+    int is_first = 1;
+    *(*to)++ = '[';
+    while (at < stop) {
+        const uint8_t *start = at;
+        uint64_t tag = 0;
+        at = read_tag(m, at, stop, &tag);
+        if (!at) return 0;
+        if (tag == (1 << 3 | WIRE_BYTES)) {
+            at = read_size(m, at, stop, &end);
+            if (!at || !enter(m, at)) return 0;
+            if (!is_first) *(*to)++ = ',';
+            is_first = 0;
+            if (!write_value(m, at, end, to)) return 0;
+            leave(m);
+            at = end;
+        } else {
+            at = skip_field(m, tag, start, at, stop, &end);
+            if (!at) return 0;
+        }
+    }
+    *(*to)++ = ']';
+    return 1;
+}
+
+static int write_value(Machine *m, const uint8_t *at, const uint8_t *stop, uint8_t **to)
+{
+    const uint8_t *content = NULL, *content_end = NULL, *end;
+    int kind = KIND_ABSENT, found;
+    uint64_t number = 0;
+    double value = 0;
+    while (at < stop) {
+        const uint8_t *start = at;
+        uint64_t tag = 0;
+        at = read_tag(m, at, stop, &tag);
+        if (!at) return 0;
+        switch (tag) {
+            case NULL_VALUE << 3 | WIRE_VARINT:
+            case BOOL_VALUE << 3 | WIRE_VARINT:
+                at = read_wire_number(m, at, stop, &number);
+                kind = (int)(tag >> 3);
+                break;
+            case NUMBER_VALUE << 3 | WIRE_WIDE:
+                if (stop - at < 8) return fail(m, BAD_SHORT, at) != NULL;
+                number = (uint64_t)little_int64(at);
+                memcpy(&value, &number, 8);
+                if (!(value - value == 0)) return fail(m, BAD_RANGE, at) != NULL;
+                kind = NUMBER_VALUE;
+                at += 8;
+                break;
+            case STRING_VALUE << 3 | WIRE_BYTES:
+            case STRUCT_VALUE << 3 | WIRE_BYTES:
+            case LIST_VALUE << 3 | WIRE_BYTES:
+                found = (int)(tag >> 3);
+                at = read_part(m, at, stop, found == kind && found != STRING_VALUE, &end);
+                if (!at) return 0;
+                if (found == STRING_VALUE && !is_utf8(at, end - at)) return fail(m, BAD_UTF8, at) != NULL;
+                kind = found;
+                content = at;
+                content_end = at = end;
+                break;
+            default: at = skip_field(m, tag, start, at, stop, &end);
+        }
+        if (!at) return 0;
+    }
+    switch (kind) {
+        case NUMBER_VALUE: *to = write_double(*to, value); return 1;
+        case STRING_VALUE: *to = write_text(*to, content, content_end); return 1;
+        case BOOL_VALUE:
+            memcpy(*to, number ? "true" : "false", number ? 4 : 5);
+            *to += number ? 4 : 5;
+            return 1;
+        case STRUCT_VALUE:
+        case LIST_VALUE:
+            if (!enter(m, content)) return 0;
+            if (!(kind == LIST_VALUE ? write_list : write_struct)(m, content, content_end, to)) return 0;
+            leave(m);
+            return 1;
+        default:
+            memcpy(*to, "null", 4);
+            *to += 4;
+            return 1;
+    }
+}
+
+static int append_json(Machine *m, const Step *value, const uint8_t *at, const uint8_t *stop)
+{
+    uint8_t *start = reserve_bytes(m, value->column, WRITTEN_TIMES * (stop - at) + WRITTEN_MORE), *to = start;
+    if (!start || !enter(m, at)) return 0;
+    if (!(value->a == JSON_STRUCT ? write_struct : value->a == JSON_VALUE ? write_value : write_list)(m, at, stop, &to))
+        return 0;
+    leave(m);
+    close_bytes(m, value->column, to - start);
+    return 1;
+}
+
 /* One occurrence of a field that has a length or is a group: the bytes from `at` to `end`. 0: return NULL. */
 static inline int read_content(Machine *m, const Step *step, const Step *field, const Step *value, uint64_t *seen,
                                int k, const uint8_t *at, const uint8_t *end)
@@ -323,10 +612,7 @@ static inline int read_content(Machine *m, const Step *step, const Step *field, 
     int64_t micros;
     switch (value->code) {
         case PROTO_STRING:
-            if (UNLIKELY(!is_utf8(at, end - at))) {
-                fail(m, BAD_UTF8, at);
-                return 0;
-            }
+            if (UNLIKELY(!is_utf8(at, end - at))) return fail(m, BAD_UTF8, at) != NULL;
             /* fall through */
         case PROTO_BYTES:
             make_way(m, step, field, seen, k);
@@ -353,6 +639,10 @@ static inline int read_content(Machine *m, const Step *step, const Step *field, 
             }
             leave(m);
             return 1;
+        case PROTO_JSON:
+            if (UNLIKELY(goes_on)) return fail(m, BAD_PARTS, at) != NULL;
+            make_way(m, step, field, seen, k);
+            return append_json(m, value, at, end);
         default:
             if (UNLIKELY(!enter(m, at))) return 0;
             if (UNLIKELY(!read_time(m, value, at, end, goes_on, &micros))) return 0;
@@ -670,6 +960,7 @@ static const uint8_t *run_proto(Machine *m, const Step *step, const uint8_t *at,
             if (!is_utf8(at, stop - at)) return fail(m, BAD_UTF8, at);
             /* fall through */
         case PROTO_BYTES: return append_bytes(m, step->column, at, stop - at) ? stop : NULL;
+        case PROTO_JSON: return append_json(m, step, at, stop) ? stop : NULL;
     }
     switch (OWN_WIRE[step->code - PROTO_MESSAGE]) {
         case WIRE_VARINT: at = read_wire_number(m, at, stop, &found); break;

@@ -50,6 +50,7 @@ _SENTENCES: Final = {
     Bad.BOOL: "a boolean in it is neither true nor false",
     Bad.MISMATCH: "its schema cannot be read as the reader's schema",
     Bad.COMPRESSION: "its compressed bytes are damaged",
+    Bad.PARTS: "a google.protobuf.Struct in it comes in parts",
 }
 
 

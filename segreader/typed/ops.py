@@ -156,6 +156,7 @@ class Bad(IntEnum):
     BOOL = 18  # a byte that is neither 0 nor 1
     MISMATCH = 19  # its schema cannot be read as the reader's
     COMPRESSION = 20  # compressed bytes are damaged
+    PARTS = 21  # a google.protobuf.Struct, Value or ListValue comes in parts that would have to be merged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,8 +5,9 @@ Source: Protobuf's "Encoding"; upb, which decides what that leaves open.
 
 from __future__ import annotations
 
+import json
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from segreader.typed.ops import DROPPED, PROTO_GROUP, PROTO_PACKABLE, PROTO_REPEATED, Bad, Op, OpCode
@@ -210,6 +211,11 @@ def _read_content(reader: ValueReader, field: Op, state: _MessageState, place: i
         _put(field, state, place, value)
         return
     is_repeated = bool(field.flags & PROTO_REPEATED)
+    if child.code is OpCode.PROTO_JSON:
+        if place in state and not is_repeated:
+            raise BadValueError(Bad.PARTS, start)
+        _put(field, state, place, _within(reader, start, stop, _JSON_READERS[child.a]))
+        return
     inner: _MessageState = {} if is_repeated else state.setdefault(place, {})
     is_time = child.code in (OpCode.PROTO_TIMESTAMP, OpCode.PROTO_DURATION)
     reader.enter(start)
@@ -223,6 +229,108 @@ def _read_content(reader: ValueReader, field: Op, state: _MessageState, place: i
             state.setdefault(place, {})[key] = value
     elif is_repeated:
         state.setdefault(place, []).append(_finish_content(reader, child, inner))
+
+
+def _within(reader: ValueReader, start: int, stop: int, read: Callable[[ValueReader], str]) -> str:
+    """What ``read`` makes of the bytes of a message within another one."""
+    outside = reader.at, reader.stop
+    reader.at, reader.stop = start, stop
+    reader.enter(start)
+    text = read(reader)
+    reader.depth -= 1
+    reader.at, reader.stop = outside
+    return text
+
+
+def _fields_of(reader: ValueReader) -> Iterator[tuple[int, int]]:
+    """Each field of a message up to ``stop``: its tag, with the cursor behind it, and where what has a length ends."""
+    while reader.at < reader.stop:
+        start = reader.at
+        number, wire_type = _tag(reader)
+        at = reader.at
+        _skip_field(reader, start, number, wire_type)
+        after = reader.at
+        reader.at = at
+        if wire_type == _DELIMITED:
+            _length(reader)
+        yield number << 3 | wire_type, after
+        reader.at = after
+
+
+def _struct_text(reader: ValueReader) -> str:
+    base = reader.at
+    entries: dict[str, tuple[int, int]] = {}
+    for tag, end in _fields_of(reader):
+        if tag != 1 << 3 | _DELIMITED:
+            continue
+        outside, reader.stop = reader.stop, end
+        reader.enter(reader.at)
+        key, value = "", None
+        for inner, inner_end in _fields_of(reader):
+            if inner == 1 << 3 | _DELIMITED:
+                key = as_text(reader.data[reader.at : inner_end], reader.at)
+            elif inner == 2 << 3 | _DELIMITED:
+                if value is not None:
+                    raise BadValueError(Bad.PARTS, reader.at)
+                value = reader.at, inner_end
+        entries[key] = value or (base, base)
+        reader.depth -= 1
+        reader.stop = outside
+    reader.depth += 1  # within an entry
+    members = [f"{_quoted(key)}:{_within(reader, *value, _value_text)}" for key, value in entries.items()]
+    reader.depth -= 1
+    return f"{{{','.join(members)}}}"
+
+
+def _list_text(reader: ValueReader) -> str:
+    items = [
+        _within(reader, reader.at, end, _value_text) for tag, end in _fields_of(reader) if tag == 1 << 3 | _DELIMITED
+    ]
+    return f"[{','.join(items)}]"
+
+
+_STRUCT_VALUE, _LIST_VALUE = 5, 6
+
+
+def _value_text(reader: ValueReader) -> str:
+    kind, text, content = 0, "null", (0, 0)
+    for tag, end in _fields_of(reader):
+        data = reader.data[reader.at : end]
+        match tag >> 3, tag & 7:
+            case (1, 0):
+                text = "null"
+            case (2, 1):
+                value = _FIXED[OpCode.PROTO_DOUBLE].unpack(data)[0]
+                if value - value != 0:
+                    raise BadValueError(Bad.RANGE, reader.at)
+                text = _digits(value)
+            case (3, 2):
+                text = _quoted(as_text(data, reader.at))
+            case (4, 0):
+                text = "true" if _varint(reader) else "false"
+            case (5 | 6, 2):
+                if tag >> 3 == kind:
+                    raise BadValueError(Bad.PARTS, reader.at)
+                content = reader.at, end
+            case _:
+                continue
+        kind = tag >> 3
+    if kind in (_STRUCT_VALUE, _LIST_VALUE):
+        return _within(reader, *content, _struct_text if kind == _STRUCT_VALUE else _list_text)
+    return text
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _digits(value: float) -> str:
+    """The shortest digits that are read as the same number: 15, or more where it needs them."""
+    least = 1 if abs(value) < 1e-300 else 15
+    return next(text for digits in range(least, 18) if float(text := f"{value:.{digits}g}") == value)
+
+
+_JSON_READERS: Final = (_struct_text, _value_text, _list_text)
 
 
 def _put(field: Op, state: _MessageState, place: int, value: Any) -> None:
@@ -297,4 +405,5 @@ def _value_alone(reader: ValueReader, op: Op) -> Any:
 STEPS: Final[dict[OpCode, ReadStep]] = {
     OpCode.PROTO_MESSAGE: _message,
     **{code: _value_alone for code in OpCode if OpCode.PROTO_INT32 <= code <= OpCode.PROTO_DURATION},
+    OpCode.PROTO_JSON: _value_alone,
 }
