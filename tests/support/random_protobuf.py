@@ -163,8 +163,8 @@ class ProtobufParts:
                 message = self._random.choice(classes)()
                 content.draw(message)
                 found += [*split_fields(message.SerializeToString())]
-            while self._random.random() < 0.3:
-                found.append(self._unknown_field())
+            while self._random.random() < 0.4:
+                found.append(self._random.choice((self._unknown_field, self._odd_field))())
             if self._random.random() < 0.4:
                 self._random.shuffle(found)
             return b"".join(found)
@@ -192,6 +192,22 @@ class ProtobufParts:
             inner = b"".join(self._unknown_field() for _ in range(self._random.randrange(2)))
             return tag + inner + encode_varint(number << 3 | 4)
         return tag + (b"\x96\x01", bytes(8), b"\x03abc")[kind]
+
+    def _odd_field(self, depth: int = 3) -> bytes:
+        """A field with a number that a message may have, and any wire type and content that are well formed."""
+        random = self._random
+        number, wire_type = random.choice((*range(1, 16), 17, 99)), random.choice((0, 0, 1, 2, 2, 2, 3, 5))
+        tag = encode_varint(number << 3 | wire_type)
+        if wire_type in (1, 5):
+            return tag + random.randbytes(8 if wire_type == 1 else 4)
+        numbers = [encode_varint(one % 2**64) for one in random.choices((*LONGS, 2, 5, 7), k=random.randrange(1, 4))]
+        if wire_type == 0:
+            return tag + numbers[0]
+        fields = b"".join(self._odd_field(depth - 1) for _ in range(random.randrange(3))) if depth else b""
+        if wire_type == 3:
+            return tag + fields + encode_varint(number << 3 | 4)
+        content = random.choice((fields, fields, b"".join(numbers), b"", "naïve".encode(), random.randbytes(8)))
+        return tag + encode_varint(len(content)) + content
 
     def _name(self, what: str) -> str:
         self._names += 1
