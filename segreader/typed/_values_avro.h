@@ -332,7 +332,8 @@ static const uint8_t *run_steps(Machine *m, const Step *first, const Step *end, 
                     at += step->a;
                     break;
                 case X_SKIP_NUMBERS:
-                    at = skip_numbers(m, step->a, at, stop);
+                    for (value = step->a; value && at < stop && *at < 0x80; value--) at++;
+                    if (value) at = skip_numbers(m, value, at, stop);
                     if (UNLIKELY(!at)) return NULL;
                     break;
                 case X_SKIP_BYTES:
