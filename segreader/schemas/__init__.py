@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from segreader.schemas.glue_registry import glue as glue
+from segreader.schemas.schema_uses import SchemaSurvey as SchemaSurvey
+from segreader.schemas.schema_uses import survey as survey
 from segreader.schemas.schemas_topic import topic as topic
-from segreader.schemas.survey import SchemaSurvey as SchemaSurvey
-from segreader.schemas.survey import survey as survey
 from segreader.typed.decoding import SchemaSource as SchemaSource
 from segreader.typed.registry import Hidden, SchemaRegistry
 from segreader.typed.schema import Framing as Framing

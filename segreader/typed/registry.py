@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, Self, TypeVar
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
@@ -168,10 +169,13 @@ class SchemaResolver:
 def gathered(
     found: Iterable[tuple[RegisteredVersion, Schema]], framing: Framing, message: str | None = None
 ) -> SchemaSet:
-    """What was learnt of these versions, each with its schema."""
+    """What was learnt of these versions, each with its schema, by subject and version.
+
+    A version without a subject is known by its id alone.
+    """
     ids: dict[str, Schema] = {}
     subjects: dict[str, dict[int, Version]] = {}
-    for one, schema in found:
+    for one, schema in sorted(found, key=lambda pair: (not pair[0].subject, pair[0].subject, pair[0].version)):
         ids.setdefault(str(one.id), schema)
         if one.guid is not None:
             ids.setdefault(one.guid, schema)
@@ -179,7 +183,7 @@ def gathered(
             ids.setdefault(single_object_id(schema), schema)
         if one.subject:
             subjects.setdefault(one.subject, {})[one.version] = Version(one.version, one.id)
-    by_version = ((name, tuple(versions[one] for one in sorted(versions))) for name, versions in subjects.items())
+    by_version = ((name, tuple(versions.values())) for name, versions in subjects.items())
     return SchemaSet(framing=framing, ids=tuple(ids.items()), subjects=tuple(by_version), message=message)
 
 
@@ -272,18 +276,14 @@ class SchemaRegistry:
             if subjects is None:
                 subjects = asked.subjects()
             listed = asked.each(asked.versions, subjects)
-            versions = [(name, one) for name, found in zip(subjects, listed, strict=True) for one in found]
-            if not versions and not self._ids and not is_all:
+            places = [(name, one) for name, found in zip(subjects, listed, strict=True) for one in found]
+            found = [one for one in asked.each(partial(asked.listed, skips_others=is_all), places) if one is not None]
+            if not found and not self._ids and not is_all:
                 raise SchemaNotFoundError(
                     f"the registry has no schemas of {topic}" if topic else "the registry has no such subject",
                     source=self._base,
                     found=f"none for {', '.join(subjects)}",
                     hint="If subjects are not named after topics, name them: subject=…",
-                )
-            found = [one for one in asked.each(asked.version, versions) if one is not None]
-            if len(found) < len(versions) and not is_all:
-                raise SchemaRegistryError(
-                    "a subject has schemas of another format", source=self._base, expected=", ".join(_FORMATS)
                 )
             known = gathered(((one, asked.resolver.schema(one)) for one in found), self._framing, self._message)
             missing = [one for one in self._ids if known.schema(one) is None]
@@ -434,6 +434,22 @@ class _Conversation:
         found = self._parsed(path, subject=subject)
         if found is not None:
             self._seen[place] = found
+        return found
+
+    def listed(self, place: tuple[str, int], *, skips_others: bool) -> RegisteredVersion | None:
+        """One version out of a list; ``None`` if the registry lists what it does not give, as Apicurio what is deleted.
+
+        Args:
+            skips_others: whether ``None`` is given for one of another format, too, which is an error otherwise.
+        """
+        try:
+            found = self.version(place)
+        except SchemaNotFoundError:
+            return None
+        if found is None and not skips_others:
+            raise SchemaRegistryError(
+                "the schema is of another format", source=f"{place[0]} {place[1]}", expected=", ".join(_FORMATS)
+            )
         return found
 
     def of_ids(self, ids: Sequence[str], subjects: Sequence[str] | None) -> dict[str, Schema]:

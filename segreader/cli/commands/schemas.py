@@ -34,7 +34,7 @@ from segreader.cli.output import (
 
 if TYPE_CHECKING:
     from segreader.read.base_scan import BaseScan
-    from segreader.schemas.survey import SchemaUse
+    from segreader.schemas.schema_uses import SchemaUse
     from segreader.typed.decoding import SchemaSource
     from segreader.typed.schema import SchemaSet
 
@@ -143,7 +143,8 @@ def pull(
     known = reduce(_united, (found.learn(topic) for topic in topics or (None,)))
     with opened(output_file) as file:
         file.write(known.to_json().encode() + b"\n")
-    say(f"{len(known.subjects)} subjects, {len({schema for _, schema in known.ids})} schemas")
+    if output_file is not None:
+        say(f"{output_file}: {len(known.subjects)} subjects, {len({schema for _, schema in known.ids})} schemas")
     return ExitCode.OK
 
 
@@ -232,7 +233,7 @@ def list_uses(
     The exit code is 1 if some values name no schema, or one that is not known where schemas are given.
     """
     from segreader.scans import scan
-    from segreader.schemas.survey import SchemaCounter, UseKind
+    from segreader.schemas.schema_uses import SchemaCounter, UseKind
 
     if known is not None and schema_registry is not None:
         raise click.UsageError("--schemas and --schema-registry both say where schemas come from. Leave one out")

@@ -14,12 +14,13 @@ from pathlib import Path
 
 from kafka_kit.jars import fetch_jars
 from quick_jvm import QUICK
-from servers.process import NotAvailableError, free_port, running
+from servers.process import NotAvailableError, Process, answers, free_port
 
 from spark_jobs.java import bundled_home, java_version
 
 _POM = Path(__file__).with_name("apicurio.xml")
 _OLDEST_JAVA = 21
+_START_S = 150.0
 
 
 @contextlib.contextmanager
@@ -39,7 +40,8 @@ def apicurio(directory: Path) -> Iterator[str]:
     )
     command = [str(java), "-Xmx400m", *QUICK, *settings, "-jar", str(program)]
     url = f"{endpoint}/apis/ccompat/v7"
-    with running(command, directory / "apicurio.log", f"{url}/subjects"):
+    with Process(command, directory / "apicurio.log") as process:
+        process.wait_until(lambda: answers(f"{url}/subjects"), _START_S)
         yield url
 
 

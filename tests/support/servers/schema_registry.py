@@ -199,6 +199,7 @@ def _error(status: int, code: int, message: str) -> Answer:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    wbufsize = 1 << 16  # an answer in one piece: else each waits for an acknowledgement
     registry: SchemaRegistryServer
 
     def _serve(self) -> None:
