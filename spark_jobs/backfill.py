@@ -52,6 +52,7 @@ from spark_jobs.backfill_request import (
     range_flags,
     renamed,
     require_files,
+    schema_flags,
 )
 from spark_jobs.command_line import master_flag, require_report_place, run
 from spark_jobs.report import ProgressWatch, RunReport, describe_bill, describe_plan, describe_report
@@ -79,6 +80,15 @@ _FLAGS = {
     "leaderEpochs": "--leader-epochs",
     "rsmConfig": "--rsm-config",
     "the option metadata": "--metadata",
+    "valueSchema": "--value-schema",
+    "keySchema": "--key-schema",
+    "valueFields": "--value-fields",
+    "keyFields": "--key-fields",
+    "schemaVersion": "--schema-version",
+    "onUndecodable": "--on-undecodable",
+    "on_undecodable='null' or 'keep' goes on behind it": "--on-undecodable null or keep goes on behind it",
+    "schemaRegistryCredentials": "--schema-registry-credentials",
+    ", or with a schema of yours": "",
 }
 _NOTES = 20
 
@@ -103,6 +113,7 @@ _NOTES = 20
 @click.option("--target", help="Directory or bucket to write: a directory, s3://, gs:// or abfss://.")
 @range_flags
 @layout_flags
+@schema_flags
 @click.option("--hive", is_flag=True, help="Name directories topic=…; the files omit those columns.")
 @click.option(
     "--isolation",

@@ -43,6 +43,16 @@ _OPTIONS = {
     "leader_epochs": "leaderEpochs",
 }
 """Files beside the segments: flags, and options of the data source."""
+_SCHEMAS = {
+    "schemas": "schemas",
+    "value_schema": "valueSchema",
+    "key_schema": "keySchema",
+    "value_fields": "valueFields",
+    "key_fields": "keyFields",
+    "schema_version": "schemaVersion",
+    "on_undecodable": "onUndecodable",
+}
+"""What decodes keys and values: flags, and options of the data source."""
 _OUTPUT_LAYOUTS = [layout.value for layout in OutputLayout]
 _RANGES = '{"orders":{"0":"23:500","1":"7:"}}'
 
@@ -147,6 +157,46 @@ layout_flags = _flags(
 """The flags for the layout that is read, and the one that is written."""
 
 
+schema_flags = _flags(
+    click.option(
+        "--value-schema",
+        metavar="SOURCE",
+        help="Decode values into typed columns by the schemas of a registry (http…), a schema (.avsc, .proto, .desc, "
+        "JSON Schema), or a file of segreader schemas pull. They are learnt for the plan; no task asks for any.",
+    ),
+    click.option("--key-schema", metavar="SOURCE", help="The same for keys."),
+    click.option(
+        "--schemas",
+        metavar="FILE",
+        help="Decode values, and keys if they have schemas, by what segreader schemas pull saved.",
+    ),
+    click.option("--schema-registry", metavar="URL", help="The same by the schemas of a registry."),
+    click.option(
+        "--schema-registry-credentials",
+        default="default",
+        show_default=True,
+        help="Where the registry's secrets come from, never a value: default (SEGREADER_SCHEMA_REGISTRY_AUTH and its "
+        "like), env:PREFIX or module:callable. Only the driver needs them.",
+    ),
+    click.option("--value-fields", metavar="PATH,…", help="Decode only these fields, such as id,customer.name."),
+    click.option("--key-fields", metavar="PATH,…", help="The same for keys."),
+    click.option(
+        "--schema-version",
+        metavar="N|latest",
+        help="The version of the topic's schema that gives the columns. Default: the fields of all versions.",
+    ),
+    click.option(
+        "--on-undecodable",
+        type=click.Choice(["fail", "null", "keep"]),
+        default="fail",
+        show_default=True,
+        help="A key or value that is not what its schema says: stop; make it null; or also keep its bytes in valueRaw "
+        "and the reason in valueError. All but the first count it, and exit with 1.",
+    ),
+)
+"""The flags that say how keys and values are decoded."""
+
+
 ahead_flags = _flags(
     click.option(
         "--threads",
@@ -229,6 +279,7 @@ def parse_request(given: dict[str, Any]) -> JobRequest:
     beside = {name: absolute(given[name]) for name in _BESIDE if given[name]}
     if given["segments_from"] is not None:
         beside["segments_from"] = given["segments_from"]
+    schemas = _schemas(given)
     start, end, bounds = _bounds(given)
     wanted = {
         "location": location,
@@ -244,7 +295,7 @@ def parse_request(given: dict[str, Any]) -> JobRequest:
         "hive": "yes" if given["hive"] else "no",
         "segment-layout": given["layout"],
         "rsm-config": rsm_config,
-        **{name.replace("_", "-"): text for name, text in beside.items()},
+        **{name.replace("_", "-"): text for name, text in (beside | schemas).items()},
         "split-bytes": str(parse_size(given["split_bytes"], "splitBytes")),
         "file-bytes": str(parse_size(given["file_bytes"], "--file-bytes")),
     }
@@ -263,6 +314,10 @@ def parse_request(given: dict[str, Any]) -> JobRequest:
         "layout": given["layout"] or None,
         "rsmConfig": rsm_config,
         **{_OPTIONS[name]: text for name, text in beside.items()},
+        **{_SCHEMAS[name]: text for name, text in schemas.items()},
+        "schemaRegistryCredentials": None
+        if given["schema_registry_credentials"] == "default"
+        else given["schema_registry_credentials"],
         "credentials": given["credentials"],
         **{f"storage.{name}": text for name, text in parse_pairs("--storage-option", given["storage"]).items()},
     }
@@ -282,6 +337,23 @@ def parse_request(given: dict[str, Any]) -> JobRequest:
         read_ahead_bytes=given["read_ahead_bytes"],
         bounds=bounds,
     )
+
+
+def _schemas(given: dict[str, Any]) -> dict[str, str]:
+    """What decodes keys and values, of what was given; files by their absolute paths.
+
+    Raises:
+        click.UsageError: schemas of both are given twice.
+    """
+    if given["schemas"] and given["schema_registry"]:
+        raise click.UsageError("--schemas and --schema-registry both say where schemas come from: give one of them")
+    found = {name: given[name] for name in _SCHEMAS if given[name] is not None}
+    if given["schema_registry"]:
+        found["schemas"] = given["schema_registry"]
+    if found["on_undecodable"] == "fail":
+        del found["on_undecodable"]
+    places = {name: absolute(found[name]) for name in ("schemas", "value_schema", "key_schema") if name in found}
+    return found | places
 
 
 def require_files(context: click.Context) -> None:

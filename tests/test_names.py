@@ -58,9 +58,22 @@ TABLE = {
     "order of partitions": Named("--order", "order", job=False),
     "bytes ahead": Named("--read-ahead-bytes", "read_ahead_bytes"),
     "lineage": Named("--leader-epochs", "leader_epochs", ("leaderEpochs",)),
+    "schemas of values": Named("--value-schema", "value", ("valueSchema",)),
+    "schemas of keys": Named("--key-schema", "key", ("keySchema",)),
+    "schemas of both": Named("--schemas", None, ("schemas",)),
+    "registry of both": Named("--schema-registry", None, ("schemas",)),
+    "version of a schema": Named("--schema-version", "schema_version", ("schemaVersion",)),
+    "undecodable values": Named("--on-undecodable", "on_undecodable", ("onUndecodable",)),
 }
-LONGER = {"--isolation": "isolation_level", "--broker-option": "broker_options", "--storage-option": "storage_options"}
-"""Where Python's name is more than the flag's: a whole word of Kafka's, and the plural of what a flag repeats."""
+OTHERWISE = {
+    "--isolation": "isolation_level",
+    "--broker-option": "broker_options",
+    "--storage-option": "storage_options",
+    "--value-schema": "value",
+    "--key-schema": "key",
+}
+"""Where Python's name is not the flag's: a whole word of Kafka's, the plural of what a flag repeats, and the columns
+that are decoded by what they are given."""
 OF_THE_JOB_ALONE = {"--output-layout"}
 EARLIER = {
     "cat": (),
@@ -88,9 +101,9 @@ def test_one_idea_has_one_name_on_every_face(named: Named) -> None:
     assert (named.flag in flags(gateway)) == named.gateway
     if named.python is not None:
         assert named.python in inspect.signature(segreader.scan).parameters
-        assert named.python == LONGER.get(named.flag, named.flag.removeprefix("--").replace("-", "_"))
+        assert named.python == OTHERWISE.get(named.flag, named.flag.removeprefix("--").replace("-", "_"))
     if named.gateway:
-        assert LONGER.get(named.flag, named.flag.removeprefix("--").replace("-", "_")) in SETTINGS
+        assert OTHERWISE.get(named.flag, named.flag.removeprefix("--").replace("-", "_")) in SETTINGS
     assert set(named.spark) <= set(NAMES)
     assert STORAGE == "storage."
 

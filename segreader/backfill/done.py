@@ -46,6 +46,7 @@ class DoneEntry:
         notes: what was noticed.
         lost: offsets whose segment vanished before it was read, where the job goes on without them.
         damaged: offsets that damaged batches had, where the job goes on without them.
+        undecodable: keys and values that are not what their schemas say, where the job goes on without them.
         plan: name of the plan that it was written for; nothing where that was not told.
         sources: records by where they came from, ``store``, ``location`` and ``broker``; nothing where brokers were not
             asked, for then all came from the store.
@@ -73,6 +74,7 @@ class DoneEntry:
     notes: tuple[str, ...] = ()
     lost: tuple[LostOffsets, ...] = ()
     damaged: tuple[LostOffsets, ...] = ()
+    undecodable: int = 0
     plan: str = ""
     sources: Mapping[str, int] = field(default_factory=dict)
 

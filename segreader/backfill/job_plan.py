@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Any, Final
 
 import msgspec
+import pyarrow as pa
 
 from segreader.backfill.done import learnt, parsed
 from segreader.backfill.job_splits import (
@@ -44,12 +45,16 @@ from segreader.plan.split import ReadPlan, Split
 from segreader.spark.live import plan_live_read
 from segreader.spark.options import EARLIER, SparkOptions, parse_options, require_batch
 from segreader.spark.planning import plan_splits
+from segreader.spark.typed_values import require_columns, with_schemas
 from segreader.storage.target.store import TargetStore
+from segreader.typed.decoding import save_decodings, saved_decodings
 from segreader.values import dataclass
 
 DEFAULT_SPLIT_BYTES: Final = 128 << 20
 
 _VERSION = 2
+_TYPED = 3
+"""The version of a plan with schemas: one that passed over them would write columns of other types."""
 _SHOWN = 5
 learnt(OutputOptions)
 learnt(PartitionRange)
@@ -133,10 +138,10 @@ class JobPlan:
     def data(self) -> bytes:
         """The plan as the object that is put into the target."""
         document = {
-            "version": _VERSION,
+            "version": _TYPED if self.output.decodings else _VERSION,
             "wanted": dict(self.wanted),
             "options": dict(self.options),
-            "output": asdict(self.output),
+            "output": _saved_output(self.output),
             "location": self.location,
             "isolation": self.isolation,
             "partitions": [asdict(one) for one in self.partitions],
@@ -158,13 +163,18 @@ class JobPlan:
 
 
 def make_plan(request: JobRequest) -> JobPlan:
-    """Decide what a job will do. Segments are listed, and where they end is read; no record is.
+    """Decide what a job will do. Segments are listed, and where they end is read; no record is. Schemas are learnt:
+    whoever runs the plan asks for none.
 
     Raises:
         SegreaderError: as ``plan_splits``; or damage hides where a partition ends, or what was committed.
+        OptionError, SchemaRegistryError: schemas cannot be had.
     """
     options = parse_options(request.options, on_missing=request.on_missing)
     require_batch(options)
+    options = with_schemas(options)
+    require_columns(options.read_options)
+    _require_fields(replace(request.output, decodings=options.read_options.decodings).records)
     options = replace(options, bounds=request.bounds, split_bytes=request.split_bytes, may_shrink_splits=False)
     if options.brokers is not None:
         live = plan_live_read(options, most_unsized=MOST_OFFSETS)  # it pins where each partition ends
@@ -191,7 +201,7 @@ def _plan_of(
     return JobPlan(
         wanted=dict(request.wanted),
         options=dict(request.options),
-        output=request.output,
+        output=replace(request.output, decodings=options.read_options.decodings),
         location=read.location,
         isolation=options.isolation_level.value,
         partitions=partitions,
@@ -214,7 +224,7 @@ def parse_plan(data: bytes, source: str) -> JobPlan:
 
 def _from_json(document: dict[str, Any]) -> JobPlan:
     version, splits = document["version"], document["splits"]
-    if version not in (1, _VERSION):
+    if version not in (1, _VERSION, _TYPED):
         raise ValueError(version)
     if version == 1:
         splits = [from_version_1(one) for one in splits]
@@ -222,13 +232,51 @@ def _from_json(document: dict[str, Any]) -> JobPlan:
     return JobPlan(
         wanted=dict(document["wanted"]),
         options={EARLIER.get(name, name): text for name, text in document["options"].items()},
-        output=msgspec.convert(document["output"], OutputOptions),
+        output=_output_of(document["output"]),
         location=document["location"],
         isolation=document["isolation"],
         partitions=msgspec.convert(document["partitions"], tuple[PartitionRange, ...]),
         splits=splits_from_json(splits) if follow else tuple(map(split_from_json, splits)),
         notes=tuple(document["notes"]),
     )
+
+
+def _require_fields(schema: pa.Schema) -> None:
+    """Refuse decoded columns that Parquet cannot have.
+
+    Raises:
+        OptionError: a struct has no fields.
+    """
+    for field in schema:
+        if (path := _empty_struct_in(field.type, field.name)) is not None:
+            side, _, rest = path.partition(".")
+            raise OptionError(
+                f"{path} has no fields, and Parquet has no such columns",
+                hint=f"Leave it out: name the other fields with {side}Fields" if rest else None,
+            )
+
+
+def _empty_struct_in(kind: pa.DataType, path: str) -> str | None:
+    if pa.types.is_struct(kind):
+        below = [(one.type, f"{path}.{one.name}") for one in kind]
+        if not below:
+            return path
+    elif pa.types.is_map(kind):
+        below = [(kind.key_type, path), (kind.item_type, path)]
+    else:
+        below = [(kind.value_type, path)] if pa.types.is_list(kind) else []
+    return next((found for one in below if (found := _empty_struct_in(*one)) is not None), None)
+
+
+def _saved_output(output: OutputOptions) -> dict[str, Any]:
+    saved = asdict(replace(output, decodings=()))
+    del saved["decodings"]
+    return saved | {"decodings": save_decodings(output.decodings)} if output.decodings else saved
+
+
+def _output_of(saved: dict[str, Any]) -> OutputOptions:
+    decodings = saved_decodings(saved.pop("decodings", {"schemas": {}}))
+    return replace(msgspec.convert(saved, OutputOptions), decodings=tuple(decodings.values()))
 
 
 def read_plan(target: TargetStore) -> JobPlan | None:

@@ -6,12 +6,14 @@ import re
 from datetime import date
 from enum import StrEnum
 from hashlib import sha256
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
 from segreader.errors import OptionError
-from segreader.read.arrow import FIELDS
+from segreader.plan.request import ReadOptions
+from segreader.spark.batch import ALL_NAMES, arrow_schema, column_names
+from segreader.typed.decoding import Decoding
 from segreader.values import dataclass
 
 MIB: Final = 1 << 20
@@ -22,13 +24,8 @@ PLAN: Final = "_job/plan.json"
 MANIFEST: Final = "_manifest.json"
 SUCCESS: Final = "_SUCCESS"
 
-READ_COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestamp_type", "headers")
-"""What is read; ``timestamp_type`` is written under Spark's name, ``timestampType``."""
-
-SCHEMA: Final = pa.schema(
-    [FIELDS[name].with_name("timestampType" if name == "timestamp_type" else name) for name in READ_COLUMNS]
-)
-"""The columns of the files: those of Spark's kafka source, headers always."""
+SCHEMA: Final = arrow_schema(column_names())
+"""The columns of the files where nothing is decoded: those of Spark's kafka source, headers always."""
 
 _FIRST_DAY = date(1970, 1, 1).toordinal()
 _FILE = re.compile(r"part-(\d+)-(\d{20})-(\d{20})-([0-9a-f]{12})-\d+\.parquet")
@@ -59,6 +56,7 @@ class OutputOptions:
         file_bytes: a file is closed once it has this many bytes.
         row_group_bytes: a row group is written once there are this many bytes of columns.
         codec: of the pages.
+        decodings: how keys and values are decoded, of those that are. They are learnt when a job is planned.
     """
 
     layout: OutputLayout = OutputLayout.PARTITION
@@ -66,18 +64,32 @@ class OutputOptions:
     file_bytes: int = 256 * MIB
     row_group_bytes: int = 64 * MIB
     codec: str = "zstd"
+    decodings: tuple[Decoding, ...] = ()
 
     def __post_init__(self) -> None:
         if self.codec not in CODECS:
             raise OptionError("unknown codec", found=self.codec, expected=", ".join(CODECS))
 
     @property
+    def reading(self) -> dict[str, Any]:
+        """The fields of ``ReadOptions`` that say which columns are read, and how they are decoded."""
+        columns = tuple(ALL_NAMES[name] for name in column_names(self.decodings))
+        return {"columns": columns, **{one.side.value: one for one in self.decodings}}
+
+    @property
+    def records(self) -> pa.Schema:
+        """The columns of the records, as Spark has them."""
+        if not self.decodings:
+            return SCHEMA
+        return arrow_schema(column_names(self.decodings), ReadOptions(**self.reading))
+
+    @property
     def schema(self) -> pa.Schema:
         """The columns of a file."""
         if not self.is_hive:
-            return SCHEMA
+            return self.records
         told = ("topic", "partition") if self.layout is OutputLayout.PARTITION else ("topic",)
-        return pa.schema([field for field in SCHEMA if field.name not in told])
+        return pa.schema([field for field in self.records if field.name not in told])
 
     def directory(self, topic: str, partition: int, unit: int | None) -> str:
         """The directory of some records, with a slash at its end.

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from segreader.backfill.done import DoneEntry
-from segreader.backfill.output import SCHEMA, OutputOptions, split_of_file
+from segreader.backfill.output import OutputOptions, split_of_file
 from segreader.backfill.writer import WrittenFile
 from segreader.errors import ObjectNotFoundError
 from segreader.storage.cancellation import left_alone
@@ -185,12 +185,12 @@ class SplitFiles:
     def _whole(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """With the columns that a directory's name tells."""
         told = {"topic": self.entry.topic, "partition": self.entry.partition}
-        names = set(batch.schema.names)
+        names, schema = set(batch.schema.names), self.output.records
         columns = [
             batch.column(one.name) if one.name in names else pa.repeat(pa.scalar(told[one.name], one.type), len(batch))
-            for one in SCHEMA
+            for one in schema
         ]
-        return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _in_order(files: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:

@@ -26,6 +26,7 @@ class PartitionCoverage:
         lost: offsets that were asked for and that no segment has, or had any more when it was to be read, or that
             damaged batches had.
         sources: records by where they came from: ``store``, ``location``, ``broker``.
+        undecodable: keys and values of records that are there, but are not what their schemas say.
     """
 
     topic: str
@@ -44,6 +45,7 @@ class PartitionCoverage:
     missing: tuple[tuple[int, int], ...] = ()
     lost: tuple[LostOffsets, ...] = ()
     sources: Mapping[str, int] = field(default_factory=dict)
+    undecodable: int = 0
 
     @property
     def missing_offsets(self) -> int:
@@ -71,8 +73,15 @@ class Completeness:
 
     @property
     def losses(self) -> tuple[str, ...]:
-        """The requested offsets that are not available, as sentences."""
-        return tuple(f"{one.topic}-{one.partition}: {lost.text}" for one in self.partitions for lost in one.lost)
+        """The requested offsets that are not available, and what could not be decoded, as sentences."""
+        return tuple(
+            f"{one.topic}-{one.partition}: {text}"
+            for one in self.partitions
+            for text in (
+                *(lost.text for lost in one.lost),
+                *([f"{one.undecodable:,} keys or values are undecodable"] if one.undecodable else []),
+            )
+        )
 
     @property
     def sources(self) -> dict[str, int]:
@@ -202,6 +211,7 @@ def _coverage(
         missing=tuple(missing),
         lost=tuple(sorted([*wanted.lost, *(one for entry in entries for one in (*entry.lost, *entry.damaged))])),
         sources=_sources(entries),
+        undecodable=sum(entry.undecodable for entry in entries),
     )
 
 

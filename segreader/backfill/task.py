@@ -20,7 +20,7 @@ from pyspark import TaskContext
 from segreader.backfill.digest import RecordDigest
 from segreader.backfill.done import DoneEntry, read_done
 from segreader.backfill.job_splits import JobSplit, LostOffsets, SplitTexts
-from segreader.backfill.output import READ_COLUMNS, SCHEMA, STAGING, OutputOptions, done_name
+from segreader.backfill.output import STAGING, OutputOptions, done_name
 from segreader.backfill.source import (
     TASK_BYTES_AHEAD,
     TASK_THREADS,
@@ -131,14 +131,15 @@ def do_split(
     # a row group's batches wait until they are written
     pool = this_pool(READ_BYTES + 3 * output.row_group_bytes // 2 + (most_bytes // 2 if threads > 1 else 0))
     passes_over_damage = options.on_corrupt is Policy.SKIP
-    options = replace(options, columns=READ_COLUMNS, on_corrupt=Policy.FAIL)
+    options = replace(options, on_corrupt=Policy.FAIL, **output.reading)
+    schema = output.records
     earlier: list[str] = []
     remains: Remains | None = None
     while True:
         writer = SplitWriter(target, output, partition=number, start=split.start, stop=split.stop, token=token)
         metrics, digest = metrics_for(read), RecordDigest()
         try:
-            make = partial(_rows, read, source, options, metrics, pool, remains, digest)
+            make = partial(_rows, read, source, options, metrics, pool, remains, digest, schema)
             with closing(ahead_of_writer(make, threads=threads, most_bytes=most_bytes)) as batches:
                 for rows in batches:
                     writer.write(rows)
@@ -174,6 +175,7 @@ def do_split(
         control_records=metrics.control_records,
         aborted_batches=metrics.aborted_batches,
         aborted_records=metrics.aborted_records,
+        undecodable=metrics.undecodable,
         size=split.size,
         bytes_read=metrics.bytes_read,
         requests=metrics.requests,
@@ -202,10 +204,11 @@ def _rows(
     pool: BufferPool,
     remains: Remains | None,
     digest: RecordDigest,
+    schema: pa.Schema,
 ) -> Iterator[pa.RecordBatch]:
     """The records as they are written."""
     for batch in read_records(read, source, options, metrics, pool, remains):
-        rows = to_spark(batch, SCHEMA)
+        rows = to_spark(batch, schema)
         del batch
         digest.update(rows)
         yield rows

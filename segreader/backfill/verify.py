@@ -21,7 +21,7 @@ from segreader.backfill.digest import RecordDigest
 from segreader.backfill.done import DoneEntry, learnt
 from segreader.backfill.job_plan import JobPlan, read_plan
 from segreader.backfill.job_splits import JobSplit, SplitTexts
-from segreader.backfill.output import MANIFEST, PLAN, READ_COLUMNS, SCHEMA, SUCCESS, OutputOptions
+from segreader.backfill.output import MANIFEST, PLAN, SUCCESS, OutputOptions
 from segreader.backfill.read_back import OffsetRuns, OutputFinding, SplitFiles
 from segreader.backfill.report import complete
 from segreader.backfill.source import (
@@ -36,7 +36,13 @@ from segreader.backfill.source import (
     read_records,
 )
 from segreader.backfill.task import Destination
-from segreader.errors import FormatError, ObjectChangedError, ObjectNotFoundError, OffsetOutOfRangeError
+from segreader.errors import (
+    FormatError,
+    ObjectChangedError,
+    ObjectNotFoundError,
+    OffsetOutOfRangeError,
+    UndecodableValueError,
+)
 from segreader.plan.request import ReadOptions
 from segreader.read.ahead import in_order
 from segreader.read.metrics import ScanMetrics
@@ -200,7 +206,7 @@ def check_split(
         findings.append(OutputFinding("digest", split.id, _difference(digest.value(), entry.digest)))
     if source is not None:
         try:
-            again = _read_again(split, source)
+            again = _read_again(split, source, output)
             expected = again.digest
             if again.damaged is not None and again.damaged.lost and not entry.damaged:
                 raise again.damaged.error
@@ -212,7 +218,13 @@ def check_split(
                 text = f"of the manifest is not that of the segments: {_difference(entry.digest, expected.value())}"
                 findings.append(OutputFinding("manifest", split.id, f"the checksum {text}"))
             findings += _miscounted(entry, again.metrics)
-        except (ObjectNotFoundError, ObjectChangedError, OffsetOutOfRangeError, FormatError) as error:
+        except (
+            ObjectNotFoundError,
+            ObjectChangedError,
+            OffsetOutOfRangeError,
+            FormatError,
+            UndecodableValueError,
+        ) as error:
             findings.append(OutputFinding("source", split.id, f"the segment cannot be read again: {error}"))
     return SplitVerdict(split.id, digest.records, digest.value(), tuple(findings))
 
@@ -314,36 +326,39 @@ class _Again:
     """
 
     read: Readable
+    output: OutputOptions
     digest: RecordDigest
     metrics: ScanMetrics
     damaged: Remains | None = None
 
     def batches(self, source: JobSource) -> Iterator[pa.RecordBatch]:
         """Their records once more."""
-        return _records(self.read, source, metrics_for(self.read), self.damaged)
+        return _records(self.read, source, self.output, metrics_for(self.read), self.damaged)
 
 
-def _read_again(split: JobSplit, source: JobSource) -> _Again:
+def _read_again(split: JobSplit, source: JobSource, output: OutputOptions) -> _Again:
     """The checksum of the records as the job reads them, how they could be read, and what was counted."""
     read, remains = split.read, None
     while True:
         metrics = metrics_for(read)
         try:
-            return _Again(read, _digest_of(_records(read, source, metrics, remains)), metrics, remains)
+            digest = _digest_of(_records(read, source, output, metrics, remains))
+            return _Again(read, output, digest, metrics, remains)
         except FellBackError:
             read = from_brokers(read)
         except FormatError as error:
             if remains is not None:
                 raise
-            remains = around_damage(read, source, ReadOptions(columns=READ_COLUMNS), error)
+            remains = around_damage(read, source, ReadOptions(**output.reading), error)
 
 
 def _records(
-    read: Readable, source: JobSource, metrics: ScanMetrics, remains: Remains | None
+    read: Readable, source: JobSource, output: OutputOptions, metrics: ScanMetrics, remains: Remains | None
 ) -> Iterator[pa.RecordBatch]:
-    for batch in read_records(read, source, ReadOptions(columns=READ_COLUMNS), metrics, remains=remains):
+    options, schema = ReadOptions(**output.reading), output.records
+    for batch in read_records(read, source, options, metrics, remains=remains):
         require_wanted()
-        yield to_spark(batch, SCHEMA)
+        yield to_spark(batch, schema)
 
 
 def _of_damage(entry: DoneEntry, again: _Again) -> Iterator[OutputFinding]:
@@ -416,7 +431,7 @@ def _first_difference(found: Iterator[pa.RecordBatch], expected: Iterator[pa.Rec
 
 def _first_row(found: pa.RecordBatch, expected: pa.RecordBatch) -> str:
     """The first of two rows of records that differ, without their values."""
-    differing = [name for name in SCHEMA.names if not found.column(name).equals(expected.column(name))]
+    differing = [name for name in found.schema.names if not found.column(name).equals(expected.column(name))]
     if not differing:
         return ""
     low, high = 0, len(found)  # the first difference is in low <= row < high
@@ -429,8 +444,10 @@ def _first_row(found: pa.RecordBatch, expected: pa.RecordBatch) -> str:
 
 
 def _miscounted(entry: DoneEntry, metrics: ScanMetrics) -> Iterator[OutputFinding]:
-    for name in ("control_records", "aborted_records"):
+    counts = {"control_records": "control records", "aborted_records": "aborted records"}
+    counts["undecodable"] = "undecodable keys and values"
+    for name, shown in counts.items():
         there, wanted = getattr(entry, name), getattr(metrics, name)
         if there != wanted:
-            text = f"the manifest counts {there} {name.replace('_', ' ')}, the segments have {wanted}"
+            text = f"the manifest counts {there} {shown}, the segments have {wanted}"
             yield OutputFinding("manifest", entry.split, text)

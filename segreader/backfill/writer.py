@@ -22,6 +22,7 @@ _DICTIONARY: Final = ("topic", "partition", "timestampType")
 _ENCODINGS: Final = {"offset": "DELTA_BINARY_PACKED", "timestamp": "DELTA_BINARY_PACKED"}
 """They rise by little: packed, zstd has a tenth less to do where records are small. Spark reads it since 3.3."""
 _STATISTICS: Final = ("topic", "partition", "offset", "timestamp")
+_DECODED: Final = ("key", "value")
 _LEVELS: Final = {"zstd": 1}
 
 
@@ -122,15 +123,16 @@ class _OpenFile:
 
     def __post_init__(self) -> None:
         self._sink = _Sink(self.block.__enter__())
-        codec = self.options.codec
+        codec, schema = self.options.codec, self.options.schema
+        decoded = [leaf for field in schema if field.name in _DECODED for leaf in _leaves(field.type, field.name)]
         self._writer = pq.ParquetWriter(
             self._sink,
-            self.options.schema,
+            schema,
             compression=codec,
             compression_level=_LEVELS.get(codec),
-            use_dictionary=list(_DICTIONARY),
+            use_dictionary=[*_DICTIONARY, *(path for path, kind in decoded if pa.types.is_string(kind))],
             column_encoding=_ENCODINGS,
-            write_statistics=list(_STATISTICS),
+            write_statistics=[*_STATISTICS, *(path for path, _ in decoded)],
         )
 
     @property
@@ -174,6 +176,20 @@ class _OpenFile:
         reason = _AbandonedError()
         with suppress(_AbandonedError):
             self.block.__exit__(_AbandonedError, reason, None)
+
+
+def _leaves(kind: pa.DataType, path: str) -> Iterator[tuple[str, pa.DataType]]:
+    """The columns of Parquet below a decoded key or value; none of one that is as it was written."""
+    if pa.types.is_struct(kind):
+        for field in kind:
+            yield from _leaves(field.type, f"{path}.{field.name}")
+    elif pa.types.is_map(kind):
+        yield from _leaves(kind.key_type, f"{path}.key_value.key")
+        yield from _leaves(kind.item_type, f"{path}.key_value.value")
+    elif pa.types.is_list(kind):
+        yield from _leaves(kind.value_type, f"{path}.list.element")
+    elif not pa.types.is_binary(kind) or "." in path:
+        yield path, kind
 
 
 class _AbandonedError(Exception):

@@ -28,6 +28,7 @@ from segreader.spark.locations import kept_locations
 from segreader.spark.options import SparkOptions
 from segreader.spark.planning import LightSplit, SparkPlan, plan_splits
 from segreader.spark.worker import freeze_imports, prepare_to_plan, show_log, this_pool, without_locals
+from segreader.typed.decoding import Decoding
 
 if TYPE_CHECKING:  # a worker that asks no broker does not wait for what could
     from segreader.plan.live import LivePart
@@ -203,6 +204,24 @@ def _lost(missing: MissingOffsets) -> str:
     """What a task skipped because ``failOnDataLoss`` is false."""
     end = "its end" if missing.stop is None else str(missing.stop - 1)
     return f"{missing.partition}: offsets {missing.start} to {end} are passed over: {missing.error}"
+
+
+def column_names(decodings: Sequence[Decoding] = (), *, with_headers: bool = True) -> tuple[str, ...]:
+    """The columns of a read without a schema of the user's, in order.
+
+    Args:
+        decodings: how keys and values are decoded.
+    """
+    names = [name for name in KAFKA_NAMES if with_headers or name != "headers"]
+    for decoding in decodings:
+        at = names.index(decoding.side) + 1
+        names[at:at] = kept_names(decoding)
+    return tuple(names)
+
+
+def kept_names(decoding: Decoding) -> list[str]:
+    """The columns that are added beside a decoded one."""
+    return [name for name, read_name in KEPT_NAMES.items() if read_name in decoding.columns]
 
 
 def arrow_schema(names: tuple[str, ...], options: ReadOptions = AS_BYTES) -> pa.Schema:

@@ -29,10 +29,18 @@ from pyspark.sql.types import (
 from segreader.errors import OptionError
 from segreader.plan.request import ReadOptions
 from segreader.read.arrow import HEADERS
-from segreader.spark.batch import AS_BYTES, KAFKA_NAMES, KEPT_NAMES, RAW_NAMES, READ_NAMES, SegmentReader, arrow_schema
+from segreader.spark.batch import (
+    AS_BYTES,
+    KEPT_NAMES,
+    RAW_NAMES,
+    READ_NAMES,
+    SegmentReader,
+    arrow_schema,
+    column_names,
+    kept_names,
+)
 from segreader.spark.options import SparkOptions, parse_options, parse_stream_options, require_batch
 from segreader.spark.worker import show_log, without_locals
-from segreader.typed.decoding import Decoding
 
 NAME = "segreader"
 
@@ -112,11 +120,8 @@ def spark_schema(*, include_headers: bool, raw_columns: bool = False, options: R
     Args:
         options: how keys and values are decoded.
     """
-    names = [name for name in KAFKA_NAMES if include_headers or name != "headers"]
-    for decoding in options.decodings:
-        at = names.index(decoding.side) + 1
-        names[at:at] = _kept_names(decoding)
-    names += RAW_NAMES if raw_columns else ()
+    names = column_names(options.decodings, with_headers=include_headers)
+    names += tuple(RAW_NAMES) if raw_columns else ()
     types = _types_of(names, options)
     return StructType([StructField(name, types[name]) for name in names])
 
@@ -134,7 +139,7 @@ def project(schema: StructType, options: ReadOptions = AS_BYTES) -> tuple[str, .
         OptionError: a column is unknown, has another type, appears twice or may not be null; or there is none.
     """
     names = tuple(schema.names)
-    kept = [name for decoding in options.decodings for name in _kept_names(decoding)]
+    kept = [name for decoding in options.decodings for name in kept_names(decoding)]
     decoded = {decoding.side.value for decoding in options.decodings}
     known = _types_of([*READ_NAMES, *kept], options)
     if not names:
@@ -187,11 +192,6 @@ def _narrowed(options: SparkOptions, schema: StructType) -> tuple[SparkOptions, 
             fields[name] = pa.field(name, form_of(wanted))
     read_options = replace(there, **narrowed)
     return replace(options, read_options=read_options), names, pa.schema(list(fields.values()))
-
-
-def _kept_names(decoding: Decoding) -> list[str]:
-    """The columns that are added beside a decoded one."""
-    return [name for name, read_name in KEPT_NAMES.items() if read_name in decoding.columns]
 
 
 def _types_of(names: Sequence[str], options: ReadOptions) -> dict[str, DataType]:
