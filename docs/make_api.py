@@ -25,6 +25,7 @@ MODULES = (
     "segreader.duckdb",
     "segreader.loader",
     "segreader.polars",
+    "segreader.schemas",
     "segreader.spark",
     "segreader.testing",
 )

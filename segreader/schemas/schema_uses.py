@@ -317,9 +317,11 @@ def heads_of(values: pa.Array, framing: Framing) -> pa.Array:
         values: ``binary``.
     """
     sizes = pc.binary_length(values)
-    heads = pa.scalar(_UNFRAMED, values.type)
+    heads: Any = pa.scalar(_UNFRAMED, values.type)
     for begin, size in _HEADS[framing]:
         starts = pc.equal(pc.binary_slice(values, 0, len(begin)), pa.scalar(begin, values.type))
+        if not pc.any(starts).as_py():
+            continue
         heads = pc.if_else(pc.and_(starts, pc.greater_equal(sizes, size)), pc.binary_slice(values, 0, size), heads)
     return pc.if_else(pc.is_null(values), pa.scalar(_NULL, values.type), heads)
 
