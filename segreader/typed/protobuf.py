@@ -755,7 +755,7 @@ def _explained(output: str, root: Path) -> str:
     file, line, column, what = places[0].groups()
     words = [] if re.fullmatch(r"schema\d*\.proto", file) else [file]
     words += [f"line {line}, column {column}"] if line else []
-    return f"{', '.join(words)}: {what}"[:300].rstrip(".")
+    return f"{', '.join(words)}{': ' if words else ''}{what}"[:300].rstrip(".")
 
 
 def _known_texts(*texts: str) -> dict[str, str]:
