@@ -5,7 +5,8 @@ schemas give nodes with cycles. ``type_of`` unrolls them into a ``Type``, a tree
 nodes beside the columns of a reader's type, by "Schema Resolution" of the specification, and gives steps.
 
 More is accepted than the specification allows where the bytes do not depend on it: any text as a name, and defaults
-that do not fit their type, which count as none. Source: Apache Avro 1.12.0, Specification.
+that do not fit their type, which count as none. Names of types are compared only where they choose a branch of a union.
+Source: Apache Avro 1.12.0, Specification.
 """
 
 from __future__ import annotations
@@ -140,7 +141,12 @@ def _parse(schema: Schema) -> _AvroNode:
 
 
 def _invalid(place: str, what: str, *, found: object = None, expected: object = None) -> NoReturn:
-    raise OptionError(f"not a valid Avro schema: {place or 'the root'}: {what}", found=found, expected=expected)
+    raise OptionError(f"not a valid Avro schema: {_cut(place or 'the root')}: {what}", found=found, expected=expected)
+
+
+def _cut(text: str) -> str:
+    """The beginning of a text: names may be long."""
+    return text if len(text) <= 200 else text[:199] + "…"
 
 
 def _shown(value: object) -> str:
@@ -148,7 +154,7 @@ def _shown(value: object) -> str:
     text = (
         json.dumps(value) if not isinstance(value, dict | list) else {dict: "an object", list: "an array"}[type(value)]
     )
-    return text if len(text) <= 80 else text[:79] + "…"
+    return _cut(text)
 
 
 class _SchemaParser:
@@ -198,7 +204,7 @@ class _SchemaParser:
         if name in _PRIMITIVES:
             return _AvroNode(name, scalar=Type(kind=_PLAIN[name], is_nullable=name == "null"))
         # As Java does, a name without dots that is none of the namespace may be one without a namespace.
-        for full in (name, name) if "." in name else (_qualified(name, namespace), name):
+        for full in (_qualified(name, namespace), name):
             if full in self._names:
                 return self._names[full]
         _invalid(
@@ -640,8 +646,8 @@ def compile_schema(schema: Schema, layout: ColumnLayout, *, whole: Type | None =
         except _NoMatchError as error:
             raise OptionError(
                 f"a schema of the writers cannot be read as the reader's: {_path(layout, error.column)}",
-                found=str(error.found),
-                expected=str(error.expected),
+                found=_cut(str(error.found)),
+                expected=_cut(str(error.expected)),
                 hint="Choose another version with schema_version=, or leave the field out with columns=",
             ) from None
 
@@ -695,11 +701,6 @@ _WIDER: Final = {
 
 _TIMES: Final = (ValueKind.DATE, ValueKind.TIME_MS, ValueKind.TIME_US, ValueKind.TIMESTAMP)
 _UNITS: Final = {"ms": 1, "us": 1_000, "ns": 1_000_000}
-_NAMED: Final = {
-    "record": (ValueKind.STRUCT,),
-    "enum": (ValueKind.ENUM,),
-    "fixed": _STEPS["fixed"][1],
-}
 
 
 class _Resolver:
@@ -844,8 +845,7 @@ class _Resolver:
             self._branches[column] = names
         names = self._branches[column]
         if node.name:
-            found = names.get(node.name) or names.get(_short(node.name))
-            return found if found and found.type.kind in _NAMED[node.kind] else None
+            return names.get(node.name) or names.get(_short(node.name))
         if found := names.get(node.kind):
             return found
         wider = _WIDER.get(node.kind, ())
@@ -867,8 +867,8 @@ class _Resolver:
         renamed: dict[str, str] = {}
         for mine in self._types[column].fields:
             if mine.name not in written:
-                free = (alias for alias in mine.aliases if alias in written and alias not in known | renamed.keys())
-                if (alias := next(free, None)) is not None:
+                fitting = (alias for alias in mine.aliases if alias in written and alias not in known)
+                if (alias := next((one for one in fitting if one not in renamed), None)) is not None:
                     renamed[alias] = mine.name
         children = []
         filled = set()

@@ -421,6 +421,15 @@ def test_names_that_the_specification_forbids_are_read_all_the_same() -> None:
     assert made.fields[1].type.symbols == ("1-2",)
 
 
+def test_a_default_is_a_constant_step_and_a_null_one_takes_no_bytes() -> None:
+    reader = type_of(
+        avro(record("R", ("a", ["null", "int"], {"default": None}), ("b", ["int", "null"], {"default": 5})))
+    )
+    first, second = compile_schema(avro(record("R")), ColumnLayout.of(reader)).children
+    assert first == Op(code=OpCode.SET_NULL, column=1)
+    assert (second.code, second.column, second.text) == (OpCode.CONSTANT, 2, b"\x02\x0a")
+
+
 def test_a_schema_of_a_thousand_fields_is_read() -> None:
     wide = avro(record("R", *((f"f{index}", ["null", "int", "string"]) for index in range(1000))))
     made = type_of(wide)

@@ -239,7 +239,11 @@ def test_records_of_a_union_are_told_apart_by_their_names() -> None:
     first, second = record("x.A", ("x", "int")), record("y.A", ("x", "int"))
     made = [resolved([first, second], [second, first], ("x.A", {"x": 1}))]
     assert made == [{"y.A": None, "x.A": {"x": 1}}]
-    assert resolved(record("z.A", ("x", "int")), [second, "int"], {"x": 1}) == {"A": {"x": 1}, "int": None}
+    third = record("z.A", ("x", "int"))
+    assert resolved(third, [second, "int"], {"x": 1}) == {"A": {"x": 1}, "int": None}
+    assert resolved(third, [first, second], {"x": 1}) == {"x.A": {"x": 1}, "y.A": None}
+    renamed = record("New", ("x", "int"), aliases=["x.A"])
+    assert resolved(third, [renamed, "int"], {"x": 1}) == {"New": {"x": 1}, "int": None}
 
 
 def test_a_field_is_found_by_the_readers_alias() -> None:
