@@ -58,7 +58,7 @@ def narrowed(known: SchemaSet, topic: str) -> SchemaSet:
 
     Where no subject is named after the topic, everything is kept.
     """
-    names = {f"{topic}-{side}" for side in Side}
+    names = {topic, *(f"{topic}-{side}" for side in Side)}  # Glue's schemas are named as topics are
     subjects = tuple((name, versions) for name, versions in known.subjects if name in names)
     if not subjects:
         return known

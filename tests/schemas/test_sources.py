@@ -169,6 +169,12 @@ def test_narrowing_keeps_what_belongs_to_no_other_topic() -> None:
     assert [id for id, _ in narrowed(whole, "t").ids] == ["1", "4", "aa" * 16, "bb" * 16, "*"]
     assert [id for id, _ in narrowed(whole, "u").ids] == ["2", "3", "4", "bb" * 16, "cc" * 16, "*"]
     assert narrowed(whole, "v") == whole
+    of_glue = SchemaSet(
+        framing=Framing.GLUE,
+        ids=(("aa" * 16, a), ("bb" * 16, b)),
+        subjects=(("t", (Version(1, "aa" * 16),)), ("u", (Version(1, "bb" * 16),))),
+    )
+    assert narrowed(of_glue, "t").ids == of_glue.ids[:1]
 
 
 def test_a_file_of_something_else_holds_no_saved_schemas(tmp_path: Path) -> None:
