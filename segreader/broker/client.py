@@ -123,7 +123,7 @@ class BrokerClient(NetworkClient):
             for reply in ask_leaders(self, lookup.requests(), make, deadline):
                 if reply.told is None:
                     failure = reply.failure or failure
-                    lookup.not_answered()
+                    lookup.not_answered(reply.wanted, reply.error)
                     continue
                 if reply.told.error:
                     self.metrics.errors[name_of(reply.told.error)] += 1
@@ -164,6 +164,8 @@ class BrokerClient(NetworkClient):
                 told = reply.told
                 if told is None:
                     is_stale, failure = True, reply.failure or failure
+                    if reply.error:
+                        last = EpochEnd(reply.wanted.topic, reply.wanted.partition, reply.error)
                 elif told.error == ErrorCode.NONE:
                     found[_epoch_key(reply.wanted)] = told
                 else:

@@ -301,12 +301,17 @@ Told = TypeVar("Told", bound=_AboutPartition)
 
 @dataclass(frozen=True, slots=True)
 class Reply(Generic[Wanted, Told]):
-    """A leader's response to one request: ``told`` is ``None`` if none could be asked or its connection failed."""
+    """A leader's response to one request: ``told`` is ``None`` if none could be asked or its connection failed.
+
+    Args:
+        error: why none could be asked, as metadata has it.
+    """
 
     wanted: Wanted
     told: Told | None
     version: int = -1
     failure: ConnectionFailedError | None = None
+    error: int = ErrorCode.NONE
 
 
 @dataclass(slots=True)
@@ -336,7 +341,7 @@ def ask_leaders(
         for each in each_round:
             leader_id = client.cluster.leader(each.topic, each.partition).leader_id
             if leader_id < 0:
-                yield Reply(each, None)
+                yield Reply(each, None, error=ErrorCode.LEADER_NOT_AVAILABLE)
                 continue
             requests = by_leader.setdefault(leader_id, [])
             requests.extend([] for _ in range(number + 1 - len(requests)))

@@ -329,6 +329,20 @@ def test_a_connection_that_was_closed_while_idle_is_opened_again(three: Three) -
     assert client.metrics.retries == {}
 
 
+@pytest.mark.parametrize("ask", ["ListOffsets", "OffsetForLeaderEpoch"])
+def test_where_nobody_leads_any_more_the_error_at_the_deadline_has_that_code(three: Three, ask: str) -> None:
+    with three.client() as client:
+        leader = client.leader("t", 0).leader_id
+        three.kafka.broker(leader).close()
+        three.kafka.leaders["t", 0] = LeaderAndEpoch(-1, 6)
+        with pytest.raises(BrokerError, match=r"t-0: LEADER_NOT_AVAILABLE \(5\)") as caught:
+            if ask == "ListOffsets":
+                client.list_offsets([OffsetWanted("t", 0, LATEST)])
+            else:
+                client.epoch_ends([EpochWanted("t", 0, 5)])
+    assert caught.value.code == 5
+
+
 def test_a_broker_that_goes_down_within_a_question_is_asked_again(three: Three) -> None:
     three.kafka.broker(1).say("ListOffsets", CLOSE)
     with three.client() as client:

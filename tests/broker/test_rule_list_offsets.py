@@ -95,7 +95,7 @@ def test_waits_double_until_the_offset_is_there() -> None:
 
 def test_a_failed_connection_refreshes_metadata() -> None:
     one = lookup(END)
-    one.not_answered()
+    one.not_answered(END)
 
     assert one.next_step().look is Look.REFRESH_THEN_ASK
 

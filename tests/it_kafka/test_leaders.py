@@ -10,8 +10,10 @@ from kafka_kit.fetched import take
 from kafka_kit.racks import Racks
 
 from segreader.broker.client import BrokerClient
+from segreader.broker.messages import LATEST, OffsetWanted
 from segreader.broker.partition_fetcher import PartitionFetcher
-from segreader.errors import SegreaderError
+from segreader.broker.settings import ClientSettings
+from segreader.errors import BrokerError, SegreaderError
 from segreader.isolation import IsolationLevel
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.xdist_group("cluster")]
@@ -66,6 +68,22 @@ def test_a_leader_that_died_is_followed_by_asking_others(racks: Racks, client: B
     finally:
         node.start()
         racks.cluster.wait_ready()
+
+
+def test_the_error_at_a_deadline_says_with_its_code_that_nobody_leads(racks: Racks, topic: str) -> None:
+    racks.cluster.create_topic(topic, replicas=[[3]])
+    node = racks.cluster.node(3)
+    with BrokerClient(racks.steady, ClientSettings(operation_timeout_ms=3_000)) as client:
+        assert client.leader(topic, 0).leader_id == 3
+        node.kill()
+        try:
+            racks.leaders.wait_for(topic, lambda led: led.leader == -1)
+            with pytest.raises(BrokerError, match=r"LEADER_NOT_AVAILABLE \(5\)") as caught:
+                client.list_offsets([OffsetWanted(topic, 0, LATEST)])
+            assert caught.value.code == 5
+        finally:
+            node.start()
+            racks.cluster.wait_ready()
 
 
 def test_a_topic_made_anew_under_the_same_name_is_not_read_on(racks: Racks, client: BrokerClient, topic: str) -> None:

@@ -185,9 +185,15 @@ class OffsetLookup:
         elif step is ListedStep.REFRESH_METADATA:
             self._needs_refresh = True
 
-    def not_answered(self) -> None:
-        """A request failed with its connection, or its leader is not known: refresh before the next ones."""
+    def not_answered(self, wanted: OffsetWanted, error: int = ErrorCode.NONE) -> None:
+        """A request failed with its connection, or its leader is not known: refresh before the next ones.
+
+        Args:
+            error: what metadata has of the partition.
+        """
         self._needs_refresh = True
+        if error:
+            self._last_errors[_key(wanted)] = ListedOffset(wanted.topic, wanted.partition, error)
 
     def next_step(self) -> LookStep:
         """What to do when all answers of a round are there."""
