@@ -22,14 +22,17 @@ dictionary), or objects that differ only in what they require. ``allOf`` is merg
 ``if`` do not change a type, and nothing is validated beyond it. Hints of Kafka Connect are followed: ``connect.type``,
 ``connect.index`` (order of fields), and its logical types Decimal, Date, Time and Timestamp.
 
-JSON carries names, so values are read by the reader's type; a writer's schema says how a member is written (text or
-number, base64 or not), and whether it can be there:
+Dates and times are those of RFC 3339. A ``date-time`` without an offset is an error: which instant it is depends on who
+wrote it. A ``time`` with an offset becomes UTC's, one without stays as it is. Digits past microseconds are dropped.
 
-- a member that the value lacks is the reader's default, else null if the column may be null, else an error;
-- a field that the writer's schema does not know is read by the reader's type if the schema admits other members (by
-  default it does), so that one written all the same is neither lost nor misread: of another type it is an error. If the
-  schema is closed (``additionalProperties: false``) the field counts as missing;
-- where the writer's schema says that the reader's type cannot come of it, there are no steps, but an ``OptionError``.
+JSON carries names, so values are read by the reader's type. The writer's schema only says how a member is written (text
+or number, base64 or not), and whether it can be there:
+
+- A member that the value lacks becomes the reader's default, else null if the column may be null, else an error.
+- A field that the writer's schema does not name is read by the reader's type if the schema allows other members, as it
+  does by default. It may have been written all the same; if it is of another type, the value is undecodable.
+- If the writer's schema is closed (``additionalProperties: false``), such a field counts as missing.
+- If the writer's schema rules out the reader's type, ``compile_schema`` raises ``OptionError``.
 """
 
 from __future__ import annotations
@@ -80,11 +83,8 @@ _CONNECT_INTEGERS: Final = {
 }
 
 
-def type_of(schema: Schema, message: str | None = None) -> Type:
+def type_of(schema: Schema) -> Type:
     """The type of the values of a schema, as the module says.
-
-    Args:
-        message: not used; Protobuf has it.
 
     Raises:
         OptionError: it is no JSON Schema, a ``$ref`` leads nowhere or to itself, or no value can be valid.
@@ -133,7 +133,7 @@ class _SchemaDocument:
         self.references = (*schema.references, *known)
         own = self.root if isinstance(self.root, dict) else {}
         self.is_old = any(draft in str(own.get("$schema", "")) for draft in _OLD_DRAFTS)
-        self.base = urljoin(name, _id_of(own) or "")
+        self.base = _joined(name, _id_of(own) or "")
         self.named: dict[str, Any] = {name: self.root, self.base: self.root}
         self._documents = documents
         documents[id(schema), name] = self  # first of all, for those that refer to each other
@@ -149,7 +149,7 @@ class _SchemaDocument:
                 continue
             own = _id_of(value)
             if own is not None:
-                base = urljoin(base, own)
+                base = _joined(base, own)
                 self.named.setdefault(base, value)
             for word in ("$anchor", "$dynamicAnchor", "$id", "id"):
                 anchor = value.get(word)
@@ -163,7 +163,7 @@ class _SchemaDocument:
 
     def resolve(self, base: str, ref: str, where: str) -> _SchemaNode:
         """The schema that a ``$ref`` names."""
-        uri, _, fragment = (base.partition("#")[0] + ref if ref.startswith("#") else urljoin(base, ref)).partition("#")
+        uri, _, fragment = (base.partition("#")[0] + ref if ref.startswith("#") else _joined(base, ref)).partition("#")
         fragment = unquote(fragment)
         document = self if uri in self.named else self._document(base, uri, ref.partition("#")[0])
         if document is None:
@@ -192,15 +192,22 @@ class _SchemaDocument:
             except (KeyError, IndexError, ValueError, TypeError):
                 raise _error(where, "a $ref leads nowhere", found=ref) from None
             if isinstance(value, dict) and (own := _id_of(value)) is not None:
-                base = urljoin(base, own)
+                base = _joined(base, own)
         return value, base
 
     def _document(self, base: str, uri: str, ref: str) -> _SchemaDocument | None:
         for one in _all_references(self.references):
-            if one.name in (uri, ref) or urljoin(base, one.name) == uri or _declares(one.schema, uri):
+            if one.name in (uri, ref) or _joined(base, one.name) == uri or _declares(one.schema, uri):
                 known = self._documents.get((id(one.schema), uri))
                 return known or _SchemaDocument(one.schema, uri, self.references, self._documents)
         return None
+
+
+def _joined(base: str, ref: str) -> str:
+    try:
+        return urljoin(base, ref)
+    except ValueError:  # no URI, but perhaps a name all the same
+        return ref
 
 
 def _no_constant(name: str) -> object:
@@ -353,7 +360,7 @@ class _Shapes:
         shape.entered |= {id(value)}
         base = node.base
         if (own := _id_of(value)) is not None and node.document.named.get(base) is not value:
-            base = urljoin(base, own)
+            base = _joined(base, own)
         inner = _SchemaNode(value, node.document, base)
         for target in _targets(inner, where):
             self._add(shape, target, where, above, open_)
@@ -522,7 +529,7 @@ class _Members:
         required = value.get("required", [])
         if isinstance(required, list):  # draft 3 has a boolean
             shape.required |= {one for one in required if isinstance(one, str)}
-        additional = value.get("additionalProperties", value.get("unevaluatedProperties", True))
+        additional = value.get("additionalProperties", True)
         if additional is False:
             shape.is_closed = True
         elif _says_something(additional) or (additional is not True and value.get("connect.type") == "map"):

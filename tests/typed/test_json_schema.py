@@ -4,6 +4,9 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from profiles import tries
 
 from segreader.errors import OptionError
 from segreader.typed.json_schema import compile_schema, type_of
@@ -358,6 +361,7 @@ def test_what_is_no_json_schema_is_refused_with_the_place() -> None:
             "a: a $ref leads nowhere",
         ),
         (one_property({"$ref": "other.json"}), "a: a $ref names a schema that is not there; found other.json"),
+        (one_property({"$ref": "http://[x"}), "a: a $ref names a schema that is not there; found http://[x"),
         ({"$ref": "#"}, "a $ref leads to itself"),
         (
             {"$ref": "#/$defs/A", "$defs": {"A": {"$ref": "#/$defs/B"}, "B": {"allOf": [{"$ref": "#/$defs/A"}]}}},
@@ -386,6 +390,53 @@ def test_schemas_that_grow_without_end_are_refused() -> None:
     }
     many = {"$ref": "#/$defs/D0", "$defs": {**twice, "D40": {"type": "integer"}}}
     assert "more than 20,000 schemas" in refused(many)
+
+
+WORDS = (
+    *("type", "properties", "required", "items", "prefixItems", "allOf", "anyOf", "oneOf", "enum", "const", "default"),
+    *("$ref", "$id", "id", "$anchor", "$defs", "definitions", "$schema", "additionalProperties", "patternProperties"),
+    *(
+        "nullable",
+        "format",
+        "contentEncoding",
+        "title",
+        "connect.type",
+        "connect.index",
+        "connect.parameters",
+        "a",
+        "b",
+    ),
+)
+LEAVES = (
+    *(None, True, False, 0, 1.5, "", "a", "b", "#", "#/$defs/a", "#a", "x.json", "http://[x", "(", "\ud800", ["a"]),
+    *("object", "array", "string", "integer", "number", "null", "boolean", ["null", "object"], "date", "base64"),
+    *(
+        "bytes",
+        "int32",
+        CONNECT + "Decimal",
+        CONNECT + "Date",
+        {"scale": "2"},
+        "http://json-schema.org/draft-07/schema#",
+    ),
+)
+
+
+def documents(below: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.dictionaries(st.sampled_from(WORDS), below, max_size=5) | st.lists(below, max_size=3)
+
+
+@settings(max_examples=tries(1000))
+@given(st.recursive(st.sampled_from(LEAVES), documents, max_leaves=25))
+def test_anything_gives_a_type_or_is_refused(document: Any) -> None:
+    schema = schema_of(document, **{"x.json": {"$ref": "x.json#/definitions/a", "definitions": {"a": {}}}})
+    try:
+        type_ = type_of(schema)
+    except OptionError:
+        return
+    assert Type.from_json(type_.to_json()) == type_
+    layout = ColumnLayout.of(type_)
+    if all(column.type.kind is not ValueKind.RECURSIVE for column in layout.columns):
+        compile_schema(schema, layout)
 
 
 # The writer's schema and the reader's type
