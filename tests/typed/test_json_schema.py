@@ -425,7 +425,7 @@ def documents(below: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return st.dictionaries(st.sampled_from(WORDS), below, max_size=5) | st.lists(below, max_size=3)
 
 
-@settings(max_examples=tries(1000))
+@settings(max_examples=tries(400))
 @given(st.recursive(st.sampled_from(LEAVES), documents, max_leaves=25))
 def test_anything_gives_a_type_or_is_refused(document: Any) -> None:
     schema = schema_of(document, **{"x.json": {"$ref": "x.json#/definitions/a", "definitions": {"a": {}}}})
