@@ -109,6 +109,8 @@ def comparable(value: Any, type_: Type) -> Any:
         return sorted((repr(comparable(one, key.type)), comparable(other, item.type)) for one, other in value)
     if isinstance(value, list):
         return [comparable(one, type_.fields[0].type) for one in value]
+    if type_.unit == "json" and value is not None:
+        return json.dumps(json.loads(value, parse_int=float), sort_keys=True)
     return value
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any, NamedTuple
 
 from google.protobuf import (
-    any_pb2,
     descriptor_pb2,
     descriptor_pool,
     duration_pb2,
     message_factory,
+    struct_pb2,
     timestamp_pb2,
     unknown_fields,
     wrappers_pb2,
@@ -148,7 +150,8 @@ class ProtobufParts:
         self._is_old = random.random() < 0.4
         self._file = descriptor_pb2.FileDescriptorProto(name="random.proto", package="r")
         self._file.syntax = "proto2" if self._is_old else "proto3"
-        self._file.dependency.extend(f"google/protobuf/{one}.proto" for one in ("timestamp", "duration", "wrappers"))
+        known = ("timestamp", "duration", "wrappers", "struct")
+        self._file.dependency.extend(f"google/protobuf/{one}.proto" for one in known)
         self._names = 0
 
     def case(self, depth: int = 3) -> ProtobufCase:
@@ -178,7 +181,7 @@ class ProtobufParts:
                 if field.label == Described.LABEL_REPEATED and _is_packable(field.type):
                     field.options.packed = is_packed
         pool = descriptor_pool.DescriptorPool()
-        for one in (timestamp_pb2, duration_pb2, wrappers_pb2, any_pb2):
+        for one in (timestamp_pb2, duration_pb2, wrappers_pb2, struct_pb2):
             pool.AddSerializedFile(one.DESCRIPTOR.serialized_pb)
         pool.Add(file)
         made: type[Message] = message_factory.GetMessageClass(pool.FindMessageTypeByName(name[1:]))
@@ -303,9 +306,34 @@ class ProtobufParts:
         name = f".google.protobuf.{_WRAPPERS[code]}"
         return Content(Described.TYPE_MESSAGE, name, Type(kind=kind), build, draw, lambda one: one.value, b"", True)
 
+    def _json(self) -> Content:
+        """Any JSON: as the text of it."""
+        random = self._random
+        form = random.randrange(3)
+
+        def draw(message: Any) -> None:
+            if form == 0:
+                message.update({random.choice(TEXTS): _draw_json(random, 2) for _ in range(random.randrange(4))})
+            elif form == 1:
+                message.MergeFromString(_json_value(_draw_json(random, 3)).SerializeToString())
+            else:
+                message.extend([_draw_json(random, 2) for _ in range(random.randrange(4))])
+
+        def value(message: Any) -> str:
+            return json.dumps((_struct_of, _value_of, _list_of)[form](message))
+
+        def build(_: ColumnLayout, column: int) -> Op:
+            return (
+                Op(code=OpCode.PROTO_BYTES) if column == DROPPED else Op(code=OpCode.PROTO_JSON, column=column, a=form)
+            )
+
+        name = ("Struct", "Value", "ListValue")[form]
+        type_ = Type(kind=ValueKind.STRING, unit="json")
+        return Content(Described.TYPE_MESSAGE, f".google.protobuf.{name}", type_, build, draw, value, b"", True)
+
     def _content(self, depth: int) -> Content:
         makers: list[Callable[[], Content]] = [self._scalar, self._scalar, self._scalar, self._enum, self._time]
-        makers.append(self._wrapper)
+        makers += [self._wrapper, self._json]
         if depth > 0 and self._random.random() < 0.4:
             return self._message(depth - 1)
         return self._random.choice(makers)()
@@ -455,6 +483,37 @@ class ProtobufParts:
             field = self._describe(message, number, content)
             field.oneof_index = index
             yield self._one(field, content, True, oneof=index)
+
+
+def _draw_json(random: Random, depth: int) -> Any:
+    if depth and random.random() < 0.4:
+        items = [_draw_json(random, depth - 1) for _ in range(random.randrange(4))]
+        return items if random.random() < 0.5 else {random.choice(TEXTS): one for one in items}
+    finite = [one for one in DOUBLES if math.isfinite(one)]
+    return random.choice((None, True, False, random.choice(TEXTS), random.choice(finite), float(random.choice(LONGS))))
+
+
+def _json_value(plain: Any) -> Any:
+    whole = struct_pb2.ListValue()
+    whole.extend([plain])
+    return whole.values[0]
+
+
+def _struct_of(message: Any) -> dict[str, Any]:
+    return {name: _value_of(one) for name, one in message.fields.items()}
+
+
+def _list_of(message: Any) -> list[Any]:
+    return [_value_of(one) for one in message.values]
+
+
+def _value_of(message: Any) -> Any:
+    kind = message.WhichOneof("kind")
+    if kind == "struct_value":
+        return _struct_of(message.struct_value)
+    if kind == "list_value":
+        return _list_of(message.list_value)
+    return None if kind in (None, "null_value") else getattr(message, kind)
 
 
 def microseconds(message: Any, is_instant: bool) -> int:
