@@ -28,7 +28,7 @@ FLINK_TESTS := tests/examples/test_pyflink_backfill.py tests/read/test_corpus_re
 ASAN := build/asan
 ASAN_LIBRARIES = $(shell gcc -print-file-name=libasan.so) $(shell gcc -print-file-name=libstdc++.so)
 
-.PHONY: help demo test test-rest test-all test-oldest test-flink test-broker soak foreign check lint house layers api pages docs fixtures chaos chaos-bucket bench bench-decode bench-clients bench-threads bench-bucket bench-out bench-plan bench-spark-plan bench-storage bench-spark bench-kafka bench-broker bench-loader test-asan mutants wheel clean java
+.PHONY: help demo test test-rest test-all test-oldest test-flink test-broker soak foreign check lint house layers api pages docs fixtures chaos chaos-bucket bench bench-decode bench-clients bench-threads bench-bucket bench-out bench-plan bench-spark-plan bench-storage bench-spark bench-kafka bench-spark-values bench-broker bench-loader test-asan mutants wheel clean java
 
 help:  ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | column -t -s '|' | sed 's/^/  make /'
@@ -137,6 +137,10 @@ bench-spark: $(VENV)/.dev java  ## measure the Spark source and the direct sink 
 bench-kafka: $(OLDEST)/.made java  ## measure ours against Spark's kafka source on a real broker's tiered topics
 	@JAVA_HOME="$$($(BIN)/python -c 'import os, spark_jobs.java as j; print(j.find_java_home(os.environ))')" \
 		SEGREADER_KERNEL=native $(OLDEST)/bin/python -m benchmarks.spark_kafka $(BENCH)
+
+bench-spark-values: $(OLDEST)/.made java  ## measure typed rows against Spark's kafka source and from_avro on a real broker
+	@JAVA_HOME="$$($(BIN)/python -c 'import os, spark_jobs.java as j; print(j.find_java_home(os.environ))')" \
+		SEGREADER_KERNEL=native $(OLDEST)/bin/python -m benchmarks.spark_values $(BENCH)
 
 bench-broker: $(VENV)/.dev java  ## measure the gateway and our client on real brokers, beside confluent-kafka
 	SEGREADER_KERNEL=native $(BIN)/python -m benchmarks.broker $(BENCH)

@@ -50,14 +50,14 @@ class Kit:
     connector: str
 
     @staticmethod
-    def load() -> Kit:
-        """Import it, and fetch the connector."""
+    def load(pom: Path | None = None) -> Kit:
+        """Import it, and fetch the connector, or what else a POM names."""
         sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
         from kafka_kit.clients import producer
         from kafka_kit.cluster import cluster
         from kafka_kit.jars import CONNECTOR, fetch_jars
 
-        return Kit(cluster, producer, ",".join(map(str, sorted(fetch_jars(CONNECTOR).glob("*.jar")))))
+        return Kit(cluster, producer, ",".join(map(str, sorted(fetch_jars(pom or CONNECTOR).glob("*.jar")))))
 
 
 def write_topic(kit: Kit, kafka: Any, shape: Shape, codec: str, column_bytes: int) -> Topic:
