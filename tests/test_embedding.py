@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 import pytest
+import typed_orders
 from corpus import Case, NormalRecord, case, cases
 from fake_cluster import of_corpus
 from pages import ROOT, blocks, page
@@ -15,7 +16,8 @@ from served_cluster import served_cluster
 from segreader.errors import RecreatedTopicError
 
 BLOCKS = blocks(page("how-to/loader", "how-to/asyncio"), "python")
-"""In the pages' order: a load, a reader that dies, new segments, a partition, the hand-over, asyncio, a driver."""
+"""In the pages' order: a load, a reader that dies, new segments, a partition, the hand-over, typed values, asyncio,
+a driver."""
 
 TRANSACTIONAL = [one for one in cases("tv2", remote=True) if one.topic.startswith("txn-")]
 
@@ -42,7 +44,7 @@ def truth(of: Case) -> list[NormalRecord]:
 
 
 def test_the_pages_have_the_code_that_is_tested_here() -> None:
-    assert len(BLOCKS) == 7
+    assert len(BLOCKS) == 8
 
 
 def test_the_load_in_threads_has_every_record(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,20 +87,32 @@ def test_the_hand_over_begins_where_the_remote_tier_ends(monkeypatch: pytest.Mon
     assert names["checked"].added == ()
 
 
-def test_the_two_scans_at_once_have_all_records(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_typed_load_has_every_order_with_its_fields(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     names = run(5, monkeypatch)
+    true = typed_orders.truth("orders-avro")
+    assert [row["offset"] for row in names["rows"]] == [one.offset for one in true]
+    assert [row["value"] and row["value"]["id"] for row in names["rows"]] == [
+        one.value and one.value["id"] for one in true
+    ]
+    assert "struct<id: int64 not null, items: list<item: struct<price: double not null>" in capsys.readouterr().out
+
+
+def test_the_two_scans_at_once_have_all_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = run(6, monkeypatch)
     assert names["counts"] == [len(truth(case("tv2", "txn-span"))), len(truth(case("tv2", "multi")))]
 
 
 def test_the_driver_gives_the_records_that_the_page_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = run(6, monkeypatch)
+    names = run(7, monkeypatch)
     expected = [record for record in truth(case("tv2", "txn-span")) if 30 <= record.offset < 150]
     assert [record.offset for record in names["records"]] == [record.offset for record in expected]
     assert len(expected) > 50
 
 
 def test_the_driver_is_about_forty_lines() -> None:
-    (body,) = re.findall(r"^async def read_committed.*?(?=^async def get)", BLOCKS[6], re.MULTILINE | re.DOTALL)
+    (body,) = re.findall(r"^async def read_committed.*?(?=^async def get)", BLOCKS[7], re.MULTILINE | re.DOTALL)
     assert len(body.strip().splitlines()) <= 40
 
 
@@ -106,7 +120,7 @@ def test_the_driver_is_about_forty_lines() -> None:
 def test_the_driver_gives_what_the_java_consumer_was_given_from_any_offset_on(
     one: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names = run(6, monkeypatch)
+    names = run(7, monkeypatch)
     (directory,) = one.remote
     stop = min(one.remote_stop(0), one.offline_lso(0))
     expected = truth(one)

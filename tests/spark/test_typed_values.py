@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import pickle
+import re
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -143,6 +144,16 @@ def test_a_type_of_arrow_is_the_one_that_the_table_of_the_docs_says(
         assert found.to_pylist() == wanted[: len(sent)]
     nested = pa.StructArray.from_arrays([array], ["x"])
     assert for_spark(nested, spark_form(nested.type)).field(0).to_pylist() == wanted
+
+
+def test_the_table_of_the_docs_has_each_type() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "spark.md").read_text()
+    section = page.partition("## Decoded keys and values")[2].partition("\n### ")[0]
+    rows = dict(line.strip("|").split("|") for line in section.splitlines() if line.startswith("| `"))
+    for kind, shown, *_ in TYPES:
+        name, wanted = re.split(r"[\[<(]", str(kind))[0], re.split(r"[<(]", shown)[0]
+        found = [spark for arrow, spark in rows.items() if f"`{name}`" in arrow]
+        assert any(re.search(rf"`{wanted}\b", spark) for spark in found), (name, wanted)
 
 
 def test_each_type_is_exactly_what_spark_expects() -> None:
