@@ -24,6 +24,9 @@ from segreader.plan.log import LogEnd
 from segreader.plan.split import END_OF_LOG, LogsAhead, Split
 from segreader.ranges import ByteRange, OffsetRange
 from segreader.segment import TopicIdPartition
+from segreader.typed.decoding import Decoding, Side, Undecodable
+from segreader.typed.schema import Framing, Reference, Schema, SchemaFormat, SchemaSet, Version
+from segreader.typed.types import Type, TypeField, ValueKind
 
 SAVED = Path(__file__).parent / "saved"
 
@@ -107,6 +110,48 @@ POSITION = Position(
 QUERY = LoadQuery(
     location="/tier", topic="orders", partitions=(3, 4), offsets="5:", isolation_level=IsolationLevel.READ_COMMITTED
 )
+ADDRESS = Schema(SchemaFormat.AVRO, '{"type":"record","name":"Address","fields":[{"name":"city","type":"string"}]}')
+ORDERS_SCHEMAS = SchemaSet(
+    framing=Framing.CONFLUENT,
+    ids=(
+        ("3", Schema(SchemaFormat.AVRO, '{"type":"record","name":"Order","fields":[{"name":"id","type":"int"}]}')),
+        (
+            "4",
+            Schema(
+                SchemaFormat.AVRO, '{"type":"record","name":"Order","fields":[…]}', (Reference("Address", ADDRESS),)
+            ),
+        ),
+        ("5", Schema(SchemaFormat.AVRO, '"long"')),
+    ),
+    subjects=(("orders-value", (Version(1, 3), Version(2, 4))), ("orders-key", (Version(1, 5),))),
+)
+LONG, TEXT = Type(kind=ValueKind.INT64), Type(kind=ValueKind.STRING, is_nullable=True)
+ORDER = Type(
+    kind=ValueKind.STRUCT,
+    name="Order",
+    fields=(
+        TypeField("id", LONG, ("number",)),
+        TypeField("at", Type(kind=ValueKind.TIMESTAMP, unit="us", is_utc=True), default="0"),
+        TypeField("state", Type(kind=ValueKind.ENUM, name="State", symbols=("NEW", "PAID"), default_symbol="NEW")),
+        TypeField("total", Type(kind=ValueKind.DECIMAL, precision=10, scale=2), number=7),
+        TypeField("trace", Type(kind=ValueKind.FIXED, size=4, name="Trace")),
+        TypeField("items", Type(kind=ValueKind.LIST, fields=(TypeField("item", LONG),))),
+        TypeField("either", Type(kind=ValueKind.STRUCT, is_union=True, fields=(TypeField("long", LONG, ("l",)),))),
+        TypeField("note", TEXT, default="null"),
+    ),
+)
+DECODINGS = (
+    Decoding(side=Side.KEY, schemas=ORDERS_SCHEMAS, type=LONG),
+    Decoding(
+        side=Side.VALUE,
+        schemas=ORDERS_SCHEMAS,
+        type=ORDER,
+        paths=("id", "state"),
+        on_undecodable=Undecodable.KEEP,
+    ),
+)
+TYPED_QUERY = LoadQuery(location="/tier", topic="orders", key=DECODINGS[0], value=DECODINGS[1])
+TYPED_PLAN = replace(PLAN, output=replace(PLAN.output, decodings=DECODINGS))
 FRONTIERS = {
     ORDERS: Frontier(ORDERS.topic_id, 100, 5, LogEnd(300, 5)),
     TopicIdPartition("orders", 4): Frontier(None, 7),
@@ -124,6 +169,16 @@ def test_the_plan_of_a_job_that_0_1_wrote_is_read(name: str, plan: JobPlan) -> N
     assert parse_plan(data, name) == plan
     assert parse_plan(data, name).data == data
     assert parse_plan(plan.data, name) == plan
+
+
+def test_schemas_that_were_saved_with_a_query_and_a_plan_are_read_as_the_same_types() -> None:
+    query, plan = saved("loader_query_typed.json"), saved("job_plan_typed.json").encode()
+
+    assert LoadQuery.from_json(query) == TYPED_QUERY
+    assert LoadQuery.from_json(query).schema.names[:4] == ["key", "value", "value_raw", "value_error"]
+    assert parse_plan(plan, "plan") == TYPED_PLAN
+    assert json.loads(TYPED_QUERY.to_json()) == json.loads(query)
+    assert json.loads(TYPED_PLAN.data) == json.loads(plan)
 
 
 def test_a_plan_that_lists_the_logs_behind_each_split_is_read() -> None:
