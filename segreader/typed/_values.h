@@ -105,6 +105,11 @@ enum { ROOM_ENTRIES, ROOM_DATA };
 enum { MOST_BYTES = 0x7fffffff };  /* of a column's data: its offsets are int32 */
 
 typedef struct {
+    int64_t number, index;
+    int64_t row;  /* that came up with it */
+} Symbol;
+
+typedef struct {
     int64_t length;     /* entries */
     int64_t size;       /* STRING, BINARY: bytes in `data` */
     int64_t room;       /* entries that the buffers hold */
@@ -113,8 +118,10 @@ typedef struct {
     uint8_t *data;      /* STRING, BINARY */
     uint8_t *validity;  /* a bit an entry; NULL: never null */
     const uint64_t *bound;   /* DECIMAL: 4 limbs of 10 to the power of its precision */
-    const int64_t *symbols;  /* ENUM: pairs of number and index, sorted: those that new_symbol() made */
-    int64_t symbol_count;
+    Symbol *symbols;         /* ENUM: those that new_symbol() made, by number */
+    int64_t symbol_count, symbol_room;
+    int64_t first_symbol;    /* ENUM: the index of the first of them */
+    int64_t peak, peak_size; /* `length` and `size` as they were when a buffer lacked room */
     int64_t seconds, nanos;  /* Protobuf's TIMESTAMP, DURATION: of the last entry */
     int32_t kind, width, unit, parent;
     int32_t below, below_count;        /* in `numbers` of the machine: columns that get an entry with each null of a struct */
@@ -143,12 +150,14 @@ typedef struct {
     int64_t scratch_at, scratch_size;
     const uint8_t *outside;  /* in a CONSTANT: where the value is read on */
     int64_t free_items;      /* that this value may still have */
+    int64_t row, row_symbols; /* this row, and how many symbols it has come up with */
+    int64_t most_symbols;     /* of an enum, beyond those of its type */
     int32_t depth;
     /* with NULL: */
     int32_t outcome, bad;
     const uint8_t *bad_at;
     int32_t need_column, need_what;
-    int64_t need;            /* entries, bytes or scratch numbers; the number of a symbol */
+    int64_t need;            /* entries, bytes or scratch numbers */
 } Machine;
 
 static const uint8_t *run(Machine *m, const Step *step, const uint8_t *at, const uint8_t *stop);
@@ -360,18 +369,43 @@ static void take_back(Machine *m, int column, int64_t length)
 
 static int64_t new_symbol(Machine *m, int column, int64_t number)
 {
-    const Column *c = m->columns + column;
-    int64_t low = 0, high = c->symbol_count;
+    Column *c = m->columns + column;
+    Symbol *symbols;
+    int64_t low = 0, high = c->symbol_count, room;
     while (low < high) {
         int64_t middle = (low + high) / 2;
-        if (c->symbols[2 * middle] < number) low = middle + 1;
+        if (c->symbols[middle].number < number) low = middle + 1;
         else high = middle;
     }
-    if (low < c->symbol_count && c->symbols[2 * low] == number) return c->symbols[2 * low + 1];
-    m->outcome = OUT_SYMBOL;
-    m->need_column = column;
-    m->need = number;
-    return -1;
+    if (low < c->symbol_count && c->symbols[low].number == number) return c->symbols[low].index;
+    m->outcome = OUT_SYMBOL;  /* if it does not work out */
+    if (c->symbol_count >= m->most_symbols) return -1;
+    if (c->symbol_count == c->symbol_room) {
+        room = c->symbol_room ? 2 * c->symbol_room : 16;
+        symbols = (Symbol *)realloc(c->symbols, (size_t)room * sizeof(Symbol));
+        if (!symbols) return -1;
+        c->symbols = symbols;
+        c->symbol_room = room;
+    }
+    memmove(c->symbols + low + 1, c->symbols + low, (size_t)(c->symbol_count - low) * sizeof(Symbol));
+    c->symbols[low].number = number;
+    c->symbols[low].index = c->first_symbol + c->symbol_count++;
+    c->symbols[low].row = m->row;
+    m->row_symbols++;
+    return c->symbols[low].index;
+}
+
+/* Take back the symbols that only this row has come up with: the last ones. */
+static void take_back_symbols(Machine *m)
+{
+    int64_t k, at, kept;
+    for (k = 0; k < m->column_count && m->row_symbols; k++) {
+        Column *c = m->columns + k;
+        for (at = kept = 0; at < c->symbol_count; at++)
+            if (c->symbols[at].row != m->row) c->symbols[kept++] = c->symbols[at];
+        c->symbol_count = kept;
+    }
+    m->row_symbols = 0;
 }
 
 static inline int enter(Machine *m, const uint8_t *at)
@@ -563,10 +597,20 @@ static const uint8_t *run_root(Machine *m, const Step *root, const uint8_t *at, 
     return at && at != stop ? fail(m, BAD_LEFT_OVER, at) : at;
 }
 
+static void note_peaks(Machine *m)
+{
+    int64_t k;
+    for (k = 0; k < m->column_count; k++) {
+        m->columns[k].peak = m->columns[k].length;
+        m->columns[k].peak_size = m->columns[k].size;
+    }
+}
+
 static int add_bad(Machine *m, Batch *b, int64_t bad, int64_t position)
 {
     int64_t *to = b->bads + 3 * b->bad_count;
     if (!b->stops_at_first && !append_null(m, 0)) {
+        note_peaks(m);
         take_back(m, 0, b->row);
         return 0;
     }
@@ -589,16 +633,21 @@ static int run_rows(Machine *m, Batch *b)
         if (UNLIKELY(start < 0 || stop < start || stop > b->size || root >= b->root_count)) return OUT_MISFIT;
         if (root >= 0) {
             m->readable = b->data + b->size;
+            m->row = row;
             if (LIKELY(run_root(m, m->steps + b->root_steps[root], b->data + start, b->data + stop) != NULL)) {
                 b->row++;
+                m->row_symbols = 0;
                 continue;
             }
+            if (m->outcome == OUT_ROOM) note_peaks(m);
+            if (m->row_symbols) take_back_symbols(m);
             take_back(m, 0, row);
             if (m->outcome != OUT_BAD) return m->outcome;
             bad = m->bad;
             position = m->bad_at - (b->data + start);
         } else if (root == -1) {
             if (!append_null(m, 0)) {
+                note_peaks(m);
                 take_back(m, 0, row);
                 return m->outcome;
             }

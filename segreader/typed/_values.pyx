@@ -10,6 +10,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 
 NAME = "native"
@@ -23,6 +24,7 @@ cdef extern from "_values.h" nogil:
         OUT_SCRATCH
         OUT_BADS
         OUT_MISFIT
+        ROOM_ENTRIES
         ROOM_DATA
         KIND_BOOL
         KIND_STRING
@@ -34,9 +36,12 @@ cdef extern from "_values.h" nogil:
         KIND_NULL
         X_ENUM
         JSON_CHOICE
-        BAD_COMPRESSION
+        BAD_PARTS
         MOST_DEPTH
         FREE_ITEMS
+    ctypedef struct Symbol:
+        int64_t number
+        int64_t index
     ctypedef struct Column:
         int64_t length
         int64_t size
@@ -46,8 +51,12 @@ cdef extern from "_values.h" nogil:
         uint8_t *data
         uint8_t *validity
         const uint64_t *bound
-        const int64_t *symbols
+        Symbol *symbols
         int64_t symbol_count
+        int64_t symbol_room
+        int64_t first_symbol
+        int64_t peak
+        int64_t peak_size
         int32_t kind
         int32_t width
         int32_t unit
@@ -79,6 +88,7 @@ cdef extern from "_values.h" nogil:
         int64_t column_count
         int64_t *scratch
         int64_t scratch_size
+        int64_t most_symbols
         int32_t outcome
         int32_t need_column
         int32_t need_what
@@ -143,16 +153,17 @@ cdef enum:
     BADS = 1024
 
 cdef enum:
-    COLUMN_WIDTH = 10  # of ColumnNumber in packed.py
+    COLUMN_WIDTH = 11  # of ColumnNumber in packed.py
     STEP_WIDTH = 12  # of StepNumber
 
 # What the enums of _values.h end with, for the test that compares them with ops.py and packed.py.
 LAYOUT = {
-    "KINDS": KIND_NULL + 1, "AvroStep": X_ENUM, "OpCode": JSON_CHOICE, "Bad": BAD_COMPRESSION,
+    "KINDS": KIND_NULL + 1, "AvroStep": X_ENUM, "OpCode": JSON_CHOICE, "Bad": BAD_PARTS,
     "COLUMN_WIDTH": COLUMN_WIDTH, "STEP_WIDTH": STEP_WIDTH, "MOST_DEPTH": MOST_DEPTH, "FREE_ITEMS": FREE_ITEMS,
 }
 
 DONE, BAD, ROOM, SYMBOL, SCRATCH, MORE = OUT_DONE, OUT_BAD, OUT_ROOM, OUT_SYMBOL, OUT_SCRATCH, OUT_BADS
+ENTRIES = ROOM_ENTRIES
 
 
 cdef enum:
@@ -160,7 +171,6 @@ cdef enum:
     FIRST_ENTRIES = 1 << 16
     FIRST_DATA = 1 << 20
     MOST_DATA = 0x7FFFFFFF
-    FIRST_SCRATCH = 256
 
 
 cdef struct Plan:
@@ -224,7 +234,6 @@ cdef class NativeExecutor:
     cdef int64_t *bads
     cdef Plan *plans
     cdef list owners  # of the buffers of each column: of values, data and validity
-    cdef list held
 
     def __cinit__(self, program):
         cdef const int64_t[::1] numbers = program.layout.columns
@@ -260,6 +269,7 @@ cdef class NativeExecutor:
                 raise ValueError(f"column {k} has children that are not there")
             if column.kind in (KIND_LIST, KIND_MAP) and column.child_count < 1:
                 raise ValueError(f"column {k} has no items")
+            column.first_symbol = numbers[k * width + 10]
             if numbers[k * width + 9] >= 0:
                 if numbers[k * width + 9] + 4 > bounds.shape[0]:
                     raise ValueError(f"column {k} has no bound")
@@ -277,7 +287,7 @@ cdef class NativeExecutor:
             plan.entries_a_row, plan.data_a_row = 2.0 if plan.is_repeated else 1.0, 16.0
             plan.most_entries, plan.most_data = FIRST_ENTRIES, FIRST_DATA
         self.bads = <int64_t *>_resized(NULL, 3 * BADS * sizeof(int64_t))
-        self.owners, self.held = [None] * (3 * self.column_count), []
+        self.owners = [None] * (3 * self.column_count)
         self.machine.columns = self.columns
         self.machine.column_count = self.column_count
         self.machine.numbers = self.lists
@@ -285,6 +295,9 @@ cdef class NativeExecutor:
         self.extend(program)
 
     def __dealloc__(self):
+        if self.columns != NULL:
+            for k in range(self.column_count):
+                free(self.columns[k].symbols)
         PyMem_Free(self.steps)
         PyMem_Free(self.table)
         PyMem_Free(self.text)
@@ -372,11 +385,10 @@ cdef class NativeExecutor:
         cdef uint8_t *start = <uint8_t *>PyByteArray_AS_STRING(buffer)
         cdef Column *c
         cdef Plan *p
-        self.owners, self.held = [buffer] * (3 * self.column_count), []
+        self.owners = [buffer] * (3 * self.column_count)
         for k in range(self.column_count):
             c, p = self.columns + k, self.plans + k
             c.length = c.size = c.symbol_count = 0
-            c.symbols = NULL
             c.values = c.data = c.validity = NULL
             c.room, c.data_room = p.entries, p.data
             if _size_of_values(c, 1):
@@ -399,7 +411,7 @@ cdef class NativeExecutor:
     def let_go(self):
         """Keep no buffer; nothing may be decoded before the next ``begin``."""
         cdef int64_t k
-        self.owners, self.held = [], []
+        self.owners = []
         for k in range(self.column_count):
             self.columns[k].room = self.columns[k].data_room = 0
             self.columns[k].length = self.columns[k].size = 0
@@ -464,7 +476,7 @@ cdef class NativeExecutor:
 
     def run(
         self, data, const int64_t[::1] starts, const int64_t[::1] stops, const int32_t[::1] roots,
-        int64_t row, int64_t rows, bint stops_at_first, list bads
+        int64_t row, int64_t rows, bint stops_at_first, int64_t most_symbols, list bads
     ):
         """Decode rows from ``row`` on until something is to be done: (what, the next row).
 
@@ -483,6 +495,7 @@ cdef class NativeExecutor:
         self.batch.row, self.batch.rows = row, rows
         self.batch.bads, self.batch.bad_count, self.batch.bad_room = self.bads, 0, BADS
         self.batch.stops_at_first = stops_at_first
+        self.machine.most_symbols = most_symbols
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         self.batch.data, self.batch.size = <const uint8_t *>view.buf, view.len
         with nogil:
@@ -496,21 +509,34 @@ cdef class NativeExecutor:
 
     @property
     def need(self):
-        """After ``ROOM`` (column, 0 entries or 1 bytes, how many), ``SYMBOL`` (column, 0, number), ``SCRATCH``."""
+        """After ``ROOM``: (column, ENTRIES or DATA, how many); after ``SCRATCH`` the last of them."""
         return self.machine.need_column, self.machine.need_what, self.machine.need
+
+    def crowded(self):
+        """After ``ROOM``: (column, ENTRIES or DATA, how many it had) of what was full by half: it will be next."""
+        cdef int64_t k
+        cdef const Column *c
+        found = []
+        for k in range(self.column_count):
+            c = self.columns + k
+            if self.plans[k].is_repeated and c.peak > c.room // 2:
+                found.append((k, ROOM_ENTRIES, c.peak))
+            if c.peak_size > c.data_room // 2:
+                found.append((k, ROOM_DATA, c.peak_size))
+        return found
 
     def grow_scratch(self, int64_t size):
         """Room for so many numbers of a step's own."""
         self.scratch = <int64_t *>_resized(self.scratch, 8 * size)
         self.machine.scratch, self.machine.scratch_size = self.scratch, size
 
-    def set_symbols(self, int64_t column, const int64_t[::1] pairs):
-        """The symbols that a column has got: pairs of number and index, sorted. They stay as long as the buffers."""
+    def new_symbols(self, int64_t column):
+        """The numbers that became symbols of an enum, in the order of their indices."""
+        cdef const Column *c = self.columns + column
         if not 0 <= column < self.column_count:
             raise ValueError(f"no column {column}")
-        self.held.append(pairs)
-        self.columns[column].symbols = &pairs[0]
-        self.columns[column].symbol_count = pairs.shape[0] // 2
+        pairs = sorted((c.symbols[k].index, c.symbols[k].number) for k in range(c.symbol_count))
+        return [number for _, number in pairs]
 
 
 cdef class NativeFrames:

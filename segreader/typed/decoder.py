@@ -6,8 +6,6 @@ the reader's columns, and an executor runs what was compiled: the native one, or
 
 from __future__ import annotations
 
-from array import array
-from bisect import insort
 from collections.abc import Mapping
 from types import ModuleType
 from typing import Final
@@ -239,7 +237,6 @@ class NativeColumns:
             for column in layout.columns
             if column.type.kind is ValueKind.ENUM
         }
-        self._new_symbols: dict[int, list[tuple[int, int]]] = {}
 
     def add_root(self, root: Op) -> int:
         """The number by which rows choose the tree from now on."""
@@ -257,7 +254,7 @@ class NativeColumns:
         arguments = found.data, found.starts, found.stops, found.roots
         try:
             while True:
-                outcome, row = executor.run(*arguments, row, found.rows, stop_at_first, bads)
+                outcome, row = executor.run(*arguments, row, found.rows, stop_at_first, _MOST_SYMBOLS, bads)
                 if outcome in (twin.DONE, twin.BAD):
                     break
                 if outcome == twin.MORE or self._make_room(outcome, found.stops[row] - found.starts[row], row):
@@ -268,42 +265,42 @@ class NativeColumns:
             return array_of(self._layout, self._types, executor.filled(), self._all_symbols()), bads
         finally:
             executor.let_go()
-            self._new_symbols = {}
 
     def _make_room(self, outcome: int, size: int, row: int) -> bool:
         """Do what the executor needs for a value of so many bytes; ``False``: it is too much for this array."""
-        index, what, need = self._executor.need
+        executor = self._executor
+        index, what, need = executor.need
         allowed = min(max(_ALLOWED, size * _ALLOWED_TIMES), _MOST_BYTES)
         if outcome == self._twin.SYMBOL:
-            return self._add_symbol(index, need)
+            return False
         if outcome == self._twin.SCRATCH:
             if 8 * need > allowed:
                 return False
-            self._executor.grow_scratch(2 * need)
+            executor.grow_scratch(2 * need)
             return True
-        needed = self._executor.size_of(index, what, need)
+        needed = executor.size_of(index, what, need)
         if needed < 0 or needed > (_FULL if row else allowed):
             return False
-        room = 2 * need if self._executor.size_of(index, what, 2 * need) >= 0 else need
-        self._executor.grow(index, what, room, self._pool.lease(_rounded(self._executor.size_of(index, what, room))))
+        self._grow(index, what, need)
+        for other, kind, used in executor.crowded():  # or each would have the value decoded once more
+            if (other, kind) != (index, what) and executor.size_of(other, kind, 2 * used) <= _FULL:
+                self._grow(other, kind, used)
         return True
 
-    def _add_symbol(self, index: int, number: int) -> bool:
-        known = self._new_symbols.setdefault(index, [])
-        if len(known) >= _MOST_SYMBOLS:
-            return False
-        insort(known, (number, len(self._symbols[index]) + len(known)))
-        self._executor.set_symbols(index, array("q", [one for pair in known for one in pair]))
-        return True
+    def _grow(self, index: int, what: int, room: int) -> None:
+        """Go on in a buffer for twice as much, if a column may have that."""
+        executor = self._executor
+        if executor.size_of(index, what, 2 * room) >= 0:
+            room *= 2
+        executor.grow(index, what, room, self._pool.lease(_rounded(executor.size_of(index, what, room))))
 
     def _all_symbols(self) -> dict[int, pa.Array]:
         """The symbols of each enum, those that came up included."""
-        if not self._new_symbols:
-            return self._symbols
-        found = dict(self._symbols)
-        for index, known in self._new_symbols.items():
-            new = [str(number) for number, _ in sorted(known, key=lambda pair: pair[1])]
-            found[index] = pa.concat_arrays([found[index], pa.array(new, pa.string())])
+        found = self._symbols
+        for index in self._symbols:
+            if new := self._executor.new_symbols(index):
+                texts = pa.array(map(str, new), pa.string())
+                found = found | {index: pa.concat_arrays([self._symbols[index], texts])}
         return found
 
 

@@ -82,6 +82,7 @@ class ColumnNumber(IntEnum):
     CHILDREN = 7  # the same for the columns right below
     CHILD_COUNT = 8
     BOUND = 9  # where 10 to the power of its precision begins in ``PackedLayout.bounds``, -1: nowhere
+    FIRST_SYMBOL = 10  # of an enum: the index of the first symbol beyond those of its type
 
 
 class StepNumber(IntEnum):
@@ -142,7 +143,7 @@ class AvroStep(IntEnum):
 COLUMN_WIDTH: Final = len(ColumnNumber)
 STEP_WIDTH: Final = len(StepNumber)
 _INLINE: Final = 16  # steps of what is dropped are copied to each place up to here, and called above
-_MOST_STEPS: Final = 1 << 24
+_MOST_NUMBERS: Final = 1 << 28  # of steps, of what they have, and bytes of text
 
 
 class PackedLayout:
@@ -171,6 +172,7 @@ class PackedLayout:
                     len(self.lists) + len(below),
                     len(column.children),
                     bound,
+                    max(len(column.type.symbols), 1),
                 )
             )
             self.lists.extend(below + column.children)
@@ -275,8 +277,8 @@ class PackedProgram:
         for sequence in sequences:
             first.append(at)
             at += len(sequence)
-        if at > _MOST_STEPS:
-            raise OptionError("a schema is too large", found=f"{at} steps", expected=f"at most {_MOST_STEPS}")
+        if max(at, len(self.table), len(self.text)) > _MOST_NUMBERS:
+            raise OptionError("a schema is too large", found=f"{at} steps", expected="some millions")
         numbers = self.steps
         for sequence in sequences:
             for step in sequence:

@@ -292,12 +292,12 @@ def test_rows_that_leave_their_buffer_are_refused() -> None:
         executor.begin(bytearray(executor.plan(1)))
         rows: Any = array("q", [start]), array("q", [stop]), array("i", [root])
         with pytest.raises(ValueError, match="leaves the buffer"):
-            executor.run(b"\2\2", *rows, 0, 1, False, [])
+            executor.run(b"\2\2", *rows, 0, 1, False, 9, [])
     with pytest.raises(ValueError, match="no rows"):
-        executor.run(b"", array("q"), array("q"), array("i"), 0, 1, False, [])
+        executor.run(b"", array("q"), array("q"), array("i"), 0, 1, False, 9, [])
     executor.let_go()
     with pytest.raises(ValueError, match="follows"):
-        executor.run(b"\2", array("q", [0, 0]), array("q", [1, 1]), array("i", [0, 0]), 1, 2, False, [])
+        executor.run(b"\2", array("q", [0, 0]), array("q", [1, 1]), array("i", [0, 0]), 1, 2, False, 9, [])
 
 
 # Enums that have more symbols than their schema says
