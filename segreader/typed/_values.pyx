@@ -171,6 +171,8 @@ cdef enum:
     FIRST_ENTRIES = 1 << 16
     FIRST_DATA = 1 << 20
     MOST_DATA = 0x7FFFFFFF
+    WIDE = 64
+    MOST_OF_WIDE = 16 << 20
 
 
 cdef struct Plan:
@@ -368,8 +370,8 @@ cdef class NativeExecutor:
         for k in range(self.column_count):
             c, p = self.columns + k, self.plans + k
             p.entries = min(<int64_t>(p.entries_a_row * rows * 1.1) + 16, p.most_entries) if p.is_repeated else rows
-            if c.width and p.entries > FIRST_ENTRIES:
-                p.entries = min(p.entries, max(p.most_entries, FIRST_DATA // c.width))
+            if c.width > WIDE:  # nulls are as wide
+                p.entries = min(p.entries, MOST_OF_WIDE // c.width)
             total += _aligned(_size_of_values(c, p.entries))
             p.data = 0
             if c.kind == KIND_STRING or c.kind == KIND_BINARY:
