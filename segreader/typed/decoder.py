@@ -145,10 +145,10 @@ class ValueDecoder:
         """Compile a schema that occurs for the first time."""
         try:
             root = self._compiled(schema, message)
+            return Bad.MESSAGE if root is None else self._executor.add_root(root)
         except OptionError as error:
             self._mismatches[schema] = str(error)
             return Bad.MISMATCH
-        return Bad.MESSAGE if root is None else self._executor.add_root(root)
 
     def _compiled(self, schema: Schema, message: MessageName | None) -> Op | None:
         if schema.format is SchemaFormat.AVRO:
@@ -219,9 +219,11 @@ _FULL: Final = 256 << 20
 """Bytes of a column's buffer that end an array, if it has rows."""
 
 _ALLOWED: Final = 64 << 20
-"""Bytes that each buffer may need for one value, however small it is; and its size times ``_ALLOWED_TIMES`` beyond."""
+"""Bytes that a buffer may need for one value, however small it is; and its size times ``_ALLOWED_TIMES`` beyond."""
 
 _ALLOWED_TIMES: Final = 64
+_TOGETHER: Final = 4
+"""As many times as much may all columns need together."""
 
 
 class NativeColumns:
@@ -232,6 +234,7 @@ class NativeColumns:
         self._program = PackedProgram(layout)
         self._executor = twin.NativeExecutor(self._program)
         self._types = [arrow_type(column.type) for column in layout.columns]
+        self._grown = 0  # bytes that columns have needed beyond what was planned
         self._symbols = {
             column.index: pa.array(column.type.symbols or ("",), pa.string())
             for column in layout.columns
@@ -249,6 +252,7 @@ class NativeColumns:
         """The root column, and what is undecodable: fewer rows than given where a buffer becomes too large."""
         executor = self._executor
         executor.begin(self._pool.lease(_rounded(executor.plan(found.rows))))
+        self._grown = 0
         twin, row = self._twin, 0
         bads: _Bads = []
         arguments = found.data, found.starts, found.stops, found.roots
@@ -278,8 +282,8 @@ class NativeColumns:
                 return False
             executor.grow_scratch(2 * need)
             return True
-        needed = executor.size_of(index, what, need)
-        if needed < 0 or needed > (_FULL if row else allowed):
+        needed, most = executor.size_of(index, what, need), _FULL if row else allowed
+        if needed < 0 or needed > most or self._grown + needed > _TOGETHER * most:
             return False
         self._grow(index, what, need)
         for other, kind, used in executor.crowded():  # or each would have the value decoded once more
@@ -288,11 +292,16 @@ class NativeColumns:
         return True
 
     def _grow(self, index: int, what: int, room: int) -> None:
-        """Go on in a buffer for twice as much, if a column may have that."""
+        """Go on in a buffer for twice as much, or as much as a column may have."""
         executor = self._executor
-        if executor.size_of(index, what, 2 * room) >= 0:
+        needed = executor.size_of(index, what, room)
+        if needed <= _FULL < 2 * needed:
+            room = room * _FULL // max(needed, 1)
+        elif executor.size_of(index, what, 2 * room) >= 0:
             room *= 2
-        executor.grow(index, what, room, self._pool.lease(_rounded(executor.size_of(index, what, room))))
+        size = executor.size_of(index, what, room)
+        executor.grow(index, what, room, self._pool.lease(_rounded(size)))
+        self._grown += size
 
     def _all_symbols(self) -> dict[int, pa.Array]:
         """The symbols of each enum, those that came up included."""

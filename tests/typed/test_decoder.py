@@ -347,6 +347,17 @@ def test_a_schema_whose_defaults_multiply_is_bounded() -> None:
     assert decode(of, [encode_long(2) + b"\2\2\0"]).array.to_pylist() == [[{"a": 1, "b": "x" * 10_000}] * 2]
 
 
+def test_many_columns_of_defaults_are_bounded_together() -> None:
+    small = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}
+    more = [{"name": f"b{k}", "type": "string", "default": "x" * 60} for k in range(200)]
+    reader = schema_of({"type": "array", "items": {**small, "fields": [*small["fields"], *more]}})
+    writer = schema_of({"type": "array", "items": small})
+    of = ValueDecoder(decoding(writer, avro.type_of(reader)), kernel="native")
+    count = 1_000_000
+
+    check_bomb(of, encode_long(count) + b"\2" * count + b"\0", Bad.LIMIT, most=700 << 20)
+
+
 def test_recursion_is_bounded_where_it_is_dropped() -> None:
     node = {
         "type": "record",
