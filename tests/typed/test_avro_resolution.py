@@ -224,7 +224,7 @@ def test_a_reader_without_a_union_reads_the_branches_that_match() -> None:
     assert "found string, expected int32" in refuses(["boolean", "string"], "int", ("string", "x"))
 
 
-def test_records_of_a_union_are_told_apart_by_their_names() -> None:
+def test_records_of_a_union_are_matched_by_their_names() -> None:
     a, b = record("A", ("x", "int")), record("B", ("x", "int"))
     assert agrees(["null", a, b], ["null", a], ("A", {"x": 1}), ("B", {"x": 2})) == [{"x": 1}, Bad.BRANCH]
     assert agrees([a, b], a, ("A", {"x": 1}), ("B", {"x": 2})) == [{"x": 1}, Bad.BRANCH]
