@@ -23,9 +23,9 @@ import pyarrow as pa
 
 from benchmarks.rows import Row, parse_options, print_machine, run
 from segreader.format.kernel import kernel_name
-from segreader.typed import avro
 from segreader.typed.decoder import ValueDecoder
 from segreader.typed.decoding import Decoding, Side
+from segreader.typed.formats import avro
 from segreader.typed.framing import FrameFinder
 from segreader.typed.schema import Schema, SchemaFormat, SchemaSet
 

@@ -102,7 +102,7 @@ class GlueRegistry:
         answer = self._asked(client.get_schema_version, SchemaVersionId=id)
         schema = Schema(SchemaFormat(answer["DataFormat"].lower()), answer["SchemaDefinition"])
         if schema.format is SchemaFormat.PROTOBUF:
-            from segreader.typed.protobuf import described
+            from segreader.typed.formats.protobuf import described
 
             return described(schema)
         return schema

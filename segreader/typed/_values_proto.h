@@ -12,13 +12,8 @@ enum { WIRE_VARINT, WIRE_WIDE, WIRE_BYTES, WIRE_GROUP, WIRE_GROUP_END, WIRE_NARR
 
 enum { NOT_THERE = -1, NO_SYMBOL = -2 };
 
-static const uint8_t OWN_WIRE[] = {
-    WIRE_BYTES, WIRE_BYTES,                                                              /* message, field */
-    WIRE_VARINT, WIRE_VARINT, WIRE_VARINT, WIRE_VARINT, WIRE_VARINT, WIRE_VARINT,        /* int32 to sint64 */
-    WIRE_NARROW, WIRE_WIDE, WIRE_NARROW, WIRE_WIDE, WIRE_NARROW, WIRE_WIDE,              /* fixed32 to double */
-    WIRE_VARINT, WIRE_VARINT, WIRE_BYTES, WIRE_BYTES, WIRE_BYTES, WIRE_BYTES, WIRE_BYTES /* bool to map entry */,
-    WIRE_BYTES, WIRE_BYTES,                                                              /* -, JSON */
-};
+/* packed.py: a field's `a` is its tag where it is not packed, its flags have the code of its value's step */
+#define VALUE_CODE(field) ((field)->flags >> 8)
 
 #define HAS(seen, k) ((seen)[(k) >> 6] >> ((k) & 63) & 1)
 #define SET(seen, k) ((seen)[(k) >> 6] |= (uint64_t)1 << ((k) & 63))
@@ -52,11 +47,11 @@ static inline const uint8_t *read_wire_number(Machine *m, const uint8_t *at, con
         return at + 1;
     }
 #if defined(__GNUC__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-    if (LIKELY(stop - at >= 8)) {
+    if (LIKELY(m->readable - at >= 8)) {
         uint64_t eight, ends;
         memcpy(&eight, at, 8);
         ends = ~eight & UINT64_C(0x8080808080808080);
-        if (LIKELY(ends)) {
+        if (LIKELY(ends && (__builtin_ctzll(ends) >> 3) < stop - at)) {
             at += (__builtin_ctzll(ends) >> 3) + 1;
             eight &= ends ^ (ends - 1);
             eight &= UINT64_C(0x7f7f7f7f7f7f7f7f);
@@ -101,11 +96,14 @@ static inline const uint8_t *read_head(Machine *m, const uint8_t *at, const uint
     return read_long_head(m, at, stop, value);
 }
 
+/* Whether it has no number, or a wire type that there is not. */
+static inline int is_no_tag(uint64_t tag) { return tag < 8 || (tag & 7) > WIRE_NARROW; }
+
 static inline const uint8_t *read_tag(Machine *m, const uint8_t *at, const uint8_t *stop, uint64_t *tag)
 {
     const uint8_t *start = at;
     at = read_head(m, at, stop, tag);
-    if (LIKELY(at != NULL) && UNLIKELY(*tag < 8 || (*tag & 7) > WIRE_NARROW)) return fail(m, BAD_TAG, start);
+    if (LIKELY(at != NULL) && UNLIKELY(is_no_tag(*tag))) return fail(m, BAD_TAG, start);
     return at;
 }
 
@@ -183,32 +181,44 @@ static inline int64_t enum_index(Machine *m, const Step *value, int32_t number)
     return low < 0 ? NO_SYMBOL : low;
 }
 
-static inline int append_number(Machine *m, const Step *value, uint64_t found)
+static inline int append_number(Machine *m, int code, const Step *value, uint64_t found)
 {
-    const int column = value->column;
-    switch (value->code) {
+    Column *c = m->columns + value->column;
+    int32_t bits = (int32_t)found;
+    float narrow;
+    double wide;
+    if (UNLIKELY(!has_room(m, value->column))) return 0;
+    switch (code) {
+        case PROTO_BOOL: put_bit(c->values, c->length, found != 0); break;
+        case PROTO_SINT32:
+            found = (uint64_t)unzigzag((uint32_t)found);
+            /* fall through */
         case PROTO_INT32:
         case PROTO_UINT32:
-        case PROTO_ENUM: return append_int32(m, column, (int32_t)found);
-        case PROTO_SINT32: return append_int32(m, column, (int32_t)unzigzag((uint32_t)found));
-        case PROTO_SINT64: return append_int64(m, column, unzigzag(found));
-        case PROTO_BOOL: return append_bool(m, column, found != 0);
-        case PROTO_FIXED32:
-            if (value->kind == KIND_UINT32) return append_int32(m, column, (int32_t)found);
-            return append_int64(m, column, (int64_t)(uint32_t)found);
-        case PROTO_SFIXED32:
-            if (value->kind == KIND_INT32) return append_int32(m, column, (int32_t)found);
-            return append_int64(m, column, (int32_t)found);
+        case PROTO_ENUM: ((int32_t *)c->values)[c->length] = (int32_t)found; break;
         case PROTO_FLOAT:
             if (value->kind == KIND_DOUBLE) {
-                int32_t bits = (int32_t)found;
-                float narrow;
                 memcpy(&narrow, &bits, 4);
-                return append_double(m, column, narrow);
+                wide = narrow;
+                memcpy((int64_t *)c->values + c->length, &wide, 8);
+                break;
             }
-            return append_int32(m, column, (int32_t)found);
-        default: return append_int64(m, column, (int64_t)found);
+            ((int32_t *)c->values)[c->length] = (int32_t)found;
+            break;
+        case PROTO_FIXED32:
+        case PROTO_SFIXED32:
+            if (value->kind == KIND_INT32 || value->kind == KIND_UINT32)
+                ((int32_t *)c->values)[c->length] = (int32_t)found;
+            else
+                ((int64_t *)c->values)[c->length] = code == PROTO_FIXED32 ? (int64_t)found : (int32_t)found;
+            break;
+        case PROTO_SINT64:
+            found = (uint64_t)unzigzag(found);
+            /* fall through */
+        default: ((int64_t *)c->values)[c->length] = (int64_t)found;
     }
+    put_valid(c);
+    return 1;
 }
 
 static NOINLINE void clear_oneof(Machine *m, const Step *step, int64_t oneof, uint64_t *seen, int kept)
@@ -239,37 +249,45 @@ static inline void make_way(Machine *m, const Step *step, const Step *field, uin
 }
 
 /* One number of a field, behind its tag or in a packed run. */
-static inline const uint8_t *read_number_field(Machine *m, const Step *step, const Step *field, const Step *value,
-                                               uint64_t *seen, int k, int wire, const uint8_t *at, const uint8_t *stop,
-                                               int *is_unknown)
+static inline const uint8_t *read_number_field(Machine *m, const Step *step, const Step *field, uint64_t *seen, int k,
+                                               const uint8_t *at, const uint8_t *stop, int *is_unknown)
 {
+    const int code = VALUE_CODE(field);
+    const Step *value = CHILD(m, field, 0);
     uint64_t found = 0;
-    if (LIKELY(wire == WIRE_VARINT)) {
-        at = read_wire_number(m, at, stop, &found);
-        if (UNLIKELY(!at)) return NULL;
-        if (value->code == PROTO_ENUM) {
-            int64_t index = enum_index(m, value, (int32_t)found);
-            if (UNLIKELY(index < 0)) {
-                *is_unknown = 1;
-                return index == NO_SYMBOL ? NULL : at;
+    switch (code) {
+        case PROTO_FIXED64:
+        case PROTO_SFIXED64:
+        case PROTO_DOUBLE:
+            if (UNLIKELY(stop - at < 8)) return fail(m, BAD_SHORT, at);
+            found = (uint64_t)little_int64(at);
+            at += 8;
+            break;
+        case PROTO_FIXED32:
+        case PROTO_SFIXED32:
+        case PROTO_FLOAT:
+            if (UNLIKELY(stop - at < 4)) return fail(m, BAD_SHORT, at);
+            found = (uint32_t)little_int32(at);
+            at += 4;
+            break;
+        default:
+            at = read_wire_number(m, at, stop, &found);
+            if (UNLIKELY(!at)) return NULL;
+            if (code == PROTO_ENUM) {
+                int64_t index = enum_index(m, value, (int32_t)found);
+                if (UNLIKELY(index < 0)) {
+                    *is_unknown = 1;
+                    return index == NO_SYMBOL ? NULL : at;
+                }
+                found = (uint64_t)index;
             }
-            found = (uint64_t)index;
-        }
-    } else if (wire == WIRE_WIDE) {
-        if (UNLIKELY(stop - at < 8)) return fail(m, BAD_SHORT, at);
-        found = (uint64_t)little_int64(at);
-        at += 8;
-    } else {
-        if (UNLIKELY(stop - at < 4)) return fail(m, BAD_SHORT, at);
-        found = (uint32_t)little_int32(at);
-        at += 4;
     }
     if (UNLIKELY(field->column == DROPPED)) {
         if (field->b >= 0) clear_oneof(m, step, field->b, seen, k);
         return at;
     }
     make_way(m, step, field, seen, k);
-    return LIKELY(append_number(m, value, found)) ? at : NULL;
+    return LIKELY(append_number(m, code, value, found)) ? at : NULL;
 }
 
 #define LEAST_SECONDS INT64_C(-9223372036855)
@@ -610,10 +628,10 @@ static inline int read_content(Machine *m, const Step *step, const Step *field, 
     const int goes_on = !(field->flags & PROTO_REPEATED) && HAS(seen, k);
     int is_unknown = 0;
     int64_t micros;
-    switch (value->code) {
+    switch (VALUE_CODE(field)) {
         case PROTO_STRING:
-            if (UNLIKELY(!is_utf8(at, end - at))) return fail(m, BAD_UTF8, at) != NULL;
-            /* fall through */
+            make_way(m, step, field, seen, k);
+            return append_text(m, value->column, at, end - at, at);
         case PROTO_BYTES:
             make_way(m, step, field, seen, k);
             return append_bytes(m, value->column, at, end - at);
@@ -655,53 +673,63 @@ static inline int read_content(Machine *m, const Step *step, const Step *field, 
 static inline const uint8_t *read_fields(Machine *m, const Step *step, uint64_t *seen, const uint8_t *at,
                                          const uint8_t *stop, int *is_unknown)
 {
+    const Step *fields = CHILD(m, step, 0);
+    int k = -1;
     while (at < stop) {
         const uint8_t *start = at, *end = NULL, *after;
-        const Step *field, *value;
+        const Step *field;
         uint64_t tag = 0;
-        int k, wire;
-        at = read_tag(m, at, stop, &tag);
+        int guess = k + 1;
+        at = read_head(m, at, stop, &tag);
         if (UNLIKELY(!at)) return NULL;
-        k = field_place(m, step, tag >> 3);
-        if (UNLIKELY(k < 0)) {
-            at = skip_field(m, tag, start, at, stop, &end);
-            if (UNLIKELY(!at)) return NULL;
-            continue;
-        }
-        field = CHILD(m, step, k);
-        value = CHILD(m, field, 0);
-        wire = field->flags & PROTO_GROUP ? WIRE_GROUP : OWN_WIRE[value->code - PROTO_MESSAGE];
-        if (LIKELY((int)(tag & 7) == wire)) {
-            if (wire != WIRE_BYTES && wire != WIRE_GROUP) {
-                at = read_number_field(m, step, field, value, seen, k, wire, at, stop, is_unknown);
+        /* the next one, the same one again, or any other: a guess needs not wait for a table */
+        if (LIKELY(guess < step->count && fields[guess].a == (int64_t)tag)) {
+            k = guess;
+        } else if (k < 0 || fields[k].a != (int64_t)tag) {
+            int place;
+            if (UNLIKELY(is_no_tag(tag))) return fail(m, BAD_TAG, start);
+            place = field_place(m, step, tag >> 3);
+            if (UNLIKELY(place < 0)) {
+                at = skip_field(m, tag, start, at, stop, &end);
                 if (UNLIKELY(!at)) return NULL;
                 continue;
             }
-            if (LIKELY(wire == WIRE_BYTES)) {
+            k = place;
+            if (UNLIKELY(fields[k].a != (int64_t)tag)) {
+                if (!(fields[k].flags & PROTO_PACKABLE && (tag & 7) == WIRE_BYTES)) {
+                    at = skip_field(m, tag, start, at, stop, &end);
+                    if (UNLIKELY(!at)) return NULL;
+                    continue;
+                }
                 at = read_size(m, at, stop, &end);
-                after = end;
-            } else {
-                after = skip_field(m, tag, at, at, stop, &end);
-                if (UNLIKELY(!after)) return NULL;
-            }
-            if (UNLIKELY(!at)) return NULL;
-            if (UNLIKELY(field->column == DROPPED)) {
-                if (field->b >= 0) clear_oneof(m, step, field->b, seen, k);
-            } else if (UNLIKELY(!read_content(m, step, field, value, seen, k, at, end))) {
-                return NULL;
-            }
-            at = after;
-        } else if (field->flags & PROTO_PACKABLE && (tag & 7) == WIRE_BYTES) {
-            at = read_size(m, at, stop, &end);
-            if (UNLIKELY(!at)) return NULL;
-            while (at < end) {
-                at = read_number_field(m, step, field, value, seen, k, wire, at, end, is_unknown);
                 if (UNLIKELY(!at)) return NULL;
+                while (at < end) {
+                    at = read_number_field(m, step, fields + k, seen, k, at, end, is_unknown);
+                    if (UNLIKELY(!at)) return NULL;
+                }
+                continue;
             }
-        } else {
-            at = skip_field(m, tag, start, at, stop, &end);
-            if (UNLIKELY(!at)) return NULL;
         }
+        field = fields + k;
+        if (VALUE_CODE(field) >= PROTO_INT32 && VALUE_CODE(field) <= PROTO_ENUM) {
+            at = read_number_field(m, step, field, seen, k, at, stop, is_unknown);
+            if (UNLIKELY(!at)) return NULL;
+            continue;
+        }
+        if (LIKELY((tag & 7) == WIRE_BYTES)) {
+            at = read_size(m, at, stop, &end);
+            after = end;
+        } else {
+            after = skip_field(m, tag, at, at, stop, &end);
+            if (UNLIKELY(!after)) return NULL;
+        }
+        if (UNLIKELY(!at)) return NULL;
+        if (UNLIKELY(field->column == DROPPED)) {
+            if (field->b >= 0) clear_oneof(m, step, field->b, seen, k);
+        } else if (UNLIKELY(!read_content(m, step, field, CHILD(m, field, 0), seen, k, at, end))) {
+            return NULL;
+        }
+        at = after;
     }
     return at;
 }
@@ -865,7 +893,7 @@ static int append_absent(Machine *m, const Step *step, const uint8_t *at)
     if (step->code != CONSTANT) return step->column == DROPPED || append_null(m, step->column);
     value = CHILD(m, step, 0);
     if (LIKELY(value->code >= PROTO_INT32 && value->code <= PROTO_BOOL && text[0] == 0 && step->text_size == 1))
-        return append_number(m, value, 0);
+        return append_number(m, value->code, value, 0);
     if (LIKELY((value->code == PROTO_STRING || value->code == PROTO_BYTES) && step->text_size == 0))
         return append_bytes(m, value->column, at, 0);
     return run(m, step, at, at) != NULL;
@@ -893,7 +921,7 @@ static inline int fill_missing(Machine *m, const Step *step, const uint64_t *see
             } else if (field->column == DROPPED) {
                 continue;
             } else if (field->flags & PROTO_REPEATED) {
-                int is_map = CHILD(m, field, 0)->code == PROTO_MAP_ENTRY;
+                int is_map = VALUE_CODE(field) == PROTO_MAP_ENTRY;
                 if (UNLIKELY(!(is_map ? close_map(m, field->column) : close_list(m, field->column)))) return 0;
             } else if (UNLIKELY(field->count < 2)) {
                 fail(m, BAD_MISSING, at);
@@ -944,7 +972,6 @@ static const uint8_t *read_message(Machine *m, const Step *step, const uint8_t *
 /* A value alone: a root, or the default of a field. */
 static const uint8_t *run_proto(Machine *m, const Step *step, const uint8_t *at, const uint8_t *stop)
 {
-    const uint8_t *start = at;
     int is_unknown = 0;
     uint64_t found = 0;
     int64_t micros;
@@ -956,21 +983,28 @@ static const uint8_t *run_proto(Machine *m, const Step *step, const uint8_t *at,
         case PROTO_DURATION:
             at = read_time(m, step, at, stop, 0, &micros);
             return at && append_int64(m, step->column, micros) ? at : NULL;
-        case PROTO_STRING:
-            if (!is_utf8(at, stop - at)) return fail(m, BAD_UTF8, at);
-            /* fall through */
+        case PROTO_STRING: return append_text(m, step->column, at, stop - at, at) ? stop : NULL;
         case PROTO_BYTES: return append_bytes(m, step->column, at, stop - at) ? stop : NULL;
         case PROTO_JSON: return append_json(m, step, at, stop) ? stop : NULL;
     }
-    switch (OWN_WIRE[step->code - PROTO_MESSAGE]) {
-        case WIRE_VARINT: at = read_wire_number(m, at, stop, &found); break;
-        case WIRE_WIDE:
-        case WIRE_NARROW:
-            at += OWN_WIRE[step->code - PROTO_MESSAGE] == WIRE_WIDE ? 8 : 4;
-            if (at > stop) return fail(m, BAD_SHORT, start);
-            found = at - start == 8 ? (uint64_t)little_int64(start) : (uint32_t)little_int32(start);
+    switch (step->code) {
+        case PROTO_FIXED64:
+        case PROTO_SFIXED64:
+        case PROTO_DOUBLE:
+            if (stop - at < 8) return fail(m, BAD_SHORT, at);
+            found = (uint64_t)little_int64(at);
+            at += 8;
             break;
-        default: return fail(m, BAD_TAG, at);
+        case PROTO_FIXED32:
+        case PROTO_SFIXED32:
+        case PROTO_FLOAT:
+            if (stop - at < 4) return fail(m, BAD_SHORT, at);
+            found = (uint32_t)little_int32(at);
+            at += 4;
+            break;
+        case PROTO_MAP_ENTRY:
+        case PROTO_FIELD: return fail(m, BAD_TAG, at);
+        default: at = read_wire_number(m, at, stop, &found);
     }
     if (!at) return NULL;
     if (step->code == PROTO_ENUM) {
@@ -979,5 +1013,5 @@ static const uint8_t *run_proto(Machine *m, const Step *step, const uint8_t *at,
         if (index == NOT_THERE) return append_null(m, step->column) ? at : NULL;
         found = (uint64_t)index;
     }
-    return append_number(m, step, found) ? at : NULL;
+    return append_number(m, step->code, step, found) ? at : NULL;
 }

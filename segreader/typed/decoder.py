@@ -152,14 +152,14 @@ class ValueDecoder:
 
     def _compiled(self, schema: Schema, message: MessageName | None) -> Op | None:
         if schema.format is SchemaFormat.AVRO:
-            from segreader.typed import avro
+            from segreader.typed.formats import avro
 
             return avro.compile_schema(schema, self._layout, whole=self._decoding.type)
         if schema.format is SchemaFormat.JSON:
-            from segreader.typed import json_schema
+            from segreader.typed.formats import json_schema
 
             return json_schema.compile_schema(schema, self._layout)
-        from segreader.typed import protobuf
+        from segreader.typed.formats import protobuf
 
         if message is None:
             return protobuf.compile_schema(schema, self._layout, self._decoding.schemas.message)

@@ -15,7 +15,7 @@ from enum import IntEnum
 from typing import Final
 
 from segreader.errors import OptionError
-from segreader.typed.ops import DROPPED, MOST_DEPTH, Column, ColumnLayout, Op, OpCode
+from segreader.typed.ops import DROPPED, MOST_DEPTH, PROTO_GROUP, Column, ColumnLayout, Op, OpCode
 from segreader.typed.types import Type, ValueKind
 
 KINDS: Final = (
@@ -364,6 +364,8 @@ class _Packer:
         step.table, step.text = op.table, op.text
         if op.code in _MESSAGES:
             step.a, step.table = _places_of_numbers(op)
+        elif op.code is OpCode.PROTO_FIELD:
+            step.a, step.flags = _tag(op), op.flags | op.children[0].code << _CODE_SHIFT
         return step
 
     def _below(self, op: Op) -> int:
@@ -490,6 +492,20 @@ def _places_of_numbers(op: Op) -> tuple[int, list[int]]:
     dense = 1 + max((one for one in places if one < 4 * len(places) + 16), default=0)
     others = sorted((number, place) for number, place in places.items() if number >= dense)
     return dense, [*(places.get(number, -1) for number in range(dense)), *(one for pair in others for one in pair)]
+
+
+_CODE_SHIFT: Final = 8
+_WIRE_TYPES: Final = {
+    **dict.fromkeys((OpCode.PROTO_FIXED64, OpCode.PROTO_SFIXED64, OpCode.PROTO_DOUBLE), 1),
+    **dict.fromkeys((OpCode.PROTO_FIXED32, OpCode.PROTO_SFIXED32, OpCode.PROTO_FLOAT), 5),
+    **dict.fromkeys((code for code in OpCode if OpCode.PROTO_INT32 <= code <= OpCode.PROTO_SINT64), 0),
+    **dict.fromkeys((OpCode.PROTO_BOOL, OpCode.PROTO_ENUM), 0),
+}
+
+
+def _tag(op: Op) -> int:
+    """The tag of a Protobuf field that is not packed."""
+    return op.a << 3 | (3 if op.flags & PROTO_GROUP else _WIRE_TYPES.get(op.children[0].code, 2))
 
 
 def _is_avro(op: Op) -> bool:

@@ -86,14 +86,14 @@ def type_of(schema: Schema, message: str | None = None) -> Type:
         OptionError: the schema is invalid, or has what no column can hold.
     """
     if schema.format is SchemaFormat.AVRO:
-        from segreader.typed import avro
+        from segreader.typed.formats import avro
 
         return avro.type_of(schema)
     if schema.format is SchemaFormat.PROTOBUF:
-        from segreader.typed import protobuf
+        from segreader.typed.formats import protobuf
 
         return protobuf.type_of(schema, message)
-    from segreader.typed import json_schema
+    from segreader.typed.formats import json_schema
 
     return json_schema.type_of(schema)
 

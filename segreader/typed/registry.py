@@ -136,7 +136,7 @@ class SchemaResolver:
         """
         schema, _ = self._whole(one, ())
         if schema.format is SchemaFormat.PROTOBUF:
-            from segreader.typed.protobuf import described
+            from segreader.typed.formats.protobuf import described
 
             try:
                 return described(schema)
@@ -189,7 +189,7 @@ def gathered(
 
 def single_object_id(schema: Schema) -> str:
     """What a single object names an Avro schema by: CRC-64-AVRO as it stands in the frame, in hex."""
-    from segreader.typed.avro import fingerprint64
+    from segreader.typed.formats.avro import fingerprint64
 
     return fingerprint64(schema).hex()
 

@@ -190,7 +190,7 @@ def read_schema(path: FilePath) -> Schema:
     if suffix in _DESCRIPTORS:
         return Schema(SchemaFormat.PROTOBUF, base64.b64encode(_read(path)).decode())
     if suffix == ".proto":
-        from segreader.typed.protobuf import described
+        from segreader.typed.formats.protobuf import described
 
         try:
             return described(_proto(Path(path), ()))

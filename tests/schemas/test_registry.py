@@ -28,7 +28,7 @@ from segreader.errors import (
 )
 from segreader.schemas import registry
 from segreader.storage.signed_url import Secret
-from segreader.typed.avro import fingerprint64
+from segreader.typed.formats.avro import fingerprint64
 from segreader.typed.registry import DEEPEST_REFERENCE, LARGEST_ANSWER, SchemaRegistry
 from segreader.typed.schema import Framing, Schema, SchemaFormat, SchemaSet
 

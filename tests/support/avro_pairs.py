@@ -19,9 +19,9 @@ import fastavro
 import pyarrow as pa
 
 from segreader.errors import OptionError
-from segreader.typed.avro import type_of
 from segreader.typed.decoder import ValueDecoder
 from segreader.typed.decoding import Decoding, Side, Undecodable
+from segreader.typed.formats.avro import type_of
 from segreader.typed.ops import Bad
 from segreader.typed.schema import Schema, SchemaFormat, SchemaSet
 from segreader.typed.types import Type, ValueKind, select

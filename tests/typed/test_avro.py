@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from profiles import tries
 
 from segreader.errors import OptionError
-from segreader.typed.avro import canonical_form, compile_schema, fingerprint64, type_of
+from segreader.typed.formats.avro import canonical_form, compile_schema, fingerprint64, type_of
 from segreader.typed.ops import DROPPED, ColumnLayout, Op, OpCode
 from segreader.typed.schema import Reference, Schema, SchemaFormat
 from segreader.typed.types import Type, TypeField, ValueKind, select

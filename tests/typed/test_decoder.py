@@ -17,9 +17,10 @@ from random_programs import AvroParts, damaged, encode_long
 
 from segreader.errors import OptionError
 from segreader.format.columns import BufferPool
-from segreader.typed import avro, decoder, protobuf
+from segreader.typed import decoder
 from segreader.typed.decoder import UndecodableRow, ValueDecoder, sentence
 from segreader.typed.decoding import Decoding, Side
+from segreader.typed.formats import avro, protobuf
 from segreader.typed.ops import Bad
 from segreader.typed.schema import Framing, Schema, SchemaFormat, SchemaSet
 from segreader.typed.types import Type

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from profiles import tries
 
 from segreader.errors import OptionError
-from segreader.typed.json_schema import compile_schema, type_of
+from segreader.typed.formats.json_schema import compile_schema, type_of
 from segreader.typed.ops import ColumnLayout, Op, OpCode, Program
 from segreader.typed.reference import execute
 from segreader.typed.schema import Reference, Schema, SchemaFormat

@@ -18,7 +18,7 @@ from profiles import tries
 
 from segreader.typed.decoder import ValueDecoder
 from segreader.typed.decoding import Decoding, Framing, Side, Undecodable
-from segreader.typed.json_schema import type_of
+from segreader.typed.formats.json_schema import type_of
 from segreader.typed.ops import MOST_DEPTH, Bad
 from segreader.typed.schema import Schema, SchemaFormat, SchemaSet
 from segreader.typed.types import Type, ValueKind

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from profiles import tries
 
 from segreader.errors import OptionError
-from segreader.typed.avro import compile_schema, type_of
+from segreader.typed.formats.avro import compile_schema, type_of
 from segreader.typed.merge import merge_types
 from segreader.typed.ops import ColumnLayout
 from segreader.typed.types import Type, TypeField, ValueKind

@@ -10,9 +10,9 @@ import pytest
 from google.protobuf import descriptor_pb2
 
 from segreader.errors import OptionError
-from segreader.typed import protobuf
+from segreader.typed.formats import protobuf
+from segreader.typed.formats.protobuf import compile_schema, described, message_names, type_of
 from segreader.typed.ops import DROPPED, PROTO_GROUP, PROTO_PACKABLE, PROTO_REPEATED, ColumnLayout, Op, OpCode
-from segreader.typed.protobuf import compile_schema, described, message_names, type_of
 from segreader.typed.schema import Reference, Schema, SchemaFormat
 from segreader.typed.types import Type, TypeField, ValueKind, select
 

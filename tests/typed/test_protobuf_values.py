@@ -24,9 +24,9 @@ from twins import NATIVE, entries_of
 
 from segreader.typed.decoder import UndecodableRow, ValueDecoder
 from segreader.typed.decoding import Decoding, Side
+from segreader.typed.formats.protobuf import described, message_names, type_of
 from segreader.typed.merge import merge_types
 from segreader.typed.ops import Bad
-from segreader.typed.protobuf import described, message_names, type_of
 from segreader.typed.schema import Framing, Reference, Schema, SchemaFormat, SchemaSet
 from segreader.typed.types import Type
 
