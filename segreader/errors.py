@@ -193,9 +193,7 @@ class SchemaRegistryError(SegreaderError):
     ``status`` is HTTP's where an answer came, ``None`` otherwise; ``code`` is the registry's own number in it.
     """
 
-    def __init__(
-        self, message: str = "", *, status: int | None = None, code: int | None = None, **fields: Any
-    ) -> None:
+    def __init__(self, message: str = "", *, status: int | None = None, code: int | None = None, **fields: Any) -> None:
         super().__init__(message, **fields)
         self.status = status
         self.code = code

@@ -134,7 +134,7 @@ def test_a_version_gives_its_own_fields() -> None:
 
 
 def test_a_version_that_cannot_read_a_later_writer_says_so_at_its_first_value() -> None:
-    with pytest.raises(UndecodableValueError, match="cannot be read as the reader's schema; found schema id"):
+    with pytest.raises(UndecodableValueError, match=r"items\.quantity; found long, expected int32.*schema id"):
         scan("orders-avro", schema_version=1).to_arrow()
 
 
