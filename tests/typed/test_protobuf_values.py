@@ -396,7 +396,7 @@ def test_a_message_in_parts_is_their_concatenation(kernel: str) -> None:
     assert not bad
     assert one["id"] == 2
     assert one["address"] == ("a", ("n", 5_000_009, False, None), 3, [(1,), (2,), (9,)])
-    assert one["tags"] == [("a", "1"), ("b", "3"), ("c", "4")]
+    assert dict(one["tags"]) == {"a": "1", "b": "3", "c": "4"}
     assert (one["limit"], one["codes"]) == (3, [(1,), (2,), (3,)])
     assert (one["card"], one["voucher"], one["invoice"]) == (None, None, ("", None, 1, []))
     for data, value in zip(values, found, strict=True):
