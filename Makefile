@@ -149,16 +149,16 @@ bench-loader: $(VENV)/.dev java  ## measure loaders beside a plain scan, and tab
 	SEGREADER_KERNEL=native $(BIN)/python -m benchmarks.loader $(BENCH)
 
 # Without the exhaustive tests (half an hour), and those of how much memory is taken: the sanitizer takes its own.
-test-asan: $(VENV)/.dev  ## run the tests of the format over a kernel built with AddressSanitizer
+test-asan: $(VENV)/.dev  ## run the tests of the format and of typed values over kernels built with AddressSanitizer
 	rm -rf $(ASAN)
 	SEGREADER_REQUIRE_KERNEL=1 SEGREADER_SANITIZE=address $(BIN)/python setup.py --quiet build \
 		--build-base $(ASAN) --build-lib $(ASAN)/lib
 	PYTHONPATH=$(ASAN)/lib $(BIN)/python -P -c 'import importlib.util as u; \
-		at = [u.find_spec(f"segreader.format.{name}") for name in ("_kernel", "_rows")]; \
+		at = [u.find_spec(f"segreader.{name}") for name in ("format._kernel", "format._rows", "typed._values")]; \
 		raise SystemExit(0 if all(one and "$(ASAN)/lib" in one.origin for one in at) else f"not sanitized: {at}")'
 	PYTHONPATH=$(ASAN)/lib LD_PRELOAD="$(ASAN_LIBRARIES)" PYTHONMALLOC=malloc \
 		ASAN_OPTIONS=detect_leaks=0 SEGREADER_KERNEL=native \
-		$(BIN)/pytest -p no:cacheprovider -m 'not exhaustive' -k 'not takes_no_more_memory' tests/format
+		$(BIN)/pytest -p no:cacheprovider -m 'not exhaustive' -k 'not takes_no_more_memory' tests/format tests/typed
 
 mutants: $(VENV)/.dev  ## change each condition of the native kernel, and name those that no test holds (MUTANTS=regex)
 	$(BIN)/python tests/support/mutants.py --only '$(or $(MUTANTS),.)' $(TESTS)

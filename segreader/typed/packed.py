@@ -61,11 +61,6 @@ _WIDTHS: Final = {
     ValueKind.INTERVAL: 16,
 }
 
-WITH_OFFSETS: Final = frozenset((ValueKind.STRING, ValueKind.BINARY, ValueKind.LIST, ValueKind.MAP))
-"""Kinds whose buffer of values has offsets, one more than entries."""
-
-WITH_DATA: Final = frozenset((ValueKind.STRING, ValueKind.BINARY))
-
 _UNITS: Final = {"ms": 1, "us": 2, "ns": 3}
 
 
