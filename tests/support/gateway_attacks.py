@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from selectors import EpollSelector
 from statistics import median
 from typing import Any
 
@@ -25,12 +26,15 @@ from segreader.broker.codec import encode_request
 from segreader.broker.location import request_tags
 from segreader.broker.protocol import Api
 from segreader.gateway.config import GatewayConfig
+from segreader.gateway.relay import Relay
 from segreader.gateway.server import Backend, Gateway
 from segreader.gateway.wire import Piece, Wire
 
 PARTITIONS = 28_000
 _ANSWER = struct.Struct(">ii7s")
 _REQUESTS = 300
+_UNDER_WAY_S = 0.3
+"""An attack has begun when the gateway has spent so much CPU time on it."""
 
 
 def _broker(port: int) -> None:
@@ -86,27 +90,48 @@ def _gateway(clock: Path, port: int, behind: int) -> None:
     asyncio.run(serve())
 
 
-_CLOCK = struct.Struct("d")
+_CLOCK = struct.Struct("dd")
+_WATCHED = "127.0.0.2"
 
 
 def _show_cpu_time(clock: Path) -> None:
-    """Write the CPU time of this thread to a file that others map: after each callback, and before each write.
+    """Write CPU times of this thread to a file that others map: those of the watched client's requests, and of all.
 
-    The kernel shows that of a process which does not sleep a tick later.
+    A request's time goes from the step of the event loop in which it arrived to the call that sends it on, and the same
+    for its answer: other processes may run meanwhile.
     """
-    shown = _mapped(clock)
-    run_one, write = asyncio.events.Handle._run, Wire.write
+    shown, began, watched = _mapped(clock), [0.0, 0.0], set[Wire]()
+    since: dict[Wire, float] = {}
+    select, updated, write, init = EpollSelector.select, Wire.buffer_updated, Wire.write, Relay.__init__
 
-    def run_and_show(handle: Any) -> None:
-        run_one(handle)
-        _CLOCK.pack_into(shown, 0, time.thread_time())
+    def select_and_note(selector: Any, timeout: float | None = None) -> Any:
+        found = select(selector, timeout)
+        began[0] = time.thread_time()
+        _CLOCK.pack_into(shown, 0, began[1], began[0])
+        return found
 
-    def show_and_write(wire: Wire, data: Piece) -> None:
-        _CLOCK.pack_into(shown, 0, time.thread_time())
+    def note_arrival(wire: Wire, size: int) -> None:
+        if wire in watched:
+            since.setdefault(wire, began[0])
+        updated(wire, size)
+
+    def note_end(wire: Wire, data: Piece) -> None:
+        if wire in watched and since:
+            began[1] += time.thread_time() - since.popitem()[1]
+            _CLOCK.pack_into(shown, 0, began[1], began[0])
         write(wire, data)
 
-    asyncio.events.Handle._run = run_and_show  # type: ignore[assignment, method-assign]
-    Wire.write = show_and_write  # type: ignore[assignment, method-assign]
+    def watch(relay: Relay, client: Wire, broker: Wire, **more: Any) -> None:
+        if more["peer"].startswith(_WATCHED):
+            watched.update((client, broker))
+        init(relay, client, broker, **more)
+
+    patched: Any = Wire
+    patched.buffer_updated, patched.write = note_arrival, note_end
+    patched = EpollSelector
+    patched.select = select_and_note
+    patched = Relay
+    patched.__init__ = watch
 
 
 def _mapped(clock: Path) -> mmap.mmap:
@@ -209,7 +234,7 @@ def _connected(port: int, address: str) -> socket.socket:
 
 
 def paid_for(attack: str, directory: Path) -> tuple[float, float]:
-    """CPU seconds that a gateway uses while a request of another client goes to and fro: alone, and under an attack.
+    """CPU seconds for which a request of another client and its answer are in a gateway: alone, and under an attack.
 
     Each is the median over many requests.
     """
@@ -220,18 +245,20 @@ def paid_for(attack: str, directory: Path) -> tuple[float, float]:
         stack.enter_context(_process("broker", port + 5))
         _connected(port + 5, "127.0.0.1").close()
         stack.enter_context(_process("gateway", clock, port, port + 5))
-        other = stack.enter_context(_connected(port, "127.0.0.2"))
+        other = stack.enter_context(_connected(port, _WATCHED))
         _spent(other, shown)
         alone = _spent(other, shown)
+        _, before = _CLOCK.unpack_from(shown)
         stack.enter_context(_process(attack, port))
-        time.sleep(1.5)
+        while _CLOCK.unpack_from(shown)[1] < before + _UNDER_WAY_S:
+            time.sleep(0.01)
         return alone, _spent(other, shown)
 
 
 def _spent(other: socket.socket, shown: mmap.mmap) -> float:
     spent: list[float] = []
     for number in range(_REQUESTS):
-        (before,) = _CLOCK.unpack_from(shown)
+        before, _ = _CLOCK.unpack_from(shown)
         other.sendall(list_groups(number))
         answer = other.recv(_ANSWER.size, socket.MSG_WAITALL)
         spent.append(_CLOCK.unpack_from(shown)[0] - before)
