@@ -10,6 +10,7 @@ async function main(wanted) {
     brokers: wanted.bootstrap,
     ssl: { ca: [fs.readFileSync(wanted.authority, "utf-8")] },
     sasl: { mechanism: "scram-sha-512", username: wanted.username, password: wanted.password },
+    connectionTimeout: 30_000, // a second by default, which a busy machine may take
     logLevel: logLevel.NOTHING,
   });
   const lines = [];
