@@ -28,7 +28,7 @@ FLINK_TESTS := tests/examples/test_pyflink_backfill.py tests/read/test_corpus_re
 ASAN := build/asan
 ASAN_LIBRARIES = $(shell gcc -print-file-name=libasan.so) $(shell gcc -print-file-name=libstdc++.so)
 
-.PHONY: help demo test test-rest test-all test-oldest test-flink test-broker soak foreign check lint house layers api pages docs fixtures chaos chaos-bucket bench bench-decode bench-clients bench-threads bench-bucket bench-out bench-plan bench-spark-plan bench-storage bench-spark bench-kafka bench-spark-values bench-broker bench-loader test-asan mutants wheel clean java
+.PHONY: help demo test test-rest test-all test-oldest test-flink test-broker soak foreign check lint house layers api pages docs fixtures chaos chaos-bucket bench bench-decode bench-clients bench-threads bench-bucket bench-out bench-plan bench-spark-plan bench-storage bench-values bench-spark bench-kafka bench-spark-values bench-broker bench-loader test-asan mutants wheel clean java
 
 help:  ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | column -t -s '|' | sed 's/^/  make /'
@@ -126,6 +126,9 @@ bench-plan: $(VENV)/.dev  ## measure planning: very many segments, objects and a
 
 bench-spark-plan: $(VENV)/.dev  ## measure what planning for Spark costs a driver, and what a worker holds
 	SEGREADER_KERNEL=native $(BIN)/python -m benchmarks.spark_plan $(BENCH)
+
+bench-values: $(VENV)/.dev  ## measure the decoding of typed values against fastavro, and scans with and without it
+	SEGREADER_KERNEL=native $(BIN)/python -m benchmarks.values $(BENCH)
 
 bench-storage: $(VENV)/.dev  ## measure reading over HTTP against the bare connection
 	$(BIN)/python -m benchmarks.storage $(BENCH)

@@ -10,23 +10,33 @@ round runs all contenders, one after another; rows show the median of the rounds
 from __future__ import annotations
 
 import argparse
+import base64
 import io
 import json
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import chain
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import fastavro
 import pyarrow as pa
 
+import segreader
 from benchmarks.rows import Row, parse_options, print_machine, run
+from segreader.format.compression import Codec
 from segreader.format.kernel import kernel_name
+from segreader.testing.builder import SegmentBuilder
+from segreader.testing.directory import write_local_tiered
 from segreader.typed.decoder import ValueDecoder
 from segreader.typed.decoding import Decoding, Side
-from segreader.typed.formats import avro
+from segreader.typed.formats import protobuf
 from segreader.typed.framing import FrameFinder
+from segreader.typed.reader_schema import type_of
 from segreader.typed.schema import Schema, SchemaFormat, SchemaSet
 
 SCHEMA: dict[str, Any] = {
@@ -87,7 +97,13 @@ def main() -> None:
     if kernel_name() != "native":
         sys.exit("the native kernel is not built")
     print_machine("pyarrow", "fastavro")
-    run(figures(options.records, options.rounds), options.json, records=options.records, rounds=options.rounds)
+    with tempfile.TemporaryDirectory() as place:
+        rows = chain(
+            figures(options.records, options.rounds),
+            other_formats(options.records, options.rounds),
+            scans(options.records, options.rounds, Path(place)),
+        )
+        run(rows, options.json, records=options.records, rounds=options.rounds)
 
 
 def orders(count: int) -> Iterator[dict[str, Any]]:
@@ -165,12 +181,143 @@ def written(parsed: Any, order: dict[str, Any]) -> bytes:
     return stream.getvalue()
 
 
-def decoder(paths: tuple[str, ...]) -> ValueDecoder:
+def decoder(paths: tuple[str, ...], schema: Schema | None = None) -> ValueDecoder:
     """What decodes some fields of the records."""
-    schema = Schema(SchemaFormat.AVRO, json.dumps(SCHEMA))
+    schema = schema or Schema(SchemaFormat.AVRO, json.dumps(SCHEMA))
     schemas = SchemaSet(ids=(("7", schema),))
-    decoding = Decoding(side=Side.VALUE, schemas=schemas, type=avro.type_of(schema), paths=paths)
+    decoding = Decoding(side=Side.VALUE, schemas=schemas, type=type_of(schema), paths=paths)
     return ValueDecoder(decoding, kernel="native")
+
+
+PROTO = """
+syntax = "proto3";
+message Order {
+  int64 id = 1;
+  int64 created = 2;
+  message Customer { string name = 1; optional string email = 2; int32 age = 3; }
+  Customer customer = 3;
+  enum Status { NEW = 0; PAID = 1; SENT = 2; DONE = 3; }
+  Status status = 4;
+  message Item { string sku = 1; int32 quantity = 2; double price = 3; }
+  repeated Item items = 5;
+  map<string, string> tags = 6;
+  double total = 7;
+  bool paid = 8;
+  optional string note = 9;
+  float weight = 10;
+}
+"""
+JSON_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "required": ["id", "created", "customer", "status", "items", "tags", "total", "paid", "weight"],
+    "properties": {
+        "id": {"type": "integer"},
+        "created": {"type": "integer"},
+        "customer": {
+            "type": "object",
+            "required": ["name", "age"],
+            "properties": {
+                "name": {"type": "string"},
+                "email": {"type": ["null", "string"]},
+                "age": {"type": "integer"},
+            },
+        },
+        "status": {"enum": ["NEW", "PAID", "SENT", "DONE"]},
+        "items": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["sku", "quantity", "price"],
+                "properties": {
+                    "sku": {"type": "string"},
+                    "quantity": {"type": "integer"},
+                    "price": {"type": "number"},
+                },
+            },
+        },
+        "tags": {"type": "object", "additionalProperties": {"type": "string"}},
+        "total": {"type": "number"},
+        "paid": {"type": "boolean"},
+        "note": {"type": ["null", "string"]},
+        "weight": {"type": "number"},
+    },
+}
+
+
+def protobuf_values(records: int) -> tuple[Schema, list[bytes]]:
+    """The same orders as Protobuf messages, as Confluent's serializer writes them, and their schema."""
+    from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
+
+    schema = protobuf.described(Schema(SchemaFormat.PROTOBUF, PROTO))
+    files = descriptor_pb2.FileDescriptorSet.FromString(base64.b64decode(schema.text))
+    pool = descriptor_pool.DescriptorPool()
+    for file in files.file:
+        pool.Add(file)
+    kind = message_factory.GetMessageClass(pool.FindMessageTypeByName("Order"))
+    return schema, [FRAME + b"\0" + json_format.ParseDict(one, kind()).SerializeToString() for one in orders(records)]
+
+
+def other_formats(records: int, rounds: int) -> Iterator[Row]:
+    """Protobuf and JSON of the same orders."""
+    schema, values = protobuf_values(records)
+    yield from rates_of("Protobuf", schema, values, rounds, (300, None))
+    texts = [FRAME + json.dumps(one, separators=(",", ":")).encode() for one in orders(records)]
+    yield from rates_of("JSON", Schema(SchemaFormat.JSON, json.dumps(JSON_SCHEMA)), texts, rounds, (None, None))
+
+
+def rates_of(
+    name: str, schema: Schema, values: Sequence[bytes], rounds: int, aims: tuple[float | None, float | None]
+) -> Iterator[Row]:
+    """Whole records of a format, and two of their fields."""
+    batches = [pa.array(values[start : start + BATCH], pa.binary()) for start in range(0, len(values), BATCH)]
+    size = sum(map(len, values))
+    whole, part = decoder(("",), schema), decoder(TWO_FIELDS, schema)
+    found: dict[str, list[float]] = {"whole records": [], "2 of 10 fields": []}
+    for turn in range(rounds + 1):
+        for kind, used in zip(found, (whole, part), strict=True):
+            rate = size / cpu_seconds(partial(decode_each, used, batches)) / 1e6
+            if turn:
+                found[kind].append(rate)
+    for (kind, rates), aim in zip(found.items(), aims, strict=True):
+        note = f"{size / len(values):.0f} bytes a record"
+        yield Row(f"{name}, {kind}", tuple(rates), aim, " MB/s", note, is_least=True)
+
+
+def decode_each(used: ValueDecoder, batches: Sequence[pa.Array]) -> None:
+    """Decode batches one after another."""
+    for one in batches:
+        used.decode(one)
+
+
+def scans(records: int, rounds: int, place: Path) -> Iterator[Row]:
+    """What a whole scan costs with its values decoded, beside one that leaves them bytes."""
+    parsed = fastavro.parse_schema(SCHEMA)
+    builder, values = SegmentBuilder(), [written(parsed, one) for one in orders(records)]
+    for start in range(0, records, 500):
+        builder.batch(values[start : start + 500], codec=Codec.ZSTD)
+    write_local_tiered(place, "orders", [builder])
+    schemas = SchemaSet(ids=(("7", Schema(SchemaFormat.AVRO, json.dumps(SCHEMA))),))
+    read: dict[str, dict[str, Any]] = {
+        "bytes": {},
+        "whole": {"value": schemas},
+        "part": {"value": schemas, "columns": ["offset", *(f"value.{name}" for name in TWO_FIELDS)]},
+    }
+    spent: dict[str, list[float]] = {name: [] for name in read}
+    for turn in range(rounds + 1):
+        for name, arguments in read.items():
+            found = cpu_seconds(partial(drain, place, arguments))
+            if turn:
+                spent[name].append(found)
+    for name, aim in (("whole", 0.4), ("part", None)):
+        ratios = tuple(plain / ours for plain, ours in zip(spent["bytes"], spent[name], strict=True))
+        text = "all fields decoded" if name == "whole" else "2 of 10 fields decoded"
+        yield Row(f"scan, zstd, {text}: speed beside bytes", ratios, aim, "x", "records a CPU second", is_least=True)
+
+
+def drain(place: Path, arguments: dict[str, Any]) -> None:
+    """Read a topic, one batch at a time."""
+    for _ in segreader.scan(place, topic="orders", threads=1, **arguments).to_batches():
+        pass
 
 
 def frames_of(batches: Sequence[pa.Array]) -> Callable[[], object]:
