@@ -275,9 +275,12 @@ def test_a_file_that_only_passes_on_another_has_its_messages() -> None:
 
 def test_imports_are_found_whatever_they_are_given_as() -> None:
     far = f"{PROTO3} package far; enum E {{ A = 0; B = 1; }}"
-    near = f'{PROTO3} package near; import "a/far.proto"; message N {{ far.E e = 1; }}'
+    near = (
+        f'{PROTO3} package near; import "a/far.proto"; import "google/protobuf/timestamp.proto";'
+        " message N { far.E e = 1; google.protobuf.Timestamp t = 2; }"
+    )
     text = f'{PROTO3} import "b/near.proto"; message M {{ near.N n = 1; repeated near.N ns = 2; }}'
-    expected = {"n": "struct<enum>?", "ns": "list<struct<enum>>"}
+    expected = {"n": "struct<enum, timestamp?>?", "ns": "list<struct<enum, timestamp?>>"}
 
     def as_descriptors(schema: Schema, name: str) -> Schema:
         """As Python's client registers it: one file, named as the import."""
@@ -386,6 +389,18 @@ def test_warnings_of_protoc_are_no_errors(capfd: pytest.CaptureFixture[str]) -> 
 
     assert fields(schema) == {"a": "int32?"}
     assert capfd.readouterr() == ("", "")
+
+
+def test_imports_may_have_any_path_and_be_empty() -> None:
+    names = {"schema": f"{PROTO3} message N {{}}", "schema1": "", "x__schema": f"{PROTO3} message O {{}}"}
+    imports = "".join(f'import "{one.replace("__", "/")}.proto"; ' for one in names)
+
+    assert fields(proto(f"{PROTO3} {imports} message M {{ N n = 1; O o = 2; }}", **names)) == {
+        "n": "struct?",
+        "o": "struct?",
+    }
+    with pytest.raises(OptionError, match="protoc cannot be run"):
+        type_of(proto(PROTO3, **{"a": "", "a.proto__b": ""}))
 
 
 def test_an_error_in_an_import_names_it() -> None:

@@ -404,6 +404,58 @@ def test_a_message_in_parts_is_their_concatenation(kernel: str) -> None:
         assert without_order(value) == without_order(value_of(message))
 
 
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_message_in_parts_has_the_fields_of_the_reader_once(kernel: str) -> None:
+    fields = (
+        "int32 x = 1; E e = 2;",
+        "int32 x = 1; E e = 2; repeated string more = 3; optional bool flag = 4; N n = 5;",
+    )
+    writer, reader = (
+        schema_of(
+            'syntax = "proto3"; enum E { A = 0; B = 7; }'
+            " message M { N n = 1; repeated N r = 2; oneof o { N a = 3; N b = 4; } }"
+            f" message N {{ {one} }}"
+        )
+        for one in fields
+    )
+    type_ = type_of(reader)
+    part, other = b"\x08\x05", b"\x10\x07"  # x = 5; e = B
+    paths = ("n.x", "n.e", "n.more", "n.flag", "r.x", "r.flag", "a.x", "a.e", "a.more")
+    values = [
+        b"\x0a\2" + part + b"\x0a\2" + other,
+        b"\x1a\2" + part + b"\x22\0" + b"\x1a\2" + other,
+        b"\x22\0\x1a\0\x1a\0",
+    ]
+    found, bad = decoded(writer, values, kernel, *paths, type_=type_)
+
+    assert not bad
+    assert found == [
+        ((5, "B", [], None), [], None),
+        (None, [], (0, "B", [])),
+        (None, [], (0, "A", [])),
+    ]
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_well_known_type_may_be_the_value_itself(kernel: str) -> None:
+    imports = "".join(f'import "google/protobuf/{one}.proto"; ' for one in ("timestamp", "wrappers", "struct"))
+    kinds = ("Timestamp", "Int64Value", "Struct", "ListValue", "StringValue")
+    fields = " ".join(f"google.protobuf.{one} f{k} = {k + 1};" for k, one in enumerate(kinds))
+    schema = schema_of(f'syntax = "proto3"; {imports} message M {{ {fields} }}')
+    cases = [
+        (b"\x08\x05\x10\xe8\x07", 5_000_001),
+        (b"\x08\x07", 7),
+        (b"\x0a\x03\x0a\x01a", '{"a":null}'),
+        (b"\x0a\x02\x08\0", "[null]"),
+        (b"\x0a\x01a", "a"),
+    ]
+    for kind, (data, value) in zip(kinds, cases, strict=True):
+        found, bad = decoded(schema, [data, b"", b"\x07"], kernel, message=f"google.protobuf.{kind}")
+        assert found[0] == value
+        assert found[1] == {"Timestamp": 0, "Int64Value": 0, "Struct": "{}", "ListValue": "[]", "StringValue": ""}[kind]
+        assert [one.bad for one in bad.values()] == [Bad.TAG]
+
+
 def test_large_maps_keep_the_last_value_of_a_key_in_the_place_of_the_first() -> None:
     schema = schema_of(PROTO3)
     random = Random(3)

@@ -249,8 +249,7 @@ def described(schema: Schema) -> Schema:
         return schema
     with _bounded():
         files = _needed(_files_in(_compiled(schema)))
-    data = b"".join(b"\x0a" + _varint(len(one)) + one for one in files)
-    return Schema(schema.format, base64.b64encode(data).decode())
+    return Schema(schema.format, base64.b64encode(_set_of(files)).decode())
 
 
 def _needed(files: Sequence[bytes]) -> list[bytes]:
@@ -368,17 +367,15 @@ class _Descriptors:
                 return full
             scope = scope.rpartition(".")[0]
 
-    def missing(self) -> bool:
-        """Whether a field has a type that is not here and that everyone knows by no other way."""
+    def lacks_types(self) -> bool:
+        """Whether a field has a type that is not here."""
+        known = self.messages.keys() | self.enums.keys() | _TIMES.keys() | _WRAPPED.keys() | _JSON.keys()
         return any(
-            one.type_name and (full := self.find(message.name, one.type_name)) not in self.messages
-            and full not in self.enums
-            and full not in _TIMES
-            and full not in _WRAPPED
-            and full not in _JSON
+            self.find(message.name, one.type_name) not in known
             for message in self.messages.values()
             for one in message.fields
-        )  # fmt: skip
+            if one.type_name
+        )
 
 
 _Wire = dict[int, list[int | bytes]]
@@ -564,14 +561,14 @@ def _parse(schema: Schema) -> _Descriptors:
     """The descriptors of a schema and of what it imports."""
     descriptors = _Descriptors()
     _add_schema(descriptors, schema, None, 0)
-    if descriptors.missing():
+    if descriptors.lacks_types():
         for name, fields in _KNOWN.items():
             known = tuple(
                 _ProtoField(name=one, number=number, type=type_, is_repeated=is_repeated)
                 for number, (one, type_, is_repeated) in enumerate(fields, 1)
             )
             descriptors.messages.setdefault(name, _ProtoMessage(name=name, fields=known))
-    if descriptors.missing():
+    if descriptors.lacks_types():
         _add_known_imports(descriptors)
     return descriptors
 
@@ -615,7 +612,7 @@ def _add_known_imports(descriptors: _Descriptors) -> None:
         return
     text = "".join(f'import "{one}";' for one in dict.fromkeys(wanted))
     reader = _FileReader(descriptors)
-    for file in _files_in(_run_protoc(f'syntax = "proto3"; {text}', (), {})):
+    for file in _files_in(_run_protoc(f'syntax = "proto3"; {text}', {}, {})):
         reader.file(file)
 
 
@@ -624,7 +621,7 @@ def _descriptors_in(text: str) -> bytes | None:
     if len(text) > MOST_TEXT:
         _invalid("it is too long", found=f"{len(text):,} characters", expected=f"at most {MOST_TEXT:,}")
     try:
-        return base64.b64decode("".join(text.split()), validate=True)
+        return base64.b64decode("".join(text.split()), validate=True) or None
     except (binascii.Error, ValueError):
         return None
 
@@ -659,7 +656,7 @@ def _indexed(descriptors: _Descriptors, *, skip_entries: bool) -> dict[tuple[int
 def _compiled(schema: Schema) -> bytes:
     """The ``FileDescriptorSet`` of a ``.proto`` file's text; its own file is the last one."""
     texts: dict[str, str] = {}
-    files: list[bytes] = []
+    files: dict[str, list[bytes]] = {}
     size = len(schema.text)
 
     def add(references: Sequence[Reference], depth: int) -> None:
@@ -667,29 +664,33 @@ def _compiled(schema: Schema) -> bytes:
         if depth > MOST_DEPTH:
             _invalid("imports are nested too deeply", expected=f"at most {MOST_DEPTH} levels")
         for one in references:
-            if one.name in texts:
+            if one.name in texts or one.name in files:
                 continue
             path = PurePosixPath(one.name)
             if path.is_absolute() or not path.parts or ".." in path.parts or "\0" in one.name:
                 _invalid("the name of an import", found=one.name[:80], expected="a path, as in an import")
-            texts[one.name] = ""
-            add(one.schema.references, depth + 1)
-            data = _descriptors_in(one.schema.text)
             size += len(one.schema.text)
+            data = _descriptors_in(one.schema.text)
             if data is None:
                 texts[one.name] = one.schema.text
-                continue
-            try:
-                *others, own = _files_in(data)
-            except ValueError:
-                _invalid("an import is neither text nor descriptors in base64", found=one.name[:80])
-            name = one.name.encode()
-            files.extend((*others, own + b"\x0a" + _varint(len(name)) + name))  # the last name is the one that counts
+            else:
+                files[one.name] = _named_as(one.name, data)
+            add(one.schema.references, depth + 1)
 
     add(schema.references, 0)
     if size > MOST_TEXT:
         _invalid("it and its imports are too long", found=f"{size:,} characters", expected=f"at most {MOST_TEXT:,}")
-    return _run_protoc(schema.text, files, {name: text for name, text in texts.items() if text})
+    return _run_protoc(schema.text, files, texts)
+
+
+def _named_as(name: str, data: bytes) -> list[bytes]:
+    """The files that descriptors are, the last of them with the name that others import it by."""
+    try:
+        *others, own = _files_in(data)
+    except ValueError:
+        _invalid("an import is neither text nor descriptors in base64", found=name[:80])
+    encoded = name.encode(errors="replace")
+    return [*others, own + b"\x0a" + _varint(len(encoded)) + encoded]  # of two names the last one counts
 
 
 def _varint(value: int) -> bytes:
@@ -700,50 +701,56 @@ def _varint(value: int) -> bytes:
     return bytes((*data, value))
 
 
-def _run_protoc(text: str, files: Sequence[bytes], texts: Mapping[str, str]) -> bytes:
+def _run_protoc(text: str, files: Mapping[str, Sequence[bytes]], texts: Mapping[str, str]) -> bytes:
     """The ``FileDescriptorSet`` that ``protoc`` makes of a file and all that it imports.
 
     It runs in a process of its own: it may end that, print, or take too long, and leaves nothing behind.
 
     Args:
-        files: descriptors that may be imported.
+        files: descriptors that may be imported, by their paths: the file, behind those that it imports.
         texts: of files that may be imported, by their paths.
     """
     if find_spec("grpc_tools") is None or not sys.executable:
         raise OptionError(
-            "reading the text of a .proto file needs protoc",
+            "compiling a .proto file needs protoc",
             expected="the package grpcio-tools",
             hint=f"{install_hint('protobuf')}, or give descriptors: protoc --include_imports --descriptor_set_out=FILE",
         )
-    with tempfile.TemporaryDirectory(prefix="segreader-") as folder:
-        root = Path(folder, "imports")
-        root.mkdir()
-        main = next(name for k in range(len(texts) + 1) if (name := f"schema{k or ''}.proto") not in texts)
-        for name, one in {**_known_texts(text, *texts.values()), **texts, main: text}.items():
-            path = root / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(one, encoding="utf-8", errors="replace", newline="")
-        out, known = Path(folder, "out"), Path(folder, "known")
-        command = [sys.executable, "-P", "-m", "grpc_tools.protoc", "-I", str(root), "--include_imports"]
-        if files:
-            known.write_bytes(b"".join(b"\x0a" + _varint(len(one)) + one for one in files))
-            command.append(f"--descriptor_set_in={known}")
-        try:
+    try:
+        with tempfile.TemporaryDirectory(prefix="segreader-") as folder:
+            root = Path(folder, "imports")
+            main = next(name for k in range(len(texts) + len(files) + 1)
+                        if (name := f"schema{k or ''}.proto") not in texts.keys() | files.keys())  # fmt: skip
+            for name, one in {**_known_texts(text, *texts.values()), **texts, main: text}.items():
+                path = root / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(one, encoding="utf-8", errors="replace", newline="")
+            out, known = Path(folder, "out"), Path(folder, "known")
+            command = [sys.executable, "-P", "-m", "grpc_tools.protoc", "-I", str(root), "--include_imports"]
+            if files:
+                known.write_bytes(_set_of([one for found in files.values() for one in found]))
+                command.append(f"--descriptor_set_in={known}")
             done = subprocess.run(
                 [*command, f"--descriptor_set_out={out}", main],
                 cwd=folder,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 timeout=_PROTOC_SECONDS,
             )
-        except subprocess.TimeoutExpired:
-            _invalid("protoc takes too long", expected=f"at most {_PROTOC_SECONDS} seconds")
-        except OSError as error:
-            raise OptionError("protoc cannot be run", found=type(error).__name__) from error
-        if done.returncode or not out.exists():
-            _invalid(_explained(done.stderr.decode(errors="replace"), root))
-        return out.read_bytes()
+            if done.returncode or not out.exists():
+                what = _explained(done.stderr.decode(errors="replace"), root)
+                _invalid(what, hint=install_hint("protobuf") if "google/type/" in what else None)
+            return out.read_bytes()
+    except subprocess.TimeoutExpired:
+        _invalid("protoc takes too long", expected=f"at most {_PROTOC_SECONDS} seconds")
+    except OSError as error:
+        raise OptionError("protoc cannot be run", found=type(error).__name__) from error
+
+
+def _set_of(files: Sequence[bytes]) -> bytes:
+    """The ``FileDescriptorSet`` of these files."""
+    return b"".join(b"\x0a" + _varint(len(one)) + one for one in files)
 
 
 def _explained(output: str, root: Path) -> str:
@@ -761,9 +768,9 @@ def _explained(output: str, root: Path) -> str:
 def _known_texts(*texts: str) -> dict[str, str]:
     """Files that everyone has, for what these texts may import. ``protoc`` has google/protobuf itself."""
     found: dict[str, str] = {}
-    if any('"confluent/' in one for one in texts):
+    if any("confluent/" in one for one in texts):
         found |= _CONFLUENT
-    if any('"google/type/' in one for one in texts) and find_spec("google") and (spec := find_spec("google.type")):
+    if any("google/type/" in one for one in texts) and find_spec("google") and (spec := find_spec("google.type")):
         for place in spec.submodule_search_locations or ():
             found |= {f"google/type/{one.name}": one.read_text() for one in Path(place).glob("*.proto")}
     return found
