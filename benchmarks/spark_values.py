@@ -166,7 +166,7 @@ def _measure_topic(big: TypedSides, tiny: TypedSides, *, rounds: int) -> Iterato
         costs = marginal(sides(big), sides(tiny), rounds, wake=wake, broker=big.kafka.nodes[0].pid)
         ours = [replace(one, broker=0.0) for one in costs["segreader"]]  # it works without a broker, too
         theirs = [replace(one, broker=0.0) for one in costs["kafka"]]
-        name = f"{big.topic.codec}: kafka and from_avro / ours -> {goal}"
+        name = f"{big.topic.codec}: from_avro / ours -> {goal}"
         yield Row(f"{name}, CPU", ratios(theirs, ours, cpu), LEAST, "x", note(big.topic, costs), is_least=True)
         yield Row(f"{name}, CPU with the broker", ratios(costs["kafka"], ours, cpu), None, "x")
         yield Row(f"{name}, wall", ratios(theirs, ours, wall), None, "x")
