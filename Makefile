@@ -23,7 +23,7 @@ SPARK_TESTS := $(wildcard tests/backfill tests/spark tests/spark_jobs tests/it_s
 
 FLINK := build/flink
 FLINK_VERSION := 2.3.0
-FLINK_TESTS := tests/examples/test_pyflink_backfill.py tests/read/test_corpus_read.py -k 'not several_threads and not in_any_order'
+FLINK_TESTS := tests/examples/test_pyflink_backfill.py tests/read/test_corpus_read.py tests/read/test_typed_reads.py -k 'not several_threads and not in_any_order'
 
 ASAN := build/asan
 ASAN_LIBRARIES = $(shell gcc -print-file-name=libasan.so) $(shell gcc -print-file-name=libstdc++.so)
