@@ -12,9 +12,11 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
+from live_topic import COMMITTED, TOPIC, segments
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+from served_cluster import served_cluster, tiered_log
 from typed_orders import REMOTE, SAVED, truth
 
 from segreader.errors import OptionError, UndecodableValueError
@@ -31,6 +33,7 @@ from segreader.spark.typed_values import (
     spark_form,
     with_schemas,
 )
+from segreader.spark.worker import this_worker
 from segreader.storage.signed_url import Secret
 from segreader.typed.decoding import Decoding
 from segreader.typed.schema import SchemaSet
@@ -435,6 +438,19 @@ def test_a_registry_is_asked_with_what_a_provider_gives_and_no_secret_travels(mo
     assert "hunter2" not in str(caught.value)
     with pytest.raises(OptionError, match="schemaRegistryCredentials=env:NOWHERE finds no variable"):
         learnt(valueSchema="https://registry:8081", schemaRegistryCredentials="env:NOWHERE")
+
+
+def test_values_from_brokers_are_decoded_as_those_from_the_store(tmp_path: Path) -> None:
+    schema = tmp_path / "long.avsc"
+    schema.write_text('"long"')
+    log = tiered_log(tmp_path, TOPIC, segments(), uploaded=2, local_from=1)
+    with served_cluster({TOPIC: {0: log}}) as cluster:
+        place = {"kafka.bootstrap.servers": cluster.bootstrap, "location": str(tmp_path), "subscribe": TOPIC}
+        read = SegmentSource(place | {"valueSchema": str(schema)})
+        found = rows(read.reader(read.schema()))
+        this_worker().clusters._drop(cluster.bootstrap)
+    assert [row["offset"] for row in found] == COMMITTED
+    assert {row["value"] for row in found} == {59}  # "v" as Avro's number
 
 
 def test_a_read_without_schemas_is_as_it_was() -> None:
