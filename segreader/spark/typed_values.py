@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -39,7 +39,7 @@ from pyspark.sql.types import (
 from segreader.errors import OptionError
 from segreader.plan.request import ReadOptions
 from segreader.spark.credentials import provided_to_registry
-from segreader.spark.options import SchemaChoice, SparkOptions
+from segreader.spark.options import SchemaChoice, SparkOptions, TopicChoice
 from segreader.typed.decoding import Decoding, SchemaSource, Side
 from segreader.typed.reader_schema import learn_sides, plan_decoding
 from segreader.typed.schema import SchemaSet
@@ -258,43 +258,52 @@ def with_schemas(options: SparkOptions) -> SparkOptions:
     chosen = options.schemas
     if not chosen.is_any:
         return options
-    topics, asked = options.choice.names or (None,), _AskedOnce(chosen.credentials)
+    asked = _AskedOnce(options.choice, chosen.credentials)
     made: dict[str, Any] = {}
     try:
         for side in Side:
             place = chosen.place_of(side)
-            if (
-                place is None
-                and chosen.both is not None
-                and (side is Side.VALUE or asked.have_keys(chosen.both, topics))
-            ):
-                place = chosen.both
+            if place is None and chosen.both is not None:
+                place = chosen.both if side is Side.VALUE or asked.has_keys(chosen.both) else None
             if place is not None:
-                made[side.value] = _decoding(chosen, side, {topic: asked.of(place, topic) for topic in topics})
+                made[side.value] = _decoding(chosen, side, asked.schemas(place, side))
     except OptionError as error:
         raise _in_words_of_options(error) from None
     return replace(options, read_options=replace(options.read_options, **made))
 
 
 class _AskedOnce:
-    """Asks each place for the schemas of a topic once, whichever side they are for."""
+    """Asks each place for the schemas of the chosen topics once, whichever side they are for."""
 
-    def __init__(self, credentials: str) -> None:
-        self._credentials = credentials
+    def __init__(self, choice: TopicChoice, credentials: str) -> None:
+        self._choice, self._credentials = choice, credentials
         self._sources: dict[str, SchemaSource] = {}
         self._known: dict[tuple[str, str | None], SchemaSet] = {}
 
-    def of(self, place: str, topic: str | None) -> SchemaSet:
-        """The schemas of a topic; ``None``: all there are."""
+    def schemas(self, place: str, side: Side) -> dict[str | None, SchemaSet]:
+        """The schemas of each topic. A pattern chooses those that have a subject of the side; if there are none, the
+        schemas are of no topic in particular."""
+        if self._choice.pattern is None:
+            return {topic: self._of(place, topic) for topic in self._choice.names}
+        whole = self._of(place, None)
+        topics = [name.removesuffix(f"-{side}") for name, _ in whole.subjects if name.endswith(f"-{side}")]
+        from segreader.typed.sources import narrowed  # tasks do without
+
+        return {one: narrowed(whole, one) for one in topics if self._choice.matches(one)} or {None: whole}
+
+    def has_keys(self, place: str) -> bool:
+        """Whether each of the topics has schemas of its keys there."""
+        keys, values = (self.schemas(place, side) for side in Side)
+        return (
+            all(Side.KEY in learn_sides(known, topic) for topic, known in keys.items()) and keys.keys() >= values.keys()
+        )
+
+    def _of(self, place: str, topic: str | None) -> SchemaSet:
         if place not in self._sources:
             self._sources[place] = _source(place, self._credentials)
         if (place, topic) not in self._known:
             self._known[place, topic] = self._sources[place].learn(topic)
         return self._known[place, topic]
-
-    def have_keys(self, place: str, topics: Iterable[str | None]) -> bool:
-        """Whether each of the topics has schemas of its keys there."""
-        return all(Side.KEY in learn_sides(self.of(place, topic), topic) for topic in topics)
 
 
 def _in_words_of_options(error: OptionError) -> OptionError:

@@ -360,6 +360,22 @@ def test_several_topics_are_read_by_what_all_of_their_schemas_give() -> None:
         source(subscribe="orders-avro,orders-json")
 
 
+def test_topics_of_a_pattern_are_those_that_have_subjects(tmp_path: Path) -> None:
+    place = {"location": str(REMOTE), "schemas": str(SAVED), "subscribePattern": "^orders-(avro|bad)$"}
+    options = SegmentSource(place | {"onUndecodable": "null"})._parsed.read_options
+    assert options.key is None  # only one of them has schemas of keys
+    assert options.value is not None
+    subjects = {name for name, _ in options.value.schemas.subjects}
+    assert subjects == {"orders-avro-value", "orders-avro-key", "orders-bad-value"}
+    one = SegmentSource(place | {"subscribePattern": "avro$"})._parsed.read_options
+    assert one.key is not None
+    assert one.value == learnt().read_options.value
+    schema = tmp_path / "long.avsc"
+    schema.write_text('"long"')
+    for_all = SegmentSource({"location": "/data", "subscribePattern": "a.*", "valueSchema": str(schema)})
+    assert for_all.schema()["value"].dataType.simpleString() == "bigint"
+
+
 def test_a_field_that_contains_its_own_type_can_be_left_out_by_an_option_or_a_schema(tmp_path: Path) -> None:
     schema = tmp_path / "tree.avsc"
     fields = '[{"name":"a","type":"int"},{"name":"t","type":["null",{"type":"array","items":"T"}]}]'
