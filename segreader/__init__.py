@@ -42,6 +42,7 @@ _HOMES = {
     "SegmentGapError": "errors",
     "ManifestError": "errors",
     "DecryptionError": "errors",
+    "UndecodableValueError": "errors",
     "UnknownLayoutError": "errors",
     "ByteRange": "ranges",
     "OffsetRange": "ranges",
@@ -105,6 +106,7 @@ if TYPE_CHECKING:
     from segreader.errors import StorageError as StorageError
     from segreader.errors import TruncatedError as TruncatedError
     from segreader.errors import TruncatedLogError as TruncatedLogError
+    from segreader.errors import UndecodableValueError as UndecodableValueError
     from segreader.errors import UnknownLayoutError as UnknownLayoutError
     from segreader.format.batch import Record as Record
     from segreader.format.batch import TimestampType as TimestampType

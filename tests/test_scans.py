@@ -444,9 +444,9 @@ def test_the_public_names_are_frozen() -> None:
         AmbiguousTopicError BrokerError ByteRange CatalogError ConsumerRecord CorruptBatchError CorruptIndexError
         CorruptRecordError DecryptionError EndReason FormatError IsolationLevel LimitExceededError LivePart LivePlan
         LiveScan ManifestError ObjectNotFoundError OffsetOutOfRangeError OffsetRange OptionError PlanError
-        ReadEnd ReadPlan Scan ScanMetrics SegmentGapError
+        ReadEnd ReadPlan Scan ScanMetrics SchemaAccessError SchemaNotFoundError SchemaRegistryError SegmentGapError
         SegmentScanner SegreaderError Split StorageError TimestampType TopicIdPartition TruncatedError TruncatedLogError
-        UnknownLayoutError __version__ scan
+        UndecodableValueError UnknownLayoutError __version__ scan
     """
     assert sorted(segreader.__all__) == sorted(names.split())
     for name in segreader.__all__:
