@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import field, fields
+from dataclasses import field, fields, replace
 from functools import wraps
 from inspect import signature
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -469,6 +469,11 @@ schema_options = _gathered(
     ),
     click.option("--schema-registry", metavar="URL", help="The same by the schemas of a registry."),
     click.option(
+        "--message",
+        metavar="NAME",
+        help="The Protobuf message that values are, by its full name. Default: the first one of its file.",
+    ),
+    click.option(
         "--schema-version",
         metavar="N|latest",
         help="The version of the topic's schema that gives the fields. Default: the fields of all versions.",
@@ -492,7 +497,7 @@ def typed_arguments(typed: Mapping[str, Any], topic: str | None) -> dict[str, An
         OptionError, SchemaRegistryError: schemas cannot be had.
     """
     given = dict(typed)
-    schemas, version = given.pop("schemas"), given["schema_version"]
+    schemas, message, version = given.pop("schemas"), given.pop("message"), given["schema_version"]
     if version is not None and version != "latest":
         given["schema_version"] = int(version) if version.isdecimal() else version
     if schemas is not None:
@@ -500,6 +505,12 @@ def typed_arguments(typed: Mapping[str, Any], topic: str | None) -> dict[str, An
 
         for side, known in learn_sides(schemas, topic).items():
             given[side] = given[side] or known
+    if message is not None:
+        from segreader.typed.reader_schema import learn
+
+        if given["value"] is None:
+            raise OptionError("--message is of values with Protobuf schemas", hint="Give --schemas or --value-schema")
+        given["value"] = replace(learn(given["value"], topic), message=message)
     return given
 
 

@@ -72,6 +72,16 @@ def test_cat_ends_with_code_5_at_an_undecodable_value_and_with_1_where_it_goes_o
     assert [("value_raw" in row) for row in kept] == [one.bad is not None for one in true]
 
 
+def test_a_message_chooses_which_values_are_read(capsys: pytest.CaptureFixture[str]) -> None:
+    protobuf = ("cat", str(REMOTE), "orders-protobuf", "--schemas", str(SAVED), "--on-undecodable", "null")
+    rows = lines(capsys, *protobuf, "--message", "example.Audit.Change", code=1)
+
+    wanted = [one.value["order_id"] for one in truth("orders-protobuf") if one.message == "example.Audit.Change"]
+    assert [row["value"]["order_id"] for row in rows if isinstance(row["value"], dict)] == wanted
+    assert main(["cat", str(REMOTE), "orders-protobuf", "--message", "example.Order"]) == 2
+    assert "--message is of values with Protobuf schemas" in capsys.readouterr().err
+
+
 def test_csv_has_typed_values_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*CAT, "-o", "csv", "--limit", "3"]) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
