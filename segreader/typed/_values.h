@@ -499,6 +499,37 @@ static inline const uint8_t *read_varint(Machine *m, const uint8_t *at, const ui
     return read_long_varint(m, at, stop, value);
 }
 
+/* A number of at most 5 bytes and 32 bits: Protobuf's tags and lengths, Avro's ints. */
+static NOINLINE const uint8_t *read_long_varint32(Machine *m, const uint8_t *at, const uint8_t *stop, uint64_t *value)
+{
+    const uint8_t *start = at;
+    uint64_t found = 0;
+    int shift;
+    for (shift = 0; shift < 35; shift += 7) {
+        if (at >= stop) return fail(m, BAD_SHORT, start);
+        found |= (uint64_t)(*at & 0x7f) << shift;
+        if (*at++ < 0x80) {
+            if (found >> 32) break;
+            *value = found;
+            return at;
+        }
+    }
+    return fail(m, BAD_VARINT, start);
+}
+
+static inline const uint8_t *read_varint32(Machine *m, const uint8_t *at, const uint8_t *stop, uint64_t *value)
+{
+    if (LIKELY(at < stop && at[0] < 0x80)) {
+        *value = at[0];
+        return at + 1;
+    }
+    if (LIKELY(stop - at >= 2 && at[1] < 0x80)) {
+        *value = (uint64_t)(at[0] & 0x7f) | (uint64_t)at[1] << 7;
+        return at + 2;
+    }
+    return read_long_varint32(m, at, stop, value);
+}
+
 /* Source: Unicode 15, 3.9, table 3-7. */
 static NOINLINE int is_wide_utf8(const uint8_t *data, const uint8_t *stop)
 {

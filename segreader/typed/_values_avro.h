@@ -23,34 +23,12 @@ static inline const uint8_t *read_long(Machine *m, const uint8_t *at, const uint
     return at;
 }
 
-static NOINLINE const uint8_t *read_wide_int(Machine *m, const uint8_t *at, const uint8_t *stop, int64_t *value)
-{
-    const uint8_t *start = at;
-    uint64_t found = 0;
-    int shift;
-    for (shift = 0; shift < 35; shift += 7) {
-        if (at >= stop) return fail(m, BAD_SHORT, start);
-        found |= (uint64_t)(*at & 0x7f) << shift;
-        if (*at++ < 0x80) {
-            if (found >> 32) break;
-            *value = unzigzag(found);
-            return at;
-        }
-    }
-    return fail(m, BAD_VARINT, start);
-}
-
 static inline const uint8_t *read_int(Machine *m, const uint8_t *at, const uint8_t *stop, int64_t *value)
 {
-    if (LIKELY(at < stop && at[0] < 0x80)) {
-        *value = unzigzag(at[0]);
-        return at + 1;
-    }
-    if (LIKELY(stop - at >= 2 && at[1] < 0x80)) {
-        *value = unzigzag((uint64_t)(at[0] & 0x7f) | (uint64_t)at[1] << 7);
-        return at + 2;
-    }
-    return read_wide_int(m, at, stop, value);
+    uint64_t found = 0;
+    at = read_varint32(m, at, stop, &found);
+    *value = unzigzag(found);
+    return at;
 }
 
 /* The length in front of bytes or text, which are there: `*size` bytes from what it returns. */

@@ -65,44 +65,13 @@ static inline const uint8_t *read_wire_number(Machine *m, const uint8_t *at, con
     return read_long_wire_number(m, at, stop, value);
 }
 
-/* A tag or a length: 5 bytes, 32 bits. */
-static NOINLINE const uint8_t *read_long_head(Machine *m, const uint8_t *at, const uint8_t *stop, uint64_t *value)
-{
-    const uint8_t *start = at;
-    uint64_t found = 0;
-    int shift;
-    for (shift = 0; shift < 35; shift += 7) {
-        if (at >= stop) return fail(m, BAD_SHORT, start);
-        found |= (uint64_t)(*at & 0x7f) << shift;
-        if (*at++ < 0x80) {
-            if (found >> 32) break;
-            *value = found;
-            return at;
-        }
-    }
-    return fail(m, BAD_VARINT, start);
-}
-
-static inline const uint8_t *read_head(Machine *m, const uint8_t *at, const uint8_t *stop, uint64_t *value)
-{
-    if (LIKELY(at < stop && at[0] < 0x80)) {
-        *value = at[0];
-        return at + 1;
-    }
-    if (LIKELY(stop - at >= 2 && at[1] < 0x80)) {
-        *value = (uint64_t)(at[0] & 0x7f) | (uint64_t)at[1] << 7;
-        return at + 2;
-    }
-    return read_long_head(m, at, stop, value);
-}
-
 /* Whether it has no number, or a wire type that there is not. */
 static inline int is_no_tag(uint64_t tag) { return tag < 8 || (tag & 7) > WIRE_NARROW; }
 
 static inline const uint8_t *read_tag(Machine *m, const uint8_t *at, const uint8_t *stop, uint64_t *tag)
 {
     const uint8_t *start = at;
-    at = read_head(m, at, stop, tag);
+    at = read_varint32(m, at, stop, tag);
     if (LIKELY(at != NULL) && UNLIKELY(is_no_tag(*tag))) return fail(m, BAD_TAG, start);
     return at;
 }
@@ -112,7 +81,7 @@ static inline const uint8_t *read_size(Machine *m, const uint8_t *at, const uint
 {
     const uint8_t *start = at;
     uint64_t size = 0;
-    at = read_head(m, at, stop, &size);
+    at = read_varint32(m, at, stop, &size);
     if (UNLIKELY(!at)) return NULL;
     if (UNLIKELY(size > (uint64_t)(stop - at))) return fail(m, BAD_SHORT, start);
     *end = at + size;
@@ -680,7 +649,7 @@ static inline const uint8_t *read_fields(Machine *m, const Step *step, uint64_t 
         const Step *field;
         uint64_t tag = 0;
         int guess = k + 1;
-        at = read_head(m, at, stop, &tag);
+        at = read_varint32(m, at, stop, &tag);
         if (UNLIKELY(!at)) return NULL;
         /* the next one, the same one again, or any other: a guess needs not wait for a table */
         if (LIKELY(guess < step->count && fields[guess].a == (int64_t)tag)) {
