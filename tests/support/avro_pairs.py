@@ -486,10 +486,12 @@ class Maker:
         if not named_types([one["type"] for one in made]):
             made = random.sample(made, random.randint(0, len(made)) if random.random() < 0.2 else len(made))
         while random.random() < 0.3:
+            names = dict(self.names)
             type_ = self.schema(min(2, depth))
             try:
                 value = self._json(type_)
-            except RecursionError:  # a record that must contain itself has no default
+            except (RecursionError, TypeError):  # of a record that must contain itself, or that is not evolved yet
+                self.names = names
                 continue
             name = f"new{len(made)}"
             # Without a default it is an error at once, and with the judge when a value has the record.
