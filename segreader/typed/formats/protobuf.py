@@ -238,7 +238,7 @@ def compile_schema(schema: Schema, layout: ColumnLayout, message: str | Sequence
 
 
 def described(schema: Schema) -> Schema:
-    """The same schema as descriptors, with all that it imports: whoever reads it needs neither ``protoc`` nor more.
+    """The same schema as descriptors, with all that it imports: reading it takes no ``protoc`` and no other file.
 
     A schema that is descriptors already is given back as it is.
 
