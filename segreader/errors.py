@@ -310,6 +310,10 @@ class DivergedPositionError(PositionError):
     """
 
 
+class ConcurrentWriteError(SegreaderError):
+    """A target is not where this writer left it: somebody else has written to it meanwhile, and nothing was added."""
+
+
 class OptionError(SegreaderError, ValueError):
     """An option is unknown, missing or contradicts another."""
 

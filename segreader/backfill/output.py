@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import field
 from datetime import date
 from enum import StrEnum
 from hashlib import sha256
@@ -46,6 +48,21 @@ class OutputLayout(StrEnum):
         return {OutputLayout.PARTITION: None, OutputLayout.DATE: 86_400_000_000, OutputLayout.HOUR: 3_600_000_000}[self]
 
 
+@dataclass(frozen=True, slots=True)
+class PartitionField:
+    """How records are spread over the partitions of a table, by one column.
+
+    Args:
+        transform: ``identity``, ``day``, ``hour`` or ``bucket``, as Iceberg defines them.
+        column: ``topic`` or ``partition``; ``timestamp`` for day and hour; ``key`` for buckets.
+        buckets: how many.
+    """
+
+    transform: str
+    column: str
+    buckets: int = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputOptions:
     """How records become files.
@@ -57,6 +74,9 @@ class OutputOptions:
         row_group_bytes: a row group is written once there are this many bytes of columns.
         codec: of the pages.
         decodings: how keys and values are decoded, of those that are. They are learnt when a job is planned.
+        table: ``iceberg`` or ``delta`` where the files become those of a table; nothing where they are all there is.
+        partition_by: of the table.
+        field_ids: of the table, by the path of each field: ``value.items.element.price``.
     """
 
     layout: OutputLayout = OutputLayout.PARTITION
@@ -65,6 +85,9 @@ class OutputOptions:
     row_group_bytes: int = 64 * MIB
     codec: str = "zstd"
     decodings: tuple[Decoding, ...] = ()
+    table: str = ""
+    partition_by: tuple[PartitionField, ...] = ()
+    field_ids: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.codec not in CODECS:

@@ -27,6 +27,27 @@ _LEVELS: Final = {"zstd": 1}
 
 
 @dataclass(frozen=True, slots=True)
+class ColumnFacts:
+    """What a file's footer says of one column of Parquet.
+
+    Args:
+        path: of the column in the schema of Arrow: ``value.items.element.price``; a map has ``.key`` and ``.value``.
+        size: bytes that it takes in the file.
+        values: with nulls.
+        nulls: of them; ``None`` where the footer does not say.
+        lower, upper: bounds, where the footer has them. Integers, times and dates are numbers (of the column's unit),
+            decimals text, bytes hexadecimal text. Long texts and bytes are cut, the upper one then made larger.
+    """
+
+    path: str
+    size: int
+    values: int
+    nulls: int | None = None
+    lower: int | float | str | bool | None = None
+    upper: int | float | str | bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class WrittenFile:
     """One file of the output.
 
@@ -35,6 +56,10 @@ class WrittenFile:
         size: bytes.
         rows: records in it.
         first_offset, last_offset: of them, inclusive.
+        partition: of a table's partition fields, the value that all records of the file have, in their order: days and
+            hours since 1970, numbers of buckets.
+        columns: of a table's file, for the statistics of the table.
+        row_groups: of a table's file, where each begins.
     """
 
     name: str
@@ -42,6 +67,9 @@ class WrittenFile:
     rows: int
     first_offset: int
     last_offset: int
+    partition: tuple[int | str | None, ...] = ()
+    columns: tuple[ColumnFacts, ...] = ()
+    row_groups: tuple[int, ...] = ()
 
 
 class SplitWriter:
