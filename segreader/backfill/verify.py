@@ -46,7 +46,7 @@ from segreader.errors import (
 from segreader.plan.request import ReadOptions
 from segreader.read.ahead import in_order
 from segreader.read.metrics import ScanMetrics
-from segreader.spark.batch import to_spark
+from segreader.spark.columns import to_spark
 from segreader.spark.options import parse_options
 from segreader.spark.worker import READ_BYTES, without_locals
 from segreader.storage.cancellation import require_wanted

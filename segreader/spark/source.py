@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import MutableMapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader
@@ -18,23 +18,29 @@ from pyspark.sql.types import (
     BinaryType,
     BooleanType,
     DataType,
+    DateType,
+    DayTimeIntervalType,
+    DecimalType,
+    DoubleType,
+    FloatType,
     IntegerType,
     LongType,
+    MapType,
     StringType,
     StructField,
     StructType,
+    TimestampNTZType,
     TimestampType,
 )
 
 from segreader.errors import OptionError
 from segreader.plan.request import ReadOptions
-from segreader.read.arrow import HEADERS
-from segreader.spark.batch import (
+from segreader.spark.batch import SegmentReader
+from segreader.spark.columns import (
     AS_BYTES,
     KEPT_NAMES,
     RAW_NAMES,
     READ_NAMES,
-    SegmentReader,
     arrow_schema,
     column_names,
     kept_names,
@@ -44,14 +50,18 @@ from segreader.spark.worker import show_log, without_locals
 
 NAME = "segreader"
 
-_SPARK_TYPES: dict[pa.DataType, DataType] = {
-    pa.binary(): BinaryType(),
-    pa.string(): StringType(),
+_AS_THEY_ARE: Final[dict[pa.DataType, DataType]] = {
+    pa.bool_(): BooleanType(),
     pa.int32(): IntegerType(),
     pa.int64(): LongType(),
-    pa.bool_(): BooleanType(),
+    pa.float32(): FloatType(),
+    pa.float64(): DoubleType(),
+    pa.string(): StringType(),
+    pa.binary(): BinaryType(),
+    pa.date32(): DateType(),
     pa.timestamp("us", tz="UTC"): TimestampType(),
-    HEADERS: ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])),
+    pa.timestamp("us"): TimestampNTZType(),
+    pa.duration("us"): DayTimeIntervalType(),
 }
 
 
@@ -158,7 +168,7 @@ def project(schema: StructType, options: ReadOptions = AS_BYTES) -> tuple[str, .
         if field.name in KEPT_NAMES and (side := KEPT_NAMES[field.name].partition("_")[0]) not in names:
             raise OptionError(f"the schema has {field.name} without {side}", hint=f"Add a field of {side}")
         if field.name in decoded:
-            _paths_in(expected, field.dataType, field.name)
+            paths_in(expected, field.dataType, field.name)
         elif field.dataType != expected:
             raise OptionError(
                 f"the schema gives {field.name} another type",
@@ -175,7 +185,7 @@ def _narrowed(options: SparkOptions, schema: StructType) -> tuple[SparkOptions, 
     """What a reader of these columns is made of: of decoded keys and values no more than the schema has."""
     if not options.read_options.decodings:
         return options, project(schema), None
-    from segreader.spark.typed_values import form_of, with_columns
+    from segreader.spark.typed_values import with_columns
 
     there = with_columns(options.read_options)
     names = project(schema, there)
@@ -186,8 +196,8 @@ def _narrowed(options: SparkOptions, schema: StructType) -> tuple[SparkOptions, 
         name = decoding.side.value
         if name in names:
             wanted = schema[name].dataType
-            paths = _paths_in(types[name], wanted, name)
-            has_all = set(paths) == set(_paths_in(types[name], types[name], name))
+            paths = paths_in(types[name], wanted, name)
+            has_all = set(paths) == set(paths_in(types[name], types[name], name))
             narrowed[name] = decoding if has_all else replace(decoding, paths=paths)
             fields[name] = pa.field(name, form_of(wanted))
     read_options = replace(there, **narrowed)
@@ -196,17 +206,88 @@ def _narrowed(options: SparkOptions, schema: StructType) -> tuple[SparkOptions, 
 
 def _types_of(names: Sequence[str], options: ReadOptions) -> dict[str, DataType]:
     """Spark's types of columns."""
-    fields = arrow_schema(tuple(names), options)
-    return {one.name: _SPARK_TYPES.get(one.type) or _decoded_type(one.type) for one in fields}
+    return {one.name: data_type(one.type) for one in arrow_schema(tuple(names), options)}
 
 
-def _paths_in(whole: DataType, wanted: DataType, name: str) -> tuple[str, ...]:
-    from segreader.spark.typed_values import paths_in
+def data_type(form: pa.DataType) -> DataType:
+    """Spark's type for one that ``spark_form`` gives."""
+    if pa.types.is_struct(form):
+        return StructType([StructField(one.name, data_type(one.type)) for one in form])
+    if pa.types.is_map(form):
+        return MapType(data_type(form.key_type), data_type(form.item_type))
+    if pa.types.is_list(form):
+        return ArrayType(data_type(form.value_type))
+    if pa.types.is_decimal(form):
+        return DecimalType(form.precision, form.scale)
+    return _AS_THEY_ARE[form]
 
-    return paths_in(whole, wanted, name)
+
+def form_of(kind: DataType) -> pa.DataType:
+    """The other way: the Arrow type that Spark is given for its own one."""
+    if isinstance(kind, StructType):
+        return pa.struct([pa.field(one.name, form_of(one.dataType)) for one in kind.fields])
+    if isinstance(kind, MapType):
+        return pa.map_(form_of(kind.keyType), form_of(kind.valueType))
+    if isinstance(kind, ArrayType):
+        return pa.list_(pa.field("element", form_of(kind.elementType)))
+    if isinstance(kind, DecimalType):
+        return pa.decimal128(kind.precision, kind.scale)
+    return next(form for form, known in _AS_THEY_ARE.items() if known == kind)
 
 
-def _decoded_type(form: pa.DataType) -> DataType:
-    from segreader.spark.typed_values import data_type
+def paths_in(whole: DataType, wanted: DataType, name: str) -> tuple[str, ...]:
+    """The fields of a decoded column that a schema of the user's asks for, with dots between; the empty path: itself.
 
-    return data_type(form)
+    Structs may lack fields and have them in any order. A map is taken whole, and a struct by its fields.
+
+    Args:
+        name: of the column, or of the field, with dots between.
+
+    Raises:
+        OptionError: a field is unknown, has another type, appears twice or may not be null; or there is none.
+    """
+    if isinstance(whole, StructType) and isinstance(wanted, StructType):
+        return _paths_of_fields(whole, wanted, name)
+    if isinstance(whole, ArrayType) and isinstance(wanted, ArrayType):
+        if not wanted.containsNull:
+            raise _never_null(f"the items of {name}")
+        return paths_in(whole.elementType, wanted.elementType, name)
+    if whole.simpleString() != wanted.simpleString():
+        raise OptionError(
+            f"the schema gives {name} another type",
+            found=wanted.simpleString(),
+            expected=whole.simpleString(),
+            hint="Cast the column after reading",
+        )
+    if whole != wanted:
+        raise _never_null(f"what is in {name}")
+    return ("",)
+
+
+def _paths_of_fields(whole: StructType, wanted: StructType, name: str) -> tuple[str, ...]:
+    known = {one.name: one.dataType for one in whole.fields}
+    if not wanted.fields and not known:
+        return ("",)
+    if not wanted.fields:
+        raise OptionError(f"the schema has no field of {name}", expected=", ".join(known))
+    if len(set(wanted.names)) < len(wanted.names):
+        raise OptionError(f"the schema names a field of {name} twice", found=", ".join(wanted.names))
+    paths: list[str] = []
+    for field in wanted.fields:
+        place = f"{name}.{field.name}"
+        if field.name not in known:
+            near = difflib.get_close_matches(field.name, known, n=1, cutoff=0.5)
+            raise OptionError(
+                f"the schema has an unknown field {place}",
+                expected=", ".join(known),
+                hint=f"Did you mean {near[0]}?" if near else None,
+            )
+        if not field.nullable:
+            raise _never_null(place)
+        below = paths_in(known[field.name], field.dataType, place)
+        paths += [f"{field.name}.{path}" if path else field.name for path in below]
+    return tuple(paths)
+
+
+def _never_null(what: str) -> OptionError:
+    return OptionError(f"the schema says that {what} is never null", hint="Take NOT NULL away")

@@ -7,7 +7,6 @@ no task asks for any. Arrow's types are those of ``read``, but for what Spark's 
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 from collections.abc import Mapping
@@ -16,25 +15,6 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    DataType,
-    DateType,
-    DayTimeIntervalType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
 
 from segreader.errors import OptionError
 from segreader.plan.request import ReadOptions
@@ -52,19 +32,6 @@ INTERVAL: Final = pa.struct(
 
 _EACH: Final = "Read each topic by itself"
 _UINT64: Final = pa.decimal128(20, 0)
-_AS_THEY_ARE: Final[dict[pa.DataType, DataType]] = {
-    pa.bool_(): BooleanType(),
-    pa.int32(): IntegerType(),
-    pa.int64(): LongType(),
-    pa.float32(): FloatType(),
-    pa.float64(): DoubleType(),
-    pa.string(): StringType(),
-    pa.binary(): BinaryType(),
-    pa.date32(): DateType(),
-    pa.timestamp("us", tz="UTC"): TimestampType(),
-    pa.timestamp("us"): TimestampNTZType(),
-    pa.duration("us"): DayTimeIntervalType(),
-}
 
 
 # Types
@@ -95,90 +62,6 @@ def spark_form(kind: pa.DataType) -> pa.DataType:
     if types.is_fixed_size_binary(kind) and not types.is_decimal(kind):
         return pa.binary()
     return INTERVAL if kind == pa.month_day_nano_interval() else kind
-
-
-def data_type(form: pa.DataType) -> DataType:
-    """Spark's type for one that ``spark_form`` gives."""
-    if pa.types.is_struct(form):
-        return StructType([StructField(one.name, data_type(one.type)) for one in form])
-    if pa.types.is_map(form):
-        return MapType(data_type(form.key_type), data_type(form.item_type))
-    if pa.types.is_list(form):
-        return ArrayType(data_type(form.value_type))
-    if pa.types.is_decimal(form):
-        return DecimalType(form.precision, form.scale)
-    return _AS_THEY_ARE[form]
-
-
-def form_of(kind: DataType) -> pa.DataType:
-    """The other way: the Arrow type that Spark is given for its own one."""
-    if isinstance(kind, StructType):
-        return pa.struct([pa.field(one.name, form_of(one.dataType)) for one in kind.fields])
-    if isinstance(kind, MapType):
-        return pa.map_(form_of(kind.keyType), form_of(kind.valueType))
-    if isinstance(kind, ArrayType):
-        return pa.list_(pa.field("element", form_of(kind.elementType)))
-    if isinstance(kind, DecimalType):
-        return pa.decimal128(kind.precision, kind.scale)
-    return next(form for form, known in _AS_THEY_ARE.items() if known == kind)
-
-
-def paths_in(whole: DataType, wanted: DataType, name: str) -> tuple[str, ...]:
-    """The fields of a decoded column that a schema of the user's asks for, with dots between; the empty path: itself.
-
-    Structs may lack fields and have them in any order. A map is taken whole, and a struct by its fields.
-
-    Args:
-        name: of the column, or of the field, with dots between.
-
-    Raises:
-        OptionError: a field is unknown, has another type, appears twice or may not be null; or there is none.
-    """
-    if isinstance(whole, StructType) and isinstance(wanted, StructType):
-        return _paths_of_fields(whole, wanted, name)
-    if isinstance(whole, ArrayType) and isinstance(wanted, ArrayType):
-        if not wanted.containsNull:
-            raise _never_null(f"the items of {name}")
-        return paths_in(whole.elementType, wanted.elementType, name)
-    if whole.simpleString() != wanted.simpleString():
-        raise OptionError(
-            f"the schema gives {name} another type",
-            found=wanted.simpleString(),
-            expected=whole.simpleString(),
-            hint="Cast the column after reading",
-        )
-    if whole != wanted:
-        raise _never_null(f"what is in {name}")
-    return ("",)
-
-
-def _paths_of_fields(whole: StructType, wanted: StructType, name: str) -> tuple[str, ...]:
-    known = {one.name: one.dataType for one in whole.fields}
-    if not wanted.fields and not known:
-        return ("",)
-    if not wanted.fields:
-        raise OptionError(f"the schema has no field of {name}", expected=", ".join(known))
-    if len(set(wanted.names)) < len(wanted.names):
-        raise OptionError(f"the schema names a field of {name} twice", found=", ".join(wanted.names))
-    paths: list[str] = []
-    for field in wanted.fields:
-        place = f"{name}.{field.name}"
-        if field.name not in known:
-            near = difflib.get_close_matches(field.name, known, n=1, cutoff=0.5)
-            raise OptionError(
-                f"the schema has an unknown field {place}",
-                expected=", ".join(known),
-                hint=f"Did you mean {near[0]}?" if near else None,
-            )
-        if not field.nullable:
-            raise _never_null(place)
-        below = paths_in(known[field.name], field.dataType, place)
-        paths += [f"{field.name}.{path}" if path else field.name for path in below]
-    return tuple(paths)
-
-
-def _never_null(what: str) -> OptionError:
-    return OptionError(f"the schema says that {what} is never null", hint="Take NOT NULL away")
 
 
 # Columns

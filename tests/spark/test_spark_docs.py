@@ -3,7 +3,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from segreader.spark.batch import RAW_NAMES
+from segreader.spark.columns import RAW_NAMES
 from segreader.spark.credentials import KAFKA
 from segreader.spark.options import NAMES, STORAGE
 

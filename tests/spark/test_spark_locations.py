@@ -11,7 +11,7 @@ from corpus import CORPUS
 from spark_rows import read_offsets, read_table, split_partitions
 
 from segreader.errors import AmbiguousTopicError, ObjectNotFoundError, OptionError, SegreaderError, UnknownLayoutError
-from segreader.spark.batch import RAW_NAMES
+from segreader.spark.columns import RAW_NAMES
 from segreader.spark.options import parse_options
 from segreader.testing.builder import SegmentBuilder
 from segreader.testing.directory import write_broker_log, write_local_tiered

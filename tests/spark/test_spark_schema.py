@@ -10,7 +10,7 @@ from pyspark.sql.types import ArrayType, DataType, StringType, StructType
 
 from segreader.errors import OptionError
 from segreader.read.arrow import HEADERS, schema
-from segreader.spark.batch import READ_NAMES, arrow_schema, to_spark
+from segreader.spark.columns import READ_NAMES, arrow_schema, to_spark
 from segreader.spark.source import project, spark_schema
 
 HEADERS_TYPE = ArrayType(StructType().add("key", "string").add("value", "binary"))

@@ -17,7 +17,8 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from segreader.errors import CorruptBatchError, ObjectNotFoundError
 from segreader.format.batch import TimestampType
 from segreader.spark import register
-from segreader.spark.batch import RAW_NAMES, SegmentReader, SplitPartition
+from segreader.spark.batch import SegmentReader, SplitPartition
+from segreader.spark.columns import RAW_NAMES
 from segreader.spark.options import parse_options
 from segreader.spark.source import SegmentSource
 from segreader.spark.stream import SegmentStreamReader

@@ -21,15 +21,13 @@ from typed_orders import REMOTE, SAVED, truth
 
 from segreader.errors import OptionError, UndecodableValueError
 from segreader.spark import register, typed_values
-from segreader.spark.batch import SegmentReader, arrow_schema
+from segreader.spark.batch import SegmentReader
+from segreader.spark.columns import arrow_schema
 from segreader.spark.options import SparkOptions, parse_options
-from segreader.spark.source import SegmentSource, project, spark_schema
+from segreader.spark.source import SegmentSource, data_type, form_of, paths_in, project, spark_schema
 from segreader.spark.typed_values import (
-    data_type,
     for_spark,
-    form_of,
     in_microseconds,
-    paths_in,
     spark_form,
     with_schemas,
 )

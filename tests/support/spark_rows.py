@@ -8,7 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from segreader.spark.batch import SegmentReader, SplitPartition, arrow_schema
+from segreader.spark.batch import SegmentReader, SplitPartition
+from segreader.spark.columns import arrow_schema
 from segreader.spark.options import parse_options
 
 
