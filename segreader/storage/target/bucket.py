@@ -9,10 +9,10 @@ from __future__ import annotations
 import io
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import TYPE_CHECKING, BinaryIO, NoReturn, Protocol, cast
+from typing import TYPE_CHECKING, BinaryIO, Final, NoReturn, Protocol, cast
 
 from segreader.errors import AccessDeniedError, ObjectNotFoundError, StorageError
 from segreader.storage.base import ObjectInfo
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 PART_SIZE = 16 << 20
 """Bytes of one request of a large object: S3 wants 5 MiB at least, Google a multiple of 256 KiB."""
 
+_FULL: Final = ("status 507", "QuotaExceeded", "StorageFull")
+"""How MinIO, Ceph and Swift say that nothing more fits."""
 _TRIES = 5
 _BACK_OFF = BackOff()
 _log = logging.getLogger(__name__)
@@ -53,6 +55,8 @@ class WritableBucket(Protocol):
     """How it is shown, with ``/`` at the end: ``s3://bucket/``."""
     hint: str
     """What to set when the store refuses."""
+    rights: Mapping[str, str]
+    """What to ``write``, ``read``, ``list`` and ``delete`` needs, in the store's words."""
     rivals: int
     """How many writers at once try out whether it keeps its conditions."""
 
@@ -120,7 +124,7 @@ class BucketTarget:
         self._require_conditions()
         for failures in range(1, _TRIES + 1):
             try:
-                with self._translated(name):
+                with self._translated(name, "write"):
                     self._bucket.put(key, data, is_new=True)
                 return True
             except (AccessDeniedError, ObjectNotFoundError):
@@ -146,27 +150,25 @@ class BucketTarget:
     def put(self, name: str, data: bytes) -> None:
         """Write an object at once; one that is there is replaced."""
         key = self._key(name)
-        with self._translated(name):
+        with self._translated(name, "write"):
             self._bucket.put(key, data)
 
     def read(self, name: str) -> bytes:
         """All bytes of an object."""
         key = self._key(name)
-        with self._translated(name):
+        with self._translated(name, "read"):
             return self._bucket.get(key)
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """Every object whose name begins with ``prefix``, in order of name; a page of the store at a time."""
-        for info in entries(
-            self._bucket.pages(self._prefix + prefix), lambda: self._translated(prefix, is_listing=True)
-        ):
+        for info in entries(self._bucket.pages(self._prefix + prefix), lambda: self._translated(prefix, "list")):
             if not is_unfinished(info.name):
                 yield ObjectInfo(info.name.removeprefix(self._prefix), info.size, info.modified_ms)
 
     @contextmanager
     def create(self, name: str) -> Iterator[BinaryIO]:
         """A file for the bytes of an object, which is there once the block has ended without an error."""
-        writer = _Writer(self._bucket, self._key(name), lambda: self._translated(name))
+        writer = _Writer(self._bucket, self._key(name), lambda: self._translated(name, "write"))
         try:
             yield cast(BinaryIO, writer)
             writer.finish()
@@ -183,7 +185,7 @@ class BucketTarget:
         for name in names:
             key = self._key(name)
             try:
-                with self._translated(name):
+                with self._translated(name, "delete"):
                     self._bucket.remove(key)
             except ObjectNotFoundError:
                 pass
@@ -191,11 +193,14 @@ class BucketTarget:
     def forget_unfinished(self, is_left: Callable[[str], bool]) -> int:
         """Abort the uploads of writers that were killed, where the store lists them."""
         left = 0
-        with self._translated(""):
+        with self._translated("", "list"):
             for key, abort in self._bucket.begun(self._prefix):
                 name = key.removeprefix(self._prefix)
                 if is_left(name):
-                    with suppress(ObjectNotFoundError), self._translated(name):  # its writer has ended it itself
+                    with (
+                        suppress(ObjectNotFoundError),
+                        self._translated(name, "delete"),
+                    ):  # its writer has ended it itself
                         abort()
                         left += 1
         return left
@@ -207,9 +212,42 @@ class BucketTarget:
     def _key(self, name: str) -> str:
         return checked(self._prefix + checked(name))
 
-    def _translated(self, name: str, *, is_listing: bool = False) -> AbstractContextManager[None]:
+    @contextmanager
+    def _translated(self, name: str, act: str) -> Iterator[None]:
+        """Errors of the cloud's client as ours, with what was refused and what it needs.
+
+        Args:
+            name: of the object, for the error.
+            act: one of the bucket's ``rights``.
+        """
         url = self.url(name)
-        return translated(url, self._bucket.hint, listed=url if is_listing else None)
+        try:
+            with translated(url, self._bucket.hint, listed=url if act == "list" else None):
+                yield
+        except StorageError as error:
+            self._explain(error, act)
+            raise
+
+    def _explain(self, error: StorageError, act: str) -> None:
+        found = str(error.found)
+        if isinstance(error, ObjectNotFoundError):
+            if act == "write" and "NoSuchUpload" in found:
+                error.message = "the store has forgotten this upload, which a lifecycle rule or another run ended"
+                error.hint = "Run it again: what is finished stays"
+            elif act == "write" or "there is no such" in error.message:  # of no other thing that is written into
+                what = "container" if self._bucket.base.startswith("abfs") else "bucket"
+                error.message = f"there is no such {what}: {self._bucket.base.partition('://')[2].rstrip('/')}"
+                error.hint = (
+                    f"Make the {what} first, for no job makes one; or see its name, the account and the endpoint"
+                )
+            elif act == "read":
+                error.hint = "See whether the target is the right one"
+        elif any(sign in found for sign in _FULL):
+            error.message = "the store is full, or a quota is used up"
+            error.hint = "Make room there, then run it again: what is finished stays"
+        elif isinstance(error, AccessDeniedError) and error.message == "the store refuses":
+            error.message = f"the store refuses to {act}"
+            error.hint = f"It needs {self._bucket.rights[act]}. {self._bucket.hint}"
 
     def _require_conditions(self) -> None:
         """Try it out, once: at most one of several concurrent writers wins, and later ones are refused.
@@ -232,8 +270,10 @@ class BucketTarget:
             problems = list(threads.map(lambda data: self._problem(name, data), rivals))
         winners = [data for data, problem in zip(rivals, problems, strict=True) if problem is None]
         late = self._problem(name, b"late")
+        if isinstance(late, AccessDeniedError | ObjectNotFoundError):
+            raise late
         try:
-            with self._translated(name):
+            with self._translated("", "read"):
                 kept = self._bucket.get(self._prefix + name)
         except ObjectNotFoundError:
             raise (late or next(filter(None, problems), None) or self._lax()) from None
@@ -244,7 +284,7 @@ class BucketTarget:
     def _problem(self, name: str, data: bytes) -> StorageError | None:
         """What went wrong when an object was to be made; ``None`` if it was made."""
         try:
-            with self._translated(name):
+            with self._translated("", "write"):
                 self._bucket.put(self._prefix + name, data, is_new=True)
         except StorageError as error:
             return error
@@ -261,7 +301,7 @@ class BucketTarget:
 
     def _forget(self, name: str) -> None:
         try:
-            with self._translated(name):
+            with self._translated(name, "delete"):
                 self._bucket.remove(self._prefix + name)
         except StorageError as error:
             _log.debug("a hidden object is left: %s", error)

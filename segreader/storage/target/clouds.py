@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 from urllib.parse import quote
@@ -33,6 +33,12 @@ class S3Target:
             "rights needed are s3:GetObject, s3:PutObject, s3:DeleteObject, s3:AbortMultipartUpload and s3:ListBucket; "
             "with s3:ListBucketMultipartUploads what killed writers left is removed, too"
         )
+        self.rights: Mapping[str, str] = {
+            "write": "s3:PutObject, and the key's use where the bucket encrypts with KMS",
+            "read": "s3:GetObject, and s3:ListBucket, without which S3 refuses what is not there",
+            "list": "s3:ListBucket on the bucket itself",
+            "delete": "s3:DeleteObject",
+        }
         self._filesystem = filesystem
         self._bucket = bucket
 
@@ -120,6 +126,10 @@ class AzureTarget:
             "Set account_name with account_key or sas_token, or connection_string, in storage_options, or the "
             "variables that Azure's clients read. The rights needed are to read, write, delete and list blobs"
         )
+        self.rights: Mapping[str, str] = {
+            act: f"the role Storage Blob Data Contributor, or '{letters}' in a SAS"
+            for act, letters in (("write", "c' and 'w"), ("read", "r"), ("list", "l"), ("delete", "d"))
+        }
         self._filesystem = filesystem
         self._container = container
 
@@ -202,6 +212,12 @@ class GoogleTarget:
             "Set token to a service account's key file in storage_options, or GOOGLE_APPLICATION_CREDENTIALS. The "
             "rights needed are storage.objects.create, .get, .delete and .list"
         )
+        self.rights: Mapping[str, str] = {
+            "write": "storage.objects.create, and storage.objects.delete to replace one",
+            "read": "storage.objects.get",
+            "list": "storage.objects.list",
+            "delete": "storage.objects.delete",
+        }
         self._filesystem = filesystem
         self._bucket = bucket
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import errno
 import io
 import os
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 from segreader.errors import AccessDeniedError, ObjectNotFoundError, StorageError
 from segreader.storage.base import ObjectInfo
@@ -194,15 +195,61 @@ def _translated(source: str) -> Iterator[None]:
         raise _storage_error(error, source) from error
 
 
+_AGAIN: Final = "run it again: what is finished stays"
+
+
 def _storage_error(error: OSError, source: str) -> StorageError:
     reason = error.strerror or str(error)
-    if isinstance(error, FileNotFoundError | IsADirectoryError):
-        return ObjectNotFoundError("no such file", source=source)
-    if isinstance(error, PermissionError):
-        return AccessDeniedError(reason, source=source, hint="Give this user the right to write there")
+    there = _nearest(error.filename if isinstance(error.filename, str) else source)
+    shown = redact(there)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return StorageError(reason, source=source, hint="Make room and run again")
-    return StorageError(reason, source=source)
+        what = "the disk is full" if error.errno == errno.ENOSPC else "the quota of this user on the disk is used up"
+        hint = f"Make room there, or give a target on another disk, then {_AGAIN}"
+        return StorageError(f"{what} ({reason})", source=source, found=_room(there), hint=hint)
+    if error.errno == errno.EFBIG:
+        what = f"a file may not grow as large as this one ({reason})"
+        return StorageError(what, source=source, hint=f"Raise the limit (ulimit -f unlimited), then {_AGAIN}")
+    if error.errno == errno.EROFS:
+        hint = f"Mount it for writing, or give another target, then {_AGAIN}"
+        return AccessDeniedError(f"the file system is read-only: {shown}", source=source, hint=hint)
+    if isinstance(error, PermissionError):
+        hint = f"Give this user the right to write there, or give another target, then {_AGAIN}"
+        return AccessDeniedError(f"no right to it ({reason})", source=source, found=_rights(there), hint=hint)
+    if isinstance(error, NotADirectoryError | FileExistsError):
+        hint = "Give another directory as the target, or move that file away"
+        return StorageError("a file is where a directory should be", source=source, found=shown, hint=hint)
+    if isinstance(error, FileNotFoundError | IsADirectoryError):
+        return ObjectNotFoundError("no such file", source=source, hint="See whether the target is the right one")
+    return StorageError(
+        f"the disk or file server failed ({reason})", source=source, hint=f"See that it works, then {_AGAIN}"
+    )
+
+
+def _nearest(path: str) -> str:
+    """The path itself, or the first directory or file above it that is there."""
+    while not os.path.lexists(path) and (above := os.path.dirname(path)) != path:
+        path = above
+    return path
+
+
+def _room(path: str) -> str | None:
+    """How much of its file system is free, for a person; ``None`` where it does not say."""
+    try:
+        system = os.statvfs(path)
+    except OSError:
+        return None
+    free, size = (count * system.f_frsize >> 10 for count in (system.f_bavail, system.f_blocks))
+    return f"{free:,} KiB free of {size:,} KiB" + ("" if system.f_favail or not system.f_files else ", no inode free")
+
+
+def _rights(path: str) -> str | None:
+    """Who owns what refuses, and who asks."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    mode = stat.filemode(status.st_mode)
+    return f"{redact(path)} {mode} of user {status.st_uid}, this is user {os.geteuid()}"
 
 
 def _sync_directory(path: str) -> None:

@@ -100,7 +100,7 @@ def open_target(
 
     Raises:
         OptionError: an option or the kind of the location is not known, or what writes it is not installed.
-        PlanError: it is a file.
+        PlanError: it is a file, or below one.
     """
     text = os.fspath(location)
     kind = kind_of(text)
@@ -121,6 +121,10 @@ def open_target(
 def _directory(text: str) -> str:
     _, is_url, rest = text.partition("://")
     path = os.path.abspath(rest.removeprefix("localhost") if is_url else text.removeprefix("file:"))
-    if os.path.isfile(path):
-        raise PlanError("a target is a directory", source=redact(path), found="a file", hint="Give another directory")
+    above = path
+    while not os.path.exists(above) and (parent := os.path.dirname(above)) != above:
+        above = parent
+    if os.path.exists(above) and not os.path.isdir(above):
+        found = "a file" if above == path else f"a file at {redact(above)}"
+        raise PlanError("a target is a directory", source=redact(path), found=found, hint="Give another directory")
     return path

@@ -32,6 +32,7 @@ class FaultyBucket:
 
     base = "s3://bucket/"
     hint = "Set something"
+    rights = {"write": "right W", "read": "right R", "list": "right L", "delete": "right D"}
     rivals = 2
 
     def __init__(self) -> None:
@@ -258,3 +259,53 @@ def test_a_store_that_does_not_tell_of_uploads_is_an_error(bucket: FaultyBucket,
     assert target.forget_unfinished(lambda name: False) == 0
     with pytest.raises(AccessDeniedError):
         target.forget_unfinished(lambda name: True)
+
+
+class Answered(Exception):
+    """What a cloud's client raises: a status, and the store's code."""
+
+    def __init__(self, status: int, code: str) -> None:
+        super().__init__("the store's own text, canary-4711")
+        self.response = {"ResponseMetadata": {"HTTPStatusCode": status}, "Error": {"Code": code}}
+
+
+def test_what_was_refused_is_told_with_the_right_that_it_needs(target: BucketTarget, bucket: FaultyBucket) -> None:
+    def denied() -> Iterator[Exception | None]:
+        while True:
+            yield Answered(403, "AccessDenied")
+
+    def create() -> None:
+        with target.create("a") as file:
+            file.write(bytes(PART_SIZE + 1))
+
+    bucket.before = bucket.reading = denied()
+    attempts: list[tuple[Callable[[], object], str]] = [
+        (lambda: target.put("a", b"1"), "write.*right W"),
+        (lambda: target.put_if_absent("a", b"1"), "write.*right W"),
+        (lambda: target.read("a"), "read.*right R"),
+    ]
+    for attempt, told in attempts:
+        with pytest.raises(AccessDeniedError, match=f"the store refuses to {told}. Set something") as caught:
+            attempt()
+        assert "found status 403 AccessDenied" in str(caught.value)
+        assert "canary" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "told"),
+    [
+        (507, "XMinioStorageFull", "a: the store is full, or a quota is used up.*Make room there, then run it again"),
+        (403, "QuotaExceeded", "a: the store is full, or a quota is used up.*Make room there, then run it again"),
+        (404, "NoSuchUpload", "a: the store has forgotten this upload.*Run it again"),
+        (404, "NoSuchBucket", "a: there is no such bucket: bucket;.*Make the bucket first"),
+        (404, "", "a: there is no such bucket: bucket;.*Make the bucket first"),
+    ],
+)
+def test_a_store_that_takes_no_more_says_why_and_what_to_do(
+    target: BucketTarget, bucket: FaultyBucket, status: int, code: str, told: str
+) -> None:
+    bucket.before = iter([Answered(status, code)])
+    with pytest.raises(StorageError, match=told) as caught, target.create("a") as file:
+        file.write(b"1")
+    assert "canary" not in str(caught.value)
+    assert list(bucket.objects) == ["out/first"]

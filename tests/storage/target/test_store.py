@@ -10,7 +10,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -252,16 +252,36 @@ def test_a_store_that_ignores_the_condition_is_refused_before_the_first_object(s
     assert [name for name in names if ".segreader-" not in name] == ["lax/a"]
 
 
-def test_a_bucket_that_is_not_there_is_said_so(servers: ServerPool) -> None:
-    target = open_target("s3://no-such-bucket/x", servers.get("moto").storage_options)
+@pytest.mark.parametrize("kind", ["moto", "azurite", "google"])
+def test_a_bucket_that_is_not_there_is_said_so(servers: ServerPool, kind: str) -> None:
+    with ExitStack() as stack:
+        if kind == "google":
+            server = stack.enter_context(google())
+            options: dict[str, object] = {"token": server.service_account_key(), "endpoint_url": server.endpoint}
+            _not_there(open_target("gs://no-such-bucket/x", options))
+        else:
+            url = "abfs://no-such-container/x" if kind == "azurite" else "s3://no-such-bucket/x"
+            _not_there(open_target(url, servers.get(kind).storage_options))
+
+
+def _not_there(target: TargetStore) -> None:
+    def create(size: int) -> None:
+        with target.create("a") as file:
+            file.write(bytes(size))
+
     attempts: list[Callable[[], Any]] = [
+        lambda: create(1),
+        lambda: create(PART_SIZE + 1),
         lambda: target.put("a", b""),
         lambda: target.put_if_absent("a", b""),
         lambda: list(target.list()),
     ]
     for attempt in attempts:
-        with pytest.raises(ObjectNotFoundError, match="no such bucket"):
+        with pytest.raises(
+            ObjectNotFoundError, match=r"no such (bucket|container): no-such-.*Make the \1 first"
+        ) as caught:
             attempt()
+        assert ".segreader-" not in str(caught.value)  # no name that nobody asked for
 
 
 def test_a_part_that_google_keeps_in_part_is_sent_on_from_there() -> None:
