@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from segreader.backfill.done import DoneEntry
 from segreader.backfill.output import OutputOptions, split_of_file
-from segreader.backfill.writer import WrittenFile
+from segreader.backfill.writer import Values, WrittenFile, parted
 from segreader.errors import ObjectNotFoundError
 from segreader.storage.cancellation import left_alone
 from segreader.storage.target.store import TargetStore
@@ -140,7 +140,8 @@ class SplitFiles:
             self._find("file", file.name, f"has {len(data)} bytes, expected {file.size}")
         if split_of_file(file.name) != self.entry.split:
             self._find("file", file.name, f"has not the name of a file of {self.entry.split}")
-        rows, first, last, units = 0, None, None, set()
+        rows, first, last = 0, None, None
+        seen: set[Values] = set()
         try:
             opened = pq.ParquetFile(pa.BufferReader(data))
             if not opened.schema_arrow.equals(self.output.schema):
@@ -156,7 +157,7 @@ class SplitFiles:
                 first = offsets[0].as_py() if first is None else first
                 last = offsets[-1].as_py()
                 rows += batch.num_rows
-                units |= self._units(batch)
+                seen |= {values for values, _ in parted(batch, self.output.split_by)}
                 yield self._whole(batch)
         except (pa.ArrowException, OSError, ValueError) as error:  # names of columns are decoded, too
             self._find("file", file.name, f"cannot be read after {rows} of {file.rows} records: {_first_line(error)}")
@@ -167,20 +168,12 @@ class SplitFiles:
             expected = f"{file.first_offset} to {file.last_offset}"
             self._find("file", file.name, f"has offsets {first} to {last}, expected {expected}")
         directory = file.name[: file.name.rfind("/") + 1]
-        wrong = [unit for unit in units if self._directory(unit) != directory]
+        wrong = [values for values in seen if self._directory(values) != directory]
         if wrong:
             self._find("file", file.name, f"holds records that belong to {self._directory(wrong[0])}")
 
-    def _units(self, batch: pa.RecordBatch) -> set[int | None]:
-        """First and last unit of time of some records."""
-        unit_us = self.output.layout.unit_us
-        if unit_us is None:
-            return {None}
-        ends = pc.min_max(batch.column("timestamp").view(pa.int64()))
-        return {ends["min"].as_py() // unit_us, ends["max"].as_py() // unit_us}
-
-    def _directory(self, unit: int | None) -> str:
-        return self.output.directory(self.entry.topic, self.entry.partition, unit)
+    def _directory(self, values: Values) -> str:
+        return self.output.directory(self.entry.topic, self.entry.partition, values)
 
     def _whole(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """With the columns that a directory's name tells."""

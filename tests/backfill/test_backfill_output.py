@@ -93,7 +93,7 @@ def test_dates_are_those_of_the_records_in_utc(tmp_path: Path) -> None:
 
 
 def test_many_days_open_32_files_at_a_time_and_lose_nothing(tmp_path: Path) -> None:
-    days = [*range(40), *range(40)]
+    days = [*range(70), *range(70)]
     write_days(tmp_path, days)
     out = tmp_path / "out"
     target = open_target(out)
@@ -102,8 +102,8 @@ def test_many_days_open_32_files_at_a_time_and_lose_nothing(tmp_path: Path) -> N
     do(plan, target)
     assert finish(plan, target).is_complete
 
-    assert len(files_of(out)) > 64
-    assert [row["offset"] for row in rows_of(out)] == list(range(240))
+    assert len(files_of(out)) == 70
+    assert [row["offset"] for row in rows_of(out)] == list(range(420))
     (entry,) = list((out / "_job" / "done").iterdir())
     assert "timestamps are out of order" in entry.read_text()
 
