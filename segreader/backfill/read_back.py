@@ -1,22 +1,23 @@
-"""The records of one split as its files hold them, in offset order, and what is wrong with these files.
+"""The records of one split as its files or its table hold them, in offset order, and what is wrong with these.
 
-Knows the entry that the files belong to, and nothing of where the records came from.
+Knows the entry of the split, and nothing of where the records came from.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field
-from typing import Final
+from typing import Final, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from segreader.backfill.done import DoneEntry
+from segreader.backfill.lake.table import LakeTable
 from segreader.backfill.output import OutputOptions, split_of_file
 from segreader.backfill.writer import Values, WrittenFile, parted
-from segreader.errors import ObjectNotFoundError
+from segreader.errors import ObjectNotFoundError, SegreaderError
 from segreader.storage.cancellation import left_alone
 from segreader.storage.target.store import TargetStore
 from segreader.values import dataclass
@@ -82,9 +83,98 @@ class OffsetRuns:
                 self.more += 1
 
 
+def checked(
+    batches: Iterable[pa.RecordBatch], entry: DoneEntry, findings: list[OutputFinding]
+) -> Iterator[pa.RecordBatch]:
+    """The same batches; which of their offsets are repeated or of another split is in ``findings`` after the last.
+
+    Args:
+        batches: records of one split, none of them empty.
+    """
+    at: int | None = None
+    repeated, foreign = OffsetRuns(), OffsetRuns()
+    for batch in batches:
+        offsets = batch.column("offset")
+        if at is not None and offsets[0].as_py() <= at:
+            repeated.add(offsets.slice(0, 1))
+        following = offsets.slice(1)
+        repeated.add(following.filter(pc.less_equal(following, offsets.slice(0, len(following)))))
+        outside = pc.or_(pc.less(offsets, entry.start), pc.greater_equal(offsets, entry.stop))
+        foreign.add(offsets.filter(outside))
+        at = offsets[-1].as_py()
+        yield batch
+    if repeated:
+        findings.append(OutputFinding("offsets", entry.split, f"{repeated} are there twice, or out of order"))
+    if foreign:
+        findings.append(OutputFinding("offsets", entry.split, f"{foreign} belong to another split"))
+
+
+class SplitRecords(Protocol):
+    """The records of one split in an output, read as often as wanted, and what the last reading met."""
+
+    findings: list[OutputFinding]
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The records in offset order with all columns; what is wrong is in ``findings`` once all of them were taken.
+
+        Raises:
+            StorageError: the target or the table's catalog fails.
+        """
+
+
+@dataclass(slots=True)
+class TableRecords:
+    """``SplitRecords`` of a table, as its readers see them.
+
+    Args:
+        entry: what is known of the split.
+        output: how its records became files.
+        findings: what the last reading met.
+    """
+
+    table: LakeTable
+    entry: DoneEntry
+    output: OutputOptions
+    findings: list[OutputFinding] = field(default_factory=list)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """See ``SplitRecords``. A file of the table that is missing or damaged ends the records, with no error.
+
+        Raises:
+            StorageError: the table's catalog or store fails.
+        """
+        self.findings.clear()
+        yield from checked(self._read(), self.entry, self.findings)
+
+    def _read(self) -> Iterator[pa.RecordBatch]:
+        entry, rows = self.entry, 0
+        try:
+            for batch in self.table.records(entry.topic, entry.partition, entry.start, entry.stop):
+                if not batch.schema.equals(self.output.records):
+                    self._find(f"shows other columns: {', '.join(batch.schema.names)}")
+                    return
+                if not batch.num_rows:
+                    continue
+                if batch.column("offset").null_count or batch.column("timestamp").null_count:
+                    self._find(f"has records without an offset or a time behind the first {rows} of {entry.split}")
+                    return
+                rows += batch.num_rows
+                yield batch
+        except ObjectNotFoundError as error:
+            self._find(f"lacks a file of {entry.split}: {error}")
+        except SegreaderError:
+            raise
+        except (pa.ArrowException, OSError, ValueError) as error:
+            of = f"{rows} of {entry.records} records of {entry.split}"
+            self._find(f"cannot be read after {of}: {_first_line(error)}")
+
+    def _find(self, text: str) -> None:
+        self.findings.append(OutputFinding("file", self.table.name, text))
+
+
 @dataclass(slots=True)
 class SplitFiles:
-    """The files of one split, read as often as wanted.
+    """``SplitRecords`` of plain files.
 
     Args:
         entry: what is known of the split.
@@ -98,7 +188,7 @@ class SplitFiles:
     findings: list[OutputFinding] = field(default_factory=list)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The records in offset order with all columns; what is wrong is in ``findings`` once all of them were taken.
+        """See ``SplitRecords``.
 
         A file that is missing or damaged gives fewer records, and no error. The bytes of all files of the split are
         held, and a batch of each.
@@ -108,22 +198,7 @@ class SplitFiles:
         """
         self.findings.clear()
         files = sorted(self.entry.files, key=lambda file: (file.first_offset, file.name))
-        at: int | None = None
-        repeated, foreign = OffsetRuns(), OffsetRuns()
-        for batch in _in_order([self._read(file) for file in files]):
-            offsets = batch.column("offset")
-            if at is not None and offsets[0].as_py() <= at:
-                repeated.add(offsets.slice(0, 1))
-            following = offsets.slice(1)
-            repeated.add(following.filter(pc.less_equal(following, offsets.slice(0, len(following)))))
-            outside = pc.or_(pc.less(offsets, self.entry.start), pc.greater_equal(offsets, self.entry.stop))
-            foreign.add(offsets.filter(outside))
-            at = offsets[-1].as_py()
-            yield batch
-        if repeated:
-            self._find("offsets", self.entry.split, f"{repeated} are there twice, or out of order")
-        if foreign:
-            self._find("offsets", self.entry.split, f"{foreign} belong to another split")
+        yield from checked(_in_order([self._read(file) for file in files]), self.entry, self.findings)
 
     def _find(self, kind: str, where: str, text: str) -> None:
         self.findings.append(OutputFinding(kind, where, text))
