@@ -129,8 +129,8 @@ class LivePlanner:
         for name, topic in topics.items():
             there = {one.partition for one in topic.partitions}
             wanted = (self._options.choice.assigned or {}).get(name, tuple(sorted(there)))
-            missing = [number for number in wanted if number not in there]
-            if missing and self._options.fail_on_data_loss:
+            missing = [one for one in wanted if one not in there and not self._options.may_lack(name, one)]
+            if missing:
                 raise ObjectNotFoundError(
                     f"partition {', '.join(map(str, missing))} of {name} is not there",
                     source=self.cluster.shown,
@@ -276,7 +276,7 @@ def plan_live_read(options: SparkOptions, *, most_unsized: int | None = None) ->
         topics = planner.topics()
         chosen = planner.partitions(topics)
         ids = {name: TopicIdPartition(*name, topics[name[0]].topic_id) for name in chosen}
-        require_same_partitions(options, list(ids.values()))
+        gone = require_same_partitions(options, list(ids.values()))
         starts, stops = _starts(planner, options, ids), _stops(planner, options, chosen)
         bounds = options.bounds
         for name in chosen:
@@ -291,7 +291,7 @@ def plan_live_read(options: SparkOptions, *, most_unsized: int | None = None) ->
         stop, last = stops[one.partition.topic, one.partition.partition], one.seam.stop
         if stop is not None and stop > max(last, one.marks.log_start) and bounds is None:
             losses.end_beyond(one.partition, stop, last)
-    notes = (*plan.notes, *(f"{gap.text}: passed over" for gap in plan.gaps), *losses.notes)
+    notes = (*gone, *plan.notes, *(f"{gap.text}: passed over" for gap in plan.gaps), *losses.notes)
     return LiveRead(replace(plan, notes=notes), (*plan.gaps, *losses.gaps))
 
 
@@ -301,8 +301,9 @@ def _starts(
     if options.starting_times is None:
         if options.bounds is not None:
             return dict.fromkeys(chosen, options.bounds.start)
-        given = flat(options.starting_offsets or {})
-        return {name: None if (start := given.get(name, EARLIEST)) == EARLIEST else start for name in chosen}
+        default = EARLIEST if options.starting_offsets_default is None else options.starting_offsets_default
+        given = {name: options.starts.get(name, default) for name in chosen}
+        return {name: None if start == EARLIEST else start for name, start in given.items()}
     found = _at_times(planner, options.starting_times, chosen)
     starts: dict[TopicPartition, int | None] = {name: one for name, one in found.items() if one is not None}
     late = [name for name in chosen if name not in starts]

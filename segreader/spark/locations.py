@@ -210,10 +210,11 @@ class Locations(OpenLocations):
         for topic in choice.names:
             if topic not in topics:
                 raise ObjectNotFoundError(f"topic {topic!r} is not here", source=self.shown, found=self._some_topics())
-        if not self._options.fail_on_data_loss:
-            return
         for topic, partitions in (choice.assigned or {}).items():
-            if missing := [one for one in partitions if (topic, one) not in there]:
+            missing = [
+                one for one in partitions if (topic, one) not in there and not self._options.may_lack(topic, one)
+            ]
+            if missing:
                 have = sorted(partition for name, partition in there if name == topic)
                 raise ObjectNotFoundError(
                     f"partition {', '.join(map(str, missing))} of {topic} is not here",

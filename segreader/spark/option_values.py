@@ -10,9 +10,11 @@ import json
 import re
 import warnings
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 from segreader.errors import OptionError
+from segreader.plan.request import parse_time
 
 MIB = 1 << 20
 EARLIEST = -2
@@ -72,16 +74,24 @@ class Given(dict[str, str]):
         return number
 
     def time(self, name: str) -> int | None:
-        """Milliseconds since 1970 UTC, in digits, or ``None`` if the option is not given.
+        """Milliseconds since 1970 UTC, or ``None`` if the option is not given.
+
+        It is digits, as Spark's; or a time with its zone, ``2026-11-01T00:00Z``; or one before now: ``-1d``.
 
         Raises:
-            OptionError: anything else.
+            OptionError: anything else, or a time before 1970.
         """
         if (text := self.get(name.lower())) is None:
             return None
-        if (time_ms := _digits(text.strip())) is None:
-            expected = "milliseconds since 1970 UTC: 1700000000000"
-            raise OptionError(f"{name} is not a time", found=repr(text.strip()[:40]), expected=expected)
+        if (time_ms := _digits(text.strip())) is not None:
+            return time_ms
+        try:
+            time_ms = parse_time(text.strip(), datetime.now(UTC))
+        except OptionError as error:
+            found, expected = repr(text.strip()[:40]), error.expected
+            raise OptionError(f"{name} is {error.message}", found=found, expected=expected, hint=error.hint) from None
+        if time_ms is None or not 0 <= time_ms <= _LAST:
+            raise OptionError(f"{name} is before 1970", found=repr(text.strip()[:40]))
         return time_ms
 
     def delay_ms(self, name: str) -> int | None:

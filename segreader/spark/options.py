@@ -55,6 +55,7 @@ NAMES = (
     "subscribePattern",
     "topicId",
     "startingOffsets",
+    "startingOffsetsDefault",
     "endingOffsets",
     "startingTimestamp",
     "endingTimestamp",
@@ -126,6 +127,9 @@ LARGEST_BATCH = 256 * MIB
 LARGEST_COUNT = 2**31 - 1
 
 logger = logging.getLogger(__name__)
+
+OTHERS_FROM_EARLIEST = "startingOffsetsDefault=earliest reads those that it does not name from their first offset"
+"""The next step where ``startingOffsets`` lacks a partition."""
 
 _LOCATED = "https://"
 """The kind of store that brokers' locations are read from."""
@@ -201,6 +205,8 @@ class SparkOptions:
         choice: which topics.
         topic_ids: which of them, where a topic was deleted and created again: ids, or ``newest``.
         starting_offsets: first offset of each partition; ``None`` reads from the earliest, or by ``starting_times``.
+        starting_offsets_default: that of a partition that ``starting_offsets`` does not name; ``None`` refuses one.
+        skips_unknown: whether a partition that ``starting_offsets`` names may be gone; the plan notes it. Set by jobs.
         ending_offsets: offset after the last of each partition; ``None`` reads to the end, or by ``ending_times``.
         bounds: the same offsets for every partition, in place of these two; a partition gives what it has of them. Set
             by jobs, by no option.
@@ -229,6 +235,8 @@ class SparkOptions:
     choice: TopicChoice
     topic_ids: tuple[str, ...] = ()
     starting_offsets: PartitionOffsets | None = None
+    starting_offsets_default: int | None = None
+    skips_unknown: bool = False
     ending_offsets: PartitionOffsets | None = None
     bounds: Bounds | None = None
     starting_times: Times | None = None
@@ -253,6 +261,15 @@ class SparkOptions:
     def fail_on_data_loss(self) -> bool:
         """Whether offsets that are gone are an error."""
         return self.read_options.on_gap is Policy.FAIL
+
+    @property
+    def starts(self) -> Mapping[tuple[str, int], int]:
+        """The offsets of ``starting_offsets`` by topic and partition."""
+        return {(topic, at): one for topic, some in (self.starting_offsets or {}).items() for at, one in some.items()}
+
+    def may_lack(self, topic: str, partition: int) -> bool:
+        """Whether a partition that is asked for may be gone."""
+        return not self.fail_on_data_loss or (self.skips_unknown and (topic, partition) in self.starts)
 
     @property
     def location(self) -> str:
@@ -281,7 +298,8 @@ def parse_options(options: Mapping[str, str], *, on_missing: Policy | None = Non
     locations = _locations(given, is_required=brokers is None)
     choice = _topic_choice(given)
     falls_back = given.word("startingOffsetsByTimestampStrategy", ("error", "latest"), default="error") == "latest"
-    starting = _bound(given, "starting", choice, keyword="earliest")
+    default = _starting_default(given)
+    starting = _bound(given, "starting", choice, keyword="earliest", is_partial=default is not None)
     ending = _bound(given, "ending", choice, keyword="latest")
     _require_order(starting, ending)
     on_gap = Policy.FAIL if given.boolean("failOnDataLoss", default=True) else Policy.SKIP
@@ -291,6 +309,7 @@ def parse_options(options: Mapping[str, str], *, on_missing: Policy | None = Non
         choice=choice,
         topic_ids=_topic_ids(given, asks_brokers=brokers is not None),
         starting_offsets=starting.offsets,
+        starting_offsets_default=None if starting.offsets is None else default,
         ending_offsets=ending.offsets,
         starting_times=starting.times,
         ending_times=ending.times,
@@ -556,7 +575,20 @@ class _Bound:
     is_latest: bool = False
 
 
-def _bound(given: Given, side: str, choice: TopicChoice, *, keyword: str) -> _Bound:
+def _starting_default(given: Given) -> int | None:
+    if not given.text("startingOffsetsDefault"):
+        return None
+    given.word("startingOffsetsDefault", ("earliest",), default="earliest")
+    if not given.text("startingOffsets").startswith("{"):
+        raise OptionError(
+            "startingOffsetsDefault is of partitions that startingOffsets does not name, and it names none",
+            found=f"startingOffsets={given.text('startingOffsets') or 'earliest'}",
+            expected='startingOffsets={"orders":{"0":23}}',
+        )
+    return EARLIEST
+
+
+def _bound(given: Given, side: str, choice: TopicChoice, *, keyword: str, is_partial: bool = False) -> _Bound:
     """A start or an end: ``…Timestamp`` before ``…OffsetsByTimestamp`` before ``…Offsets``."""
     name = f"{side}Timestamp"
     if (time := given.time(name)) is not None:
@@ -568,11 +600,17 @@ def _bound(given: Given, side: str, choice: TopicChoice, *, keyword: str) -> _Bo
     text = given.get(name.lower(), keyword)
     if side == "starting" and text.strip().lower() == "latest":
         return _Bound(name, is_latest=True)
-    return _Bound(name, _checked(name, parse_offsets(text, name, keyword=keyword), choice))
+    offsets = parse_offsets(text, name, keyword=keyword)
+    return _Bound(name, _checked(name, offsets, choice, is_partial=is_partial))
 
 
-def _checked(name: str, offsets: PartitionOffsets | None, choice: TopicChoice) -> PartitionOffsets | None:
+def _checked(
+    name: str, offsets: PartitionOffsets | None, choice: TopicChoice, *, is_partial: bool = False
+) -> PartitionOffsets | None:
     """The same; they must name what is chosen, as in Spark. What a name or a pattern covers is known at planning.
+
+    Args:
+        is_partial: whether they may lack some of it.
 
     Raises:
         OptionError: they name something else.
@@ -581,14 +619,18 @@ def _checked(name: str, offsets: PartitionOffsets | None, choice: TopicChoice) -
         return None
     if foreign := sorted(topic for topic in offsets if not choice.matches(topic)):
         raise OptionError(f"{name} names a topic that is not chosen", found=", ".join(foreign))
-    if missing := sorted(topic for topic in choice.names if topic not in offsets):
-        raise OptionError(f"{name} does not name the topic {', '.join(missing)}")
+    hint = OTHERS_FROM_EARLIEST if name == "startingOffsets" else None
+    missing = sorted(topic for topic in choice.names if topic not in offsets)
+    if missing and not is_partial:
+        raise OptionError(f"{name} does not name the topic {', '.join(missing)}", hint=hint)
     for topic, partitions in (choice.assigned or {}).items():
-        if set(partitions) != set(offsets[topic]):
+        named = set(offsets.get(topic, ()))
+        if not named.issubset(partitions) or (not is_partial and len(named) < len(partitions)):
             raise OptionError(
-                f"{name} must name exactly the assigned partitions of {topic}",
-                found=sorted(offsets[topic]),
+                f"{name} must name {'only' if is_partial else 'exactly the'} assigned partitions of {topic}",
+                found=sorted(named),
                 expected=sorted(partitions),
+                hint=hint if named.issubset(partitions) else None,
             )
     return offsets
 

@@ -34,7 +34,7 @@ from segreader.ranges import OffsetRange
 from segreader.segment import TopicIdPartition
 from segreader.spark.locations import Locations
 from segreader.spark.option_values import EARLIEST, LATEST, PartitionOffsets
-from segreader.spark.options import SparkOptions, Times
+from segreader.spark.options import OTHERS_FROM_EARLIEST, SparkOptions, Times
 from segreader.storage.base import ObjectStore, read_each, read_whole
 from segreader.stored.log import StoredLog
 from segreader.stored.planner import PartitionPlanner
@@ -85,13 +85,18 @@ class SparkPlan:
 
 
 def plan_splits(
-    options: SparkOptions, *, cores: int | None = None, split_offsets: SplitOffsets = SplitOffsets.SHARED
+    options: SparkOptions,
+    *,
+    cores: int | None = None,
+    split_offsets: SplitOffsets = SplitOffsets.SHARED,
+    check: Callable[[StoredLog], None] | None = None,
 ) -> SparkPlan:
     """What a Spark read with these options reads, with what it takes to send its splits to tasks.
 
     Args:
         cores: how many tasks run at once; those of this machine by default, for Spark tells a planner nothing.
         split_offsets: which offsets the splits of one segment have.
+        check: called with the log of each partition before its offsets are chosen; what it raises ends the planning.
 
     Raises:
         ObjectNotFoundError: the location, a topic or a partition is not there, or no topic matches.
@@ -105,7 +110,7 @@ def plan_splits(
     places = locations.find(metadata)
     known = locations.known(places, metadata)
     there = [one[0].partition for one in places]
-    require_same_partitions(options, there)
+    gone = require_same_partitions(options, there)
     planner = PartitionPlanner(
         locations.store,
         options.read_options,
@@ -120,7 +125,7 @@ def plan_splits(
         limits, times = _limits(options, partition)
         source = locations.read(its_places, known, by_name=times is None and limits != OffsetRange())
         has_local |= source.local is not None
-        choice = _Choice(options, locations)
+        choice = _Choice(options, locations, check)
         try:
             log = planner.add(source, limits, times, choose=choice.offsets_of)
         except SegmentGapError as error:
@@ -131,7 +136,7 @@ def plan_splits(
         losses.gaps.extend(choice.losses.gaps)
     locations.require_local(there, has_local=has_local)
     plan = planner.plan(locations.shown)
-    notes = [*dict.fromkeys(plan.notes), *losses.notes, *(f"{gap.text}: passed over" for gap in plan.gaps)]
+    notes = [*gone, *dict.fromkeys(plan.notes), *losses.notes, *(f"{gap.text}: passed over" for gap in plan.gaps)]
     lost = [*losses.gaps, *filter(None, (_within(gap, asked[gap.partition]) for gap in plan.gaps))]
     return SparkPlan(replace(plan, notes=tuple(notes)), logs, locations.store, tuple(lost))
 
@@ -188,7 +193,7 @@ def _limits(options: SparkOptions, partition: TopicIdPartition) -> tuple[OffsetR
     since_ms = None if options.starting_times is None else _time_of(options.starting_times, partition)
     until_ms = None if options.ending_times is None else _time_of(options.ending_times, partition)
     if options.bounds is None and since_ms is None:
-        start = _offset_of(options.starting_offsets, partition, EARLIEST)
+        start = _start_of(options, partition)
     if options.bounds is None and until_ms is None:
         stop = _offset_of(options.ending_offsets, partition, LATEST)
     start, stop = max(start or 0, 0), None if stop is None or stop < 0 else stop
@@ -199,13 +204,17 @@ def _limits(options: SparkOptions, partition: TopicIdPartition) -> tuple[OffsetR
 class _Choice:
     """Decides by a log which offsets of it are read, and keeps what it decided last."""
 
-    def __init__(self, options: SparkOptions, locations: Locations) -> None:
-        self._options, self._locations = options, locations
+    def __init__(
+        self, options: SparkOptions, locations: Locations, check: Callable[[StoredLog], None] | None = None
+    ) -> None:
+        self._options, self._locations, self._check = options, locations, check
         self.losses = Losses(options, locations.shown)
         self.chosen = OffsetRange()
 
     def offsets_of(self, log: StoredLog) -> OffsetRange:
         """The offsets; raises as ``plan_splits``."""
+        if self._check is not None:
+            self._check(log)
         self.losses = Losses(self._options, self._locations.shown)
         self.chosen = _Wanted(self._options, self._locations, log, self.losses).offsets()
         return self.chosen
@@ -243,7 +252,7 @@ class _Wanted:
             return self._start_by_time(_time_of(options.starting_times, log.partition))
         if options.bounds is not None:
             return options.bounds.start or 0
-        start = _offset_of(options.starting_offsets, log.partition, EARLIEST)
+        start = _start_of(options, log.partition)
         if start == EARLIEST:
             return log.first
         if start < log.start:
@@ -308,13 +317,17 @@ def _within(gap: Gap, asked: OffsetRange) -> Gap | None:
     return replace(gap, start=start, stop=stop, held_back=None) if start < stop else None
 
 
-def require_same_partitions(options: SparkOptions, chosen: Collection[TopicIdPartition]) -> None:
+def require_same_partitions(options: SparkOptions, chosen: Collection[TopicIdPartition]) -> list[str]:
     """Refuse offsets and times that do not name exactly the partitions that are read.
+
+    Returns:
+        What to note of those that ``starting_offsets`` names and that are gone, where the options allow it.
 
     Raises:
         OptionError: with those that are missing or unknown.
     """
     there = {str(partition) for partition in chosen}
+    notes: list[str] = []
     for name, offsets in (
         ("startingOffsets", options.starting_offsets),
         ("endingOffsets", options.ending_offsets),
@@ -324,10 +337,22 @@ def require_same_partitions(options: SparkOptions, chosen: Collection[TopicIdPar
         if offsets is None or isinstance(offsets, int):
             continue
         named = {f"{topic}-{partition}" for topic, partitions in offsets.items() for partition in partitions}
-        if missing := sorted(there - named):
-            raise OptionError(f"{name} must name every partition that is read; it lacks {', '.join(missing)}")
-        if unknown := sorted(named - there):
+        is_start = name == "startingOffsets"
+        missing, unknown = sorted(there - named), sorted(named - there)
+        if missing and not (is_start and options.starting_offsets_default is not None):
+            raise OptionError(
+                f"{name} must name every partition that is read; it lacks {', '.join(missing)}",
+                hint=OTHERS_FROM_EARLIEST if is_start else None,
+            )
+        if unknown and not (is_start and options.skips_unknown):
             raise OptionError(f"{name} names partitions that are not read: {', '.join(unknown)}")
+        notes += [f"{one}: no segment is left; nothing is read" for one in unknown]
+    return notes
+
+
+def _start_of(options: SparkOptions, partition: TopicIdPartition) -> int:
+    default = EARLIEST if options.starting_offsets_default is None else options.starting_offsets_default
+    return options.starts.get((partition.topic, partition.partition), default)
 
 
 def _offset_of(offsets: PartitionOffsets | None, partition: TopicIdPartition, default: int) -> int:

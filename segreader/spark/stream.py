@@ -31,7 +31,7 @@ from segreader.segment import TopicIdPartition
 from segreader.spark.batch import SegmentReader, SplitPartition
 from segreader.spark.checkpoint import OffsetJson, StreamOffsets, TopicPartition, flat, from_json, to_json
 from segreader.spark.option_values import EARLIEST, LATEST
-from segreader.spark.options import SparkOptions
+from segreader.spark.options import OTHERS_FROM_EARLIEST, SparkOptions
 from segreader.spark.rate_limits import (
     ReadAllAvailable,
     ReadLimit,
@@ -203,7 +203,9 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             _require_same("startingOffsetsByTimestamp", by_name, look)
             return {name: self._at_time(name, look[name], time_ms) for name, time_ms in by_name.items()}
         if read.starting_offsets is not None:
-            given = flat(read.starting_offsets)
+            given = dict(read.starts)
+            if read.starting_offsets_default is not None:
+                given = dict.fromkeys(look, read.starting_offsets_default) | given
             _require_same("startingOffsets", given, look)
             return {name: self._at_offset(name, look[name], offset) for name, offset in given.items()}
         return {name: self._stop(log) if self.options.starts_at_end else log.earliest for name, log in look.items()}
@@ -315,7 +317,8 @@ def _require_same(option: str, given: StreamOffsets, look: Mapping[TopicPartitio
         if names:
             raise OptionError(
                 f"{option} must name exactly the partitions that are read; it {problem} "
-                + ", ".join(f"{topic}-{partition}" for topic, partition in sorted(names))
+                + ", ".join(f"{topic}-{partition}" for topic, partition in sorted(names)),
+                hint=OTHERS_FROM_EARLIEST if option == "startingOffsets" and problem == "lacks" else None,
             )
 
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,8 @@ from segreader.errors import (
 )
 from segreader.plan.live import ReadFrom
 from segreader.spark.batch import SegmentReader, SplitPartition
+from segreader.spark.live import plan_live_read
+from segreader.spark.option_values import EARLIEST
 from segreader.spark.options import parse_options
 from segreader.spark.worker import this_worker
 from segreader.testing.builder import SegmentBuilder
@@ -116,6 +118,28 @@ def test_splits_are_cut_by_bytes_in_the_store_and_by_offsets_where_asked_for(pla
     pieces = [one.part.offsets for one in place.parts(maxRecordsPerPartition="7") if one.part]
     assert max((one.stop or 0) - one.start for one in pieces) == 7
     assert place.offsets(maxRecordsPerPartition="7") == COMMITTED
+
+
+def test_starting_offsets_may_name_some_partitions_where_the_others_have_a_default(place: Place) -> None:
+    some = json.dumps({TOPIC: {"1": 3}})
+
+    assert place.read(startingOffsets=some, startingOffsetsDefault="earliest") == [
+        *((0, offset) for offset in COMMITTED),
+        (1, 3),
+        (1, 4),
+    ]
+    with pytest.raises(OptionError, match="startingOffsetsDefault=earliest reads"):
+        place.read(startingOffsets=some)
+
+
+def test_a_job_that_goes_on_passes_over_a_partition_that_brokers_do_not_have(place: Place) -> None:
+    options = place.reader().options
+    starts = {TOPIC: {1: 3, 7: 3}}
+    going_on = replace(options, starting_offsets=starts, starting_offsets_default=EARLIEST, skips_unknown=True)
+
+    assert f"{TOPIC}-7: no segment is left; nothing is read" in plan_live_read(going_on).plan.notes
+    with pytest.raises(OptionError, match=f"not read: {TOPIC}-7"):
+        plan_live_read(replace(going_on, skips_unknown=False))
 
 
 def test_a_plan_ends_where_the_log_did_when_it_was_made(place: Place) -> None:

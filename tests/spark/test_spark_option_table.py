@@ -76,6 +76,13 @@ ROWS: dict[str, Row] = {
     "startingOffsets": Row(
         lambda o: o.starting_offsets, None, ('{"orders":{"0":-2}}', {"orders": {0: EARLIEST}}), "-2"
     ),
+    "startingOffsetsDefault": Row(
+        lambda o: o.starting_offsets_default,
+        None,
+        ("Earliest", EARLIEST),
+        "latest",
+        beside={"startingOffsets": '{"orders":{"0":7}}'},
+    ),
     "endingOffsets": Row(
         lambda o: o.ending_offsets, None, ('{"orders":{"0":-1}}', {"orders": {0: LATEST}}), '{"orders":{"0":-2}}'
     ),
@@ -166,8 +173,8 @@ def test_a_text_that_makes_no_sense_is_refused_with_the_options_name(name: str) 
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if ROWS[name].beside])
-def test_an_option_of_decoded_columns_is_refused_without_schemas(name: str) -> None:
-    with pytest.raises(OptionError, match=rf"{name} needs .*(value|key)Schema"):
+def test_an_option_is_refused_without_the_one_that_it_is_about(name: str) -> None:
+    with pytest.raises(OptionError, match=rf"{name} needs .*(value|key)Schema|{name} is of .* startingOffsets"):
         parse_options({"location": "/data", "subscribe": "orders", name: ROWS[name].given[0]})
 
 

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import pickle
+import time
 
 import pytest
 
 from segreader.errors import OptionError
 from segreader.isolation import IsolationLevel
-from segreader.spark.option_values import compile_pattern, parse_size
+from segreader.spark.option_values import EARLIEST, compile_pattern, parse_size
 from segreader.spark.options import SparkOptions, parse_options, require_batch
 
 PLACE = {"location": "/data", "subscribe": "orders"}
@@ -264,10 +265,57 @@ def test_a_timestamp_weighs_more_than_timestamps_of_partitions_and_these_more_th
 
 
 @pytest.mark.parametrize("name", ["startingTimestamp", "endingTimestamp"])
-@pytest.mark.parametrize("text", ["", "-1", "2026-11-01T00:00Z", "1.5", "9223372036854775808", "9" * 5000])
-def test_a_timestamp_is_milliseconds_in_digits(name: str, text: str) -> None:
-    with pytest.raises(OptionError, match=f"{name} is not a time"):
+@pytest.mark.parametrize("text", ["", "-1", "2026-13-01T00:00Z", "1.5", "9223372036854775808", "9" * 5000, "soon"])
+def test_a_timestamp_that_is_no_time_is_refused(name: str, text: str) -> None:
+    with pytest.raises(OptionError, match=f"{name} is not a time.*expected 2026-11-01T00:00Z"):
         parse(**{name: text})
+
+
+def test_a_timestamp_is_milliseconds_or_a_time_with_its_zone_or_one_before_now() -> None:
+    times = {"startingTimestamp": "2026-11-01T00:00Z", "endingTimestamp": "2026-11-01T02:00+01:00"}
+    day = 86_400_000
+    parsed, ago = parse(**times), parse(startingTimestamp="-1d").starting_times
+
+    assert (parsed.starting_times, parsed.ending_times) == (1793491200000, 1793494800000)
+    assert isinstance(ago, int)
+    assert abs(time.time() * 1000 - day - ago) < 60_000
+
+
+def test_a_clock_time_needs_a_zone_and_is_not_before_1970() -> None:
+    with pytest.raises(
+        OptionError, match=r"startingTimestamp is a time without a time zone.*Write 2026-11-01T00:00:00Z"
+    ):
+        parse(startingTimestamp="2026-11-01T00:00")
+    with pytest.raises(OptionError, match="endingTimestamp is before 1970"):
+        parse(endingTimestamp="1969-12-31T00:00Z")
+
+
+def test_offsets_of_some_partitions_need_a_default_for_the_others() -> None:
+    some = {"assign": '{"orders":[0,1],"audit":[0]}', "startingOffsets": '{"orders":{"1":5}}', "subscribe": ""}
+    parsed = parse(**some, startingOffsetsDefault="earliest")
+
+    assert (parsed.starting_offsets, parsed.starting_offsets_default) == ({"orders": {1: 5}}, EARLIEST)
+    with pytest.raises(OptionError, match=r"does not name the topic audit\. startingOffsetsDefault=earliest reads"):
+        parse(**some)
+    with pytest.raises(
+        OptionError, match=r"exactly the assigned partitions of orders.*startingOffsetsDefault=earliest"
+    ):
+        parse(assign='{"orders":[0,1]}', startingOffsets='{"orders":{"1":5}}', subscribe="")
+    with pytest.raises(OptionError, match=r"only assigned partitions of orders; found \[7\]"):
+        parse(**some | {"startingOffsets": '{"orders":{"7":5}}'}, startingOffsetsDefault="earliest")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"startingOffsetsDefault": "latest", "startingOffsets": '{"orders":{"0":1}}'}, "is neither earliest; found"),
+        ({"startingOffsetsDefault": "earliest"}, "it names none; found startingOffsets=earliest"),
+        ({"startingOffsetsDefault": "earliest", "startingOffsets": "earliest"}, "it names none"),
+    ],
+)
+def test_a_default_of_starting_offsets_is_earliest_and_needs_offsets(options: dict[str, str], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        parse(**options)
 
 
 def test_the_strategy_for_times_without_a_record_is_error_or_latest() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pickle
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from segreader.errors import (
 )
 from segreader.plan.split import EndReason, ReadPlan
 from segreader.ranges import OffsetRange
+from segreader.spark.option_values import EARLIEST
 from segreader.spark.options import parse_options
 from segreader.spark.planning import plan_splits
 
@@ -89,6 +91,33 @@ def test_offsets_must_name_every_partition_that_is_read() -> None:
         plan(subscribe="multi", startingOffsets='{"multi":{"0":1}}')
     with pytest.raises(OptionError, match="partitions that are not read: nulls-7"):
         plan(subscribe="nulls", startingOffsets='{"nulls":{"0":1,"7":1}}')
+
+
+def test_partitions_that_starting_offsets_lacks_are_read_from_the_earliest_where_that_is_the_default() -> None:
+    starts = {"startingOffsets": '{"multi":{"2":100}}', "startingOffsetsDefault": "earliest"}
+    chosen = plan(subscribe="multi", **starts)
+    first = {n: min(s.offsets.start for s in chosen.splits if s.partition.partition == n) for n in range(4)}
+
+    assert first == {0: 0, 1: 0, 2: 100, 3: 0}
+    with pytest.raises(
+        OptionError, match=r"it lacks multi-0, multi-1, multi-3\. startingOffsetsDefault=earliest reads"
+    ):
+        plan(subscribe="multi", startingOffsets='{"multi":{"2":100}}')
+    with pytest.raises(OptionError, match="partitions that are not read: multi-7"):
+        plan(subscribe="multi", **starts | {"startingOffsets": '{"multi":{"7":1}}'})
+
+
+@pytest.mark.parametrize("chosen", [{"subscribe": "multi"}, {"assign": '{"multi":[0,7]}'}])
+def test_a_job_that_goes_on_passes_over_partitions_of_which_no_segment_is_left(chosen: dict[str, str]) -> None:
+    options = parse_options({"location": REMOTE, **chosen})
+    starts = {"multi": {0: 100, 7: 300}}
+    going_on = replace(options, starting_offsets=starts, starting_offsets_default=EARLIEST, skips_unknown=True)
+    found = plan_splits(going_on).plan
+
+    assert "multi-7: no segment is left; nothing is read" in found.notes
+    assert min(split.offsets.start for split in found.splits if split.partition.partition == 0) == 100
+    with pytest.raises((OptionError, ObjectNotFoundError), match=r"multi-7|partition 7 of multi"):
+        plan_splits(replace(going_on, skips_unknown=False))
 
 
 def test_a_start_that_retention_removed_is_an_error() -> None:

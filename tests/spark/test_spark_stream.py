@@ -252,6 +252,18 @@ def test_starting_offsets_are_those_of_the_option(log: GrowingLog) -> None:
     assert reader(log, startingOffsets=text).initialOffset() == offsets(23, 0, 40, 20)
 
 
+def test_partitions_that_starting_offsets_lacks_start_at_the_earliest_where_that_is_the_default(
+    log: GrowingLog,
+) -> None:
+    log.upload("orders", 0, 30)
+    log.upload("orders", 1, 20)
+    some = {"startingOffsets": '{"orders":{"0":23}}'}
+
+    assert reader(log, **some, startingOffsetsDefault="earliest").initialOffset() == offsets(23, 0)
+    with pytest.raises(OptionError, match=r"it lacks orders-1\. startingOffsetsDefault=earliest reads"):
+        reader(log, **some).initialOffset()
+
+
 @pytest.mark.parametrize("text", ['{"orders":{"0":1}}', '{"orders":{"0":1,"1":1,"2":1}}'])
 def test_starting_offsets_name_exactly_the_partitions_that_are_there(log: GrowingLog, text: str) -> None:
     log.upload("orders", 0, 20)
