@@ -103,8 +103,9 @@ class SplitWriter:
     Files are visible once they are closed, under unique names; ``discard`` removes them again.
 
     After each row group the whole is estimated, by the offsets that are done and the bytes that they took, and divided
-    into even files: a split of 1.2 times what a file aims at is one file, and one of 1.6 times is two. Where days or
-    hours part the records, nobody knows how much of them is to come: a file is closed once it has what it aims at.
+    into even files: a split of 1.2 times what a file aims at is one file, and one of 1.6 times is two. Where fields
+    part the records, that is done for each of their values; a day or an hour is taken to end when its time is over, at the
+    rate at which the times of its records go on.
 
     Args:
         token: 12 hexadecimal digits that only this attempt has.
@@ -118,7 +119,7 @@ class SplitWriter:
         self._split = (partition, start, stop, token)
         self._prefix = options.staging(target.has_atomic_move)
         self._fields = options.split_by
-        self._has_times = any(one.transform in _UNIT_US for one in self._fields)
+        self._time = next((at for at, one in enumerate(self._fields) if one.transform in _UNIT_US), None)
         self._form = _Form(options)
         self._groups: dict[Values, _Group] = {}  # in the order of last use
         self._files: list[WrittenFile] = []
@@ -169,13 +170,21 @@ class SplitWriter:
     def _share(self, group: _Group) -> tuple[float, float]:
         """Bytes that the open file should have, and those that the group has from its beginning on, as estimated."""
         aim = self._options.file_bytes
-        if self._has_times or not group.stored:
+        if not group.stored:
             return aim, math.inf
-        _, start, stop, _ = self._split
-        done = min(1.0, max(1, group.stop - start) / max(1, stop - start))
-        left = group.stored / done - group.closed
+        left = group.stored - group.closed + self._ahead(group)
         files = max(1, round(left / aim))
         return (left / files, left) if files > 1 else (math.inf, left)
+
+    def _ahead(self, group: _Group) -> float:
+        """Bytes that what is to come of a group will take, at the rate of what was."""
+        _, _, stop, _ = self._split
+        ahead = (stop - group.stop) * group.stored / (group.stop - group.start)
+        if self._time is not None and (passed := group.last_us - group.first_us) > 0:
+            unit_us = _UNIT_US[self._fields[self._time].transform]
+            end_us = (int(group.values[self._time] or 0) + 1) * unit_us
+            ahead = min(ahead, (end_us - group.last_us) * group.stored / passed)
+        return max(0.0, ahead)
 
     def _wanted(self, group: _Group) -> float:
         """Bytes of columns that the next row group should have: the row groups of a file are even, too."""
@@ -239,7 +248,8 @@ class _Group:
         taken: bytes of columns in row groups.
         stored: bytes that these take in files.
         closed: those of files that are closed.
-        stop: first offset that is in no row group yet.
+        start, stop: the offsets in row groups.
+        first_us, last_us: the times of these.
     """
 
     values: Values
@@ -249,7 +259,10 @@ class _Group:
     taken: int = 0
     stored: int = 0
     closed: int = 0
-    stop: int = 0
+    start: int = -1
+    stop: int = -1
+    first_us: float = math.inf
+    last_us: float = -math.inf
     _pending: list[pa.RecordBatch] = field(default_factory=list)
 
     @property
@@ -272,7 +285,13 @@ class _Group:
             rows[-1] = last.slice(0, last.num_rows - kept)
             size -= self.pending_bytes
         self.taken += size
+        if self.start < 0:
+            self.start = rows[0].column("offset")[0].as_py()
         self.stop = rows[-1].column("offset")[-1].as_py() + 1
+        for one in rows:
+            ends = pc.min_max(one.column("timestamp").view(pa.int64()))
+            self.first_us = min(self.first_us, ends["min"].as_py())
+            self.last_us = max(self.last_us, ends["max"].as_py())
         return rows
 
 
