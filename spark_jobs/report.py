@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
-from urllib.parse import urlsplit
+from types import MappingProxyType, TracebackType
+from typing import Any, Final, Literal, Self
+from urllib.parse import unquote, urlsplit
 
 from segreader.backfill.done import DoneEntry, read_done
 from segreader.backfill.job_plan import JobPlan
@@ -24,6 +27,7 @@ from segreader.plan.cost import CostEstimate
 from segreader.storage.target.store import TargetStore
 
 _SHOWN = 50
+_PRINTED: Final = '; print(*{}.to_pylist(), sep="\\n")'
 _LONGEST = 2000
 
 
@@ -36,6 +40,8 @@ class RunReport:
         totals: of all splits that are done; see ``segreader.backfill.report.totals``.
         reused: how many of them were done before this run.
         seconds: that this run took.
+        table: which kind of table the target is; ``None`` for files.
+        name: of the table in its catalog.
     """
 
     plan: JobPlan
@@ -44,6 +50,13 @@ class RunReport:
     totals: dict[str, Any]
     reused: int
     seconds: float
+    table: Literal["iceberg", "delta"] | None = None
+    name: str = ""
+
+    @property
+    def has_nothing_new(self) -> bool:
+        """Whether the target ended where the log ends, so that this round had nothing to add."""
+        return self.plan.start is not None and not self.plan.has_news
 
     def to_json(self) -> dict[str, Any]:
         """For ``--report``."""
@@ -82,46 +95,115 @@ def describe_bill(cost: CostEstimate) -> str:
 
 def describe_report(report: RunReport) -> str:
     """The summary that ends a job: what the target has of each partition, and where the next read goes on."""
-    found, totals = report.found, report.totals
+    found, totals, plan = report.found, report.totals, report.plan
+    look = f"look     {look_command(report.target, is_hive=plan.output.is_hive, table=report.table, name=report.name)}"
+    output = f"output   {_output(report)}"
+    if report.has_nothing_new and found.is_complete:
+        ends = f"nothing new: the target ends at {_next_offsets(found)}"
+        return "\n".join([ends, *_lost_line(found), output, look])
     rows = [_row(part) for part in found.partitions]
     hidden = len(rows) - _SHOWN
-    lost = sum(one.stop - one.start for part in found.partitions for one in part.lost)
     reused = f", {report.reused:,} of them before this run" if report.reused else ""
     lines = [
         *_table(("topic", "partition", "offsets", "records", "control", "aborted", "holes", "missing"), rows[:_SHOWN]),
         *([f"… and {_count(hidden, 'partition')} more"] if hidden > 0 else []),
         "",
-        f"read     {shown_bytes(found.total('size'))} of segments in {report.plan.location}",
+        f"read     {shown_bytes(found.total('size'))} of segments in {plan.location}",
         f"         in {_count(totals['splits'], 'split')}{reused}, {totals['kernel'] or 'no'} kernel",
-        f"         {_meaning(report.plan.isolation)}",
-        *([f"from     {_sources(found)}"] if report.plan.asks_brokers else []),
+        f"         {_meaning(plan.isolation)}",
+        *([f"from     {_sources(found)}"] if plan.asks_brokers else []),
         f"wrote    {_count(found.total('records'), 'record')} of {_count(len(found.partitions), 'partition')},"
         f" {shown_bytes(found.total('written_bytes'))} of Parquet in {_count(found.total('files'), 'file')}",
+        *([f"after    what the {plan.round - 1:,} rounds before this one wrote"] if plan.round > 2 else []),
+        *(["after    what the round before this one wrote"] if plan.round == 2 else []),
         f"took     {report.seconds:.1f} s",
         f"next     {_next_offsets(found)}",
-        f"output   {report.target}/{_directories(report.plan)}",
+        output,
+        *_lost_line(found),
     ]
-    if found.losses:
-        lines.append(
-            f"lost     {_count(lost, 'offset')} that no segment has or that damage hides; the output is what there is"
-        )
     if found.is_complete:
-        lines.append(f"look     {look_command(report.target, is_hive=report.plan.output.is_hive)}")
+        lines.append(look)
     else:
         lines.append(f"missing  {_count(len(found.findings), 'finding')}; run it again to finish what is missing")
     return "\n".join(lines)
 
 
-def look_command(target: str, *, is_hive: bool = False) -> str:
-    """A command that shows the first records of the output, with what is installed here."""
-    if urlsplit(target).scheme not in ("", "file"):
+def _output(report: RunReport) -> str:
+    if report.table is None:
+        return f"{report.target}/{_directories(report.plan)}"
+    kind = "Iceberg" if report.table == "iceberg" else "Delta"
+    return f"the {kind} table {report.name} at {report.target}" if report.name else f"the {kind} table {report.target}"
+
+
+def _lost_line(found: Completeness) -> list[str]:
+    if not found.losses:
+        return []
+    lost = sum(one.stop - one.start for part in found.partitions for one in part.lost)
+    return [f"lost     {_count(lost, 'offset')} that no segment has or that damage hides; the output is what there is"]
+
+
+def look_command(
+    target: str,
+    *,
+    is_hive: bool = False,
+    table: Literal["iceberg", "delta"] | None = None,
+    name: str = "",
+    catalog: Mapping[str, str] = MappingProxyType({}),
+) -> str:
+    """A line that shows the first records of the output: for the shell where this Python can, otherwise for pyspark.
+
+    Args:
+        target: of the files, or where the table lies.
+        is_hive: whether directories of files are ``topic=…``.
+        table: what kind of table it is; ``None`` for files.
+        name: of the table, ``catalog.namespace.table``; a Delta table may have none.
+        catalog: what else an Iceberg catalog is found by, as ``uri``; no secret, for it is shown.
+    """
+    if table == "iceberg":
+        found, _, below = name.partition(".")
+        options = f", **{dict(catalog)!r}" if catalog else ""
+        code = f"from pyiceberg.catalog import load_catalog as c; t = c({found!r}{options}).load_table({below!r})"
+        line = f"{_python()} -c {shlex.quote(code + _PRINTED.format('t.scan(limit=3).to_arrow()'))}"
+        return f"{line}    # or in pyspark: spark.table({_quoted(name)}).show(3)"
+    parts = urlsplit(target)
+    if parts.scheme not in ("", "file"):
+        place, needs = _for_spark(target)
         # of directories that name no column, Spark takes files only where it is told to
-        deep = "" if is_hive else '.option("recursiveFileLookup", "true")'
-        return f"spark.read{deep}.parquet({target!r}).show()    (in pyspark)"
-    path = json.dumps(urlsplit(target).path, ensure_ascii=False)
-    partitioning = ', partitioning="hive"' if is_hive else ""
-    code = f'import pyarrow.dataset as d; print(*d.dataset({path}{partitioning}).head(3).to_pylist(), sep="\\n")'
-    return f"{_python()} -c {shlex.quote(code)}"
+        deep = "" if is_hive or table else '.option("recursiveFileLookup", "true")'
+        kind = '.format("delta").load' if table else f"{deep}.parquet"
+        jars = " and ".join(["delta-spark"] * (table == "delta") + [needs])
+        return f"spark.read{kind}({_quoted(place)}).show(3)    (in pyspark, with {jars})"
+    path = unquote(parts.path) if parts.scheme else target
+    if table == "delta":
+        rows = f"t({_quoted(path)}).to_pyarrow_dataset().head(3)"
+        code = f"from deltalake import DeltaTable as t{_PRINTED.format(rows)}"
+        also = f"delta_scan({_quoted_in_sql(path)})"
+    else:
+        partitioning = ', partitioning="hive"' if is_hive else ""
+        rows = f"d.dataset({_quoted(path)}{partitioning}).head(3)"
+        code = f"import pyarrow.dataset as d{_PRINTED.format(rows)}"
+        also = f"read_parquet({_quoted_in_sql(path + '/**/*.parquet')})"
+    return f"{_python()} -c {shlex.quote(code)}    # or in DuckDB: FROM {also} LIMIT 3"
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _quoted_in_sql(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _for_spark(target: str) -> tuple[str, str]:
+    """A URL as Spark's file systems take it, and what they need for it, in few words."""
+    scheme, _, rest = target.partition("://")
+    bucket, slash, path = rest.partition("/")
+    if scheme in ("s3", "s3a", "s3n"):
+        return f"s3a://{rest}", "the package hadoop-aws of its Hadoop version"
+    if scheme in ("abfs", "abfss", "az"):
+        host = bucket if "@" in bucket else f"{bucket}@ACCOUNT.dfs.core.windows.net"
+        return f"abfss://{host}{slash}{path}", "the package hadoop-azure of its Hadoop version"
+    return f"gs://{rest}", "Google's gcs-connector"
 
 
 def _row(part: PartitionCoverage) -> tuple[str, ...]:
@@ -193,15 +275,25 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 _READ_AT_ONCE: Final = 200
+_PER_PAGE: Final = 1000
+_WINDOW: Final = 30.0
+_BAR: Final = 20
+_SELDOM: Final = 30.0
 
 
 class ProgressWatch:
     """Tells in the background how much is done, for the time of a ``with`` block; ``entries`` is what it has seen.
 
+    A look lists the done entries, and reads at most 200 that are new: it costs a request for each 1,000 entries, and
+    one for each that is read. Looks come so seldom that listing takes a request a second at most, however many entries
+    there are: S3 takes 2 cents an hour for 3,600. That a split is done, and its bytes, are known by its name; what is
+    read tells records and files.
+
     Args:
         known: entries that were there before: they count as done, and not for the rate.
-        tell: is given a line of text.
-        every: seconds between two looks.
+        tell: is given a line of text; by default stderr is: a terminal has one line with a bar, anything else a line
+            each half minute.
+        every: seconds between two looks at least.
         clock: seconds, for the rate.
     """
 
@@ -210,17 +302,22 @@ class ProgressWatch:
         target: TargetStore,
         plan: JobPlan,
         known: dict[str, DoneEntry],
-        tell: Callable[[str], None],
+        tell: Callable[[str], None] | None = None,
         *,
         every: float = 5.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.entries = dict(known)
-        self._target, self._plan, self._tell = target, plan, tell
+        self._target, self._plan, self._tell = target, plan, tell or self._tell_stderr
         self._every, self._clock = every, clock
         self._ids = {done_name(split.id): split.id for split in plan.splits}
-        self._before = sum(entry.size for entry in known.values())
-        self._began = clock()
+        self._sizes = {split.id: split.size for split in plan.splits}
+        self._done = set(known)
+        self._bytes = sum(entry.size for entry in known.values())
+        # when how many bytes were done: one for each look that found more, and the first
+        self._seen = deque([(clock(), self._bytes)])
+        self._told = time.monotonic()
+        self._is_open = False
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="segreader-progress", daemon=True)
 
@@ -233,6 +330,8 @@ class ProgressWatch:
     ) -> None:
         self._stop.set()
         self._thread.join()
+        if self._is_open:
+            print(file=sys.stderr)  # what is told next has a line of its own
 
     def look(self) -> str:
         """Look once; the state as a line.
@@ -240,37 +339,67 @@ class ProgressWatch:
         Raises:
             SegreaderError: the target cannot be read.
         """
-        new = [
-            split_id
-            for info in self._target.list(DONE)
-            if (split_id := self._ids.get(info.name)) is not None and split_id not in self.entries
-        ]
-        for split_id in new[:_READ_AT_ONCE]:
+        for info in self._target.list(DONE):
+            split_id = self._ids.get(info.name)
+            if split_id is not None and split_id not in self._done:
+                self._done.add(split_id)
+                self._bytes += self._sizes[split_id]
+        unread = (split_id for split_id in self._sizes if split_id in self._done and split_id not in self.entries)
+        for split_id in list(islice(unread, _READ_AT_ONCE)):
+            if self._stop.is_set():
+                break
             if (entry := read_done(self._target, split_id)) is not None:
                 self.entries[split_id] = entry
         return self.line()
 
     def line(self) -> str:
-        """Splits, bytes, records, rate and the time that is left."""
-        done = sum(entry.size for entry in self.entries.values())
+        """Splits, bytes, records, files, the rate of the last half minute, and the time that is left."""
+        now, total = self._clock(), self._plan.size
+        if self._bytes > self._seen[-1][1]:
+            self._seen.append((now, self._bytes))
+        while len(self._seen) > 2 and self._seen[1][0] <= self._seen[-1][0] - _WINDOW:
+            self._seen.popleft()
+        (began, before), (last, done) = self._seen[0], self._seen[-1]
         records = sum(entry.records for entry in self.entries.values())
-        total, seconds = self._plan.size, self._clock() - self._began
-        rate = (done - self._before) / seconds if seconds > 0 else 0.0
+        files = sum(len(entry.files) for entry in self.entries.values())
+        more = "+" if len(self.entries) < len(self._done) else ""
         parts = [
-            f"{len(self.entries):,} of {len(self._plan.splits):,} splits",
+            f"{len(self._done):,} of {len(self._plan.splits):,} splits",
             f"{shown_bytes(done)} of {shown_bytes(total)}",
-            f"{records:,} records",
+            f"{records:,}{more} records",
+            f"{files:,}{more} files",
         ]
-        if rate > 0:
-            parts += [f"{shown_bytes(rate)}/s", f"{shown_seconds((total - done) / rate)} left"]
+        if len(self._done) == len(self._plan.splits):
+            return ", ".join([*parts, "finishing"])
+        if done > before and last > began:
+            rate = (done - before) / (last - began)
+            left = (total - done) / rate - (now - last)  # since the last split was done, others have gone on
+            waits = f"the last {_count(len(self._plan.splits) - len(self._done), 'split')} to come"
+            parts += [f"{shown_bytes(rate)}/s", f"{shown_seconds(left)} left" if left >= 1 else waits]
         return ", ".join(parts)
 
+    @property
+    def pause(self) -> float:
+        """Seconds until the next look: one for each page of the listing, and ``every`` at least."""
+        return max(self._every, -(-len(self._done) // _PER_PAGE))
+
     def _watch(self) -> None:
-        while not self._stop.wait(self._every):
+        while not self._stop.wait(self.pause):
             try:
                 self._tell(self.look())
             except SegreaderError:
                 continue  # it only tells: the job itself meets what is wrong
+
+    def _tell_stderr(self, line: str) -> None:
+        if sys.stderr.isatty():
+            filled = _BAR * self._bytes // self._plan.size if self._plan.size else _BAR
+            bar = f"[{'#' * filled}{'.' * (_BAR - filled)}] "
+            width = shutil.get_terminal_size().columns - 1
+            print(f"\r\x1b[K{bar}{line}"[: width + len("\r\x1b[K")], end="", file=sys.stderr, flush=True)
+            self._is_open = True
+        elif time.monotonic() - self._told >= _SELDOM:
+            self._told = time.monotonic()
+            print(line, file=sys.stderr, flush=True)
 
 
 def shown_bytes(number: float) -> str:

@@ -1,18 +1,29 @@
 from __future__ import annotations
 
+import ast
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from backfill_runs import request
 from corpus import CORPUS
 
+from segreader.backfill.done import DoneEntry
 from segreader.backfill.job_plan import JobPlan, make_plan
 from segreader.backfill.job_splits import PartitionRange
-from segreader.backfill.output import OutputLayout, OutputOptions
+from segreader.backfill.lake.table import TableEnd
+from segreader.backfill.output import OutputLayout, OutputOptions, done_name
 from segreader.backfill.report import Completeness, PartitionCoverage
 from segreader.plan.cost import CostEstimate, PriceTable
-from spark_jobs.report import RunReport, describe_bill, describe_plan, describe_report, look_command
+from segreader.storage.base import ObjectInfo
+from spark_jobs.report import ProgressWatch, RunReport, describe_bill, describe_plan, describe_report, look_command
 
 PLAN = JobPlan(
     wanted={},
@@ -99,10 +110,101 @@ def test_a_long_summary_says_how_much_it_leaves_out() -> None:
     assert "wrote    52 records of 52 partitions" in text
 
 
-def test_a_remote_target_is_looked_at_with_spark() -> None:
-    read = 'spark.read.option("recursiveFileLookup", "true").parquet'
-    assert look_command("s3a://bucket/out") == f"{read}('s3a://bucket/out').show()    (in pyspark)"
-    assert look_command("s3a://b/out", is_hive=True) == "spark.read.parquet('s3a://b/out').show()    (in pyspark)"
+@pytest.mark.parametrize(
+    ("target", "place", "needs"),
+    [
+        ("s3://bucket/out", "s3a://bucket/out", "hadoop-aws"),
+        ("s3a://bucket/out", "s3a://bucket/out", "hadoop-aws"),
+        ("abfs://c/out", "abfss://c@ACCOUNT.dfs.core.windows.net/out", "hadoop-azure"),
+        ("abfss://c@lake.dfs.core.windows.net/out", "abfss://c@lake.dfs.core.windows.net/out", "hadoop-azure"),
+        ("gs://bucket/out", "gs://bucket/out", "gcs-connector"),
+    ],
+)
+def test_a_target_in_a_bucket_is_looked_at_by_the_url_that_spark_takes(target: str, place: str, needs: str) -> None:
+    line = look_command(target)
+    assert line.startswith(
+        f'spark.read.option("recursiveFileLookup", "true").parquet("{place}").show(3)    (in pyspark'
+    )
+    assert needs in line
+    assert look_command(target, is_hive=True).startswith(f'spark.read.parquet("{place}").show(3)')
+    delta = look_command(target, table="delta", name="lake.orders")
+    assert delta.startswith(f'spark.read.format("delta").load("{place}").show(3)')
+    assert "delta-spark and" in delta
+
+
+def shown_by(line: str) -> str:
+    """What a shell prints for the line."""
+    return subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=True, timeout=120).stdout
+
+
+@pytest.fixture
+def odd(tmp_path: Path) -> Path:
+    return tmp_path / 'it\'s "out" ünï'
+
+
+@pytest.mark.parametrize("is_url", [False, True])
+@pytest.mark.parametrize("is_hive", [False, True])
+def test_the_command_to_look_at_files_runs_and_so_does_its_duckdb(odd: Path, is_hive: bool, is_url: bool) -> None:
+    place = odd / ("topic=orders/partition=0" if is_hive else "orders/0")
+    place.mkdir(parents=True)
+    pq.write_table(pa.table({"offset": list(range(10))}), place / "part-0.parquet")
+    line = look_command(odd.as_uri() if is_url else str(odd), is_hive=is_hive)
+    rows = [ast.literal_eval(row) for row in shown_by(line).splitlines()]
+    expected = {"topic": "orders", "partition": 0} if is_hive else {}
+    assert rows == [{"offset": offset} | expected for offset in range(3)]
+    duckdb = pytest.importorskip("duckdb")
+    assert len(duckdb.sql(line.partition("# or in DuckDB: ")[2]).fetchall()) == 3
+
+
+def test_the_command_to_look_at_a_delta_table_runs(odd: Path) -> None:
+    deltalake = pytest.importorskip("deltalake")
+    deltalake.write_deltalake(str(odd), pa.table({"offset": list(range(10))}))
+    line = look_command(str(odd), table="delta")
+    assert shown_by(line).splitlines() == ["{'offset': 0}", "{'offset': 1}", "{'offset': 2}"]
+    assert "# or in DuckDB: FROM delta_scan('" in line
+
+
+def test_the_command_to_look_at_an_iceberg_table_runs(odd: Path) -> None:
+    catalogs = pytest.importorskip("pyiceberg.catalog")
+    odd.mkdir()
+    options = {"type": "sql", "uri": f"sqlite:///{odd}/catalog.db", "warehouse": str(odd)}
+    catalog = catalogs.load_catalog("lake", **options)
+    catalog.create_namespace("db")
+    rows = pa.table({"offset": pa.array(range(10))})
+    catalog.create_table("db.orders", rows.schema).append(rows)
+    line = look_command("ignored", table="iceberg", name="lake.db.orders", catalog=options)
+    assert shown_by(line).splitlines() == ["{'offset': 0}", "{'offset': 1}", "{'offset': 2}"]
+    assert line.endswith('# or in pyspark: spark.table("lake.db.orders").show(3)')
+
+
+def continued(*partitions: PartitionCoverage, **fields: Any) -> RunReport:
+    start = TableEnd(offsets={"orders": {"0": 10}})
+    return replace(report(*partitions), plan=replace(PLAN, round=3, start=start), **fields)
+
+
+def test_a_round_without_news_says_where_the_target_ends() -> None:
+    nothing = continued(coverage(0, start=10, stop=10))
+    ended = replace(nothing.plan, partitions=(PartitionRange("orders", 0, 10, 10),))
+    assert describe_report(replace(nothing, plan=ended)).splitlines() == [
+        'nothing new: the target ends at {"orders": {"0": 13000}}',
+        "output   build/out/<topic>/<partition>/",
+        f"look     {look_command('build/out')}",
+    ]
+    assert describe_report(replace(nothing, plan=replace(ended, partitions=()))).startswith("nothing new: ")
+
+
+def test_a_later_round_says_that_there_was_more_before() -> None:
+    lines = describe_report(continued(coverage(0, start=10, stop=13_000, records=12_990))).splitlines()
+    assert "after    what the 2 rounds before this one wrote" in lines
+
+
+def test_a_summary_of_a_table_names_it() -> None:
+    table = continued(coverage(0, start=10, stop=13_000), table="iceberg", name="lake.db.orders")
+    lines = describe_report(table).splitlines()
+    assert lines[-2] == "output   the Iceberg table lake.db.orders at build/out"
+    assert lines[-1] == f"look     {look_command('', table='iceberg', name='lake.db.orders')}"
+    unnamed = describe_report(replace(table, table="delta", name=""))
+    assert "output   the Delta table build/out\n" in unnamed
 
 
 @pytest.mark.parametrize("in_detail", [False, True])
@@ -125,3 +227,111 @@ def test_a_bill_is_in_money_where_prices_are_known() -> None:
         "give your prices with --prices to see them in money",
     ]
     assert describe_bill(CostEstimate(3, 1000, 1 << 31, prices=prices)).endswith("1.4 EUR (requests 0.4, bytes 1)")
+
+
+class Listed:
+    """A target of which done entries are listed and read; it counts the requests that a bucket would answer."""
+
+    def __init__(self, records: int = 10) -> None:
+        self.done: list[str] = []
+        self.pages = self.reads = 0
+        self._records = records
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        self.pages += max(1, -(-len(self.done) // 1000))
+        return (ObjectInfo(done_name(name), 1, 0) for name in self.done)
+
+    def read(self, name: str) -> bytes:
+        self.reads += 1
+        split = next(split for split in self.done if done_name(split) == name)
+        numbers: Any = dict.fromkeys(("partition", "start", "stop", "control_batches", "control_records"), 0)
+        numbers |= dict.fromkeys(("aborted_batches", "aborted_records", "bytes_read", "requests", "attempt"), 0)
+        rest: Any = {"topic": "orders", "token": "", "digest": "", "kernel": "", "seconds": 0.0, "files": ()}
+        return DoneEntry(split=split, size=1 << 20, records=self._records, **numbers, **rest).to_bytes()
+
+    def url(self, name: str) -> str:
+        return name
+
+
+@dataclass(frozen=True)
+class Part:
+    """What the watch knows of a split."""
+
+    id: str
+    size: int = 1 << 20
+
+
+@dataclass
+class Parts:
+    """What the watch knows of a plan."""
+
+    splits: list[Part]
+
+    @property
+    def size(self) -> int:
+        return sum(part.size for part in self.splits)
+
+
+def watch_of(count: int, **options: Any) -> tuple[Any, Listed, list[str]]:
+    """A watch over ``count`` splits of 1 MiB, its target, and their ids."""
+    ids = [f"orders-0-{number:06d}" for number in range(count)]
+    target: Any = Listed()
+    plan: Any = Parts([Part(one) for one in ids])
+    return ProgressWatch(target, plan, {}, **options), target, ids
+
+
+def test_progress_reads_few_entries_a_look_and_lists_once_a_second_at_most() -> None:
+    watch, target, ids = watch_of(10_000)
+    assert watch.pause == 5
+    target.done = ids[:9_999]
+    assert "9,999 of 10,000 splits, 9.8 GiB of 9.8 GiB, 2,000+ records" in watch.look()
+    assert (target.reads, target.pages) == (200, 10)
+    assert watch.pause == 10
+    watch.look()
+    assert (target.reads, target.pages) == (400, 20)
+
+
+def test_the_rate_is_of_the_last_half_minute_and_no_time_stands_still() -> None:
+    now = [0.0]
+    watch, target, ids = watch_of(200, clock=lambda: now[0])
+    lines = {}
+    for second in range(0, 200, 5):
+        now[0] = second
+        # a split a second for a minute, then two a second, until one is left that takes long
+        target.done = ids[: min(199, second if second <= 60 else 60 + 2 * (second - 60))]
+        lines[second] = watch.look()
+    assert ", 1.0 MiB/s, 2 min 20 s left" in lines[60]
+    assert ", 2.0 MiB/s, 20 s left" in lines[110]  # and not the mean since the start
+    assert "the last 1 split to come" in lines[195]
+    assert not any(" 0 s left" in line or "-" in line for line in lines.values())
+    target.done = ids
+    assert watch.look().endswith(", finishing")
+
+
+def test_a_split_that_takes_long_lets_the_time_go_on() -> None:
+    now = [0.0]
+    watch, target, ids = watch_of(4, clock=lambda: now[0])
+    told = []
+    for second, done in ((0, 0), (100, 2), (150, 2), (190, 2), (199.5, 2), (400, 2), (410, 3)):
+        now[0], target.done = second, ids[:done]
+        told.append(watch.look().rpartition(", ")[2])
+    assert told[1:] == ["1 min 40 s left", "50 s left", "10 s left"] + ["the last 2 splits to come"] * 2 + [
+        "5 min 10 s left"
+    ]
+
+
+def test_a_terminal_has_one_line_with_a_bar_that_fits_and_ends(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    watch, target, ids = watch_of(4, every=0.01)
+    target.done = ids[:2]
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "60")
+    with watch:
+        while len(watch.entries) < 2:
+            time.sleep(0.01)
+        time.sleep(0.1)
+    shown = capsys.readouterr().err
+    assert shown.startswith("\r\x1b[K[##########..........] 2 of 4 splits, ")
+    assert shown.endswith("\n")
+    assert max(len(line) for line in shown.rstrip("\n").split("\r\x1b[K")) < 60
